@@ -1,0 +1,62 @@
+"""The exception tree.
+
+    DetentError             exit code 1   everything detent raises on purpose
+    ├── UsageError          exit code 2   the input is wrong; `pointer` says where
+    ├── NotFound            exit code 3   no such job, run, queue, …
+    ├── NotAuthorised       exit code 4   no key, or a key without this right
+    ├── RunFailed           exit code 5   the run that was waited for did not succeed
+    ├── Conflict            exit code 6   the thing exists already or was changed meanwhile
+    ├── Unavailable         exit code 7   database unreachable or not migrated, port taken, …
+    └── OwnershipLost       exit code 1   another node owns what this write names
+
+Every message is one sentence for a person: what was read, and how to put it right.
+The command line turns the class into its exit code, the API into its status.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class DetentError(Exception):
+    """Base of everything detent raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class UsageError(DetentError):
+    """The input is wrong; `pointer` is the JSON pointer of the wrong part, empty for the whole."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, pointer: str = "") -> None:
+        super().__init__(message)
+        self.pointer = pointer
+
+
+class NotFound(DetentError):  # noqa: N818 - named after the answer the user gets
+    exit_code = 3
+
+
+class NotAuthorised(DetentError):  # noqa: N818 - as above
+    exit_code = 4
+
+
+class RunFailed(DetentError):  # noqa: N818 - as above
+    exit_code = 5
+
+
+class Conflict(DetentError):  # noqa: N818 - as above
+    exit_code = 6
+
+
+class Unavailable(DetentError):  # noqa: N818 - as above
+    exit_code = 7
+
+
+class OwnershipLost(DetentError):  # noqa: N818 - as above
+    """A fenced write matched no row: the token, owner or term it names is no longer current."""

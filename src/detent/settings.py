@@ -1,0 +1,321 @@
+"""All settings, read once at start: flags, then `DETENT_*`, then `detent.toml`, then the defaults.
+
+Nothing is ignored silently. A key or variable that detent does not know is an error that offers the nearest
+name it does know, a value that does not fit is an error that names where it was read, and every value keeps
+its origin, so that `detent doctor` can say why a setting is what it is. `DETENT_TEST_*` belongs to the test
+suite and is the one prefix that is passed over.
+
+A setting is declared once, as a field of `Settings`: its type, its default, the function that reads it from
+text or from a TOML value, and the words that finish the sentence "give …" when that function refuses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit
+
+from detent.errors import UsageError
+
+CONFIG_FILE = "detent.toml"
+PREFIX = "DETENT_"
+FOREIGN_PREFIX = "DETENT_TEST_"
+
+Reader = Callable[[object], object]
+
+
+def _text(pattern: str = r"[^\x00]+") -> Reader:
+    matches = re.compile(pattern).fullmatch
+
+    def read(raw: object) -> str:
+        if not isinstance(raw, str) or not matches(raw):
+            raise ValueError
+        return raw
+
+    return read
+
+
+def _url(*schemes: str) -> Reader:
+    def read(raw: object) -> str:
+        if not isinstance(raw, str) or "\0" in raw:
+            raise ValueError
+        parts = urlsplit(raw)
+        # A PostgreSQL address may name a socket folder in its query instead of a host.
+        if parts.scheme not in schemes or "://" not in raw or not (parts.netloc or "postgresql" in schemes):
+            raise ValueError
+        return raw
+
+    return read
+
+
+def _whole(lowest: int, highest: int) -> Reader:
+    def read(raw: object) -> int:
+        if isinstance(raw, bool) or not isinstance(raw, str | int):
+            raise ValueError
+        number = int(raw)
+        if not lowest <= number <= highest:
+            raise ValueError
+        return number
+
+    return read
+
+
+def _seconds(lowest: float, highest: float) -> Reader:
+    def read(raw: object) -> float:
+        if isinstance(raw, bool) or not isinstance(raw, str | int | float):
+            raise ValueError
+        number = float(raw)
+        if not math.isfinite(number) or not lowest <= number <= highest:
+            raise ValueError
+        return number
+
+    return read
+
+
+def _switch(raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    words = {
+        "true": True,
+        "yes": True,
+        "on": True,
+        "1": True,
+        "false": False,
+        "no": False,
+        "off": False,
+        "0": False,
+    }
+    if not isinstance(raw, str) or raw.lower() not in words:
+        raise ValueError
+    return words[raw.lower()]
+
+
+def _switch_or_auto(raw: object) -> bool | None:
+    return None if raw == "auto" else _switch(raw)
+
+
+def _choice(*words: str) -> Reader:
+    def read(raw: object) -> str:
+        if not isinstance(raw, str) or raw.lower() not in words:
+            raise ValueError
+        return raw.lower()
+
+    return read
+
+
+def _names(raw: object) -> tuple[str, ...]:
+    parts = raw.split(",") if isinstance(raw, str) else raw
+    if not isinstance(parts, list | tuple) or not parts:
+        raise ValueError
+    names = tuple(dict.fromkeys(part.strip() if isinstance(part, str) else "" for part in parts))
+    if not all(re.fullmatch(r"[^\s,\x00]{1,128}", name) for name in names):
+        raise ValueError
+    return names
+
+
+def _path(raw: object) -> Path:
+    if isinstance(raw, Path):
+        return raw
+    if not isinstance(raw, str) or "\0" in raw:
+        raise ValueError
+    try:
+        return Path(raw).expanduser()
+    except RuntimeError:
+        raise ValueError from None
+
+
+def _optional(raw: object) -> object:
+    """What a flag, a variable or a key may hold to say nothing at all."""
+    return None if raw is None or raw == "" or raw == () else raw
+
+
+def _setting(default: Any, read: Reader, give: str, *, secret: bool = False) -> Any:
+    metadata = {"read": read, "give": give, "secret": secret}
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=metadata)
+    return dataclasses.field(default=default, repr=not secret, metadata=metadata)
+
+
+def _data_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib/detent")
+    shared = Path(environ.get("XDG_DATA_HOME", ""))
+    if shared.is_absolute():
+        return shared / "detent"
+    home = Path(environ.get("HOME", ""))
+    if home.is_absolute():
+        return home / ".local" / "share" / "detent"
+    raise UsageError("There is no home folder to keep data in: name one with --data-dir or DETENT_DATA_DIR.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One value per setting. `database_url` None means the embedded PostgreSQL in `data_dir`;
+    `allow_private_targets` None means allowed when listening on loopback only."""
+
+    database_url: str | None = _setting(
+        None,
+        _url("postgresql", "postgres"),
+        "an address such as postgresql://user@host:5432/detent",
+        secret=True,
+    )
+    database_schema: str = _setting(
+        "detent",
+        _text(r"(?!pg_)[a-z_][a-z0-9_]{0,62}"),
+        "a lower-case name of letters, digits and underscores, such as detent",
+    )
+    data_dir: Path = _setting(_data_dir, _path, "a folder")  # noqa: RUF009 - a field, not a default
+    host: str = _setting("127.0.0.1", _text(r"[^\s\x00]+"), "an address or host name to listen on")
+    port: int = _setting(8787, _whole(0, 65535), "a port number between 0 and 65535")
+    migrate: bool = _setting(False, _switch, "true or false")
+    app: str | None = _setting(
+        None, _text(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "MODULE:NAME, such as shop.jobs:app"
+    )
+    allow_shell: bool = _setting(False, _switch, "true or false")
+    allow_private_targets: bool | None = _setting(None, _switch_or_auto, "true, false or auto")
+    concurrency: int = _setting(100, _whole(1, 100_000), "a whole number between 1 and 100000")
+    queues: tuple[str, ...] = _setting(
+        ("default",), _names, "one or more queue names without spaces, separated by commas"
+    )
+    drain_seconds: float = _setting(30.0, _seconds(0, 86_400), "a number of seconds between 0 and 86400")
+    lease_ttl_seconds: float = _setting(5.0, _seconds(0.5, 300), "a number of seconds between 0.5 and 300")
+    window_seconds: float = _setting(60.0, _seconds(1, 86_400), "a number of seconds between 1 and 86400")
+    history_days: int = _setting(90, _whole(1, 36_500), "a whole number of days between 1 and 36500")
+    api_url: str = _setting(
+        "http://127.0.0.1:8787", _url("http", "https"), "an address such as http://127.0.0.1:8787"
+    )
+    api_key: str | None = _setting(None, _text(r"[\x21-\x7e]+"), "a key without spaces", secret=True)
+    log_format: str = _setting("auto", _choice("auto", "json", "pretty"), "auto, json or pretty")
+    log_level: str = _setting(
+        "info", _choice("debug", "info", "warning", "error"), "debug, info, warning or error"
+    )
+    failpoints: str = _setting("", _text(), "a list of failpoints")
+    production: bool = _setting(False, _switch, "true or false")
+    max_payload_bytes: int = _setting(
+        1_048_576, _whole(1, 268_435_456), "a whole number of bytes between 1 and 268435456"
+    )
+    max_result_bytes: int = _setting(
+        16_384, _whole(0, 268_435_456), "a whole number of bytes between 0 and 268435456"
+    )
+    origins: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def load(
+        cls,
+        flags: Mapping[str, object],
+        environ: Mapping[str, str] = os.environ,
+        cwd: Path | None = None,
+    ) -> Settings:
+        """`flags` go by setting name; None, "" and () mean not given. `config` among them names the file."""
+        folder = Path.cwd() if cwd is None else cwd
+        values: dict[str, Any] = {}
+        origins = dict.fromkeys(SETTINGS, "default")
+        for source in (
+            _from_file(flags, folder),
+            _from_environment(environ, folder),
+            _from_flags(flags, folder),
+        ):
+            for name, origin, raw, base in source:
+                values[name] = _read(name, origin, raw, base)
+                origins[name] = origin
+        if "data_dir" not in values:
+            values["data_dir"] = _data_dir(environ)
+        return cls(**values, origins=MappingProxyType(origins))
+
+
+SETTINGS: Mapping[str, dataclasses.Field[Any]] = MappingProxyType(
+    {field.name: field for field in dataclasses.fields(Settings) if field.metadata}
+)
+
+# A value that was found: its setting, where it was read, what was read, and the folder its paths start from.
+Found = tuple[str, str, object, Path]
+
+
+def _from_flags(flags: Mapping[str, object], folder: Path) -> Iterable[Found]:
+    for name, raw in flags.items():
+        if name == "config" or _optional(raw) is None:
+            continue
+        if name not in SETTINGS:
+            raise UsageError(_unknown(f"The flag {_flag(name)}", _flag(name), map(_flag, SETTINGS)))
+        yield name, _flag(name), raw, folder
+
+
+def _from_environment(environ: Mapping[str, str], folder: Path) -> Iterable[Found]:
+    known = {PREFIX + name.upper(): name for name in SETTINGS}
+    from_files = {f"{key}_FILE": key for key, name in known.items() if SETTINGS[name].metadata["secret"]}
+    for key in sorted(environ):
+        if not key.startswith(PREFIX) or key.startswith(FOREIGN_PREFIX):
+            continue
+        if key not in known and key not in from_files:
+            raise UsageError(_unknown(f"The variable {key}", key, [*known, *from_files]))
+        if not environ[key]:
+            continue
+        if key in known:
+            yield known[key], key, environ[key], folder
+        elif environ.get(from_files[key]):
+            raise UsageError(f"{from_files[key]} and {key} are both set: keep one of the two.")
+        else:
+            yield known[from_files[key]], key, _secret_in(key, folder / environ[key]), folder
+
+
+def _secret_in(key: str, path: Path) -> str:
+    try:
+        secret = path.read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{key} names {path}, which cannot be read ({_reason(error)}).") from error
+    if not secret:
+        raise UsageError(f"{key} names {path}, which is empty: write the value into it.")
+    return secret
+
+
+def _from_file(flags: Mapping[str, object], folder: Path) -> Iterable[Found]:
+    named = _optional(flags.get("config"))
+    path = folder / Path(str(named or CONFIG_FILE)).expanduser()
+    if named is None and not path.exists():
+        return
+    for key, raw in _toml(path).items():
+        if key not in SETTINGS:
+            raise UsageError(_unknown(f"The key {key} in {path}", key, SETTINGS))
+        if _optional(raw) is not None:
+            yield key, f"{key} in {path}", raw, path.parent
+
+
+def _toml(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not valid TOML: {error}.") from error
+    except (OSError, ValueError) as error:
+        raise UsageError(f"The settings file {path} cannot be read ({_reason(error)}).") from error
+
+
+def _read(name: str, origin: str, raw: object, base: Path) -> object:
+    rule = SETTINGS[name].metadata
+    try:
+        value = rule["read"](raw)
+    except (ValueError, OverflowError):
+        shown = "not usable" if rule["secret"] else repr(raw)
+        raise UsageError(f"{origin} is {shown}: give {rule['give']}.", f"/{name}") from None
+    return base / value if isinstance(value, Path) else value
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _unknown(subject: str, name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    advice = f"did you mean {near[0]}?" if near else "remove it."
+    return f"{subject} is not a setting of detent: {advice}"
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8 text"
