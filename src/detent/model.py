@@ -1,0 +1,170 @@
+"""The values that travel between the parts. No I/O, no clock, imports nothing of ours but pure modules.
+
+`JobSpec` is the document people send; its field names are the public contract. `Claim` is a worker's hold on a run:
+every later write names its token. `Call` is what a target is told. An `Outcome` is what became of an attempt; one
+`match` in `worker/settle.py` turns it into a transition.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, NamedTuple
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta, Struct
+
+from detent.identity import RunKey, run_id
+from detent.retry import Backoff
+
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
+PositiveSeconds = Annotated[float, Meta(gt=0, le=31_536_000)]
+
+
+class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="http"):
+    url: Annotated[str, Meta(min_length=1, max_length=8192)]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"] = "POST"
+    headers: dict[str, str] = {}
+
+
+class PythonTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="python"):
+    function: Annotated[str, Meta(min_length=1, max_length=500)]
+
+
+class ShellTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="shell"):
+    command: Annotated[str, Meta(min_length=1, max_length=65536)] | Annotated[list[str], Meta(min_length=1, max_length=1000)]
+    env: dict[str, str] = {}
+
+
+Target = HttpTarget | PythonTarget | ShellTarget
+TargetKind = Literal["http", "python", "shell"]
+
+
+class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A job as people write it."""
+
+    schedule: str | dict[str, Any]
+    target: Target
+    name: Name | None = None
+    timezone: str = "UTC"
+    payload: Any = None
+    queue: Name = "default"
+    priority: Annotated[int, Meta(ge=0, le=9)] = 5
+    tags: Annotated[list[Name], Meta(max_length=50)] = []
+    timeout_seconds: PositiveSeconds = 300
+    max_retries: Annotated[int, Meta(ge=0, le=1000)] = 3
+    retry_backoff: Backoff = "exponential"
+    retry_base_seconds: Seconds = 2
+    retry_max_seconds: Seconds = 3600
+    missed_window: Literal["RUN_ONCE"] = "RUN_ONCE"
+    misfire_grace_seconds: Annotated[int, Meta(ge=0, le=31_536_000)] | Literal["auto"] = "auto"
+    concurrent_policy: Literal["SKIP", "ALLOW"] = "SKIP"
+    max_concurrent: Annotated[int, Meta(ge=1, le=1000)] = 10
+    delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
+    jitter_seconds: Annotated[float, Meta(ge=0, le=86400)] = 0
+    dst_gap: Literal["run", "shift", "skip"] = "run"
+    dst_overlap: Literal["first", "last", "both"] = "first"
+    day_match: Literal["or", "and"] | None = None
+    dialect: Literal["unix", "quartz"] = "unix"
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    max_runs: Annotated[int, Meta(ge=1, le=2_147_483_647)] | None = None
+    allow_past: bool = False
+    idempotency_key_template: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
+
+
+def kind_of(target: Target) -> TargetKind:
+    match target:
+        case HttpTarget():
+            return "http"
+        case PythonTarget():
+            return "python"
+        case ShellTarget():
+            return "shell"
+
+
+def needs_of(target: Target) -> str:
+    """What a worker must have to run this target; the second half of a queue row."""
+    match target:
+        case HttpTarget():
+            return ""
+        case PythonTarget(function=function):
+            return f"python:{function}"
+        case ShellTarget():
+            return "shell"
+
+
+class Claim(NamedTuple):
+    """A node's hold on a run, as the database granted it."""
+
+    job: int
+    lane: int
+    scheduled_at: datetime
+    serial: int
+    token: int
+    revision: int
+    attempt: int = 1
+    crashes: int = 0
+    once: bool = False
+    cancel: bool = False
+
+    @property
+    def key(self) -> RunKey:
+        return RunKey(self.job, self.scheduled_at, self.serial)
+
+    @property
+    def run_id(self) -> UUID:
+        return run_id(self.key)
+
+
+class Definition(NamedTuple):
+    """One revision of a job, as a worker needs it."""
+
+    job_id: UUID
+    name: str
+    spec: JobSpec
+
+
+class Call(Struct, frozen=True):
+    """What a target is told about the run: the same facts under the same names for every kind."""
+
+    job_id: str
+    job: str
+    run_id: str
+    scheduled_at: datetime
+    attempt: int
+    idempotency_key: str
+    token: int
+    payload: Any
+    target: Target
+    timeout_seconds: float
+
+
+class Succeeded(Struct, frozen=True):
+    result: str | None = None
+
+
+class Failed(Struct, frozen=True):
+    """The attempt did not succeed. Not retryable: trying again cannot help."""
+
+    error: str
+    retryable: bool = True
+    outcome: Literal["failed", "timeout"] = "failed"
+    retry_after: float | None = None
+    result: str | None = None
+
+
+class Cancelled(Struct, frozen=True):
+    reason: str = "cancelled"
+
+
+class Committed(Struct, frozen=True):
+    """The handler recorded its own success inside its own transaction; there is nothing left to write."""
+
+
+Outcome = Succeeded | Failed | Cancelled | Committed
+
+
+def encode_json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

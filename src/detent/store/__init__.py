@@ -1,0 +1,29 @@
+"""The only door to data, in rooms: each room is a handful of verbs, each verb is one statement in `sql/`.
+
+The store is not a plug-in: there is one, PostgreSQL, and its transactions are where correctness sits. It knows no
+policy and reads no clock but the database's.
+"""
+
+from __future__ import annotations
+
+from detent.store.cursors import CursorStore
+from detent.store.db import Database
+from detent.store.jobs import JobStore
+from detent.store.live import LiveRunStore
+from detent.store.nodes import NodeStore
+from detent.store.runs import RunStore
+from detent.store.upkeep import UpkeepStore
+
+
+class Store:
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.cursors = CursorStore(database)
+        self.jobs = JobStore(database)
+        self.live = LiveRunStore(database)
+        self.nodes = NodeStore(database)
+        self.runs = RunStore(database)
+        self.upkeep = UpkeepStore(database)
+
+
+__all__ = ["Database", "Store"]

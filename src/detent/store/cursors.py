@@ -1,0 +1,114 @@
+"""Cursors: what fires next, and the fire itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from detent.schedule import Schedule
+from detent.store.db import Database, Row
+
+BEGINNING = datetime.min.replace(tzinfo=UTC)
+
+
+class Cursor(NamedTuple):
+    """A job's next tick with all a fire needs to know about it."""
+
+    job: int
+    next_tick: datetime | None
+    fire_at: datetime | None
+    generation: int
+    bounded: bool
+    queue: int
+    schedule: int
+    revision: int
+    grace: int
+    partition: int
+    priority: int
+    lanes: int
+    once: bool
+
+
+class Advance(NamedTuple):
+    """One tick to fire and where the cursor goes: compared with (tick, generation), set to (next_tick, fire_at)."""
+
+    job: int
+    tick: datetime
+    generation: int
+    next_tick: datetime | None
+    fire_at: datetime | None
+
+
+class Exceptional(NamedTuple):
+    """A tick that did not simply become a run in lane 0.
+
+    `why` is None for a run in another lane, 'overlap' for a skipped tick, 'refused' when the cursor was not as
+    expected (another node was first, or the job changed, or this node is evicted).
+    """
+
+    job: int
+    lane: int | None
+    why: str | None
+
+
+class Missed(NamedTuple):
+    """A range of ticks too late to run, within one UTC day."""
+
+    first: datetime
+    last: datetime
+    ticks: int
+    reason: str
+
+
+class CursorStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._schedules: dict[int, Schedule] = {}
+
+    async def window(
+        self, partitions: Sequence[int], lower: datetime | None, upper: datetime, limit: int
+    ) -> list[Cursor]:
+        """Cursors that fire from `lower` (None: however old) to `upper`, at most `limit` of each partition."""
+        bounds = [lower or BEGINNING] * len(partitions)
+        return _cursors(await self._database.fetch("work", "window", list(partitions), bounds, upper, limit))
+
+    async def load(self, jobs: Sequence[int]) -> list[Cursor]:
+        return _cursors(await self._database.fetch("work", "cursors", list(jobs)))
+
+    async def schedules(self, numbers: set[int]) -> dict[int, Schedule]:
+        """Schedules by number; rows never change, so what was once read is kept."""
+        unknown = [number for number in numbers if number not in self._schedules]
+        if unknown:
+            for row in await self._database.fetch("work", "schedules", unknown):
+                self._schedules[row["schedule"]] = Schedule.from_stored(msgspec.json.decode(row["stored"]))
+        return self._schedules
+
+    async def fire(
+        self, node: int, incarnation: int, hand_off: bool, batch: Sequence[Advance], *, careful: bool = False
+    ) -> list[Exceptional]:
+        """Turn a batch of ticks, sorted by job, into runs. `hand_off`: they are this node's own at once."""
+        jobs, ticks, generations, nexts, fire_ats = zip(*batch, strict=True)
+        rows = await self._database.fetch_guarded(
+            "fire", "fire_careful" if careful else "fire", "S4", "S5",
+            node, incarnation, node if hand_off else None, jobs, ticks, generations, nexts,
+            fire_ats if any(fire_ats) else None,
+        )  # fmt: skip
+        return [Exceptional(row["job"], row["lane"], row["why"]) for row in rows]
+
+    async def miss(
+        self, node: int, cursor: Cursor, next_tick: datetime | None, fire_at: datetime | None, missed: Sequence[Missed]
+    ) -> bool:
+        """Record missed ticks and move the cursor past them. False: the cursor was not as expected."""
+        firsts, lasts, counts, reasons = zip(*missed, strict=True)
+        rows = await self._database.fetch(
+            "fire", "miss", node, cursor.job, cursor.next_tick, cursor.generation, next_tick, fire_at, lasts[-1],
+            firsts, lasts, counts, reasons,
+        )  # fmt: skip
+        return bool(rows)
+
+
+def _cursors(rows: list[Row]) -> list[Cursor]:
+    return [Cursor(*row.values()) for row in rows]

@@ -1,0 +1,203 @@
+"""The only door to the driver: connections with their limits, statements by name, errors by meaning.
+
+Every connection carries server-side limits well below the lease's time to live, because a leader that is paused in
+the middle of a transaction would otherwise block its own successor for ever. The planner settings are not taste: a
+generic plan made while a queue table was empty is a sequential scan, and cost 95 % of the throughput when measured.
+
+A failed write is one of four things, and callers treat them differently:
+
+    LockTimeout      not applied; somebody holds a row; try the variant that skips it
+    Rejected         not applied; the data broke a constraint; bisect the batch and set the culprit aside
+    Unavailable      not applied; the server cannot serve now; try again later
+    OutcomeUnknown   perhaps applied: the reply was lost; look before doing anything again
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import asyncpg
+
+from detent import failpoints
+from detent.errors import DetentError, Unavailable
+
+# Client-side end of any one statement. Longer than the server's own limit, shorter than the pause after which a node
+# adopts runs it does not know: what has not answered by then is of unknown outcome for good.
+STATEMENT_SECONDS = 4.0
+LONG_STATEMENT_SECONDS = 120.0
+
+Row = Mapping[str, Any]
+
+
+class LockTimeout(DetentError):  # noqa: N818 - named after what happened
+    pass
+
+
+class Rejected(DetentError):  # noqa: N818 - as above
+    """The data itself was refused; `constraint` names the rule where the server told it."""
+
+    def __init__(self, message: str, constraint: str | None, sqlstate: str) -> None:
+        super().__init__(message)
+        self.constraint = constraint
+        self.sqlstate = sqlstate
+
+
+class OutcomeUnknown(DetentError):  # noqa: N818 - as above
+    pass
+
+
+@cache
+def statement(name: str) -> str:
+    return resources.files("detent.store").joinpath("sql", f"{name}.sql").read_text()
+
+
+def session_settings(schema: str, *, lock_timeout: str, statement_timeout: str) -> dict[str, str]:
+    return {
+        "search_path": schema,
+        "timezone": "UTC",
+        "application_name": "detent",
+        "plan_cache_mode": "force_custom_plan",
+        "random_page_cost": "1.1",
+        "jit": "off",
+        "lock_timeout": lock_timeout,
+        "statement_timeout": statement_timeout,
+        "idle_in_transaction_session_timeout": "2s",
+        "tcp_keepalives_idle": "2",
+        "tcp_keepalives_interval": "1",
+        "tcp_keepalives_count": "3",
+        "tcp_user_timeout": "5s",
+    }
+
+
+async def connect(url: str, schema: str, *, lock_timeout: str = "2s", statement_timeout: str = "3s") -> Any:
+    """One connection of its own, outside any pool: for heartbeats, notifications and migrations."""
+    settings = session_settings(schema, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
+    try:
+        return await asyncpg.connect(url, server_settings=settings, timeout=10, command_timeout=STATEMENT_SECONDS)
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        raise unreachable(url, error) from error
+
+
+def unreachable(url: str, error: BaseException) -> Unavailable:
+    reason = str(error) or type(error).__name__
+    return Unavailable(
+        f"The database at {place(url)} cannot be reached ({reason}): check DETENT_DATABASE_URL and that it is running."
+    )
+
+
+def place(url: str) -> str:
+    """Where a database is, without the password that may stand in its URL."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if rest else url
+
+
+def translate(error: BaseException) -> DetentError | None:
+    """The meaning of a driver error, or None for one that is not the driver's."""
+    if isinstance(error, asyncpg.LockNotAvailableError | asyncpg.DeadlockDetectedError):
+        return LockTimeout(str(error))
+    if isinstance(error, asyncpg.IntegrityConstraintViolationError | asyncpg.DataError):
+        constraint = getattr(error, "constraint_name", None)
+        return Rejected(str(error), constraint, getattr(error, "sqlstate", None) or "22000")
+    if isinstance(error, asyncpg.PostgresConnectionError | asyncpg.AdminShutdownError | asyncpg.CrashShutdownError):
+        return OutcomeUnknown(str(error) or "the connection was lost")
+    if isinstance(error, asyncpg.PostgresError):
+        return Unavailable(f"The database refused a statement: {error}.")
+    if isinstance(error, OSError | TimeoutError | asyncpg.InterfaceError | failpoints.ReplyDropped):
+        return OutcomeUnknown(str(error) or "the reply was lost")
+    return None
+
+
+async def _limit_transactions(connection: Any) -> None:
+    # The parameter exists from PostgreSQL 17 on; older servers are covered by the idle limit and the statement limit.
+    await connection.execute(
+        "SELECT set_config('transaction_timeout', '2500ms', false)"
+        " WHERE current_setting('server_version_num')::integer >= 170000"
+    )
+
+
+class Database:
+    """Three small pools, so that people's queries never stand in the way of fires, nor fires of settles."""
+
+    def __init__(self, url: str, schema: str = "detent") -> None:
+        self.url = url
+        self.schema = schema
+        self._pools: dict[str, Any] = {}
+
+    async def open(self) -> None:
+        try:
+            self._pools["fire"] = await self._pool(2, lock_timeout="100ms", limited=True)
+            self._pools["work"] = await self._pool(4, lock_timeout="2s", limited=True)
+            self._pools["people"] = await self._pool(5, lock_timeout="5s", limited=False)
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+            await self.close()
+            raise unreachable(self.url, error) from error
+
+    async def _pool(self, size: int, *, lock_timeout: str, limited: bool) -> Any:
+        settings = session_settings(
+            self.schema, lock_timeout=lock_timeout, statement_timeout="3s" if limited else "60s"
+        )
+        return await asyncpg.create_pool(
+            self.url,
+            min_size=1,
+            max_size=size,
+            max_inactive_connection_lifetime=60,
+            server_settings=settings,
+            timeout=10,
+            init=_limit_transactions if limited else None,
+        )
+
+    async def close(self) -> None:
+        pools, self._pools = list(self._pools.values()), {}
+        for pool in pools:
+            try:
+                await asyncio.wait_for(pool.close(), 2)
+            except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                pool.terminate()
+
+    async def fetch(self, pool: str, name: str, *arguments: object) -> list[Row]:
+        """Run the named statement, alone in its transaction, and return its rows."""
+        async with self.connection(pool) as connection:
+            rows: list[Row] = await connection.fetch(statement(name), *arguments, timeout=self._deadline(pool))
+            return rows
+
+    async def fetch_guarded(self, pool: str, name: str, before: str, after: str, *arguments: object) -> list[Row]:
+        """As fetch, with failpoints: `before` the commit (only then is there an explicit transaction), `after` it."""
+        if failpoints.armed(before):
+            return await self.transaction(pool, lambda c: self._then_hit(c, name, before, arguments))
+        rows = await self.fetch(pool, name, *arguments)
+        try:
+            await failpoints.hit(after)
+        except failpoints.ReplyDropped as error:
+            raise OutcomeUnknown("the reply was dropped by a failpoint") from error
+        return rows
+
+    async def _then_hit(self, connection: Any, name: str, step: str, arguments: tuple[object, ...]) -> list[Row]:
+        rows: list[Row] = await connection.fetch(statement(name), *arguments)
+        await failpoints.hit(step)
+        return rows
+
+    async def transaction(self, pool: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        async with self.connection(pool) as connection, connection.transaction():
+            return await work(connection)
+
+    @asynccontextmanager
+    async def connection(self, pool: str) -> AsyncIterator[Any]:
+        """A pooled connection; driver errors leave as one of the four meanings."""
+        if pool not in self._pools:
+            raise Unavailable("The database is closed.")
+        try:
+            async with self._pools[pool].acquire(timeout=STATEMENT_SECONDS) as connection:
+                yield connection
+        except Exception as error:
+            meaning = translate(error)
+            if meaning is None:
+                raise
+            raise meaning from error
+
+    def _deadline(self, pool: str) -> float:
+        return LONG_STATEMENT_SECONDS if pool == "people" else STATEMENT_SECONDS

@@ -1,0 +1,134 @@
+"""Live runs: claim, start, settle, give back, and what a node holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from detent.identity import RunKey
+from detent.model import Claim, Definition, JobSpec
+from detent.store.db import Database, OutcomeUnknown, Row
+
+
+class Settlement(NamedTuple):
+    """The end of a run: its claim, when it ran, and the final status with its words."""
+
+    claim: Claim
+    started: datetime
+    finished: datetime
+    status: int
+    reason: str | None = None
+    result: str | None = None
+    outcome: str = "succeeded"
+    error: str | None = None
+
+
+class Retry(NamedTuple):
+    """A failed attempt and the wait before the next."""
+
+    claim: Claim
+    started: datetime
+    finished: datetime
+    outcome: str
+    error: str
+    delay: timedelta
+
+
+class LiveRunStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def serving(self, names: Sequence[str], has: Sequence[str]) -> list[int]:
+        rows = await self._database.fetch("work", "serving", list(names), list(has))
+        return [row["queue"] for row in rows]
+
+    async def claim(self, node: int, incarnation: int, queues: Sequence[int], limit: int) -> list[Claim]:
+        rows = await self._database.fetch_guarded(
+            "work", "claim", "", "W2", node, incarnation, list(queues), limit
+        )
+        return _claims(rows)
+
+    async def reconcile(self, node: int) -> list[Claim]:
+        return _claims(await self._database.fetch("work", "reconcile", node))
+
+    async def start(self, node: int, claims: Sequence[Claim]) -> set[tuple[int, int]]:
+        """Note that these are about to be called; the (job, lane) of those that still may be."""
+        return _addresses(await self._database.fetch("work", "start", node, *_columns(claims)))
+
+    async def give_back(self, node: int, claims: Sequence[Claim]) -> set[tuple[int, int]]:
+        return _addresses(await self._database.fetch("work", "give_back", node, *_columns(claims)))
+
+    async def settle(self, node: int, batch: Sequence[Settlement]) -> list[Settlement]:
+        """End a batch of runs; returns those that were not this node's to end any more."""
+        unsettled = _addresses(
+            await self._database.fetch_guarded("work", "settle", "", "W5", node, *settle_columns(batch))
+        )
+        return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled]
+
+    async def retry(self, node: int, batch: Sequence[Retry]) -> list[Retry]:
+        """Record failed attempts and plan the next; returns those that were not this node's any more."""
+        jobs, lanes, ats, serials, tokens = _columns([item.claim for item in batch])
+        _, started, finished, outcomes, errors, delays = zip(*batch, strict=True)
+        rows = await self._database.fetch_guarded(
+            "work", "settle_retry", "", "W5",
+            node, jobs, lanes, ats, serials, tokens, started, finished, outcomes, errors, delays,
+        )  # fmt: skip
+        unsettled = _addresses(rows)
+        return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled]
+
+    async def committed(self, claims: Sequence[Claim]) -> list[bool]:
+        """For claims that matched no live run: had this very settle committed before (a lost reply), or is it stale?"""
+        jobs, _, ats, serials, tokens = _columns(claims)
+        rows = await self._database.fetch("work", "lost_reply", jobs, ats, serials, tokens)
+        found = {row["position"] for row in rows}
+        return [position in found for position in range(1, len(claims) + 1)]
+
+    async def record_stale(self, node: int, late: Sequence[Settlement | Retry]) -> None:
+        jobs, _, ats, serials, tokens = _columns([item.claim for item in late])
+        await self._database.fetch(
+            "work", "stale", node, jobs, ats, serials, tokens,
+            [item.started for item in late], [item.finished for item in late],
+            [item.claim.attempt for item in late], [f"refused: {item.outcome}" for item in late],
+        )  # fmt: skip
+
+    async def definitions(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Definition]:
+        """Jobs as they were at the wanted (job, revision)."""
+        jobs, revisions = zip(*wanted, strict=True)
+        rows = await self._database.fetch("work", "definitions", jobs, revisions)
+        return {
+            (row["job"], row["revision"]): Definition(
+                row["id"], row["name"], msgspec.json.decode(row["definition"], type=JobSpec)
+            )
+            for row in rows
+        }
+
+    async def cancel(self, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
+        """Ask runs to stop: the owner of each that was live, None for one that ended on the spot."""
+        jobs, ats, serials = zip(*keys, strict=True)
+        rows = await self._database.fetch("work", "cancel", jobs, ats, serials)
+        return {RunKey(row["job"], row["scheduled_at"], row["serial"]): row["owner"] for row in rows}
+
+
+def settle_columns(batch: Sequence[Settlement]) -> tuple[Sequence[object], ...]:
+    """The arrays of the settle statement; also used inside a handler's own transaction."""
+    claims, started, finished, statuses, reasons, results, outcomes, errors = zip(*batch, strict=True)
+    jobs, lanes, ats, serials, tokens = _columns(claims)
+    return jobs, ats, tokens, started, finished, lanes, serials, statuses, reasons, results, outcomes, errors
+
+
+def _columns(claims: Sequence[Claim]) -> tuple[Sequence[object], ...]:
+    return tuple(zip(*((c.job, c.lane, c.scheduled_at, c.serial, c.token) for c in claims), strict=True))
+
+
+def _claims(rows: list[Row]) -> list[Claim]:
+    return [Claim(*row.values()) for row in rows]
+
+
+def _addresses(rows: list[Row]) -> set[tuple[int, int]]:
+    return {(row["job"], row["lane"]) for row in rows}
+
+
+__all__ = ["LiveRunStore", "OutcomeUnknown", "Retry", "Settlement", "settle_columns"]

@@ -1,0 +1,65 @@
+"""Nodes and partitions: joining, beating, evicting, taking over, rescuing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from detent.store.db import Database
+
+CRASH_CAP = 3
+RESCUE_BATCH = 1000
+
+
+class NodeInfo(NamedTuple):
+    """What a node tells about itself when it joins."""
+
+    node: int
+    host: str
+    pid: int
+    roles: tuple[str, ...]
+    version: str
+    tzdata: str
+
+
+class Rescued(NamedTuple):
+    job: int
+    lane: int
+    dead: bool
+
+
+class NodeStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def join(self, info: NodeInfo, ttl: timedelta) -> None:
+        await self._database.fetch(
+            "work", "join", info.node, ttl, info.host, info.pid, list(info.roles), info.version, info.tzdata
+        )
+
+    async def evict_expired(self, ttl: timedelta) -> list[int]:
+        return [row["node"] for row in await self._database.fetch("work", "evict", ttl)]
+
+    async def evicted(self) -> list[int]:
+        return [row["node"] for row in await self._database.fetch("work", "evicted")]
+
+    async def take(self, node: int, incarnation: int, wanted: Sequence[int]) -> dict[int, int]:
+        """Partitions nobody alive held, now ours, with their new terms."""
+        rows = await self._database.fetch("work", "take", node, incarnation, list(wanted))
+        return {row["partition"]: row["term"] for row in rows}
+
+    async def release(self, node: int, partitions: Sequence[int]) -> list[int]:
+        rows = await self._database.fetch("work", "release", node, list(partitions))
+        return [row["partition"] for row in rows]
+
+    async def rescue(self, node: int) -> list[Rescued]:
+        """One batch of an evicted node's runs; an empty answer means there are none left."""
+        rows = await self._database.fetch("work", "rescue", node, CRASH_CAP, RESCUE_BATCH)
+        return [Rescued(row["job"], row["lane"], row["dead"]) for row in rows]
+
+    async def forget(self, node: int) -> bool:
+        return bool(await self._database.fetch("work", "forget", node))
+
+    async def leave(self, node: int) -> None:
+        await self._database.fetch("work", "leave", node)

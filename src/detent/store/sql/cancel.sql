@@ -1,0 +1,12 @@
+-- Arrays: $1 job, $2 scheduled_at, $3 serial. Runs nobody owns end here; the others are asked to stop and their owner
+-- settles them.
+WITH l AS MATERIALIZED (
+    SELECT r.* FROM (SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::integer[]) AS t (job, scheduled_at, serial)
+                      ORDER BY job) v CROSS JOIN LATERAL (
+        SELECT * FROM live_runs WHERE job = v.job AND scheduled_at = v.scheduled_at AND serial = v.serial FOR UPDATE) r),
+d AS (DELETE FROM live_runs r USING l WHERE r.job = l.job AND r.lane = l.lane AND l.owner IS NULL),
+h AS (
+    INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason)
+    SELECT job, scheduled_at, token, now(), serial, revision, attempt, 3, 'cancelled' FROM l WHERE owner IS NULL),
+f AS (UPDATE live_runs r SET cancel = true FROM l WHERE r.job = l.job AND r.lane = l.lane AND l.owner IS NOT NULL)
+SELECT job, lane, scheduled_at, serial, owner FROM l

@@ -1,0 +1,12 @@
+-- Take runs that are ready. $1 node, $2 incarnation, $3 queue numbers this worker serves, $4 limit.
+-- One short range per queue and priority: neither retries that wait nor lower priorities are read. An evicted node
+-- must not claim behind its own rescue, hence the fence.
+WITH me AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
+picked AS MATERIALIZED (
+    SELECT r.* FROM me, generate_series(9, 0, -1) AS p, unnest($3::integer[]) AS q CROSS JOIN LATERAL (
+        SELECT job, lane FROM live_runs
+         WHERE queue = q AND priority = p AND not_before <= now() AND owner IS NULL AND lane >= 0
+         ORDER BY not_before LIMIT $4 FOR UPDATE SKIP LOCKED) r LIMIT $4)
+UPDATE live_runs r SET owner = $1, token = greatest(r.token, $2::bigint << 32) + 1
+  FROM picked p WHERE r.job = p.job AND r.lane = p.lane
+RETURNING r.job, r.lane, r.scheduled_at, r.serial, r.token, r.revision, r.attempt, r.crashes, r.once, r.cancel

@@ -1,0 +1,36 @@
+-- The fire: fence, compare-and-set of a batch of cursors, and their runs, in one statement.
+-- $1 node, $2 incarnation, $3 hand off to (node or NULL); arrays sorted by job: $4 job, $5 tick, $6 generation,
+-- $7 next tick, $8 its fire_at (a NULL array: no jitter anywhere in the batch).
+-- Returns the exceptions only; an empty answer means every tick became a run in lane 0.
+WITH me AS MATERIALIZED (                    -- the fence: waits for an eviction, or makes it wait for us
+    SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
+v AS MATERIALIZED (
+    SELECT * FROM unnest($4::bigint[], $5::timestamptz[], $6::integer[], $7::timestamptz[], $8::timestamptz[])
+        AS t (job, tick, generation, next_tick, fire_at)),
+u AS (
+    UPDATE cursors c
+       SET next_tick = v.next_tick, fire_at = coalesce(v.fire_at, v.next_tick), last_tick = v.tick,
+           ended = v.next_tick IS NULL
+      FROM v, me
+     WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation
+       AND c.fire_at <= now()                -- never early; now() is when the statement began, so waiting is safe
+       AND c.runs_left IS NULL               -- bounded jobs go through fire_careful
+    RETURNING c.job, v.tick, c.queue, c.revision, c.lanes, c.priority, c.once),
+placed AS MATERIALIZED (
+    SELECT u.*, CASE WHEN lanes <= 1 THEN least(lanes, 0::smallint) ELSE (    -- SKIP: 0; ALLOW: the lowest free lane,
+        SELECT g::smallint FROM generate_series(0, u.lanes - 1) g            -- while triggers take the highest, so
+         WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = u.job AND r.lane = g)  -- that they meet only in the last
+         ORDER BY g LIMIT 1) END AS lane FROM u),
+i AS (
+    INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority, once)
+    SELECT job, tick, $2::bigint << 32 | 1, CASE WHEN lane >= 0 THEN $3::bigint END, tick, queue, revision, lane, priority, once
+      FROM placed WHERE lane IS NOT NULL
+    ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane),
+s AS (
+    INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)
+    SELECT job, tick, now(), 0, revision, 4, 'overlap' FROM placed WHERE job NOT IN (SELECT job FROM i))
+-- IN (sub-select) throughout: always a hashed subplan, where a join of CTEs, each estimated at one row, would be
+-- a thousand times a thousand comparisons.
+SELECT job, lane, NULL AS why FROM i WHERE lane <> 0
+UNION ALL SELECT job, NULL, 'overlap' FROM u WHERE job NOT IN (SELECT job FROM i)
+UNION ALL SELECT job, NULL, 'refused' FROM v WHERE job NOT IN (SELECT job FROM u)

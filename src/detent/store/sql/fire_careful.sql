@@ -1,0 +1,34 @@
+-- As fire, for jobs with max_runs and after a lock timeout: locks first, skipping locked cursors. runs_left falls
+-- only for ticks that became runs, which a plain UPDATE cannot know; the last run completes the job.
+-- Parameters and answer as in fire.
+WITH me AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
+v AS MATERIALIZED (
+    SELECT * FROM unnest($4::bigint[], $5::timestamptz[], $6::integer[], $7::timestamptz[], $8::timestamptz[])
+        AS t (job, tick, generation, next_tick, fire_at)),
+u AS MATERIALIZED (
+    SELECT c.*, v.tick, v.next_tick, v.fire_at FROM me, v CROSS JOIN LATERAL (
+        SELECT job, queue, revision, lanes, priority, once, runs_left FROM cursors
+         WHERE job = v.job AND next_tick = v.tick AND generation = v.generation AND fire_at <= now()
+           FOR NO KEY UPDATE SKIP LOCKED) c),
+placed AS MATERIALIZED (
+    SELECT u.*, CASE WHEN lanes <= 1 THEN least(lanes, 0::smallint) ELSE (
+        SELECT g::smallint FROM generate_series(0, u.lanes - 1) g
+         WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = u.job AND r.lane = g)
+         ORDER BY g LIMIT 1) END AS lane FROM u),
+i AS (
+    INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority, once)
+    SELECT job, tick, $2::bigint << 32 | 1, CASE WHEN lane >= 0 THEN $3::bigint END, tick, queue, revision, lane, priority, once
+      FROM placed WHERE lane IS NOT NULL
+    ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane),
+s AS (
+    INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)
+    SELECT job, tick, now(), 0, revision, 4, 'overlap' FROM placed WHERE job NOT IN (SELECT job FROM i)),
+w AS (
+    UPDATE cursors c SET last_tick = d.tick, runs_left = d.left_over, ended = d.left_over IS NOT DISTINCT FROM 0 OR d.next_tick IS NULL,
+           next_tick = CASE WHEN d.left_over = 0 THEN NULL ELSE d.next_tick END,
+           fire_at = CASE WHEN d.left_over = 0 THEN NULL ELSE coalesce(d.fire_at, d.next_tick) END
+      FROM (SELECT u.*, u.runs_left - (i.job IS NOT NULL)::integer AS left_over FROM u LEFT JOIN i USING (job)) d
+     WHERE c.job = d.job)
+SELECT job, lane, NULL AS why FROM i WHERE lane <> 0
+UNION ALL SELECT job, NULL, 'overlap' FROM u WHERE job NOT IN (SELECT job FROM i)
+UNION ALL SELECT job, NULL, 'refused' FROM v WHERE job NOT IN (SELECT job FROM u)

@@ -1,0 +1,22 @@
+-- Runs of an evicted node. $1 that node, $2 cap of crashes, $3 limit; repeat until nothing returns, then forget.
+-- Not known to have started: returned uncounted, crashes + 1, so that the next owner writes started_at first.
+-- Started: a lost attempt. Started and at_most_once, or too many crashes: dead. Asked to stop: cancelled.
+WITH l AS MATERIALIZED (
+    SELECT r.*, r.cancel AS stop, r.started_at IS NOT NULL AND (r.once OR r.crashes >= $2) AS dead FROM live_runs r
+     WHERE r.owner = $1 AND EXISTS (SELECT FROM nodes WHERE node = $1 AND evicted)
+     ORDER BY r.job, r.lane LIMIT $3 FOR UPDATE OF r),
+a AS (
+    INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error)
+    SELECT job, scheduled_at, serial, token, owner, started_at, now(), attempt, 'lost',
+           CASE WHEN started_at IS NULL THEN 'the node that held it was lost; it may not have started'
+                ELSE 'the node that ran it was lost' END FROM l),
+d AS (DELETE FROM live_runs r USING l WHERE r.job = l.job AND r.lane = l.lane AND (l.dead OR l.stop)),
+h AS (
+    INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status, reason)
+    SELECT job, scheduled_at, token, owner, started_at, now(), serial, revision, attempt, CASE WHEN dead THEN 2 ELSE 3 END, 'lost'
+      FROM l WHERE dead OR stop),
+b AS (
+    UPDATE live_runs r SET owner = NULL, started_at = NULL, token = r.token + 1, crashes = r.crashes + 1,
+           attempt = r.attempt + (r.started_at IS NOT NULL)::integer, not_before = now()
+      FROM l WHERE r.job = l.job AND r.lane = l.lane AND NOT l.dead AND NOT l.stop)
+SELECT job, lane, dead FROM l

@@ -1,0 +1,17 @@
+-- A failed attempt and its next try, in one statement. $1 node; arrays: $2 job, $3 lane, $4 scheduled_at, $5 serial,
+-- $6 token, $7 started, $8 finished, $9 outcome, $10 error, $11 delay. Returns what was not settled.
+WITH v AS MATERIALIZED (
+    SELECT * FROM unnest($2::bigint[], $3::smallint[], $4::timestamptz[], $5::integer[], $6::bigint[],
+                         $7::timestamptz[], $8::timestamptz[], $9::text[], $10::text[], $11::interval[])
+        AS t (job, lane, scheduled_at, serial, token, started, finished, outcome, error, delay) ORDER BY job, lane),
+l AS MATERIALIZED (
+    SELECT v.*, r.attempt FROM v CROSS JOIN LATERAL (
+        SELECT attempt FROM live_runs WHERE job = v.job AND lane = v.lane AND scheduled_at = v.scheduled_at
+           AND serial = v.serial AND token = v.token AND owner = $1 FOR UPDATE) r),
+a AS (
+    INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error)
+    SELECT job, scheduled_at, serial, token, $1, started, finished, attempt, outcome, error FROM l),
+u AS (
+    UPDATE live_runs r SET owner = NULL, started_at = NULL, attempt = r.attempt + 1, not_before = now() + l.delay
+      FROM l WHERE r.job = l.job AND r.lane = l.lane RETURNING r.job, r.lane)
+SELECT job, lane FROM v WHERE (job, lane) NOT IN (SELECT job, lane FROM u)

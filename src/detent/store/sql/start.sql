@@ -1,0 +1,8 @@
+-- Before the first call of at_most_once runs, and of runs that already survived a crash: from here on a crash is a
+-- lost attempt. $1 node; arrays: $2 job, $3 lane, $4 scheduled_at, $5 serial, $6 token. Not returned: do not call.
+WITH l AS MATERIALIZED (
+    SELECT v.job, v.lane FROM (SELECT * FROM unnest($2::bigint[], $3::smallint[], $4::timestamptz[], $5::integer[], $6::bigint[])
+        AS t (job, lane, scheduled_at, serial, token) ORDER BY job, lane) v CROSS JOIN LATERAL (
+        SELECT FROM live_runs WHERE job = v.job AND lane = v.lane AND scheduled_at = v.scheduled_at
+           AND serial = v.serial AND token = v.token AND owner = $1 AND NOT cancel FOR UPDATE) r)
+UPDATE live_runs r SET started_at = clock_timestamp() FROM l WHERE r.job = l.job AND r.lane = l.lane RETURNING r.job, r.lane

@@ -1,0 +1,34 @@
+"""Housekeeping: history partitions made ahead, jobs that have run their course, hints to other nodes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from detent.store.db import Database
+
+JOBS_CHANNEL = "detent_jobs"
+RUNS_CHANNEL = "detent_runs"
+
+
+class ClusterIdentity(NamedTuple):
+    incarnation: int
+    server_version: int
+
+
+class UpkeepStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def cluster(self) -> ClusterIdentity:
+        row = (await self._database.fetch("work", "cluster"))[0]
+        return ClusterIdentity(row["incarnation"], row["server_version"])
+
+    async def make_history_days(self, ahead: int) -> int:
+        rows = await self._database.fetch("people", "make_history_days", ahead)
+        return sum(row["made"] for row in rows)
+
+    async def complete_jobs(self, limit: int = 1000) -> list[int]:
+        return [row["job"] for row in await self._database.fetch("work", "complete_jobs", limit)]
+
+    async def wake(self, channel: str, payload: str) -> None:
+        await self._database.fetch("work", "wake", channel, payload)
