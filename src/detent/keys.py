@@ -1,0 +1,39 @@
+"""The idempotency key of a run: the same for every attempt, rescue and node, different for every tick.
+
+Pure: the worker hands the key to the target, the API shows it, and both compute it here from the run's own key.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from detent.identity import RunKey, milliseconds, run_id
+from detent.model import JobSpec
+from detent.schedule.keys import render_key
+
+
+def idempotency_key(job_id: UUID, name: str, spec: JobSpec, key: RunKey) -> str:
+    return templated_key(job_id, name, spec.idempotency_key_template, spec.timezone, key)
+
+
+def templated_key(job_id: UUID, name: str, template: str | None, timezone: str, key: RunKey) -> str:
+    """As idempotency_key, for readers that have not the whole definition at hand."""
+    if key.serial:
+        # A manual run never takes the key of a tick, whatever the template says: it was asked for on top of it.
+        return f"{job_id}:{run_id(key)}"
+    if template is not None:
+        return render_key(
+            template,
+            job_id=str(job_id),
+            job=name,
+            run_id=str(run_id(key)),
+            scheduled_at=key.scheduled_at,
+            timezone=timezone,
+        )
+    return f"{job_id}:{unix_time(key)}"
+
+
+def unix_time(key: RunKey) -> str:
+    """Seconds since 1970, with milliseconds only where the tick has them."""
+    seconds, thousandths = divmod(milliseconds(key.scheduled_at), 1000)
+    return f"{seconds}.{thousandths:03d}" if thousandths else str(seconds)
