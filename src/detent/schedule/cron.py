@@ -56,6 +56,10 @@ class CronWalls:
         self._per_day = self.seconds.bit_count() * self.minutes.bit_count() * self.hours.bit_count()
         self._days: dict[int, int] = {}
 
+    @property
+    def every_hour(self) -> bool:
+        return self.hours == (1 << 24) - 1
+
     def check_possible(self) -> None:
         """Refuses an expression that names no day of any year, such as 30 February."""
         low, high = 2000, 2399
@@ -131,9 +135,7 @@ class CronWalls:
         fields = self.fields
         if not self.months >> month & 1:
             return 0
-        if fields.year is not None and not (
-            fields.year.mask >> max(year - YEAR.low, 0) & 1 and year >= YEAR.low
-        ):
+        if fields.year is not None and not (fields.year.mask >> max(year - YEAR.low, 0) & 1 and year >= YEAR.low):
             return 0
         first = date(year, month, 1).isoweekday() % 7
         length = _month_length(year, month)
@@ -151,8 +153,9 @@ class CronWalls:
         edge = last_year * 12 + (11 if step > 0 else 0)
         stop = month_index + step * CYCLE_MONTHS
         stop = min(stop, edge) if step > 0 else max(stop, edge)
+        months = self.months
         while (stop - month_index) * step >= 0:
-            if self.month_days(month_index):
+            if months >> (month_index % 12 + 1) & 1 and self.month_days(month_index):
                 return month_index
             month_index += step
         return None

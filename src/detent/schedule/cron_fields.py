@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from dataclasses import dataclass, field
@@ -11,9 +12,11 @@ from detent.schedule.errors import ScheduleError
 MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 LONGEST_NUMBER = 4
+HASHED = re.compile(r"(?<![A-Z])H(?![A-Z])")
+"""An `H` that stands for itself, not the one in THU or MARCH; the text is in capitals."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FieldSpec:
     """One kind of field: its name in messages, its bounds, its names and what `H` may choose from."""
 
@@ -37,9 +40,7 @@ HOUR = FieldSpec("hour", 0, 23, "9-17", hash_high=23)
 DAY = FieldSpec("day-of-month", 1, 31, "1,15", hash_high=28)
 MONTH = FieldSpec("month", 1, 12, "JAN-MAR", {name: n for n, name in enumerate(MONTHS, 1)}, hash_high=12)
 WEEKDAY = FieldSpec("day-of-week", 0, 7, "MON-FRI", {name: n for n, name in enumerate(WEEKDAYS)}, hash_high=6)
-QUARTZ_WEEKDAY = FieldSpec(
-    "day-of-week", 1, 7, "MON-FRI", {name: n for n, name in enumerate(WEEKDAYS, 1)}, hash_high=7
-)
+QUARTZ_WEEKDAY = FieldSpec("day-of-week", 1, 7, "MON-FRI", {name: n for n, name in enumerate(WEEKDAYS, 1)}, hash_high=7)
 YEAR = FieldSpec("year", 1970, 2199, "2030", wraps=False)
 
 
@@ -60,6 +61,8 @@ class Field:
     """`LW` is 0, `L-3W` is 3."""
     nth: set[tuple[int, int]] = field(default_factory=set)
     """(weekday, n): the nth such weekday of the month; n = 0 is the last."""
+    text: str = ""
+    """The field written back, once somebody asked for it."""
 
 
 def fault(spec: FieldSpec, read: str, why: str, fix: str | None = None) -> ScheduleError:
@@ -72,6 +75,23 @@ def hash_number(key: str, field_name: str) -> int:
     """A number that depends on nothing but its arguments: every node, every release reads the same `H`."""
     digest = hashlib.blake2b(f"{field_name}\0{key}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
+
+
+def uses_hash(text: str) -> bool:
+    return HASHED.search(text.upper()) is not None
+
+
+def read_field(spec: FieldSpec, text: str, hash_key: str | None) -> Field:
+    """What a field says; the result is shared and not to be changed."""
+    if HASHED.search(text):
+        return FieldReader(spec, hash_key).read(text)
+    return _read_plain(spec, text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _read_plain(spec: FieldSpec, text: str) -> Field:
+    # Few distinct fields make up most expressions.
+    return FieldReader(spec, None).read(text)
 
 
 class FieldReader:

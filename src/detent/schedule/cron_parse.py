@@ -16,8 +16,8 @@ from detent.schedule.cron_fields import (
     WEEKDAYS,
     YEAR,
     Field,
-    FieldReader,
     FieldSpec,
+    read_field,
 )
 from detent.schedule.errors import ScheduleError
 
@@ -71,9 +71,7 @@ def parse_cron(text: str, *, dialect: str, day_match: str | None, hash_key: str 
         dialect = "unix"
         _refuse_aws(parts, text)
         specs = _unix_specs(parts, text)
-    read = {
-        spec.name: FieldReader(spec, hash_key).read(part) for spec, part in zip(specs, parts, strict=True)
-    }
+    read = {spec.name: read_field(spec, part, hash_key) for spec, part in zip(specs, parts, strict=True)}
     day, weekday = read["day-of-month"], read["day-of-week"]
     if dialect == "quartz" and parts[3] == parts[5] == "?":
         raise ScheduleError(f"{text!r} has '?' in both day fields; put '*' in the day-of-month field.")

@@ -23,6 +23,12 @@ def canonical_cron(fields: CronFields) -> str:
 
 
 def _field_text(field: Field, spec: FieldSpec) -> str:
+    if not field.text:
+        field.text = _write_field(field, spec)
+    return field.text
+
+
+def _write_field(field: Field, spec: FieldSpec) -> str:
     if field.open or (field.star and field.mask == _whole(spec)):
         return "*"
     base = spec.low if spec is YEAR else 0
@@ -51,9 +57,7 @@ def _star_step(values: list[int], spec: FieldSpec) -> int:
     """The finest `*/n` whose every value is there; a field with a star always has one."""
     high = 6 if spec is WEEKDAY else spec.high
     present = set(values)
-    return next(
-        step for step in range(1, high - spec.low + 1) if present.issuperset(range(spec.low, high + 1, step))
-    )
+    return next(step for step in range(1, high - spec.low + 1) if present.issuperset(range(spec.low, high + 1, step)))
 
 
 def _ranges(values: list[int]) -> list[str]:

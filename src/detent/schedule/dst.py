@@ -39,6 +39,10 @@ class WallSource(Protocol):
     def count_walls(self, low: int, high: int) -> int:
         """How many matches in [low, high)."""
 
+    @property
+    def every_hour(self) -> bool:
+        """Whether it matches in every hour, so that an hour that does not exist is no loss."""
+
 
 class Resolver:
     """The instants of a wall-clock schedule in a zone. All times are whole seconds."""
@@ -58,8 +62,16 @@ class Resolver:
         start, end, offset, _, _ = segment
         if instant - start > MARGIN:
             wall = self.source.next_wall(instant + offset)
-            if wall is not None and wall - offset < end - MARGIN:
-                return wall - offset
+            if wall is not None:
+                tick = wall - offset
+                if tick < end - MARGIN:
+                    return tick
+                if instant < end - MARGIN:
+                    # Nothing matches before `wall`, so what happens at the changes between does not matter.
+                    start, end, offset, _, _ = self.zone.segment(tick)
+                    tick = wall - offset
+                    if start + MARGIN < tick < end - MARGIN:
+                        return tick
         return self._next_across(segment, instant)
 
     def _next_across(self, segment: Segment, instant: int) -> int | None:

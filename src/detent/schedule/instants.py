@@ -11,9 +11,7 @@ from detent.schedule.zones import Zone
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LOWEST_MS = int((datetime(1900, 1, 2, tzinfo=UTC) - EPOCH).total_seconds()) * 1000
 HIGHEST_MS = int((datetime(9990, 1, 1, tzinfo=UTC) - EPOCH).total_seconds()) * 1000
-INSTANT = re.compile(
-    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.(\d{1,9}))?)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII
-)
+INSTANT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.(\d{1,9}))?)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 LOOKS_LIKE_INSTANT = re.compile(r"\d{4}-\d\d-\d\d|\d{8}T\d", re.ASCII)
 
 
@@ -22,9 +20,7 @@ def to_ms(moment: datetime) -> int:
     try:
         delta = moment - EPOCH
     except TypeError:
-        raise ScheduleError(
-            f"The time {moment.isoformat()} has no zone; give an aware datetime in UTC."
-        ) from None
+        raise ScheduleError(f"The time {moment.isoformat()} has no zone; give an aware datetime in UTC.") from None
     return delta.days * 86_400_000 + delta.seconds * 1000 + delta.microseconds // 1000
 
 

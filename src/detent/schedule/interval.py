@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from detent.schedule.errors import ScheduleError
 
@@ -34,31 +33,30 @@ ISO_DURATION = re.compile(
 TERM = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)\s*([a-z]+)[\s,]*(?:and\s+)?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
 class IntervalTicks:
-    """Ticks at anchor + n * every. Without an anchor, the time that is asked about is taken as a tick."""
+    """Ticks at anchor + n * every, in milliseconds."""
 
-    every: int
-    anchor: int | None = None
+    __slots__ = ("anchor", "every", "floating")
+
+    def __init__(self, every: int, anchor: int | None) -> None:
+        self.every = every
+        self.anchor = anchor or 0
+        self.floating = anchor is None
+        """The anchor belongs to the job and is not known here."""
+
+    def seen_from(self, tick: int) -> IntervalTicks:
+        """While the anchor is not known, the tick that is asked about is one of ours and serves as well."""
+        return IntervalTicks(self.every, tick) if self.floating else self
 
     def next(self, instant: int) -> int | None:
-        """The first tick strictly after `instant`; all in milliseconds."""
-        if self.anchor is None:
-            return instant + self.every
         return instant + self.every - (instant - self.anchor) % self.every
 
     def latest(self, since: int, until: int) -> int | None:
-        if since > until:
-            return None
-        if self.anchor is None:
-            return until - (until - since) % self.every
         tick = until - (until - self.anchor) % self.every
         return tick if tick >= since else None
 
     def count(self, after: int, until: int) -> int:
-        """Ticks in (after, until]."""
-        anchor = after if self.anchor is None else self.anchor
-        return max((until - anchor) // self.every - (after - anchor) // self.every, 0)
+        return (until - self.anchor) // self.every - (after - self.anchor) // self.every
 
 
 def parse_every(value: object) -> int:
@@ -69,9 +67,7 @@ def parse_every(value: object) -> int:
     if milliseconds < SHORTEST_MS:
         raise ScheduleError(f"The interval {value!r} is shorter than a second; the shortest is 'every 1s'.")
     if milliseconds > LONGEST_MS:
-        raise ScheduleError(
-            f"The interval {value!r} is longer than ten years; use a cron expression or an instant."
-        )
+        raise ScheduleError(f"The interval {value!r} is longer than ten years; use a cron expression or an instant.")
     return milliseconds
 
 

@@ -22,6 +22,9 @@ class Memo:
         self.young: dict[tuple[int, datetime], datetime | None] = {}
         self.old: dict[tuple[int, datetime], datetime | None] = {}
 
+    def clear(self) -> None:
+        self.young, self.old = {}, {}
+
     def put(self, key: tuple[int, datetime], value: datetime | None) -> None:
         if len(self.young) >= GENERATION:
             self.old, self.young = self.young, {}

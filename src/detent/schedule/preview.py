@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from detent.schedule.cautions import cautions
 from detent.schedule.dst import MARGIN, Resolver
 from detent.schedule.instants import to_ms
 from detent.schedule.zones import Segment
@@ -52,14 +53,17 @@ def preview(schedule: Schedule, after: datetime, count: int) -> Preview:
     while moment is not None and len(moments) < count:
         moments.append(moment)
         moment = schedule.next_after(moment)
+    if not moments:
+        result.warnings.append("This schedule has no tick after the time that was asked about.")
     resolver = getattr(schedule.ticks, "resolver", None)
     if resolver is None:
         result.ticks = [PreviewTick(tick, _local(schedule, tick)) for tick in moments]
         return result
     watcher = _Watcher(schedule, resolver, result)
     result.ticks = [watcher.tick(tick) for tick in moments]
-    last = moments[-1] if moments else after
-    watcher.report(to_ms(after) // 1000 + 1, to_ms(last) // 1000 + 1)
+    if moments:
+        watcher.report(to_ms(after) // 1000 + 1, to_ms(moments[-1]) // 1000 + 1)
+    result.warnings += cautions(schedule)
     return result
 
 
@@ -100,9 +104,7 @@ class _Watcher:
             return "moved"
         if gap < 0 and instant < segment.start - gap:
             return "repeated"
-        if segment.offset_after < segment.offset and instant >= segment.end - (
-            segment.offset - segment.offset_after
-        ):
+        if segment.offset_after < segment.offset and instant >= segment.end - (segment.offset - segment.offset_after):
             return "repeated"
         return None
 
@@ -126,7 +128,7 @@ class _Watcher:
         if not low <= segment.start < high:
             return
         gap = segment.offset - segment.offset_before
-        if self.resolver.real_time and gap % 3600 == 0 and self._every_hour():
+        if self.resolver.real_time and gap % 3600 == 0 and self.resolver.source.every_hour:
             return
         wall = self.resolver.source.next_wall(segment.start + segment.offset_before)
         first = wall
@@ -135,10 +137,6 @@ class _Watcher:
             if len(self.result.skipped) >= MOST_SKIPPED:
                 return
             wall = self.resolver.source.next_wall(wall + 1)
-
-    def _every_hour(self) -> bool:
-        hours = getattr(self.resolver.source, "hours", 0)
-        return bool(hours == (1 << 24) - 1)
 
     def _report_gap_wall(self, segment: Segment, wall: int, first: bool) -> None:
         missing = f"{_clock_text(wall)} does not exist on {_date_text(wall)}"
@@ -170,9 +168,7 @@ class _Watcher:
             "both": "runs twice",
         }
         while wall is not None and wall < segment.start + segment.offset_before:
-            self._warn(
-                f"{_clock_text(wall)} comes twice on {_date_text(wall)}: {words[self.resolver.overlap]}"
-            )
+            self._warn(f"{_clock_text(wall)} comes twice on {_date_text(wall)}: {words[self.resolver.overlap]}")
             if len(self.result.warnings) >= MOST_WARNINGS:
                 return
             wall = self.resolver.source.next_wall(wall + 1)

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from detent.schedule.cron import CronWalls
+from detent.schedule.cron_fields import uses_hash
 from detent.schedule.cron_parse import DAY_MATCHES, DIALECTS, aws_translation, parse_cron, split_zone
 from detent.schedule.cron_text import canonical_cron
 from detent.schedule.dst import GAP_POLICIES, OVERLAP_POLICIES, Resolver
@@ -49,8 +50,9 @@ def parse_schedule(spec: str | Mapping[str, Any], options: Options) -> Schedule:
     try:
         if kind == "cron":
             # Most registrations carry an expression that another job has already brought.
-            hashed = options.hash_key if isinstance(value, str) and "H" in value.upper() else None
-            return _parse_cron_cached(_text(value), options._replace(anchor=None, hash_key=hashed))
+            text = _text(value)
+            hashed = options.hash_key if uses_hash(text) else None
+            return _parse_cron_cached(text, options._replace(anchor=None, hash_key=hashed))
         _check_options(options)
         if options.day_match is not None:
             raise ScheduleError("day_match is about cron expressions; take it out.", "/day_match")
@@ -90,14 +92,12 @@ def _refuse_aws_call(text: str) -> None:
 
 def _explicit(spec: Mapping[str, Any], options: Options) -> tuple[str, Any, Options]:
     if not isinstance(spec, Mapping):
-        raise ScheduleError(
-            f"The schedule is {spec!r}; write a text such as '0 9 * * MON', or {FORMS}.", "/schedule"
-        )
+        raise ScheduleError(f"The schedule is {spec!r}; write a text such as '0 9 * * MON', or {FORMS}.", "/schedule")
     kinds = [key for key in ("cron", "rrule", "every", "at") if key in spec]
     if len(kinds) != 1:
         raise ScheduleError(f"The schedule names {len(kinds)} kinds; give one of {FORMS}.", "/schedule")
     kind = kinds[0]
-    unknown = sorted(set(map(str, spec)) - ({kind, "anchor"} if kind in ("every", "rrule") else {kind}))
+    unknown = sorted(set(map(str, spec)) - ({kind, "anchor"} if kind == "every" else {kind}))
     if unknown:
         raise ScheduleError(
             f"The schedule has {unknown[0]!r} beside {kind!r}, which is not read there; give one of {FORMS} "
@@ -118,13 +118,9 @@ def _explicit_anchor(value: Any, options: Options) -> datetime:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ScheduleError(
-            f"The schedule is {value!r}, which is not a text; write for example '0 9 * * MON'."
-        )
+        raise ScheduleError(f"The schedule is {value!r}, which is not a text; write for example '0 9 * * MON'.")
     if not value.strip():
-        raise ScheduleError(
-            "The schedule is empty; write for example '0 9 * * MON', '@daily' or 'every 15m'."
-        )
+        raise ScheduleError("The schedule is empty; write for example '0 9 * * MON', '@daily' or 'every 15m'.")
     return value
 
 
@@ -147,9 +143,7 @@ def _check_options(options: Options) -> None:
 def _check_bounds(options: Options) -> None:
     for name, moment in (("starts_at", options.starts_at), ("ends_at", options.ends_at)):
         if moment is not None and moment.tzinfo is None:
-            raise ScheduleError(
-                f"{name} {moment.isoformat()} has no zone; write it with an offset or 'Z'.", f"/{name}"
-            )
+            raise ScheduleError(f"{name} {moment.isoformat()} has no zone; write it with an offset or 'Z'.", f"/{name}")
         if moment is not None:
             try:
                 check_range(moment)
@@ -165,23 +159,19 @@ def _zone_for(inner: str | None, options: Options, source: str) -> Zone:
         return load_zone(options.timezone)
     if options.timezone != "UTC":
         raise ScheduleError(
-            f"The schedule says {source}={inner} and the job says timezone {options.timezone!r}; "
-            "keep one of them.",
+            f"The schedule says {source}={inner} and the job says timezone {options.timezone!r}; keep one of them.",
             "/timezone",
         )
     return load_zone(inner)
 
 
-@functools.lru_cache(maxsize=PARSE_CACHE)
-def _parse_cron_cached(text: str, options: Options) -> Schedule:
+def parse_cron_uncached(text: str, options: Options) -> Schedule:
     _check_options(options)
     inner, expression = split_zone(text)
     zone = _zone_for(inner, options, "CRON_TZ")
     if inner is not None and re.match(r"\s*@?every\b", expression, re.IGNORECASE):
         raise ScheduleError(f"{text!r} gives a zone to an interval, which has none; leave out the zone.")
-    fields = parse_cron(
-        expression, dialect=options.dialect, day_match=options.day_match, hash_key=options.hash_key
-    )
+    fields = parse_cron(expression, dialect=options.dialect, day_match=options.day_match, hash_key=options.hash_key)
     walls = CronWalls(fields)
     walls.check_possible()
     stored: dict[str, Any] = {"kind": "cron", "cron": canonical_cron(fields), "timezone": zone.name}
@@ -190,9 +180,10 @@ def _parse_cron_cached(text: str, options: Options) -> Schedule:
     return _wall_schedule(stored, walls, fields.real_time, zone, options)
 
 
-def _wall_schedule(
-    stored: dict[str, Any], walls: Any, real_time: bool, zone: Zone, options: Options
-) -> Schedule:
+_parse_cron_cached = functools.lru_cache(maxsize=PARSE_CACHE)(parse_cron_uncached)
+
+
+def _wall_schedule(stored: dict[str, Any], walls: Any, real_time: bool, zone: Zone, options: Options) -> Schedule:
     if not real_time:
         stored |= {"dst_gap": options.dst_gap, "dst_overlap": options.dst_overlap}
     stored |= stored_bounds(options.starts_at, options.ends_at, options.jitter_seconds)
@@ -238,9 +229,7 @@ def _parse_at(value: Any, options: Options) -> Schedule:
         ("ends_at", options.ends_at is not None and moment > options.ends_at),
     ):
         if outside:
-            raise ScheduleError(
-                f"The instant is outside {name}, so it would never come; leave out {name}.", f"/{name}"
-            )
+            raise ScheduleError(f"The instant is outside {name}, so it would never come; leave out {name}.", f"/{name}")
     return Schedule("once", OnceTicks(to_ms(moment)), zone, _once_stored(options))
 
 

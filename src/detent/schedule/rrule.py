@@ -49,6 +49,13 @@ class RuleWalls:
         self.exclude = frozenset(map(to_seconds, rule.exclude))
         self.include = sorted(map(to_seconds, rule.include))
 
+    @property
+    def every_hour(self) -> bool:
+        """Whether the rule has a time in each hour of a day on which it has any."""
+        rule = self.rule
+        steady = rule.freq == "MINUTELY" or (rule.freq == "HOURLY" and rule.interval == 1)
+        return steady and not rule.numbers("BYHOUR")
+
     def check_possible(self) -> None:
         if self.next_wall(to_seconds(self.rule.start)) is None:
             raise ScheduleError(
@@ -266,9 +273,7 @@ def _restart(rule: Rule, wall: int) -> datetime:
     return datetime(index // 12, index % 12 + 1, 1)  # noqa: DTZ001  a wall time has no zone
 
 
-def _expand(
-    rule: Rule, start: datetime, freq: str, interval: int, *, days_only: bool = False
-) -> Iterator[int]:
+def _expand(rule: Rule, start: datetime, freq: str, interval: int, *, days_only: bool = False) -> Iterator[int]:
     """The rule from `start` on, by dateutil, moved into the last centuries that datetime can hold."""
     from dateutil import rrule as dateutil_rrule
 
@@ -281,9 +286,7 @@ def _expand(
     if rule.weekdays:
         days = [getattr(dateutil_rrule, name) for _, name in rule.weekdays]
         ordinals = [ordinal for ordinal, _ in rule.weekdays]
-        options["byweekday"] = [
-            day(ordinal) if ordinal else day for day, ordinal in zip(days, ordinals, strict=True)
-        ]
+        options["byweekday"] = [day(ordinal) if ordinal else day for day, ordinal in zip(days, ordinals, strict=True)]
     expanded = dateutil_rrule.rrule(
         getattr(dateutil_rrule, freq),
         dtstart=moved,

@@ -181,9 +181,7 @@ class _RuleReader:
     def _moment(self, text: str, name: str) -> tuple[datetime, bool]:
         found = re.fullmatch(r"([0-9]{8})(?:T([0-9]{6})(Z?))?", text)
         if found is None:
-            raise ScheduleError(
-                f"{name} has {text!r}, which is not a date; write for example '20300131T090000'."
-            )
+            raise ScheduleError(f"{name} has {text!r}, which is not a date; write for example '20300131T090000'.")
         try:
             moment = datetime.strptime(found[1] + (found[2] or "000000"), "%Y%m%d%H%M%S")  # noqa: DTZ007
         except ValueError:
@@ -213,9 +211,7 @@ class _RuleReader:
             elif name == "UNTIL":
                 rule = replace(rule, until=self._until(value))
             else:
-                raise ScheduleError(
-                    f"The rule has {name}={value}, and {name} is not a part of RRULE; {EXAMPLE}."
-                )
+                raise ScheduleError(f"The rule has {name}={value}, and {name} is not a part of RRULE; {EXAMPLE}.")
         rule = replace(rule, lists=tuple(sorted(lists.items())))
         _check_parts(rule)
         return rule
@@ -300,20 +296,15 @@ def _check_parts(rule: Rule) -> None:
         raise ScheduleError(f"BYYEARDAY does not go with FREQ={rule.freq}; use FREQ=YEARLY.")
     if "BYMONTHDAY" in names and rule.freq == "WEEKLY":
         raise ScheduleError("BYMONTHDAY does not go with FREQ=WEEKLY; use FREQ=MONTHLY.")
-    if any(ordinal for ordinal, _ in rule.weekdays) and (
-        rule.freq not in ("MONTHLY", "YEARLY") or "BYWEEKNO" in names
-    ):
-        raise ScheduleError(
-            "BYDAY with a number goes with FREQ=MONTHLY or FREQ=YEARLY only; take out the number."
-        )
+    if any(ordinal for ordinal, _ in rule.weekdays) and (rule.freq not in ("MONTHLY", "YEARLY") or "BYWEEKNO" in names):
+        raise ScheduleError("BYDAY with a number goes with FREQ=MONTHLY or FREQ=YEARLY only; take out the number.")
     if "BYSETPOS" in names and len(names) == 1 and not rule.weekdays:
         raise ScheduleError("BYSETPOS chooses among the days of another BY part; add one, such as BYDAY=MO.")
     months, days = rule.numbers("BYMONTH"), rule.numbers("BYMONTHDAY")
     longest = max((29 if month == 2 else 30 if month in (4, 6, 9, 11) else 31) for month in months or (1,))
     if days and min(map(abs, days)) > longest:
         raise ScheduleError(
-            f"BYMONTHDAY={days[0]} never comes in the months of the rule; the last day of a month is "
-            "BYMONTHDAY=-1."
+            f"BYMONTHDAY={days[0]} never comes in the months of the rule; the last day of a month is BYMONTHDAY=-1."
         )
 
 
@@ -324,9 +315,7 @@ def _pin_start(rule: Rule, start: datetime | None, anchor: datetime | None) -> R
     needs_day = not day_given and rule.freq in ("YEARLY", "MONTHLY", "WEEKLY")
     if start is None:
         if anchor is None and (needs_day or rule.interval > 1 or rule.count is not None):
-            raise ScheduleError(
-                "The rule counts from a first day and has none; add a line 'DTSTART:20300101T090000'."
-            )
+            raise ScheduleError("The rule counts from a first day and has none; add a line 'DTSTART:20300101T090000'.")
         free = not needs_day and rule.interval == 1 and rule.count is None
         # Without DTSTART a rule fires on the full hour or at midnight, not at the second it was registered.
         clock, start = EPOCH, EPOCH if free or anchor is None else anchor.replace(microsecond=0)

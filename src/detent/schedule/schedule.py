@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
+from detent.schedule.cron_fields import uses_hash
 from detent.schedule.dst import Resolver
 from detent.schedule.instants import (
     HIGHEST_MS,
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from detent.schedule.preview import Preview
 
 MISSING = object()
+MOST_PARSED = 8_192
+PARSED: dict[tuple[str, tuple[object, ...]], Schedule] = {}
+"""Expressions without `H` mean the same for every job, and most jobs bring one that was read before."""
 
 
 class Ticks(Protocol):
@@ -38,6 +42,9 @@ class Ticks(Protocol):
     def count(self, after: int, until: int) -> int:
         """How many ticks in (after, until]."""
 
+    def seen_from(self, tick: int) -> Ticks:
+        """The same ticks, for a question about the time from `tick` on."""
+
 
 class WallTicks:
     """Cron and RRULE: whole seconds on a wall clock, resolved in a zone."""
@@ -46,6 +53,9 @@ class WallTicks:
 
     def __init__(self, resolver: Resolver) -> None:
         self.resolver = resolver
+
+    def seen_from(self, tick: int) -> WallTicks:
+        return self
 
     def next(self, instant: int) -> int | None:
         tick = self.resolver.next(instant // 1000 + 1)
@@ -66,6 +76,9 @@ class OnceTicks:
 
     def __init__(self, at: int | None) -> None:
         self.at = at
+
+    def seen_from(self, tick: int) -> OnceTicks:
+        return self
 
     def next(self, instant: int) -> int | None:
         return self.at if self.at is not None and self.at > instant else None
@@ -91,9 +104,7 @@ class Schedule:
         self.zone = zone
         self._ticks = ticks
         self._stored = stored
-        self._starts = (
-            to_ms(datetime.fromisoformat(stored["starts_at"])) if "starts_at" in stored else LOWEST_MS
-        )
+        self._starts = to_ms(datetime.fromisoformat(stored["starts_at"])) if "starts_at" in stored else LOWEST_MS
         self._ends = to_ms(datetime.fromisoformat(stored["ends_at"])) if "ends_at" in stored else HIGHEST_MS
         self._identity = 0
 
@@ -113,21 +124,20 @@ class Schedule:
         jitter_seconds: float = 0,
     ) -> Schedule:
         """Reads any form of schedule; a ScheduleError says what is wrong with it and what to write."""
+        policy = (timezone, dst_gap, dst_overlap, day_match, dialect, starts_at, ends_at, jitter_seconds)
+        if isinstance(spec, str):
+            found = PARSED.get((spec, policy))
+            if found is not None:
+                return found
         from detent.schedule.reading import Options, parse_schedule
 
-        options = Options(
-            timezone,
-            anchor,
-            hash_key,
-            dst_gap,
-            dst_overlap,
-            day_match,
-            dialect,
-            starts_at,
-            ends_at,
-            jitter_seconds,
-        )
-        return parse_schedule(spec, options)
+        options = Options(timezone, anchor, hash_key, *policy[1:])
+        schedule = parse_schedule(spec, options)
+        if schedule.kind == "cron" and isinstance(spec, str) and not uses_hash(spec):
+            if len(PARSED) >= MOST_PARSED:
+                PARSED.clear()
+            PARSED[spec, policy] = schedule
+        return schedule
 
     @staticmethod
     def from_stored(stored: Mapping[str, Any]) -> Schedule:
@@ -168,7 +178,7 @@ class Schedule:
     @property
     def anchor(self) -> datetime | None:
         """The anchor of an interval."""
-        if isinstance(self._ticks, IntervalTicks) and self._ticks.anchor is not None:
+        if isinstance(self._ticks, IntervalTicks) and not self._ticks.floating:
             return from_ms(self._ticks.anchor)
         return None
 
@@ -205,10 +215,11 @@ class Schedule:
         return self._compute_next(moment)
 
     def _compute_next(self, moment: datetime) -> datetime | None:
-        instant = max(to_ms(moment), self._starts - 1)
+        asked = to_ms(moment)
+        instant = max(asked, self._starts - 1)
         if instant >= self._ends:
             return None
-        tick = self._ticks.next(instant)
+        tick = self._ticks.seen_from(asked).next(instant)
         return None if tick is None or tick > self._ends else from_ms(tick)
 
     def first_after(self, now: datetime) -> datetime | None:
@@ -217,10 +228,11 @@ class Schedule:
 
     def latest(self, since: datetime, until: datetime) -> datetime | None:
         """The last tick in [since, until]."""
-        low, high = max(_ceil_ms(since), self._starts), min(to_ms(until), self._ends)
+        asked = _ceil_ms(since)
+        low, high = max(asked, self._starts), min(to_ms(until), self._ends)
         if low > high:
             return None
-        tick = self._ticks.latest(low, high)
+        tick = self._ticks.seen_from(asked).latest(low, high)
         return None if tick is None else from_ms(tick)
 
     def between(self, after: datetime, until: datetime, limit: int) -> list[datetime]:
@@ -234,8 +246,9 @@ class Schedule:
 
     def count_between(self, after: datetime, until: datetime) -> int:
         """How many ticks in (after, until], without walking through them."""
-        low, high = max(to_ms(after), self._starts - 1), min(to_ms(until), self._ends)
-        return self._ticks.count(low, high) if low < high else 0
+        asked = to_ms(after)
+        low, high = max(asked, self._starts - 1), min(to_ms(until), self._ends)
+        return self._ticks.seen_from(asked).count(low, high) if low < high else 0
 
     def jitter(self, job_key: int, tick: datetime) -> timedelta:
         """How much later than its tick a run is released: the same on every node, in every replay.
@@ -290,5 +303,5 @@ def stored_bounds(starts_at: datetime | None, ends_at: datetime | None, jitter: 
     if ends_at is not None:
         stored["ends_at"] = format_instant(ends_at)
     if jitter:
-        stored["jitter_seconds"] = jitter
+        stored["jitter_seconds"] = int(jitter) if jitter == int(jitter) else jitter
     return stored

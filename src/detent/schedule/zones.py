@@ -118,9 +118,7 @@ ZoneLoader = Callable[[str], Zone]
 def check_timezone(name: str) -> zoneinfo.ZoneInfo:
     """The ZoneInfo of an IANA name, from the tzdata wheel."""
     if not isinstance(name, str) or not name.strip():
-        raise ScheduleError(
-            "The time zone is empty; give an IANA name such as 'UTC' or 'Europe/Berlin'.", "/timezone"
-        )
+        raise ScheduleError("The time zone is empty; give an IANA name such as 'UTC' or 'Europe/Berlin'.", "/timezone")
     if name in _zone_names():
         return zoneinfo.ZoneInfo(name)
     raise ScheduleError(f"The time zone {name!r} is not known; {_suggest(name)}.", "/timezone")
