@@ -1,0 +1,69 @@
+"""`detent cron explain`: what a schedule means, without a server."""
+
+from __future__ import annotations
+
+import click
+
+from detent.cli import base, output, times
+from detent.cli.base import command, group, option
+from detent.cli.output import Column, Item
+from detent.cli.session import read_number, session, shapes
+from detent.errors import UsageError
+
+cron = group("cron", "Understand schedules, without a server.", panel="Jobs and runs")
+
+TICKS = (
+    Column("LOCAL TIME", lambda tick: tick["local"], lambda tick, at: times.wall(tick["local"])),
+    Column("TICK", lambda tick: tick["at"], lambda tick, at: times.absolute(tick["at"])),
+    Column("", lambda tick: tick["at"], lambda tick, at: times.relative(tick["at"], at)),
+    Column("CLOCK CHANGE", lambda tick: tick["dst"]),
+)
+
+
+@command(
+    cron,
+    "explain",
+    examples=(
+        'detent cron explain "0 14 ? * MON#1" --tz Europe/Berlin --next 10',
+        'detent cron explain "every 90m"',
+    ),
+)
+@click.argument("schedule")
+@option("--timezone", "--tz", "timezone", metavar="ZONE", default="UTC", help="Such as Europe/Berlin. [UTC]")
+@option("--next", "count", default="5", metavar="N", help="How many ticks to list. [5]")
+@option("--from", "start", metavar="TIME", help="List the ticks after this time. [now]")
+@option("--day-match", metavar="or|and", help="When both day fields are restricted: one, or both?")
+@option("--dialect", metavar="unix|quartz", help="How the days of the week are numbered. [unix]")
+@option("--dst-gap", metavar="run|shift|skip", help="When the clock jumps over a tick. [run]")
+@option("--dst-overlap", metavar="first|last|both", help="When the clock shows a tick twice. [first]")
+@shapes()
+def explain(schedule: str, timezone: str, count: str, start: str | None, **options: str | None) -> None:
+    """Say in words when a schedule ticks, and list its next ticks.
+
+    SCHEDULE is a cron expression, "every 15m", an RRULE or a time.
+    """
+    number = read_number("--next", count, 1, 1000)
+    from detent.schedule import ScheduleError
+    from detent.schedule.explain import explain_text
+
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        answer = explain_text(schedule, timezone, number, times.start_of(start), **given)
+    except ScheduleError as error:
+        raise UsageError(error.message) from error
+    show(answer)
+
+
+def show(answer: Item) -> None:
+    """The words, the ticks, and what a change of the clock does to them; a pipe gets the ticks alone."""
+    if session().shape == "json":
+        output.print_json(answer)
+    elif base.on_terminal():
+        terminal = output.console()
+        terminal.print(f"{answer['description']} ({answer['timezone']})\n", style="bold")
+        output.print_table(answer["ticks"], TICKS)
+    else:
+        output.print_lines((tick["at"], tick["local"], tick["dst"]) for tick in answer["ticks"])
+    if session().shape == "people":
+        for warning in answer["warnings"]:
+            output.say(f"note: {warning}")

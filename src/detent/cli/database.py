@@ -1,0 +1,109 @@
+"""`detent db …`: the schema of the database, which these commands reach directly, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from detent.cli import output, times
+from detent.cli.base import F, command, group
+from detent.cli.nodes import database_options
+from detent.cli.output import Column
+from detent.cli.session import config_option, load_settings, session, shapes
+
+if TYPE_CHECKING:
+    from detent.settings import Settings
+
+db = group("db", "Look after the database.", panel="Look after it")
+
+COLUMNS = (
+    Column("MIGRATION", lambda migration: migration["name"]),
+    Column("STATE", lambda migration: migration["state"], status=True),
+    Column("APPLIED", lambda migration: migration["applied_at"], lambda item, at: times.both(item["applied_at"], at)),
+)
+
+
+def _reaches_database(function: F) -> F:
+    return database_options(config_option(hidden=True)(function))
+
+
+@command(db, "migrate", examples=("detent db migrate --database-url postgresql://user@host/detent",))
+@_reaches_database
+def migrate(**flags: str | None) -> None:
+    """Bring the schema up to date; nothing happens when it is."""
+    from detent.store import migrate as migrations
+
+    applied = _with_connection(load_settings(flags), migrations.migrate)
+    output.print_lines((name,) for name in applied)
+    output.say(f"Applied {len(applied)} migrations." if applied else "The schema is up to date.")
+
+
+@command(db, "status", examples=("detent db status --database-url postgresql://user@host/detent",))
+@_reaches_database
+@shapes()
+def status(**flags: str | None) -> int:
+    """List the migrations; exit code 1 unless all of them are applied."""
+    from detent.store import migrate as migrations
+
+    states = _with_connection(load_settings(flags), migrations.status)
+    items = [
+        {
+            "version": state.version,
+            "name": state.name,
+            "state": state.state,
+            "sha256": state.sha256,
+            "applied_at": state.applied_at and times.written(state.applied_at),
+        }
+        for state in states
+    ]
+    output.print_page({"items": items, "next_cursor": None}, COLUMNS, "There are no migrations.", identity="name")
+    missing = [item for item in items if item["state"] == "pending"]
+    if missing and session().shape == "people":
+        output.say("The schema is not up to date: run `detent db migrate`.")
+    return int(any(item["state"] != "applied" for item in items))
+
+
+@command(db, "sql", examples=("detent db sql | psql detent",))
+@config_option(hidden=True)
+def sql() -> None:
+    """Print all migrations as one script, for those who apply it themselves."""
+    from detent.store import migrate as migrations
+
+    print(migrations.sql(load_settings({}).database_schema), end="")
+
+
+def _with_connection(settings: Settings, work: Callable[[Any], Awaitable[Any]]) -> Any:
+    from detent.store.db import translate
+
+    async def run() -> Any:
+        async with _connection(settings) as connection:
+            return await work(connection)
+
+    try:
+        return asyncio.run(run())
+    except Exception as error:
+        meaning = translate(error)
+        if meaning is None:
+            raise
+        raise meaning from error
+
+
+@asynccontextmanager
+async def _connection(settings: Settings) -> AsyncIterator[Any]:
+    """To the database that the settings name, or to the embedded one, which runs for as long as this takes."""
+    from detent.store.db import connect
+
+    async with AsyncExitStack() as stack:
+        url = settings.database_url
+        if url is None:
+            from detent.store.embedded import EmbeddedServer
+
+            server = await stack.enter_async_context(EmbeddedServer(settings.data_dir))
+            if server.note:
+                output.say(server.note)
+            url = server.url
+        connection = await connect(url, settings.database_schema)
+        stack.push_async_callback(connection.close)
+        yield connection

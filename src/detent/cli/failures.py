@@ -1,0 +1,64 @@
+"""From an exception to one line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import click
+
+from detent.cli.text import flat
+from detent.errors import DetentError, UsageError
+
+DEBUG = "DETENT_DEBUG"
+
+
+class TimedOut(DetentError):  # noqa: N818 - named after what happened, as in errors.py
+    """What was waited for did not happen in the time given; the exit code is that of timeout(1)."""
+
+    exit_code = 124
+
+
+def report(error: Exception) -> int:
+    """Say what went wrong, and return the exit code that says it to a program."""
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        print(error.format_message(), file=sys.stderr)
+        return error.exit_code
+    if isinstance(error, click.Abort):  # Ctrl-C, or the end of input, at a question
+        print(file=sys.stderr)
+        return 130
+    if os.environ.get(DEBUG):
+        traceback.print_exception(error)
+    if isinstance(error, click.ClickException):
+        say_error(_usage(error))
+        return error.exit_code
+    if isinstance(error, DetentError):
+        say_error(_sentence(error))
+        return error.exit_code
+    say_error(f"detent failed in a way it should not ({_shown(error)}): set {DEBUG}=1 to see where.")
+    return 1
+
+
+def say_error(sentence: str) -> None:
+    print(f"error: {flat(sentence)}", file=sys.stderr)
+
+
+def _sentence(error: DetentError) -> str:
+    pointer = error.pointer if isinstance(error, UsageError) else ""
+    return f"{error.message} (at {pointer})" if pointer else error.message
+
+
+def _usage(error: click.ClickException) -> str:
+    message = error.format_message()
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return message
+    return f"{message} See '{context.command_path} --help'."
+
+
+def _shown(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,229 @@
+"""`detent job …`"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import click
+
+from detent.cli import output, times
+from detent.cli.base import command, group, option
+from detent.cli.document import build, document_options
+from detent.cli.output import Column, Field, Item
+from detent.cli.runs import history_columns, paging_options, show_runs, status_option, wait_for
+from detent.cli.session import asks_server, complete_job, connect, session
+from detent.errors import UsageError
+
+job = group("job", "Create, look at and steer jobs.", panel="Jobs and runs")
+argument = click.argument("job_name", metavar="JOB", shell_complete=complete_job)
+
+
+def schedule_text(schedule: object) -> str:
+    """The schedule as one would write it in one string."""
+    if isinstance(schedule, str):
+        return schedule
+    if not isinstance(schedule, dict):
+        return ""
+    for kind, prefix in (("cron", ""), ("rrule", "RRULE:"), ("every", "every "), ("at", "")):
+        if kind in schedule:
+            text = str(schedule[kind])
+            return text if text.startswith(prefix) else prefix + text
+    return str(schedule)
+
+
+def target_text(target: Item) -> str:
+    match target.get("type"):
+        case "http":
+            return f"{target.get('method', 'POST')} {target.get('url')}"
+        case "python":
+            return f"python {target.get('function')}"
+        case "shell":
+            line = target.get("command")
+            return f"shell {shlex.join(line) if isinstance(line, list) else line}"
+        case other:
+            return str(other)
+
+
+COLUMNS = (
+    Column("NAME", lambda job: job["name"], long=True),
+    Column("STATUS", lambda job: job["status"], status=True),
+    Column("SCHEDULE", lambda job: schedule_text(job["schedule"]), long=True),
+    Column("ZONE", lambda job: job["timezone"], extra=True),
+    Column("NEXT RUN", lambda job: job["next_run_at"], lambda job, at: times.relative(job["next_run_at"], at)),
+    Column("LAST RUN", lambda job: job["last_run_at"], lambda job, at: times.relative(job["last_run_at"], at)),
+    Column("LAST STATUS", lambda job: job["last_status"], status=True),
+    Column("TARGET", lambda job: target_text(job["target"]), extra=True, long=True),
+    Column("ID", lambda job: job["id"], extra=True),
+)
+
+
+def fields(job: Item, at: datetime) -> Iterator[Field]:
+    """A job on one sheet. Headers are named only: their values are often secrets."""
+    zone = str(job["timezone"])
+    written, words = schedule_text(job["schedule"]), job.get("description")
+    yield Field("name", "Name", job["name"])
+    yield Field("id", "Id", job["id"])
+    yield Field("status", "Status", job["status"])
+    yield Field("schedule", "Schedule", written, f"{written} ({words})" if words else written)
+    yield Field("description", "", words, "")
+    yield Field("timezone", "Time zone", zone)
+    yield Field("next_run_at", "Next run", job["next_run_at"], times.both(job["next_run_at"], at, zone))
+    last = times.both(job["last_run_at"], at, zone)
+    yield Field("last_run_at", "Last run", job["last_run_at"], f"{last}: {job['last_status']}" if last else "")
+    yield Field("last_status", "", job["last_status"], "")
+    yield Field("target", "Target", target_text(job["target"]))
+    yield Field("headers", "Headers", ", ".join(job["target"].get("headers") or ()) or None)
+    yield Field("payload", "Payload", job["payload"])
+    yield Field("queue", "Queue", job["queue"], f"{job['queue']}, priority {job['priority']}")
+    yield Field("priority", "", job["priority"], "")
+    yield Field("tags", "Tags", ", ".join(job.get("tags") or ()) or None)
+    yield Field("timeout_seconds", "Timeout", job["timeout_seconds"], times.span(job["timeout_seconds"] * 1000))
+    yield Field("max_retries", "Retries", job["max_retries"], f"{job['max_retries']}, {job['retry_backoff']}")
+    yield Field(
+        "revision",
+        "Revision",
+        job["revision"],
+        f"{job['revision']}, {times.both(job['updated_at'], at, zone)}",
+    )
+
+
+def _show(answer: Item) -> None:
+    output.print_fields(answer, fields(answer, times.now()))
+
+
+@command(
+    job,
+    "create",
+    examples=(
+        'detent job create report --cron "0 9 * * MON" --tz Europe/Berlin --url URL',
+        "detent job create ping --every 15s --url URL --payload '{\"deep\": true}'",
+        "detent job create -f job.json",
+    ),
+)
+@click.argument("name", required=False)
+@document_options
+@option(
+    "--upsert",
+    is_flag=True,
+    help="Change the job of this name if there is one; nothing happens if it is the same.",
+)
+@asks_server(quiet="the new job's id only")
+def create(name: str | None, upsert: bool, **flags: Any) -> None:
+    """Create a job from one schedule and one target.
+
+    Without NAME, the server makes one up.
+    """
+    document = build(name, flags)
+    with connect() as client:
+        if not upsert:
+            answer = client.create_job(document)
+        elif document.get("name"):
+            answer = client.put_job(document["name"], document)
+        else:
+            raise UsageError("--upsert needs the name of the job: give NAME.")
+    output.say(f"{'Saved' if upsert else 'Created'} job {answer['name']}.")
+    _show(answer)
+
+
+@command(job, "list", examples=("detent job list", "detent job list --status paused -q"))
+@option("--status", type=click.Choice(["active", "paused", "completed"]), help="Only jobs in this status.")
+@option("--tag", metavar="TAG", help="Only jobs with this tag.")
+@option("--queue", metavar="NAME", help="Only jobs of this queue.")
+@paging_options
+@asks_server(quiet="ids only")
+def list_jobs(limit: int, cursor: str | None, **filters: str | None) -> None:
+    """List the jobs."""
+    from detent.client import gather
+
+    with connect() as client:
+        page = gather(partial(client.list_jobs, **filters), limit, cursor)
+    asked = any(filters.values())
+    empty = "No job matches." if asked else "There are no jobs yet: make one with `detent job create --help`."
+    output.print_page(page, COLUMNS, empty)
+
+
+@command(job, "get", examples=("detent job get report", "detent job get report --json"))
+@argument
+@asks_server(quiet="its id only")
+def get(job_name: str) -> None:
+    """Show one job, by name or id."""
+    with connect() as client:
+        _show(client.get_job(job_name))
+
+
+@command(job, "history", examples=("detent job history report --status dead",))
+@argument
+@status_option
+@paging_options
+@asks_server(quiet="ids only")
+def history(job_name: str, status: tuple[str, ...], limit: int, cursor: str | None) -> None:
+    """List the runs of one job, the latest first."""
+    with connect() as client:
+        show_runs(partial(client.job_runs, job_name, status=status), limit, cursor, history_columns())
+
+
+@command(job, "pause", examples=("detent job pause report",))
+@argument
+@option("--reason", metavar="TEXT", help="Why; shown to whoever looks at the job.")
+@asks_server(quiet="its id only")
+def pause(job_name: str, reason: str | None) -> None:
+    """Stop a job from firing until it is resumed; runs that have begun go on."""
+    with connect() as client:
+        answer = client.pause_job(job_name, reason)
+    output.say(f"Paused {answer['name']}: `detent job resume {shlex.quote(answer['name'])}` lets it fire again.")
+    output.print_for_machines(answer)
+
+
+@command(job, "resume", examples=("detent job resume report",))
+@argument
+@asks_server(quiet="its id only")
+def resume(job_name: str) -> None:
+    """Let a paused job fire again."""
+    with connect() as client:
+        answer = client.resume_job(job_name)
+    following = times.both(answer["next_run_at"], times.now(), str(answer["timezone"]))
+    output.say(f"Resumed {answer['name']}; next run {following or 'none'}.")
+    output.print_for_machines(answer)
+
+
+@command(job, "trigger", examples=("detent job trigger report", "detent job trigger report --wait --timeout 5m"))
+@argument
+@option("--wait", is_flag=True, help="Wait for the end of the run; exit code 5 when it does not succeed.")
+@option("--timeout", metavar="TIME", help="With --wait: the longest wait; exit code 124 after it.")
+@asks_server(quiet="the run's id only")
+def trigger(job_name: str, wait: bool, timeout: str | None) -> None:
+    """Start a run of a job now; its schedule goes on as before."""
+    if timeout and not wait:
+        raise UsageError("--timeout is given without --wait: it limits the wait.")
+    with connect() as client:
+        run = client.trigger_job(job_name)
+        if wait:
+            output.say(f"Triggered {run['job']}: run {run['id']}.")
+            wait_for(client, run["id"], timeout)
+            return
+    output.say(f"Triggered {run['job']}: `detent run wait {run['id']}` waits for its end.")
+    if session().shape == "people":
+        output.print_lines([(run["id"],)])
+    else:
+        output.print_for_machines(run)
+
+
+@command(job, "delete", examples=("detent job delete report", "detent job delete report --yes"))
+@argument
+@option("--yes", "-y", is_flag=True, help="Do not ask.")
+@asks_server(quiet="its id only")
+def delete(job_name: str, yes: bool) -> int:
+    """Delete a job; its runs stay in the history, its name is free again."""
+    with connect() as client:
+        found = client.get_job(job_name)
+        if not output.agreed(yes, f"Delete job {found['name']}?", f"detent job delete {shlex.quote(job_name)} --yes"):
+            output.say("Nothing was deleted.")
+            return 1
+        answer = client.delete_job(found["id"])
+    output.say(f"Deleted job {found['name']}.")
+    output.print_for_machines(answer or found)
+    return 0

@@ -1,0 +1,127 @@
+"""`detent serve`, `scheduler`, `worker` and `api`: flags become settings, and the node runs until it is stopped.
+
+Flags are passed on as they were typed, so that settings from flags, environment and file are read and refused
+by the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from detent.cli.base import F, command, option
+from detent.cli.session import config_option, load_settings
+
+PANEL = "Start detent"
+
+
+def _options(*made: Callable[[F], F]) -> Callable[[F], F]:
+    def add(function: F) -> F:
+        for one in reversed(made):
+            function = one(function)
+        return function
+
+    return add
+
+
+def _switch(name: str, text: str, **settings: Any) -> Callable[[F], F]:
+    """A flag that says nothing unless it is given, so that the environment and the file still count."""
+    return option(name, is_flag=True, flag_value=True, default=None, help=text, **settings)
+
+
+database_options = _options(
+    option("--database-url", metavar="URL", help="PostgreSQL 15 or later. [the embedded one in the data folder]"),
+    option("--data-dir", metavar="DIR", help="Where the embedded PostgreSQL keeps its data."),
+)
+
+_listening = _options(
+    option("--host", metavar="ADDRESS", help="Listen on this address. [127.0.0.1]"),
+    option("--port", metavar="PORT", help="Listen on this port; 0 takes a free one. [8787]"),
+)
+
+_working = _options(
+    option("--app", metavar="MODULE:NAME", help="The Python jobs to run, such as shop.jobs:app."),
+    option("--concurrency", metavar="N", help="Runs at the same time. [100]"),
+    option(
+        *("--queue", "--queues", "queues"),
+        metavar="NAME",
+        multiple=True,
+        help="Work for this queue; may be repeated. [default]",
+    ),
+    _switch("--allow-shell", "Run shell jobs here: whoever may create jobs may then run commands as you."),
+    option(
+        "--allow-private-targets/--refuse-private-targets",
+        default=None,
+        help="Let http jobs call private addresses. [allowed while listening on loopback only]",
+    ),
+)
+
+_running = _options(
+    _switch("--migrate", "Bring the schema of an external database up to date first."),
+    option("--drain-seconds", metavar="SECONDS", help="How long running runs may go on after SIGTERM. [30]"),
+    option("--log-format", metavar="auto|json|pretty", help="[auto: pretty on a terminal]"),
+    option("--log-level", metavar="debug|info|warning|error", help="[info]"),
+    option("--failpoints", metavar="LIST", hidden=True),
+    config_option(hidden=False),
+)
+
+
+@command(
+    None,
+    "serve",
+    panel=PANEL,
+    examples=(
+        "detent serve",
+        "detent serve --demo",
+        "detent serve --database-url postgresql://user@host/detent --migrate",
+    ),
+)
+@_listening
+@database_options
+@_working
+@_running
+@option("--demo", is_flag=True, help="Add three jobs that show it at work.")
+def serve(demo: bool, **flags: object) -> int:
+    """Start everything in one process: API, scheduler and worker.
+
+    Without a database, it brings its own PostgreSQL. Ctrl-C stops it.
+    """
+    return _start(flags, ("api", "scheduler", "worker"), demo)
+
+
+@command(
+    None,
+    "scheduler",
+    panel=PANEL,
+    examples=("detent scheduler --database-url postgresql://user@host/detent",),
+)
+@database_options
+@_running
+def scheduler(**flags: object) -> int:
+    """Start a scheduler: it fires jobs and runs nothing."""
+    return _start(flags, ("scheduler",))
+
+
+@command(None, "worker", panel=PANEL, examples=("detent worker --app shop.jobs:app --queue default --queue slow",))
+@database_options
+@_working
+@_running
+def worker(**flags: object) -> int:
+    """Start a worker: it runs what schedulers fired."""
+    return _start(flags, ("worker",))
+
+
+@command(None, "api", panel=PANEL, examples=("detent api --port 8787",))
+@_listening
+@database_options
+@_running
+def api(**flags: object) -> int:
+    """Start an API server: it neither fires nor runs jobs."""
+    return _start(flags, ("api",))
+
+
+def _start(flags: dict[str, object], roles: tuple[str, ...], demo: bool = False) -> int:
+    settings = load_settings(flags)
+    from detent import node
+
+    return node.run(settings, roles=roles, demo=demo)

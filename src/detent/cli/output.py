@@ -1,0 +1,216 @@
+"""Answers in the shape that was asked for: tables for people, tab-separated lines for pipes, JSON, or ids.
+
+Data goes to stdout and talk to stderr. A table leaves out what is only nice to have, and shortens what is long,
+until it fits the terminal; a pipe gets every column whole.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import click
+
+from detent.cli import base, times
+from detent.cli.session import session
+from detent.cli.text import clean, flat
+from detent.errors import UsageError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rich.console import Console
+    from rich.table import Table
+
+Item = Mapping[str, Any]
+GAP = 2  # between the columns of a table
+LEAST = 12  # the width below which a column is not shortened
+
+STATUS_STYLES = {
+    "active": "green",
+    "paused": "yellow",
+    "completed": "dim",
+    "applied": "green",
+    "pending": "dim",
+    "running": "cyan",
+    "retrying": "yellow",
+    "succeeded": "green",
+    "failed": "red",
+    "timeout": "red",
+    "lost": "red",
+    "dead": "bold red",
+    "cancelled": "magenta",
+    "skipped": "yellow",
+    "missed": "yellow",
+    "stale": "yellow",
+}
+
+
+class Column(NamedTuple):
+    """`plain` is what a pipe gets; `shown`, where given, what a person sees instead."""
+
+    title: str
+    plain: Callable[[Item], object]
+    shown: Callable[[Item, datetime], str] | None = None
+    extra: bool = False  # left out where there is no room
+    long: bool = False  # shortened where there is little room
+    right: bool = False
+    status: bool = False
+
+
+class Field(NamedTuple):
+    """One line of a single thing: the name programs see, the title people see, and the value for each."""
+
+    name: str
+    title: str
+    plain: object
+    shown: str | None = None
+
+
+def say(sentence: str) -> None:
+    """Talk: to people, never part of the data."""
+    print(clean(sentence), file=sys.stderr)
+
+
+def print_json(document: object) -> None:
+    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
+    text = json.dumps(document, indent=2, ensure_ascii=encoding != "utf8")
+    try:
+        print(text)
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can say and UTF-8 cannot
+        print(json.dumps(document, indent=2))
+
+
+def print_page(page: Item, columns: Sequence[Column], empty: str, identity: str = "id") -> None:
+    items = page["items"]
+    match session().shape:
+        case "json":
+            print_json(page)
+        case "quiet":
+            print_lines((item[identity],) for item in items)
+        case _ if not base.on_terminal():
+            print_lines((column.plain(item) for column in columns) for item in items)
+        case _ if not items:
+            say(empty)
+        case _:
+            print_table(items, columns)
+            if page["next_cursor"]:
+                say(f"There are more: give a higher --limit, or --cursor {page['next_cursor']}.")
+
+
+def print_fields(document: Item, fields: Iterable[Field], identity: str = "id") -> None:
+    match session().shape:
+        case "json":
+            print_json(document)
+        case "quiet":
+            print_lines([(document[identity],)])
+        case _ if not base.on_terminal():
+            print_lines((field.name, field.plain) for field in fields if field.plain is not None)
+        case _:
+            _print_sheet(fields)
+
+
+def print_for_machines(document: Item) -> None:
+    """For verbs whose whole answer to a person is the sentence they say."""
+    if session().shape != "people":
+        print_fields(document, ())
+
+
+def agreed(yes: bool, question: str, instead: str) -> bool:
+    """Whether a person agrees; where nobody can be asked, --yes must have been given."""
+    if yes:
+        return True
+    if not base.can_ask():
+        raise UsageError(f"Nobody can be asked here whether this is meant: say so with `{instead}`.")
+    return click.confirm(clean(question), err=True)
+
+
+def print_lines(rows: Iterable[Iterable[object]]) -> None:
+    """Tab-separated, one line each, whatever is inside."""
+    for row in rows:
+        line = "\t".join(flat(_plain(cell)) for cell in row)
+        print(line.encode(sys.stdout.encoding or "utf-8", "backslashreplace").decode(sys.stdout.encoding or "utf-8"))
+
+
+def console(width: int | None = None) -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False, width=width)
+
+
+def print_table(items: Sequence[Item], columns: Sequence[Column]) -> None:
+    width = console().width
+    made = table(items, columns, times.now(), width)
+    # Where even the least is too wide, the terminal breaks the lines: what people copy is never cut.
+    needed = sum(column.width or 0 for column in made.columns) + GAP * (len(made.columns) - 1)
+    console(max(width, needed)).print(made, crop=False)
+
+
+def table(items: Sequence[Item], columns: Sequence[Column], at: datetime, width: int) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = {column: [_cell(column, item, at) for item in items] for column in columns}
+    fitted = _fitted(cells, width)
+    made = Table(box=None, header_style="bold", padding=(0, GAP, 0, 0), pad_edge=False)
+    for column, room in fitted.items():
+        side: Literal["left", "right"] = "right" if column.right else "left"
+        made.add_column(column.title, width=room, no_wrap=True, overflow="ellipsis", justify=side)
+    for row in zip(*(cells[column] for column in fitted), strict=True):
+        made.add_row(
+            *(
+                Text(cell, style=STATUS_STYLES.get(cell, "") if column.status else "")
+                for column, cell in zip(fitted, row, strict=True)
+            )
+        )
+    return made
+
+
+def _fitted(cells: Mapping[Column, Sequence[str]], width: int) -> dict[Column, int]:
+    """The columns that fit, each with its width: extras go first, from the right, then the long ones shrink."""
+    from rich.cells import cell_len
+
+    widths = {column: max(map(cell_len, (column.title, *texts))) for column, texts in cells.items()}
+
+    def excess(least: bool) -> int:
+        sizes = (min(size, LEAST) if least and column.long else size for column, size in widths.items())
+        return sum(sizes) + GAP * (len(widths) - 1) - width
+
+    for column in reversed([column for column in cells if column.extra]):
+        if excess(least=True) > 0:
+            del widths[column]
+    while (over := excess(least=False)) > 0:
+        longest = max((column for column in widths if column.long), key=widths.__getitem__, default=None)
+        if longest is None or widths[longest] <= LEAST:
+            break
+        widths[longest] = max(LEAST, widths[longest] - max(1, over // 4))
+    return widths
+
+
+def _cell(column: Column, item: Item, at: datetime) -> str:
+    return flat(column.shown(item, at) if column.shown else _plain(column.plain(item)))
+
+
+def _print_sheet(fields: Iterable[Field]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column(overflow="fold")
+    for field in fields:
+        text = _plain(field.plain) if field.shown is None else field.shown
+        if text:
+            style = STATUS_STYLES.get(text, "") if field.name == "status" else ""
+            made.add_row(field.title, Text(clean(text), style=style))
+    console().print(made)
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)

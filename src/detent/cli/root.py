@@ -1,0 +1,30 @@
+"""`detent` itself, with all commands in the order in which its help lists them."""
+
+from __future__ import annotations
+
+import click
+
+from detent.cli import nodes
+from detent.cli.base import group
+from detent.cli.cron import cron
+from detent.cli.database import db
+from detent.cli.jobs import job
+from detent.cli.runs import run
+from detent.cli.session import server_options
+from detent.cli.tools import completion, version
+from detent.version import __version__
+
+root = group(
+    "detent",
+    "Cron for a fleet: every tick of every schedule becomes exactly one run.\n\n"
+    "\b\n"
+    "For example:\n"
+    "$ detent serve --demo\n"
+    '$ detent job create hello --cron "*/5 * * * *" --url https://example.com/\n'
+    "$ detent run list --watch",
+)
+server_options(hidden=False)(root)
+click.version_option(__version__, message="detent %(version)s")(root)
+
+for noun in (job, run, cron, nodes.serve, nodes.scheduler, nodes.worker, nodes.api, db, completion, version):
+    root.add_command(noun)

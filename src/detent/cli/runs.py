@@ -1,0 +1,263 @@
+"""`detent run …`"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detent.cli import output, times
+from detent.cli.base import F, command, group, on_terminal, option
+from detent.cli.failures import TimedOut
+from detent.cli.output import Column, Field, Item
+from detent.cli.session import asks_server, complete_job, complete_run, connect, read_number, session
+from detent.errors import RunFailed, Unavailable, UsageError
+from detent.states import OPEN, RunStatus
+
+if TYPE_CHECKING:
+    from rich.console import Group as Lines
+
+    from detent.client import Client
+
+STATUSES = tuple(str(status) for status in RunStatus)
+WATCH_SECONDS = 2.0
+FIRST_LOOK_SECONDS = 0.1
+SLOWEST_LOOK_SECONDS = 1.0
+
+run = group("run", "Look at runs, wait for them, cancel them.", panel="Jobs and runs")
+argument = click.argument("run_id", metavar="RUN", shell_complete=complete_run)
+
+COLUMNS = (
+    Column("ID", lambda run: run["id"]),
+    Column("JOB", lambda run: run["job"], long=True),
+    Column("STATUS", lambda run: run["status"], status=True),
+    Column("SCHEDULED", lambda run: run["scheduled_at"], lambda run, at: times.relative(run["scheduled_at"], at)),
+    Column(
+        "LATE",
+        lambda run: run["lateness_ms"],
+        lambda run, at: times.span(run["lateness_ms"]),
+        extra=True,
+        right=True,
+    ),
+    Column(
+        "TOOK",
+        lambda run: run["duration_ms"],
+        lambda run, at: times.span(run["duration_ms"]),
+        extra=True,
+        right=True,
+    ),
+    Column("ATTEMPT", lambda run: run["attempt"], extra=True, right=True),
+    Column("NOTE", lambda run: run["error"] or run["reason"], extra=True, long=True),
+)
+
+ATTEMPT_COLUMNS = (
+    Column("ATTEMPT", lambda attempt: attempt["attempt"], right=True),
+    Column("OUTCOME", lambda attempt: attempt["outcome"], status=True),
+    Column(
+        "STARTED",
+        lambda attempt: attempt["started_at"],
+        lambda attempt, at: times.absolute(attempt["started_at"]),
+        extra=True,
+    ),
+    Column("TOOK", lambda attempt: attempt["finished_at"], lambda attempt, at: _took(attempt), right=True),
+    Column("NODE", lambda attempt: attempt["node"], extra=True),
+    Column("ERROR", lambda attempt: attempt["error"], long=True),
+)
+
+
+def history_columns() -> tuple[Column, ...]:
+    return tuple(column for column in COLUMNS if column.title != "JOB")
+
+
+def status_option(function: F) -> F:
+    return option(
+        "--status",
+        multiple=True,
+        metavar="STATUS",
+        callback=lambda context, parameter, words: tuple(_status(word) for word in words),
+        shell_complete=lambda context, parameter, word: [status for status in STATUSES if status.startswith(word)],
+        help=f"Only runs in this status; may be repeated: {', '.join(STATUSES)}.",
+    )(function)
+
+
+def _status(word: str) -> str:
+    if word == "failed":  # what people say; a run that failed and is tried again is retrying
+        return "dead"
+    if word not in STATUSES:
+        raise UsageError(f"--status is {word!r}: give one of {', '.join(STATUSES)}.")
+    return word
+
+
+def paging_options(function: F) -> F:
+    further = option("--cursor", metavar="CURSOR", help="Go on after an earlier page.")
+    limit = option(
+        "--limit",
+        default="50",
+        metavar="N",
+        callback=lambda context, parameter, text: read_number("--limit", text, 1),
+        help="How many at most. [50]",
+    )
+    return limit(further(function))
+
+
+def show_runs(fetch: Callable[..., dict[str, Any]], limit: int, cursor: str | None, columns: Sequence[Column]) -> None:
+    from detent.client import gather
+
+    output.print_page(gather(fetch, limit, cursor), columns, "There are no such runs.")
+
+
+@command(
+    run,
+    "list",
+    examples=("detent run list", "detent run list --job report --status dead", "detent run list --watch"),
+)
+@option("--job", metavar="JOB", shell_complete=complete_job, help="Only runs of this job, by name or id.")
+@status_option
+@paging_options
+@option("--watch", "-w", is_flag=True, help="Show the list again every 2 s until Ctrl-C.")
+@asks_server(quiet="ids only")
+def list_runs(job: str | None, status: tuple[str, ...], limit: int, cursor: str | None, watch: bool) -> None:
+    """List runs, the latest first."""
+    columns = history_columns() if job else COLUMNS
+    with connect() as client:
+        fetch = partial(client.job_runs, job, status=status) if job else partial(client.list_runs, status=status)
+        if watch:
+            _watch(fetch, limit, columns)
+        else:
+            show_runs(fetch, limit, cursor, columns)
+
+
+def _watch(fetch: Callable[..., dict[str, Any]], limit: int, columns: Sequence[Column]) -> None:
+    if not on_terminal() or session().shape != "people":
+        raise UsageError("--watch draws on a terminal: leave it out here.")
+    from rich.live import Live
+
+    page: dict[str, Any] = fetch(limit=limit, cursor=None)
+    terminal = output.console()
+    pause = threading.Event()
+    with Live(console=terminal, auto_refresh=False, screen=True) as live:
+        trouble = ""
+        while True:
+            live.update(_screen(page, columns, terminal.width, trouble), refresh=True)
+            pause.wait(WATCH_SECONDS)
+            try:
+                page, trouble = fetch(limit=limit, cursor=None), ""
+            except Unavailable as error:  # the server may well be back at the next look
+                trouble = error.message
+
+
+def _screen(page: Item, columns: Sequence[Column], width: int, trouble: str) -> Lines:
+    from rich.console import Group as Lines
+    from rich.text import Text
+
+    at = times.now()
+    line = Text(trouble, style="red") if trouble else Text(f"{at:%H:%M:%S} UTC, Ctrl-C ends", style="dim")
+    rows = output.table(page["items"], columns, at, width)
+    return Lines(line, rows if page["items"] else Text("There are no such runs."))
+
+
+@command(run, "get", examples=("detent run get 0192f4c8-8c00-7000-8000-000000000007",))
+@argument
+@asks_server(quiet="its id only")
+def get(run_id: str) -> None:
+    """Show one run with its attempts and its result."""
+    with connect() as client:
+        show(client.get_run(run_id))
+
+
+def show(answer: Item) -> None:
+    at = times.now()
+    output.print_fields(answer, fields(answer, at))
+    attempts = answer.get("attempts") or []
+    if session().shape != "people" or not attempts:
+        return
+    if on_terminal():
+        print()
+        output.print_table(attempts, ATTEMPT_COLUMNS)
+    else:
+        output.print_lines(("attempt", *(column.plain(item) for column in ATTEMPT_COLUMNS)) for item in attempts)
+
+
+def fields(run: Item, at: datetime) -> Iterator[Field]:
+    yield Field("id", "Id", run["id"])
+    yield Field("job", "Job", run["job"])
+    yield Field("status", "Status", run["status"])
+    yield Field("reason", "Reason", run["reason"])
+    yield Field("scheduled_at", "Scheduled", run["scheduled_at"], times.both(run["scheduled_at"], at))
+    late = f", {times.span(run['lateness_ms'])} late" if run["lateness_ms"] is not None else ""
+    yield Field("started_at", "Started", run["started_at"], times.absolute(run["started_at"]) + late)
+    took = f", took {times.span(run['duration_ms'])}" if run["duration_ms"] is not None else ""
+    yield Field("finished_at", "Finished", run["finished_at"], times.absolute(run["finished_at"]) + took)
+    yield Field("lateness_ms", "", run["lateness_ms"], "")
+    yield Field("duration_ms", "", run["duration_ms"], "")
+    yield Field("attempt", "Attempt", run["attempt"])
+    yield Field("node", "Node", run["node"])
+    yield Field("token", "Token", run["token"])
+    yield Field("idempotency_key", "Idempotency key", run["idempotency_key"])
+    yield Field("result", "Result", run["result"])
+    yield Field("error", "Error", run["error"])
+
+
+def _took(attempt: Item) -> str:
+    started, finished = times.read_instant(attempt["started_at"]), times.read_instant(attempt["finished_at"])
+    if started is None or finished is None:
+        return ""
+    return times.span((finished - started).total_seconds() * 1000)
+
+
+@command(run, "wait", examples=("detent run wait 0192f4c8-8c00-7000-8000-000000000007 --timeout 5m",))
+@argument
+@option("--timeout", metavar="TIME", help="The longest wait; exit code 124 after it. [no limit]")
+@asks_server(quiet="its id only")
+def wait(run_id: str, timeout: str | None) -> None:
+    """Wait for the end of a run and show it; exit code 5 when it did not succeed."""
+    with connect() as client:
+        wait_for(client, run_id, timeout)
+
+
+def wait_for(client: Client, run_id: str, timeout: str | None) -> None:
+    limit = times.read_duration("--timeout", timeout) if timeout else None
+    answer = _until_over(client, run_id, None if limit is None else time.monotonic() + limit)
+    if answer["status"] in OPEN:
+        raise TimedOut(f"Run {answer['id']} is still {answer['status']} after {limit:g} s.")
+    show(answer)
+    if answer["status"] != "succeeded":
+        why = answer["error"] or answer["reason"]
+        raise RunFailed(f"Run {answer['id']} of {answer['job']} ended {answer['status']}{f': {why}' if why else '.'}")
+
+
+def _until_over(client: Client, run_id: str, deadline: float | None) -> dict[str, Any]:
+    """The run when it is over, or as it was at the deadline. Looks often at first, then once a second."""
+    pause = threading.Event()
+    delay = FIRST_LOOK_SECONDS
+    while True:
+        answer = client.get_run(run_id)
+        left = None if deadline is None else deadline - time.monotonic()
+        if answer["status"] not in OPEN or (left is not None and left <= 0):
+            return answer
+        pause.wait(delay if left is None else min(delay, left))
+        delay = min(delay * 1.5, SLOWEST_LOOK_SECONDS)
+
+
+@command(run, "cancel", examples=("detent run cancel 0192f4c8-8c00-7000-8000-000000000007 --yes",))
+@argument
+@option("--yes", "-y", is_flag=True, help="Do not ask.")
+@asks_server(quiet="its id only")
+def cancel(run_id: str, yes: bool) -> int:
+    """Cancel a run that is not over; a running one is told to stop."""
+    with connect() as client:
+        found = client.get_run(run_id)
+        question = f"Cancel run {found['id']} of {found['job']}, {found['status']}?"
+        if not output.agreed(yes, question, f"detent run cancel {found['id']} --yes"):
+            output.say("Nothing was cancelled.")
+            return 1
+        answer = client.cancel_run(found["id"])
+    over = answer["status"] == "cancelled"
+    output.say(f"Run {answer['id']} is {'cancelled' if over else 'told to stop'}.")
+    output.print_for_machines(answer)
+    return 0

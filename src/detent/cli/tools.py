@@ -1,0 +1,51 @@
+"""`detent version` and `detent completion`"""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import click
+
+from detent.cli import output
+from detent.cli.base import command, option
+from detent.cli.session import connect, server_options, session, shapes
+from detent.version import __version__
+
+PANEL = "Look after it"
+
+
+@command(
+    None,
+    "completion",
+    panel=PANEL,
+    examples=('eval "$(detent completion bash)"', "detent completion fish | source"),
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that teaches a shell to complete detent's commands and the names of jobs."""
+    from click.shell_completion import get_completion_class
+
+    from detent.cli import COMPLETE
+
+    kind = get_completion_class(shell)
+    assert kind is not None  # the choice above lists only shells that click knows
+    print(kind(click.get_current_context().find_root().command, {}, "detent", COMPLETE).source())
+
+
+@command(None, "version", panel=PANEL, examples=("detent version --server",))
+@option("--server", is_flag=True, help="Ask the server for its version too.")
+@server_options(hidden=True)
+@shapes()
+def version(server: bool) -> None:
+    """Print the version."""
+    mine: dict[str, Any] = {"version": __version__, "python": platform.python_version()}
+    if server:
+        with connect() as client:
+            mine["server"] = client.version()
+    if session().shape == "json":
+        output.print_json(mine)
+        return
+    print(f"detent {mine['version']} (Python {mine['python']})")
+    if server:
+        print(f"server {mine['server']['version']}")
