@@ -22,14 +22,7 @@ def templated_key(job_id: UUID, name: str, template: str | None, timezone: str, 
         # A manual run never takes the key of a tick, whatever the template says: it was asked for on top of it.
         return f"{job_id}:{run_id(key)}"
     if template is not None:
-        return render_key(
-            template,
-            job_id=str(job_id),
-            job=name,
-            run_id=str(run_id(key)),
-            scheduled_at=key.scheduled_at,
-            timezone=timezone,
-        )
+        return render_key(template, job_id=job_id, job=name, scheduled_at=key.scheduled_at, timezone=timezone)
     return f"{job_id}:{unix_time(key)}"
 
 

@@ -1,10 +1,329 @@
-"""Jobs: what people register, change, pause, trigger and delete."""
+"""Jobs: what people register, change, pause, trigger and delete.
+
+A change is computed from what was read and then compared with it: generation and last tick must still be the same,
+or it is computed again. So no change overtakes a fire, no fire follows a schedule that is gone, and no tick that was
+accounted for comes back. A tick that is due and given up by a change is in the ledger as skipped.
+"""
 
 from __future__ import annotations
 
-from detent.store.db import Database
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+from uuid_utils.compat import uuid7
+
+from detent.documents import MAX_PAYLOAD_BYTES
+from detent.errors import Conflict, NotFound
+from detent.identity import RunKey
+from detent.misfire import MissedRange
+from detent.model import JobSpec, TargetKind
+from detent.registration import Place, Prepared, place, prepare
+from detent.shapes import Job, JobStatus
+from detent.store.db import Database, Row, statement
+from detent.store.job_rows import NOWHERE, canonical, edited, job_of, new_job, overdue, resumed_place
+from detent.store.upkeep import JOBS_CHANNEL, RUNS_CHANNEL
+
+DEFAULT_TENANT = 1
+ANNOUNCED_SINGLY = 100
+TRIES = 10
+
+Change = Literal["created", "updated", "unchanged"]
+JobPage = tuple[list[Job], int | None]
+Names = list[str]
 
 
 class JobStore:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
         self._database = database
+        self.max_payload_bytes = max_payload_bytes
+
+    # -- register
+
+    async def add(
+        self, specs: Sequence[JobSpec], *, tenant: int = DEFAULT_TENANT, owner: str | None = None
+    ) -> list[Job]:
+        """Register jobs, all or none."""
+        if not specs:
+            return []
+        rows = await self._database.fetch("people", "job_numbers", len(specs))
+        now: datetime = rows[0]["now"]
+        jobs = [
+            prepare(spec, uuid7(), row["job"], now, max_payload_bytes=self.max_payload_bytes)
+            for spec, row in zip(specs, rows, strict=True)
+        ]
+        places = [place(job, now) for job in jobs]
+
+        async def write(connection: Any) -> None:
+            await self._insert(connection, jobs, places, now, tenant, owner)
+            await _announce(connection, [job.number for job in jobs])
+
+        await self._database.transaction("people", write)
+        return [new_job(job, where, now) for job, where in zip(jobs, places, strict=True)]
+
+    async def _insert(
+        self,
+        connection: Any,
+        jobs: Sequence[Prepared],
+        places: Sequence[Place],
+        now: datetime,
+        tenant: int,
+        owner: str | None,
+    ) -> None:
+        schedules = await _schedule_numbers(connection, jobs)
+        queues = await _queue_numbers(connection, jobs)
+        rows = [
+            (
+                job.number, job.job_id, job.name, job.partition, job.target, job.definition,
+                msgspec.json.encode(job.spec.tags).decode(), where.next_tick, where.fire_at, job.spec.max_runs,
+                queues[job.spec.queue, job.needs], schedules[job.digest], where.grace, job.lanes,
+                job.spec.priority, job.once,
+            )
+            for job, where in zip(jobs, places, strict=True)
+        ]  # fmt: skip
+        columns = zip(*rows, strict=True)
+        added = await connection.fetch(statement("add_jobs"), *columns, tenant, owner, now)
+        numbers = {row["job"] for row in added}
+        taken = [job.name for job in jobs if job.number not in numbers]
+        if taken:
+            raise Conflict(
+                f"There is already a job named {taken[0]!r}: choose another name, or change or delete that job."
+            )
+
+    async def upsert(
+        self, spec: JobSpec, *, tenant: int = DEFAULT_TENANT, owner: str | None = None
+    ) -> tuple[Job, Change]:
+        """Make the job of this name be this: create it, change it, or leave it alone when it is this already."""
+        for _ in range(TRIES):
+            row = await self._read(tenant, name=spec.name) if spec.name else None
+            if row is None:
+                try:
+                    return (await self.add([spec], tenant=tenant, owner=owner))[0], "created"
+                except Conflict:
+                    continue  # somebody else has just created it
+            job = prepare(spec, row["id"], row["job"], row["created_at"], max_payload_bytes=self.max_payload_bytes)
+            change = await self._change_to(job, row, owner)
+            if change is not None:
+                return msgspec.structs.replace(await self._one(job.number), warnings=job.warnings), change
+        raise _busy(spec.name or "")
+
+    async def _change_to(self, job: Prepared, row: Row, owner: str | None) -> Change | None:
+        """None: the job was changed meanwhile."""
+        if await self._is_same(job, row):
+            if owner is not None and owner != row["owner"]:
+                await self._database.fetch("people", "adopt_job", row["job"], owner)
+            return "unchanged"
+        try:
+            await self._database.transaction("people", lambda c: _revise(c, job, row, owner))
+        except _Moved:
+            return None
+        return "updated"
+
+    async def _is_same(self, job: Prepared, row: Row) -> bool:
+        # As documents, so that a field that is newer than the row counts as its default; and as JSON, because the
+        # database may write a number otherwise than it was sent.
+        if canonical(row["definition"]) == canonical(job.definition):
+            return True
+        found = await self._database.fetch("people", "same_definition", row["definition"], job.definition)
+        return bool(found[0]["same"])
+
+    # -- read
+
+    async def get(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> Job | None:
+        """The job of this id; one that was deleted too, with that status."""
+        return await self._by_number(await self.number(job_id, tenant=tenant))
+
+    async def find(self, name: str, *, tenant: int = DEFAULT_TENANT) -> Job | None:
+        """The job that has this name now."""
+        rows = await self._database.fetch("people", "job_number", tenant, None, name)
+        return await self._by_number(rows[0]["job"] if rows else None)
+
+    async def number(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> int | None:
+        rows = await self._database.fetch("people", "job_number", tenant, job_id, None)
+        return rows[0]["job"] if rows else None
+
+    async def list(
+        self,
+        *,
+        status: JobStatus | None = None,
+        prefix: str | None = None,
+        tag: str | None = None,
+        target: TargetKind | None = None,
+        after: int = 0,
+        limit: int = 50,
+        tenant: int = DEFAULT_TENANT,
+    ) -> JobPage:
+        """Jobs in the order of their creation, and what to pass as `after` for more (None: these were all)."""
+        rows = await self._database.fetch("people", "list_jobs", tenant, after, limit + 1, status, prefix, tag, target)
+        numbers = [row["job"] for row in rows[:limit]]
+        found = await self._database.fetch("people", "read_jobs", numbers) if numbers else []
+        return [job_of(row) for row in found], numbers[-1] if len(rows) > limit else None
+
+    async def owned(self, owner: str, *, tenant: int = DEFAULT_TENANT) -> Names:
+        """The names of the jobs that this app registered in its code."""
+        return [row["name"] for row in await self._database.fetch("people", "owned_jobs", tenant, owner)]
+
+    # -- change
+
+    async def pause(self, job_id: UUID, reason: str | None = None, *, tenant: int = DEFAULT_TENANT) -> Job:
+        async def change(connection: Any, row: Row) -> None:
+            if row["status"] == "completed":
+                raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to pause.")
+            if row["status"] == "active":
+                await _stop(connection, row, "paused", reason)
+            elif reason is not None:
+                await connection.fetch(statement("explain_pause"), row["job"], reason)
+
+        return await self._one(await self._change(job_id, tenant, change))
+
+    async def resume(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> Job:
+        """Go on with the next tick to come; those of the pause are not made up for."""
+
+        async def change(connection: Any, row: Row) -> None:
+            if row["status"] == "completed":
+                raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to go on with.")
+            if row["status"] == "active":
+                return
+            await _move(connection, row, resumed_place(row), "active")
+            await _announce(connection, [row["job"]])
+
+        return await self._one(await self._change(job_id, tenant, change))
+
+    async def delete(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> None:
+        """No more ticks, and the name is free again. Runs in flight go on; history stays."""
+
+        async def change(connection: Any, row: Row) -> None:
+            await _stop(connection, row, "deleted", None)
+
+        await self._change(job_id, tenant, change)
+
+    async def trigger(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> RunKey:
+        """Run the job now, beside its schedule. Where no lane is free, the run it names is `skipped: overlap`."""
+
+        async def change(connection: Any, row: Row) -> RunKey:
+            await connection.fetch(statement("trigger_lock"), row["job"])
+            (run,) = await connection.fetch(statement("trigger_now"), row["job"])
+            if run["lane"] is not None:
+                await connection.fetch(statement("wake"), RUNS_CHANNEL, str(run["queue"]))
+            return RunKey(run["job"], run["at"], run["serial"])
+
+        row = await self._existing(tenant, job_id)
+        key: RunKey = await self._database.transaction("people", lambda c: change(c, row))
+        return key
+
+    async def _change(self, job_id: UUID, tenant: int, change: Callable[[Any, Row], Awaitable[None]]) -> int:
+        for _ in range(TRIES):
+            row = await self._existing(tenant, job_id)
+            try:
+                await self._database.transaction("people", partial(_with_row, change, row))
+            except _Moved:
+                continue
+            return int(row["job"])
+        raise _busy(row["name"])
+
+    async def _existing(self, tenant: int, job_id: UUID) -> Row:
+        row = await self._read(tenant, job_id=job_id)
+        if row is None:
+            raise NotFound(f"There is no job {job_id}: list the jobs to see those there are.")
+        return row
+
+    async def _read(self, tenant: int, job_id: UUID | None = None, name: str | None = None) -> Row | None:
+        rows = await self._database.fetch("people", "job_to_change", tenant, job_id, name)
+        return rows[0] if rows else None
+
+    async def _one(self, number: int) -> Job:
+        return job_of((await self._database.fetch("people", "read_jobs", [number]))[0])
+
+    async def _by_number(self, number: int | None) -> Job | None:
+        return None if number is None else await self._one(number)
+
+
+class _Moved(Exception):  # noqa: N818 - it says what happened
+    """The job is no longer as it was read: nothing of the change is kept, and it is computed again."""
+
+
+def _busy(name: str) -> Conflict:
+    return Conflict(f"The job {name!r} is being changed by others at this moment: try again.")
+
+
+async def _with_row(change: Callable[[Any, Row], Awaitable[None]], row: Row, connection: Any) -> None:
+    await change(connection, row)
+
+
+async def _revise(connection: Any, job: Prepared, row: Row, owner: str | None) -> None:
+    edit = edited(job, row)
+    schedules = await _schedule_numbers(connection, [job])
+    queues = await _queue_numbers(connection, [job])
+    revised = await connection.fetch(
+        statement("revise_job"), job.number, row["generation"], job.lanes, queues[job.spec.queue, job.needs],
+        schedules[job.digest], job.spec.priority, edit.grace, job.once, edit.runs_left, job.definition, job.target,
+        job.spec.tags, owner,
+    )  # fmt: skip
+    if not revised:
+        raise _Moved
+    if edit.place is not None and row["status"] != "paused":
+        now_read = {**row, "generation": row["generation"] + 1}
+        await _move(connection, now_read, edit.place, "active", None, overdue(row, "edited"))
+    await _announce(connection, [job.number])
+
+
+async def _stop(connection: Any, row: Row, status: JobStatus, reason: str | None) -> None:
+    await _move(connection, row, NOWHERE, status, reason, overdue(row, status))
+    await _announce(connection, [row["job"]])
+
+
+async def _move(
+    connection: Any,
+    row: Row,
+    where: Place,
+    status: JobStatus,
+    reason: str | None = None,
+    given_up: Sequence[MissedRange] = (),
+) -> None:
+    ended = status == "active" and where.next_tick is None
+    moved = await connection.fetch(
+        statement("move_cursor"), row["job"], row["generation"], row["last_tick"], where.next_tick, where.fire_at,
+        ended, status, reason, [ticks.first for ticks in given_up], [ticks.last for ticks in given_up],
+        [ticks.ticks for ticks in given_up], given_up[0].reason if given_up else None,
+    )  # fmt: skip
+    if not moved:
+        raise _Moved
+
+
+async def _announce(connection: Any, numbers: Sequence[int]) -> None:
+    payload = ",".join(map(str, numbers)) if len(numbers) <= ANNOUNCED_SINGLY else "sweep"
+    await connection.fetch(statement("wake"), JOBS_CHANNEL, payload)
+
+
+async def _schedule_numbers(connection: Any, jobs: Sequence[Prepared]) -> dict[bytes, int]:
+    wanted = {job.digest: job.stored for job in jobs}
+    found = await _numbers_of(connection, "schedule_numbers", list(wanted))
+    missing = [digest for digest in wanted if digest not in found]
+    if missing:
+        await connection.fetch(statement("add_schedules"), [wanted[digest] for digest in missing], missing)
+        # A statement of its own: it also sees what somebody else was faster to insert.
+        found |= await _numbers_of(connection, "schedule_numbers", missing)
+    return found
+
+
+async def _numbers_of(connection: Any, name: str, digests: Sequence[bytes]) -> dict[bytes, int]:
+    rows = await connection.fetch(statement(name), digests)
+    return {row["digest"]: row["schedule"] for row in rows}
+
+
+async def _queue_numbers(connection: Any, jobs: Sequence[Prepared]) -> dict[tuple[str, str], int]:
+    wanted = list({(job.spec.queue, job.needs) for job in jobs})
+    found = await _queues(connection, wanted)
+    missing = [pair for pair in wanted if pair not in found]
+    if missing:
+        await connection.fetch(statement("add_queues"), *zip(*missing, strict=True))
+        found |= await _queues(connection, missing)
+    return found
+
+
+async def _queues(connection: Any, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    rows = await connection.fetch(statement("queue_numbers"), *zip(*pairs, strict=True))
+    return {(row["name"], row["needs"]): row["queue"] for row in rows}

@@ -1,0 +1,90 @@
+"""What a document may hold, whoever sent it: text that can be stored; numbers, sizes and depth in bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from detent.errors import UsageError
+from detent.refusal import pointer_to
+
+MAX_PAYLOAD_BYTES = 1_048_576
+MAX_REST_BYTES = 131_072
+MAX_DEPTH = 64
+MAX_NUMBER_BITS = 4096
+
+Path = tuple[str | int, ...]
+
+
+def plain(value: Any) -> Any:
+    """The value as it will look in JSON: mappings, lists, text, numbers, true, false and null."""
+    try:
+        return msgspec.to_builtins(value, str_keys=True)
+    except RecursionError:
+        raise _too_deep("") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"The document holds what JSON cannot say ({error}): use plain values.") from error
+
+
+def check_text(document: dict[str, Any]) -> None:
+    """Refuse what PostgreSQL or a target cannot hold, wherever it is: in a value, in a key, however deep."""
+    heap: list[tuple[dict[str, Any] | list[Any], Path]] = [(document, ())]
+    while heap:
+        container, path = heap.pop()
+        if len(path) > MAX_DEPTH:
+            raise _too_deep(pointer_to(*path[:1]))
+        entries: Iterable[tuple[str | int, Any]] = enumerate(container)
+        if isinstance(container, dict):
+            for key in container:
+                if fault := _text_fault(key):
+                    raise UsageError(f"The name of an entry {fault}", pointer_to(*path))
+            entries = container.items()
+        for step, value in entries:
+            if isinstance(value, dict | list | tuple):
+                heap.append((value if isinstance(value, dict) else list(value), (*path, step)))
+            elif fault := _fault(value):
+                raise UsageError(fault, pointer_to(*path, step))
+
+
+def check_size(document: dict[str, Any], max_payload_bytes: int) -> None:
+    payload = len(msgspec.json.encode(document.get("payload")))
+    if payload > max_payload_bytes:
+        raise UsageError(
+            f"The payload is {payload} bytes of JSON and {max_payload_bytes} are allowed: "
+            "keep the data elsewhere and send a reference to it.",
+            "/payload",
+        )
+    rest = len(msgspec.json.encode({key: value for key, value in document.items() if key != "payload"}))
+    if rest > MAX_REST_BYTES:
+        raise UsageError(
+            f"The job is {rest} bytes of JSON beside its payload and {MAX_REST_BYTES} are allowed: "
+            "make it shorter."
+        )
+
+
+def _fault(value: object) -> str | None:
+    if isinstance(value, str):
+        fault = _text_fault(value)
+        return f"The text {fault}" if fault else None
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"The number is {value}, which JSON cannot say: leave it out, or send null."
+    if isinstance(value, int) and value.bit_length() > MAX_NUMBER_BITS:
+        return "The whole number has more than a thousand digits: send it as text."
+    return None
+
+
+def _text_fault(text: str) -> str | None:
+    if "\0" in text:
+        return "has a NUL character (\\u0000), which cannot be stored: remove it."
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "has half of a surrogate pair, which is no character: remove it, or send the other half."
+    return None
+
+
+def _too_deep(pointer: str) -> UsageError:
+    return UsageError(f"The document is nested deeper than {MAX_DEPTH} levels: make it flatter.", pointer)

@@ -1,0 +1,254 @@
+"""From a job as people write it to the rows that stand for it. Pure: the database's time is an argument.
+
+Everything that can be wrong with a job is found here, before anything is written: each fault is a UsageError
+with the JSON pointer of the wrong part. `prepare` reads the document; `place` finds its next tick, which
+depends on the time and on what has already fired, and is asked again when a job is changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from detent.documents import MAX_PAYLOAD_BYTES, check_size, check_text, plain
+from detent.errors import UsageError
+from detent.identity import partition_of
+from detent.misfire import AUTOMATIC, SHORTEST_GRACE
+from detent.model import JobSpec, encode_json, kind_of, needs_of
+from detent.refusal import pointer_to, refused, shown
+from detent.schedule import Schedule, ScheduleError
+from detent.schedule.cautions import cautions
+from detent.schedule.keys import check_key_template
+from detent.targets import TargetError, check_target
+
+GAPS_CHECKED = 16
+LONGEST_GRACE = 2**31 - 1
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_QUEUE = re.compile(r"[^\s,\x00]{1,128}")
+_ID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
+
+
+class Prepared(NamedTuple):
+    """A job that is sound in itself: the columns of its rows, but for the tick it stands on."""
+
+    job_id: UUID
+    number: int
+    spec: JobSpec
+    schedule: Schedule
+    name: str
+    partition: int
+    target: str
+    needs: str
+    definition: str
+    stored: str
+    digest: bytes
+    grace: int
+    lanes: int
+    once: bool
+    warnings: list[str]
+
+
+class Place(NamedTuple):
+    """Where a cursor stands: its next tick, when that fires, and how late it may still run."""
+
+    next_tick: datetime | None
+    fire_at: datetime | None
+    grace: int
+
+
+def prepare(
+    spec: JobSpec,
+    job_id: UUID,
+    number: int,
+    created_at: datetime,
+    *,
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+) -> Prepared:
+    spec = _checked(spec, max_payload_bytes)
+    name = spec.name or f"job-{job_id.hex[-16:]}"
+    spec = msgspec.structs.replace(
+        spec, name=name, starts_at=_utc(spec.starts_at, "starts_at"), ends_at=_utc(spec.ends_at, "ends_at")
+    )
+    schedule = schedule_of(spec, number, created_at)
+    # A zone inside the schedule, CRON_TZ or TZID, is the job's zone: what reads one of the two reads the same.
+    spec = msgspec.structs.replace(spec, timezone=schedule.timezone)
+    _check_jitter(schedule, created_at)
+    stored = msgspec.json.encode(schedule.to_stored(), order="deterministic")
+    return Prepared(
+        job_id=job_id,
+        number=number,
+        spec=spec,
+        schedule=schedule,
+        name=name,
+        partition=partition_of(job_id),
+        target=kind_of(spec.target),
+        needs=needs_of(spec.target),
+        definition=encode_json(spec),
+        stored=stored.decode(),
+        digest=hashlib.sha256(stored).digest(),
+        grace=AUTOMATIC if spec.misfire_grace_seconds == "auto" else spec.misfire_grace_seconds,
+        lanes=spec.max_concurrent if spec.concurrent_policy == "ALLOW" else 1,
+        once=spec.delivery == "at_most_once",
+        warnings=[*cautions(schedule), *_key_warnings(spec, schedule, created_at)],
+    )
+
+
+def schedule_of(spec: JobSpec, number: int, created_at: datetime) -> Schedule:
+    """The schedule of a job, with what is the job's own: an interval counts from the creation of its job."""
+    try:
+        return Schedule.parse(
+            spec.schedule,
+            timezone=spec.timezone,
+            anchor=_whole_milliseconds(created_at),
+            hash_key=str(number),
+            dst_gap=spec.dst_gap,
+            dst_overlap=spec.dst_overlap,
+            day_match=spec.day_match,
+            dialect=spec.dialect,
+            starts_at=spec.starts_at,
+            ends_at=spec.ends_at,
+            jitter_seconds=spec.jitter_seconds,
+        )
+    except ScheduleError as error:
+        raise UsageError(error.message, error.pointer or "/schedule") from error
+
+
+def place(job: Prepared, now: datetime, last_tick: datetime | None = None) -> Place:
+    """The next tick from `now` on, behind everything that has fired; refused when there is none."""
+    at = job.schedule.at
+    if at is not None and at <= now:
+        return _place_in_the_past(job, at, now, last_tick)
+    tick = next_tick(job.schedule, now, last_tick)
+    if tick is None:
+        raise UsageError(_no_tick(job.spec, now), "/ends_at" if job.spec.ends_at else "/schedule")
+    return stand_on(job, tick)
+
+
+def stand_on(job: Prepared, tick: datetime | None) -> Place:
+    if tick is None:
+        return Place(None, None, job.grace)
+    return Place(tick, tick + job.schedule.jitter(job.number, tick), job.grace)
+
+
+def next_tick(schedule: Schedule, now: datetime, last_tick: datetime | None) -> datetime | None:
+    return schedule.first_after(now if last_tick is None else max(now, last_tick))
+
+
+def _place_in_the_past(job: Prepared, at: datetime, now: datetime, last_tick: datetime | None) -> Place:
+    if not job.spec.allow_past:
+        raise UsageError(
+            f"The instant {at.isoformat().replace('+00:00', 'Z')} is in the past: give a later one, "
+            "or set allow_past to true to run it now.",
+            "/schedule/at" if isinstance(job.spec.schedule, dict) else "/schedule",
+        )
+    if last_tick is not None and at <= last_tick:
+        at = max(_whole_milliseconds(now), last_tick + timedelta(milliseconds=1))
+    # It was asked for although it is late, so its grace is counted from now.
+    grace = SHORTEST_GRACE.total_seconds() if job.grace == AUTOMATIC else job.grace
+    late = max((now - at).total_seconds(), 0)
+    return Place(at, at, min(int(late + grace) + 1, LONGEST_GRACE))
+
+
+def is_job_id(text: str) -> bool:
+    """Whether people mean an id by this text; no job can be named like one."""
+    return _ID.fullmatch(text) is not None
+
+
+def _checked(spec: JobSpec, max_payload_bytes: int) -> JobSpec:
+    """The document read again as JSON, because a program may have built it with any value in any field."""
+    document = plain(spec)
+    check_text(document)
+    try:
+        spec = msgspec.json.decode(msgspec.json.encode(document), type=JobSpec)
+    except msgspec.ValidationError as error:
+        raise refused(error, document, JobSpec) from error
+    check_size(document, max_payload_bytes)
+    _check_words(spec)
+    try:
+        check_target(spec.target)
+    except TargetError as error:
+        raise UsageError(error.message, error.pointer) from error
+    return spec
+
+
+def _check_words(spec: JobSpec) -> None:
+    if spec.name is not None:
+        _check_name(spec.name)
+    if not _QUEUE.fullmatch(spec.queue):
+        raise UsageError(
+            f"The queue is {shown(spec.queue)}: give at most 128 characters, without spaces and commas.",
+            "/queue",
+        )
+    for position, tag in enumerate(spec.tags):
+        if _CONTROL.search(tag) or tag != tag.strip():
+            raise UsageError(
+                f"The tag {shown(tag)} has control characters, or spaces around it: remove them.",
+                pointer_to("tags", position),
+            )
+        if tag in spec.tags[:position]:
+            raise UsageError(f"The tag {shown(tag)} is there twice: keep one of them.", pointer_to("tags", position))
+
+
+def _check_name(name: str) -> None:
+    if _CONTROL.search(name) or name != name.strip():
+        raise UsageError(f"The name {shown(name)} has control characters, or spaces around it: remove them.", "/name")
+    if is_job_id(name) or name in (".", ".."):
+        raise UsageError(f"The name {shown(name)} reads like an id or a path: choose another.", "/name")
+
+
+def _utc(moment: datetime | None, field: str) -> datetime | None:
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
+        raise UsageError(
+            f"{field} is {moment.isoformat()}, without a zone: write it with an offset or Z, "
+            f"such as {moment.isoformat()}Z.",
+            f"/{field}",
+        )
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise UsageError(f"{field} is {moment.isoformat()}: give a year from 1971 to 9000.", f"/{field}") from None
+
+
+def _check_jitter(schedule: Schedule, since: datetime) -> None:
+    """Jitter stays below the gap to the next tick, so that runs keep the order of their ticks."""
+    if not schedule.jitter_seconds:
+        return
+    ticks = schedule.between(since, datetime.max.replace(tzinfo=UTC), GAPS_CHECKED)
+    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(ticks)]
+    if gaps and schedule.jitter_seconds >= min(gaps):
+        raise UsageError(
+            f"jitter_seconds is {schedule.jitter_seconds:g}, but ticks come {min(gaps):g} seconds apart: "
+            f"give a jitter below {min(gaps):g}.",
+            "/jitter_seconds",
+        )
+
+
+def _no_tick(spec: JobSpec, now: datetime) -> str:
+    if spec.ends_at is not None:
+        end = f"{spec.ends_at:%Y-%m-%dT%H:%M:%SZ}"
+        if spec.ends_at <= now:
+            return f"ends_at is {end}, which is past: give a later one, or leave it out."
+        return f"The schedule has no tick before ends_at, {end}: give a later one."
+    return f"The schedule {shown(spec.schedule)} has no tick left: give one that ticks in the future."
+
+
+def _key_warnings(spec: JobSpec, schedule: Schedule, since: datetime) -> list[str]:
+    if spec.idempotency_key_template is None:
+        return []
+    try:
+        return check_key_template(spec.idempotency_key_template, schedule, spec.timezone, since)
+    except ScheduleError as error:
+        raise UsageError(error.message, error.pointer or "/idempotency_key_template") from error
+
+
+def _whole_milliseconds(moment: datetime) -> datetime:
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)

@@ -1,0 +1,137 @@
+"""What the rows of a job say: as a document for people, and as the place its cursor should stand on. No I/O."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from detent.errors import UsageError
+from detent.misfire import AUTOMATIC, MissedRange, split_by_day
+from detent.model import JobSpec
+from detent.registration import Place, Prepared, next_tick, place, schedule_of, stand_on
+from detent.shapes import Job, JobStatus
+from detent.states import CODES, RunStatus
+from detent.store.db import Row
+
+NOWHERE = Place(None, None, AUTOMATIC)
+STATUSES = {code: status for status, code in CODES.items()}
+SPEC_FIELDS = frozenset(JobSpec.__struct_fields__) - {"name"}
+
+
+class Edit(NamedTuple):
+    """What an edit does to the cursor; `place` is None when the next tick stays as it is."""
+
+    place: Place | None
+    grace: int
+    runs_left: int | None
+
+
+def edited(job: Prepared, row: Row) -> Edit:
+    """The next tick is computed again only where the edit is about the schedule."""
+    old = msgspec.json.decode(row["definition"], type=JobSpec)
+    left = _runs_left(job.spec, old, row)
+    if _same_schedule(job, old, row):
+        tick = row["next_tick"]
+        if left == 0:
+            return Edit(NOWHERE, job.grace, left)
+        if tick is None and old.max_runs != job.spec.max_runs:
+            where = stand_on(job, next_tick(job.schedule, row["now"], row["last_tick"]))
+            return Edit(where, job.grace, left)
+        return Edit(None, job.grace, left)
+    where = NOWHERE if left == 0 else place(job, row["now"], row["last_tick"])
+    return Edit(where, where.grace, left)
+
+
+def _same_schedule(job: Prepared, old: JobSpec, row: Row) -> bool:
+    try:
+        return schedule_of(old, row["job"], row["created_at"]) == job.schedule
+    except UsageError:  # its zone is gone from the zone data, for instance
+        return False
+
+
+def _runs_left(new: JobSpec, old: JobSpec, row: Row) -> int | None:
+    """`max_runs` counts from the creation of the job, or from when it was first bounded."""
+    if new.max_runs is None:
+        return None
+    used = 0 if old.max_runs is None or row["runs_left"] is None else old.max_runs - row["runs_left"]
+    return max(new.max_runs - used, 0)
+
+
+def resumed_place(row: Row) -> Place:
+    spec = msgspec.json.decode(row["definition"], type=JobSpec)
+    schedule = schedule_of(spec, row["job"], row["created_at"])
+    tick = None if row["runs_left"] == 0 else next_tick(schedule, row["now"], row["last_tick"])
+    if tick is None:
+        return NOWHERE
+    return Place(tick, tick + schedule.jitter(row["job"], tick), AUTOMATIC)
+
+
+def overdue(row: Row, reason: str) -> list[MissedRange]:
+    """Ticks that are due but have not fired, as ranges for the ledger."""
+    first: datetime | None = row["next_tick"]
+    now: datetime = row["now"]
+    if first is None or first > now:
+        return []
+    spec = msgspec.json.decode(row["definition"], type=JobSpec)
+    try:
+        schedule = schedule_of(spec, row["job"], row["created_at"]).anchored(first)
+    except UsageError:
+        return [MissedRange(first, first, 1, reason)]
+    return split_by_day(schedule, first, schedule.latest(first, now) or first, reason)
+
+
+def canonical(definition: str) -> bytes:
+    return msgspec.json.encode(msgspec.json.decode(definition, type=JobSpec), order="deterministic")
+
+
+def job_of(row: Row) -> Job:
+    spec = msgspec.json.decode(row["definition"], type=JobSpec)
+    past = row["past_status"]
+    return _document(
+        spec,
+        description=_description(spec, row["job"], row["created_at"]),
+        id=row["id"],
+        name=row["name"],
+        status=row["status"],
+        paused_reason=row["reason"],
+        next_run_at=row["next_tick"],
+        last_run_at=row["last_run_at"],
+        last_status=RunStatus(row["live_status"]) if row["live_status"] else STATUSES.get(past),
+        revision=row["revision"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        warnings=[],
+    )
+
+
+def new_job(job: Prepared, where: Place, now: datetime) -> Job:
+    """A job as it has just been registered."""
+    status: JobStatus = "active"
+    return _document(
+        job.spec,
+        description=job.schedule.describe(),
+        id=job.job_id,
+        name=job.name,
+        status=status,
+        paused_reason=None,
+        next_run_at=where.next_tick,
+        last_run_at=None,
+        last_status=None,
+        revision=1,
+        created_at=now,
+        updated_at=now,
+        warnings=job.warnings,
+    )
+
+
+def _document(spec: JobSpec, **rest: object) -> Job:
+    return Job(**{field: getattr(spec, field) for field in SPEC_FIELDS}, **rest)
+
+
+def _description(spec: JobSpec, number: int, created_at: datetime) -> str:
+    try:
+        return schedule_of(spec, number, created_at).describe()
+    except UsageError as error:
+        return error.message

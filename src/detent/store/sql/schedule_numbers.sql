@@ -1,0 +1,2 @@
+-- $1 digests
+SELECT schedule, digest FROM schedules WHERE digest = ANY ($1::bytea[])
