@@ -84,7 +84,8 @@ class EmbeddedServer:
 
     `bin_dir` takes another PostgreSQL than the wheel's, `options` adds server settings, `system_dir` is
     where root keeps what cannot stay in place. Once started, `url` is the server's address for asyncpg and
-    libpq, `version` its version, `place` the folder that holds the cluster."""
+    libpq, `version` its version, `binaries` the folder of its programs, `place` the folder that holds
+    the cluster."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class EmbeddedServer:
         self._options = dict(options or {})
         self._system_dir = system_dir
         self._users: _Lock | None = None
-        self._bin = Path()
+        self.binaries = Path()
         self._account: host.Account
 
     @property
@@ -168,7 +169,7 @@ class EmbeddedServer:
         aside = host.place_aside(self.data_dir, self._system_dir)
         self._account = await host.account_for(self.data_dir / "postgres", aside / "postgres")
         with host.folder_errors(self.data_dir, self._account.name):
-            self._bin, self.version = await host.binaries_for(self._account, source, self._system_dir)
+            self.binaries, self.version = await host.binaries_for(self._account, source, self._system_dir)
             self.place = await host.place_for(self._account, self.data_dir, self._system_dir)
 
     @property
@@ -225,7 +226,7 @@ class EmbeddedServer:
         # Code point order from the server itself: the same on every machine, whatever locales it has.
         builtin = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         return [
-            *(self._bin / "initdb", "-D", folder, "-U", USER),
+            *(self.binaries / "initdb", "-D", folder, "-U", USER),
             *("--auth-local=trust", "--auth-host=reject", "--encoding=UTF8", "--locale=C"),
             *(builtin if int(self.version.partition(".")[0]) >= 17 else []),
             *("--data-checksums", "--no-instructions"),
@@ -294,7 +295,7 @@ class EmbeddedServer:
         folder, port = self._socket()
         code, output = await host.run(
             self._account,
-            *(self._bin / "createdb", "-h", folder, "-p", str(port), "-U", USER),
+            *(self.binaries / "createdb", "-h", folder, "-p", str(port), "-U", USER),
             *("--maintenance-db=postgres", DATABASE),
         )
         if code:
@@ -307,7 +308,9 @@ class EmbeddedServer:
             await self._pg_ctl("stop", "-m", "immediate", "-t", "10")
 
     async def _pg_ctl(self, action: str, *options: str | Path) -> tuple[int, str]:
-        return await host.run(self._account, self._bin / "pg_ctl", action, "-s", "-w", "-D", self._cluster, *options)
+        return await host.run(
+            self._account, self.binaries / "pg_ctl", action, "-s", "-w", "-D", self._cluster, *options
+        )
 
     def _write_configuration(self) -> None:
         settings = {

@@ -1,0 +1,4 @@
+-- Back to what the connection was opened with.
+SELECT set_config(name, reset_val, false)
+FROM pg_settings
+WHERE name IN ('lock_timeout', 'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout')

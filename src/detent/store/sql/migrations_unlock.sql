@@ -1,0 +1,2 @@
+-- $1 the key
+SELECT pg_advisory_unlock($1)

@@ -1,0 +1,241 @@
+"""Migrations on a real server: once, in order, by one process, and never over what somebody else made."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from detent.errors import Unavailable
+from detent.store import migrate
+from detent.store.db import connect
+from postgres import Postgres
+from waiting import until
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "0001_first.sql").write_text("CREATE TABLE first (a integer);\nINSERT INTO first VALUES (1);\n")
+    return tmp_path
+
+
+@asynccontextmanager
+async def opened(url: str, schema: str = "detent") -> AsyncIterator[Any]:
+    connection = await connect(url, schema)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.fixture
+async def connection(empty_database_url: str) -> AsyncIterator[Any]:
+    async with opened(empty_database_url) as connection:
+        yield connection
+
+
+async def refusal(work: Any) -> str:
+    with pytest.raises(Unavailable) as caught:
+        await work
+    return caught.value.message
+
+
+async def test_migrations_are_applied_once_and_in_order(connection: Any, folder: Path) -> None:
+    (folder / "0002_second.sql").write_text("ALTER TABLE first ADD COLUMN b integer DEFAULT 2;\n")
+    assert await migrate.migrate(connection, folder) == ["0001_first", "0002_second"]
+    assert await migrate.migrate(connection, folder) == []
+    assert tuple(await connection.fetchrow("SELECT a, b FROM detent.first")) == (1, 2)
+    states = await migrate.status(connection, folder)
+    assert [(state.version, state.name, state.state) for state in states] == [
+        (1, "0001_first", "applied"),
+        (2, "0002_second", "applied"),
+    ]
+    assert all(state.applied_at is not None and len(state.sha256) == 64 for state in states)
+
+
+async def test_a_later_release_applies_only_what_is_new(connection: Any, folder: Path) -> None:
+    await migrate.migrate(connection, folder)
+    (folder / "0002_second.sql").write_text("CREATE TABLE second (a integer);\n")
+    assert [migration.name for migration in await migrate.pending(connection, folder)] == ["0002_second"]
+    assert await migrate.migrate(connection, folder) == ["0002_second"]
+
+
+async def test_looking_at_an_empty_database_changes_nothing(connection: Any, folder: Path) -> None:
+    states = await migrate.status(connection, folder)
+    assert [state.state for state in states] == ["pending"]
+    assert await connection.fetchval("SELECT count(*) FROM pg_namespace WHERE nspname = 'detent'") == 0
+
+
+async def test_a_database_that_was_not_migrated_is_refused_with_what_to_run(connection: Any, folder: Path) -> None:
+    name = await connection.fetchval("SELECT current_database()")
+    assert await refusal(migrate.check(connection, folder)) == (
+        f"The database {name} has not been migrated (0 of 1 migrations applied): "
+        "run `detent db migrate` or start with --migrate."
+    )
+    await migrate.migrate(connection, folder)
+    await migrate.check(connection, folder)
+
+
+async def test_a_file_that_was_changed_after_it_was_applied_is_refused_by_name(connection: Any, folder: Path) -> None:
+    await migrate.migrate(connection, folder)
+    (folder / "0001_first.sql").write_text("CREATE TABLE other (a integer);\n")
+    for work in (migrate.check(connection, folder), migrate.migrate(connection, folder)):
+        assert (await refusal(work)).startswith("Migration 0001_first.sql was changed after it was applied to ")
+    assert [state.state for state in await migrate.status(connection, folder)] == ["changed"]
+
+
+async def test_a_database_of_a_newer_release_is_refused(connection: Any, folder: Path) -> None:
+    newer = folder / "0002_future.sql"
+    newer.write_text("CREATE TABLE future (a integer);\n")
+    await migrate.migrate(connection, folder)
+    newer.unlink()
+    for work in (migrate.check(connection, folder), migrate.migrate(connection, folder)):
+        sentence = await refusal(work)
+        assert "was made by a newer detent (it has migration 0002_future" in sentence
+    assert [state.state for state in await migrate.status(connection, folder)] == ["applied", "unknown"]
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(connection: Any, folder: Path) -> None:
+    bad = folder / "0002_bad.sql"
+    bad.write_text("CREATE TABLE half (a integer);\nSELECT 1 / 0;\n")
+    sentence = await refusal(migrate.migrate(connection, folder))
+    assert sentence == "Migration 0002_bad.sql failed, nothing of it was kept: division by zero."
+    assert await connection.fetchval("SELECT to_regclass('detent.half')") is None
+    assert [state.state for state in await migrate.status(connection, folder)] == ["applied", "pending"]
+    bad.write_text("CREATE TABLE half (a integer);\n")
+    assert await migrate.migrate(connection, folder) == ["0002_bad"]
+
+
+async def test_an_index_can_be_built_outside_a_transaction(connection: Any, folder: Path) -> None:
+    (folder / "0002_index.sql").write_text(
+        "-- detent: no-transaction\nCREATE INDEX CONCURRENTLY IF NOT EXISTS first_a ON first (a);\n"
+    )
+    assert await migrate.migrate(connection, folder) == ["0001_first", "0002_index"]
+    assert await connection.fetchval("SELECT to_regclass('detent.first_a')::text") == "first_a"
+
+
+async def test_two_migrators_at_once_apply_everything_once(empty_database_url: str, folder: Path) -> None:
+    (folder / "0002_slow.sql").write_text("SELECT pg_sleep(0.3);\nCREATE TABLE slow (a integer);\n")
+    (folder / "0003_index.sql").write_text("-- detent: no-transaction\nCREATE INDEX CONCURRENTLY slow_a ON slow (a);\n")
+    async with opened(empty_database_url) as one, opened(empty_database_url) as two:
+        results = await asyncio.gather(migrate.migrate(one, folder), migrate.migrate(two, folder))
+    assert sorted(results, key=len) == [[], ["0001_first", "0002_slow", "0003_index"]]
+
+
+async def test_waiting_for_another_migrator_has_an_end(empty_database_url: str, folder: Path) -> None:
+    (folder / "0002_stuck.sql").write_text("SELECT pg_sleep(60);\n")
+    async with opened(empty_database_url) as one, opened(empty_database_url) as two:
+        stuck = asyncio.create_task(migrate.migrate(one, folder))
+        await until(lambda: is_sleeping(two), what="the first migrator to be in its second file")
+        sentence = await refusal(migrate.migrate(two, folder, patience=0.1))
+        assert sentence.startswith("Another detent has been migrating the database ")
+        await two.execute(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(60)%'"
+            " AND pid <> pg_backend_pid()"
+        )
+        assert "canceling statement" in await refusal(stuck)
+        (folder / "0002_stuck.sql").write_text("SELECT 1;\n")
+        assert await migrate.migrate(two, folder) == ["0002_stuck"]
+
+
+async def is_sleeping(connection: Any) -> bool:
+    answer: bool = await connection.fetchval(
+        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database())"
+    )
+    return answer
+
+
+async def test_a_migration_may_take_longer_than_the_limits_of_its_connection(
+    empty_database_url: str, folder: Path
+) -> None:
+    (folder / "0002_slow.sql").write_text("SELECT pg_sleep(0.5);\n")
+    connection = await connect(empty_database_url, "detent", statement_timeout="200ms")
+    try:
+        assert await migrate.migrate(connection, folder) == ["0001_first", "0002_slow"]
+        assert await connection.fetchval("SHOW statement_timeout") == "200ms"
+        assert await connection.fetchval("SHOW lock_timeout") == "2s"
+    finally:
+        await connection.close()
+
+
+async def test_two_schemas_of_one_database_are_migrated_apart(empty_database_url: str, folder: Path) -> None:
+    async with opened(empty_database_url, "blue") as blue, opened(empty_database_url, "green") as green:
+        assert await migrate.migrate(blue, folder) == ["0001_first"]
+        assert await migrate.migrate(green, folder) == ["0001_first"]
+        assert await blue.fetchval("SELECT count(*) FROM green.first") == 1
+
+
+async def test_a_user_without_rights_is_told_who_has_to_migrate(
+    empty_database_url: str, folder: Path, connection: Any
+) -> None:
+    await connection.execute("DROP ROLE IF EXISTS clerk")
+    await connection.execute("CREATE ROLE clerk LOGIN")
+    try:
+        async with opened(empty_database_url.replace("//detent@", "//clerk@")) as clerk:
+            sentence = await refusal(migrate.migrate(clerk, folder))
+            assert "permission denied" in sentence
+            assert sentence.endswith("let its owner run `detent db migrate`.")
+    finally:
+        await connection.execute("DROP ROLE clerk")
+
+
+async def test_a_server_older_than_15_is_refused(connection: Any, folder: Path) -> None:
+    class Older:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(connection, name)
+
+        def get_server_version(self) -> Any:
+            return SimpleNamespace(major=14, minor=9)
+
+    sentence = await refusal(migrate.check(Older(), folder))
+    assert sentence.endswith(" is PostgreSQL 14.9: detent needs PostgreSQL 15 or newer.")
+
+
+async def test_the_printed_script_does_the_same_as_the_runner(
+    postgres: Postgres, empty_database_url: str, connection: Any, folder: Path
+) -> None:
+    (folder / "0002_index.sql").write_text(
+        "-- detent: no-transaction\nCREATE INDEX CONCURRENTLY IF NOT EXISTS first_a ON first (a)\n"
+    )
+    psql = postgres.server.binaries / "psql"
+    script = migrate.sql("detent", folder)
+    command = [psql, "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", empty_database_url]
+    await asyncio.to_thread(subprocess.run, command, input=script, text=True, check=True)
+    await migrate.check(connection, folder)
+    assert await migrate.migrate(connection, folder) == []
+
+
+def test_badly_numbered_files_are_refused(folder: Path) -> None:
+    (folder / "0003_gap.sql").write_text("SELECT 1;\n")
+    with pytest.raises(ValueError, match="not numbered"):
+        migrate.known(folder)
+    (folder / "0003_gap.sql").rename(folder / "second.sql")
+    with pytest.raises(ValueError, match="not named"):
+        migrate.known(folder)
+
+
+async def test_our_own_migrations_leave_nothing_pending(database_url: str) -> None:
+    async with opened(database_url) as connection:
+        await migrate.check(connection)
+        states = await migrate.status(connection)
+        assert states
+        assert {state.state for state in states} == {"applied"}
+
+
+async def test_our_own_script_can_be_run_by_hand(postgres: Postgres, empty_database_url: str, connection: Any) -> None:
+    command = [postgres.server.binaries / "psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]
+    await asyncio.to_thread(
+        subprocess.run,
+        [*command, empty_database_url],
+        input=migrate.sql(),
+        text=True,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    await migrate.check(connection)
