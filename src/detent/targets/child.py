@@ -1,0 +1,163 @@
+"""One command as a process of its own: started, listened to, and ended with everything it started.
+
+The process is not reaped before its group has been killed for the last time: until then nobody else can get
+its number, and so the signal cannot hit a stranger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from pathlib import Path
+
+from detent.targets import family
+from detent.targets.capture import Capture
+
+_CHUNK = 65_536
+_LONGEST_PAUSE = 0.3
+_KILL_ROUNDS = 50
+_KILL_PAUSE = 0.02
+_DYING_SECONDS = 1.0
+
+
+class Child:
+    """Must be used inside a running event loop; `finish` must be called at the end, whatever happened."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: int, limit: int) -> None:
+        self._process = process
+        self._output = output
+        self._loop = asyncio.get_running_loop()
+        self._exited = asyncio.Event()
+        self._silent = asyncio.Event()
+        self._pidfd: int | None = None
+        self.capture = Capture(limit)
+        os.set_blocking(output, False)
+        self._loop.add_reader(output, self._on_output)
+        self._watch_exit()
+
+    @classmethod
+    def start(
+        cls, words: Sequence[bytes], environment: dict[bytes, bytes], folder: Path, payload: bytes, limit: int
+    ) -> Child:
+        """Raises OSError or ValueError when there is no such command or it cannot be started."""
+        with ExitStack() as stack:
+            source = _payload_file(payload)
+            stack.callback(os.close, source)
+            readable, writable = os.pipe()
+            stack.callback(os.close, writable)
+            try:
+                process = subprocess.Popen(  # noqa: S603 (running what the job says is what this target is for)
+                    words,
+                    stdin=source,
+                    stdout=writable,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    cwd=folder,
+                    start_new_session=True,
+                )
+            except BaseException:
+                os.close(readable)
+                raise
+        return cls(process, readable, limit)
+
+    async def wait(self, linger: float) -> None:
+        """Until the command has ended, and then a moment for the last words of what it left running."""
+        await self._exited.wait()
+        try:
+            async with asyncio.timeout(linger):
+                await self._silent.wait()
+        except TimeoutError:
+            pass
+
+    async def stop(self, grace: float, marks: tuple[bytes, ...], executor: Executor) -> None:
+        """End the command and all it has started: ask, wait at most `grace` seconds, kill."""
+
+        async def look(known: frozenset[family.Member]) -> frozenset[family.Member]:
+            if not family.can_look():
+                return frozenset()
+            return await self._loop.run_in_executor(executor, family.family, self._process.pid, marks, known)
+
+        members = await look(frozenset())
+        family.send(self._process.pid, members, signal.SIGTERM)
+        deadline, pause = self._loop.time() + grace, 0.01
+        while (members or not self._exited.is_set()) and self._loop.time() < deadline:
+            await asyncio.sleep(min(pause, deadline - self._loop.time()))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            members = await look(members)
+        for _ in range(_KILL_ROUNDS):
+            family.send(self._process.pid, members, signal.SIGKILL)
+            members = await look(members)
+            if not members:
+                break
+            await asyncio.sleep(_KILL_PAUSE)
+        try:
+            async with asyncio.timeout(_DYING_SECONDS):
+                await self._exited.wait()
+        except TimeoutError:  # it hangs inside the kernel; its end will be noticed when it comes
+            pass
+
+    def finish(self) -> int | None:
+        """Kill what is left of the group, reap, close. The exit code: negative a signal, None still dying."""
+        family.send(self._process.pid, frozenset(), signal.SIGKILL)
+        self._loop.remove_reader(self._output)
+        os.close(self._output)
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = None
+        return self._process.wait() if self._exited.is_set() else self._process.poll()
+
+    def _on_output(self) -> None:
+        try:
+            data = os.read(self._output, _CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return
+        if data:
+            self.capture.feed(data)
+        else:
+            self._loop.remove_reader(self._output)
+            self._silent.set()
+
+    def _watch_exit(self) -> None:
+        try:
+            self._pidfd = os.pidfd_open(self._process.pid)
+        except (AttributeError, OSError):  # not Linux, or a sandbox that forbids it
+            threading.Thread(target=self._wait_in_thread, daemon=True).start()
+        else:
+            self._loop.add_reader(self._pidfd, self._on_exit)
+
+    def _on_exit(self) -> None:
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+        self._exited.set()
+
+    def _wait_in_thread(self) -> None:
+        self._process.wait()
+        try:
+            self._loop.call_soon_threadsafe(self._exited.set)
+        except RuntimeError:  # the loop is closed; nobody waits any more
+            pass
+
+
+def _payload_file(payload: bytes) -> int:
+    """A file instead of a pipe: a command that does not read its input cannot make anybody wait."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("payload")
+    else:
+        descriptor, name = tempfile.mkstemp()
+        Path(name).unlink()
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(payload)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -1,0 +1,260 @@
+"""The HTTP target: one request per attempt over a shared session, answered by one outcome.
+
+Nothing the other side does may cost more than its own run: redirects are not followed, cookies are not kept,
+answers are not decompressed, and reading stops at the cap. The time limit of the attempt is the caller's, who
+cancels; only connecting has a limit of its own here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import NamedTuple
+
+import aiohttp
+import msgspec
+from aiohttp.abc import AbstractResolver, ResolveResult
+from multidict import CIMultiDict
+from yarl import URL
+
+from detent.model import Call, Failed, HttpTarget, Outcome, Succeeded, encode_json
+from detent.targets.checks import check_headers
+from detent.targets.errors import TargetError
+from detent.targets.guard import AddressPolicy, AddressRefusedError, parse_url
+from detent.targets.http_failures import BrokenConnectionError, connection_failure
+from detent.targets.text import first_bytes, instant_text, storable, visible
+from detent.version import __version__
+
+CONNECT_SECONDS = 10.0
+LONGEST_RETRY_AFTER = 86_400.0
+# Shorter than what common servers grant an idle connection (some close after 2 s), so that a request is
+# hardly ever sent into a connection that is just being closed.
+KEEP_ALIVE_SECONDS = 1.5
+
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_RETRYABLE = frozenset({408, 425, 429})
+
+
+class Prepared(NamedTuple):
+    """What every call of a target shares."""
+
+    url: URL
+    label: str
+    headers: CIMultiDict[str]
+    traced: bool
+
+
+@lru_cache(maxsize=1024)
+def _prepare(url: str, headers: tuple[tuple[str, str], ...]) -> Prepared:
+    """Checked here too, not only at registration: the rules may have become stricter since."""
+    parsed = parse_url(url)
+    check_headers(dict(headers))
+    merged = CIMultiDict(
+        {"User-Agent": f"detent/{__version__}", "Accept": "*/*", "Accept-Encoding": "identity"}
+    )
+    merged.update(headers)
+    label = str(parsed.with_query(None).with_fragment(None))
+    return Prepared(parsed, label, merged, traced="traceparent" in merged)
+
+
+class HttpTargetRunner:
+    """Calls HTTP targets; one for a whole worker. How many at once is the worker's affair, so waiting for a
+    free connection has no limit of its own.
+    """
+
+    def __init__(
+        self,
+        policy: AddressPolicy,
+        *,
+        max_result_bytes: int = 65_536,
+        connections: int = 1_000,
+        resolver: AbstractResolver | None = None,
+        dns_cache_seconds: int = 10,
+    ) -> None:
+        self._policy = policy
+        self._cap = max_result_bytes
+        self._connections = connections
+        self._resolver = resolver
+        self._dns_cache_seconds = dns_cache_seconds
+        self._session: aiohttp.ClientSession | None = None
+
+    async def start(self) -> None:
+        connector = aiohttp.TCPConnector(
+            resolver=GuardedResolver(self._resolver or aiohttp.DefaultResolver(), self._policy),
+            socket_factory=self._policy.open_socket,
+            limit=self._connections,
+            keepalive_timeout=KEEP_ALIVE_SECONDS,
+            use_dns_cache=self._dns_cache_seconds > 0,
+            ttl_dns_cache=self._dns_cache_seconds,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+            auto_decompress=False,
+            skip_auto_headers=("Content-Type",),
+            trust_env=False,
+            middlewares=(_send_once,),
+        )
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def __call__(self, call: Call) -> Outcome:
+        target = call.target
+        if self._session is None or not isinstance(target, HttpTarget):
+            raise RuntimeError("The runner must be started, and calls only HTTP targets.")
+        try:
+            prepared = _prepare(target.url, tuple(target.headers.items()))
+        except TargetError as error:
+            return Failed(error.message, retryable=False)
+        body = _body(call, target.method)
+        headers = _headers(call, prepared, has_body=body is not None)
+        try:
+            async with self._session.request(
+                target.method, prepared.url, headers=headers, data=body, allow_redirects=False
+            ) as response:
+                return await self._outcome(response, prepared.label)
+        except (aiohttp.ClientError, OSError) as error:
+            return connection_failure(error, prepared.url, prepared.label)
+
+    async def _outcome(self, response: aiohttp.ClientResponse, label: str) -> Outcome:
+        data, complete, broken = await _read(response, self._cap)
+        status = response.status
+        answer: dict[str, object] = {
+            "status": status,
+            "body": first_bytes(storable(data[: self._cap], complete=complete), self._cap),
+        }
+        if not complete:
+            answer["truncated"] = True
+        result = encode_json(answer)
+        if not 200 <= status <= 299:
+            return _refusal(response, label, result)
+        if broken:
+            return Failed(f"The answer of {label} broke off before its end.", result=result)
+        return Succeeded(result)
+
+
+class GuardedResolver(AbstractResolver):
+    """Leaves out refused addresses, so that a name with good and bad ones is called at the good ones only.
+
+    The socket factory would refuse the bad ones anyway; but it could not tell a name that has nothing else,
+    which is worth no retry, from one whose good address is down.
+    """
+
+    def __init__(self, inner: AbstractResolver, policy: AddressPolicy) -> None:
+        self._inner = inner
+        self._policy = policy
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            found = await self._inner.resolve(host, port, family)
+        if not found:
+            raise OSError(None, "the name has no address")
+        verdicts = [self._policy.check(entry["host"]) for entry in found]
+        allowed = [entry for entry, sentence in zip(found, verdicts, strict=True) if sentence is None]
+        if not allowed:
+            raise AddressRefusedError(next(sentence for sentence in verdicts if sentence is not None))
+        return allowed
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def _send_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """One attempt sends one request: the client would quietly repeat some when a reused connection breaks."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise BrokenConnectionError(error) from error
+
+
+def _body(call: Call, method: str) -> bytes | None:
+    if call.payload is None or method not in _WITH_BODY:
+        return None
+    return msgspec.json.encode(call.payload)
+
+
+def _headers(call: Call, prepared: Prepared, *, has_body: bool) -> CIMultiDict[str]:
+    headers = prepared.headers.copy()
+    if has_body:
+        headers.setdefault("Content-Type", "application/json")
+    if not prepared.traced:
+        # The run's id is the trace's, so that all attempts of a run are one trace.
+        headers["traceparent"] = f"00-{call.run_id.replace('-', '')}-{secrets.token_hex(8)}-01"
+    headers.extend(
+        (
+            ("Idempotency-Key", visible(call.idempotency_key)),
+            ("Detent-Run-Id", call.run_id),
+            ("Detent-Job", visible(call.job)),
+            ("Detent-Job-Id", call.job_id),
+            ("Detent-Scheduled-At", instant_text(call.scheduled_at)),
+            ("Detent-Attempt", str(call.attempt)),
+            ("Detent-Token", str(call.token)),
+        )
+    )
+    return headers
+
+
+async def _read(response: aiohttp.ClientResponse, cap: int) -> tuple[bytes, bool, bool]:
+    """What was read, whether it is everything, and whether the other side broke off."""
+    content = response.content
+    pieces = bytearray()
+    try:
+        while not content.at_eof():
+            pieces += await content.readany()
+            if len(pieces) >= cap:
+                break
+    except (aiohttp.ClientError, OSError):
+        return bytes(pieces), False, True
+    complete = len(pieces) <= cap and content.at_eof()
+    if not complete:
+        response.close()
+    return bytes(pieces), complete, False
+
+
+def _refusal(response: aiohttp.ClientResponse, label: str, result: str) -> Failed:
+    status = response.status
+    error = f"HTTP {status} from {label}"
+    if 300 <= status <= 399:
+        error += ": redirects are not followed; put the final address into the job"
+    if status not in _RETRYABLE and not 500 <= status <= 599:
+        return Failed(error, retryable=False, result=result)
+    headers = response.headers
+    wait = retry_after_seconds(headers.get("Retry-After"), headers.get("Date"))
+    return Failed(error, retry_after=wait, result=result)
+
+
+def retry_after_seconds(value: str | None, date: str | None) -> float | None:
+    """A date is read against the answer's own Date, because the two clocks need not agree with ours."""
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return LONGEST_RETRY_AFTER if len(text) > 9 else min(float(text), LONGEST_RETRY_AFTER)
+    until = _http_date(text)
+    if until is None:
+        return None
+    answered = _http_date(date) if date else None
+    wait = (until - (answered or datetime.now(UTC))).total_seconds()
+    return min(max(wait, 0.0), LONGEST_RETRY_AFTER)
+
+
+def _http_date(text: str) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -1,0 +1,65 @@
+"""What went wrong on the way to an answer: one sentence without secrets, and whether another try may help."""
+
+from __future__ import annotations
+
+import os
+import ssl
+
+import aiohttp
+from yarl import URL
+
+from detent.model import Failed
+from detent.targets.guard import AddressRefusedError
+from detent.targets.text import one_line
+
+
+class BrokenConnectionError(aiohttp.ClientError):
+    """The connection broke after the request may have been sent."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def connection_failure(error: Exception, url: URL, label: str) -> Failed:
+    if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, AddressRefusedError):
+        return Failed(f"{label} was not called: {error.os_error.sentence}", retryable=False)
+    if isinstance(error, aiohttp.InvalidURL):
+        return Failed(f"{label} was not called: its host cannot be used.", retryable=False)
+    return Failed(_sentence(error, f"{url.host_subcomponent}:{url.port}", label))
+
+
+def _sentence(error: Exception, peer: str, label: str) -> str:
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            return f"The host name of {label} could not be resolved: {_reason(error.os_error)}."
+        case aiohttp.ClientConnectorCertificateError():
+            return f"The certificate of {peer} was not accepted: {_reason(error.certificate_error)}."
+        case aiohttp.ClientConnectorSSLError():
+            return f"No secure connection to {peer} could be made: {_reason(error.os_error)}."
+        case aiohttp.ClientConnectorError():
+            return f"No connection to {peer} could be made: {_reason(error.os_error)}."
+        case aiohttp.ServerTimeoutError() | TimeoutError():
+            return f"No connection to {peer} could be made: no answer in time."
+        case BrokenConnectionError(cause=aiohttp.ServerDisconnectedError()):
+            return f"{peer} closed the connection before it answered {label}."
+        case BrokenConnectionError(cause=OSError() as cause):
+            return f"The connection to {peer} broke before {label} answered: {_reason(cause)}."
+        case aiohttp.ClientResponseError():
+            return f"{peer} sent an answer for {label} that is not valid HTTP or whose headers are too large."
+        case _:
+            return f"The call to {label} failed: {_reason(error)}."
+
+
+def _reason(error: BaseException) -> str:
+    """The system's own words where it has some: str() would repeat numbers, addresses and class names."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return one_line(error.verify_message)
+    if isinstance(error, ssl.SSLError):
+        return one_line((error.reason or "the TLS handshake failed").replace("_", " ").lower())
+    if isinstance(error, OSError):
+        code = error.errno
+        text = os.strerror(code) if code is not None and code > 0 else error.strerror
+        if text:
+            return one_line(text[0].lower() + text[1:]).rstrip(".")
+    return one_line(str(error)).rstrip(".") or type(error).__name__

@@ -1,0 +1,47 @@
+"""Texts for targets and from targets: bytes of unknown origin become something PostgreSQL can store."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+REPLACEMENT = "\ufffd"
+
+_VISIBLE = re.compile(r"[!-$&-~]*")
+_KEPT = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+
+def storable(data: bytes, *, complete: bool = True) -> str:
+    """UTF-8 with replacements, without NUL. Incomplete data may end inside a character, which is dropped."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return decoder.decode(data, complete).replace("\0", REPLACEMENT)
+
+
+def first_bytes(text: str, limit: int) -> str:
+    """The beginning that fits: replacements are longer than what they replace."""
+    return text if len(text) * 4 <= limit else text.encode()[:limit].decode(errors="ignore")
+
+
+def last_bytes(text: str, limit: int) -> str:
+    encoded = text.encode()
+    return encoded[max(0, len(encoded) - limit) :].decode(errors="ignore")
+
+
+def one_line(text: str, limit: int = 500) -> str:
+    """For error sentences: no line breaks or control characters, at most `limit` characters."""
+    line = _CONTROL.sub(" ", text).strip()
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def visible(text: str) -> str:
+    """Percent-encode what is not visible ASCII, and the percent sign, so that it can be decoded again."""
+    return text if _VISIBLE.fullmatch(text) else quote(text, safe=_KEPT)
+
+
+def instant_text(instant: datetime) -> str:
+    """RFC 3339 in UTC; milliseconds only when there are any."""
+    utc = instant.astimezone(UTC).replace(tzinfo=None)
+    return utc.isoformat(timespec="milliseconds" if utc.microsecond >= 1000 else "seconds") + "Z"

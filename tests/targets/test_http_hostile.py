@@ -1,0 +1,179 @@
+"""Servers that mean harm or are broken: each costs one failed or truncated run, never more."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import socket
+import struct
+
+import pytest
+from target_helpers import Received, Sink, failed, http_call, result_of, succeeded
+
+from detent.targets.http import HttpTargetRunner
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+
+
+def says(sink: Sink, data: bytes, *, then_close: bool = True) -> None:
+    async def write(_: Received, writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+        await writer.drain()
+        if then_close:
+            writer.close()
+
+    sink.answer = write
+
+
+async def endless(_: Received, writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + b"\r\n")
+    while True:
+        writer.write(b"x" * 65_536)
+        await writer.drain()
+
+
+async def test_an_endless_answer_is_cut_and_its_connection_closed(runner: HttpTargetRunner, sink: Sink) -> None:
+    sink.answer = endless
+    stored = succeeded(await runner(http_call(sink.url)))
+    assert stored == {"status": 200, "body": "x" * 1000, "truncated": True}
+    await asyncio.wait_for(sink.gone.wait(), 5)
+
+
+async def test_endless_chunks_are_cut_too(runner: HttpTargetRunner, sink: Sink) -> None:
+    async def chunks(_: Received, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        while True:
+            writer.write(b"4\r\nabcd\r\n")
+            await writer.drain()
+
+    sink.answer = chunks
+    assert succeeded(await runner(http_call(sink.url)))["truncated"] is True
+    await asyncio.wait_for(sink.gone.wait(), 5)
+
+
+async def test_a_trickle_ends_with_the_callers_patience(runner: HttpTargetRunner, sink: Sink) -> None:
+    async def trickle(_: Received, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"\r\n")
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    sink.answer = trickle
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await runner(http_call(sink.url))
+    await asyncio.wait_for(sink.gone.wait(), 5)
+
+
+async def test_a_trickle_past_the_cap_is_not_waited_for(runner: HttpTargetRunner, sink: Sink) -> None:
+    async def stall(_: Received, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"Content-Length: 5000\r\n\r\n" + b"x" * 1000)
+        await writer.drain()
+
+    sink.answer = stall
+    assert succeeded(await runner(http_call(sink.url)))["truncated"] is True
+
+
+async def test_a_compressed_answer_is_not_unpacked(runner: HttpTargetRunner, sink: Sink) -> None:
+    bomb = gzip.compress(b"\0" * 50_000_000)
+    assert len(bomb) > 1000
+    says(sink, HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb) + bomb)
+    stored = succeeded(await runner(http_call(sink.url)))
+    assert stored["truncated"] is True
+    assert stored["body"].startswith("\x1f\ufffd")
+    assert len(stored["body"].encode()) <= 1000
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"X-Large: " + b"x" * 100_000 + b"\r\n",
+        b"".join(b"X-%d: x\r\n" % number for number in range(10_000)),
+        b"No colon at all\r\n",
+        b"Content-Length: -5\r\n",
+        b"Content-Length: 5\r\nContent-Length: 6\r\n",
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n",
+    ],
+    ids=["one-large", "many", "no-colon", "negative-length", "two-lengths", "length-and-chunks", "no-chunk"],
+)
+async def test_headers_that_are_too_large_or_wrong_fail_the_attempt(
+    runner: HttpTargetRunner, sink: Sink, head: bytes
+) -> None:
+    says(sink, HEAD + head + b"\r\nabc")
+    outcome = failed(await runner(http_call(sink.url)))
+    assert outcome.retryable
+    assert outcome.error.endswith(".")
+    assert len(outcome.error) < 300
+
+
+async def test_what_is_not_http_fails_the_attempt(runner: HttpTargetRunner, sink: Sink) -> None:
+    says(sink, b"SSH-2.0-OpenSSH_9.9\r\n")
+    outcome = failed(await runner(http_call(sink.url)))
+    assert "not valid HTTP" in outcome.error
+    assert outcome.retryable
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"Content-Length: 100\r\n\r\nabc",
+        b"Transfer-Encoding: chunked\r\n\r\n5\r\nabc",
+    ],
+    ids=["short", "half-a-chunk"],
+)
+async def test_a_success_that_breaks_off_is_not_believed(runner: HttpTargetRunner, sink: Sink, body: bytes) -> None:
+    says(sink, HEAD + body)
+    outcome = failed(await runner(http_call(sink.url)))
+    assert outcome.error == f"The answer of {sink.url} broke off before its end."
+    assert outcome.retryable
+    assert result_of(outcome)["status"] == 200
+
+
+async def test_a_failure_that_breaks_off_keeps_its_status(runner: HttpTargetRunner, sink: Sink) -> None:
+    says(sink, b"HTTP/1.1 404 Not Found\r\nContent-Length: 100\r\n\r\nabc")
+    outcome = failed(await runner(http_call(sink.url)))
+    assert outcome.error == f"HTTP 404 from {sink.url}"
+    assert result_of(outcome) == {"status": 404, "body": "abc", "truncated": True}
+
+
+async def test_more_bytes_than_announced_do_not_reach_the_next_call(runner: HttpTargetRunner, sink: Sink) -> None:
+    says(
+        sink,
+        HEAD + b"Content-Length: 2\r\n\r\nok" + HEAD + b"Content-Length: 4\r\n\r\nevil",
+        then_close=False,
+    )
+    for _ in range(3):
+        assert succeeded(await runner(http_call(sink.url)))["body"] == "ok"
+
+
+async def test_a_connection_that_closes_without_an_answer_is_retried(runner: HttpTargetRunner, sink: Sink) -> None:
+    says(sink, b"")
+    outcome = failed(await runner(http_call(sink.url, {})))
+    assert outcome.error == f"127.0.0.1:{sink.port} closed the connection before it answered {sink.url}."
+    assert outcome.retryable
+
+
+async def test_a_reset_connection_is_retried(runner: HttpTargetRunner, sink: Sink) -> None:
+    async def reset(_: Received, writer: asyncio.StreamWriter) -> None:
+        endpoint = writer.get_extra_info("socket")
+        endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    sink.answer = reset
+    outcome = failed(await runner(http_call(sink.url, {})))
+    peer = f"127.0.0.1:{sink.port}"
+    assert outcome.error == (f"The connection to {peer} broke before {sink.url} answered: connection reset by peer.")
+    assert outcome.retryable
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "POST"])
+async def test_one_attempt_is_one_request_even_when_a_used_connection_breaks(
+    runner: HttpTargetRunner, sink: Sink, method: str
+) -> None:
+    succeeded(await runner(http_call(sink.url, method=method)))
+    says(sink, b"")
+    assert failed(await runner(http_call(sink.url, method=method))).retryable
+    assert len(sink.received) == 2
+    assert sink.connections == 1
