@@ -1,5 +1,26 @@
-"""detent: every tick of every schedule becomes exactly one run."""
+"""detent: every tick of every schedule becomes exactly one run.
+
+The public names are loaded when they are first used, so that importing the package stays cheap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from detent.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from detent.run import Run
+    from detent.sdk import Detent
+
+__all__ = ["Detent", "Run", "__version__"]
+
+_HOMES = {"Detent": "detent.sdk", "Run": "detent.run"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'detent' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

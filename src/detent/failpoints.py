@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from detent.errors import UsageError
 
-STEPS = frozenset("S1 S2 S3 S4 S5 S6 S7 W1 W2 W3 W4 W5 W6 R1 R2 A1 A2 M1".split())
+STEPS = frozenset({*(f"S{n}" for n in range(1, 8)), *(f"W{n}" for n in range(1, 7)), "R1", "R2", "A1", "A2", "M1"})
 ACTIONS = frozenset({"exit", "stop", "sleep", "error", "drop"})
 
 
@@ -49,7 +49,9 @@ def arm(text: str, *, production: bool = False) -> None:
     if not text:
         return
     if production:
-        raise UsageError("Failpoints are refused in production mode: leave out --failpoints or the production setting.")
+        raise UsageError(
+            "Failpoints are refused in production mode: leave out --failpoints or the production setting."
+        )
     for part in text.split(";"):
         step, _, rest = part.strip().partition("=")
         action, _, hit = rest.partition("@")
@@ -59,7 +61,9 @@ def arm(text: str, *, production: bool = False) -> None:
         except ValueError:
             point = None
         if point is None or step not in STEPS or action not in ACTIONS:
-            raise UsageError(f"{part.strip()!r} is not a failpoint: write STEP=ACTION[@N], for example W3=exit@2.")
+            raise UsageError(
+                f"{part.strip()!r} is not a failpoint: write STEP=ACTION[@N], for example W3=exit@2."
+            )
         _armed[step] = point
 
 

@@ -33,7 +33,10 @@ class PythonTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="t
 
 
 class ShellTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="shell"):
-    command: Annotated[str, Meta(min_length=1, max_length=65536)] | Annotated[list[str], Meta(min_length=1, max_length=1000)]
+    command: (
+        Annotated[str, Meta(min_length=1, max_length=65536)]
+        | Annotated[list[str], Meta(min_length=1, max_length=1000)]
+    )
     env: dict[str, str] = {}
 
 

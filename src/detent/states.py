@@ -1,10 +1,10 @@
 """The run state machine as one table; the schema's CHECK constraints and its view `runs` are tested against it.
 
-    pending ──claim──▶ running ──succeed──▶ succeeded
-       ▲  ▲              │ │ │
-       │  └──give back───┘ │ └──exhaust──▶ dead
-    retrying ◀──fail, lose─┘
-    any open state ──cancel──▶ cancelled          a tick that never ran: skipped, missed
+pending ──claim──▶ running ──succeed──▶ succeeded
+   ▲  ▲              │ │ │
+   │  └──give back───┘ │ └──exhaust──▶ dead
+retrying ◀──fail, lose─┘
+any open state ──cancel──▶ cancelled          a tick that never ran: skipped, missed
 """
 
 from __future__ import annotations

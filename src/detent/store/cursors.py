@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from detent.misfire import MissedRange
 from detent.schedule import Schedule
 from detent.store.db import Database, Row
 
@@ -54,13 +55,13 @@ class Exceptional(NamedTuple):
     why: str | None
 
 
-class Missed(NamedTuple):
-    """A range of ticks too late to run, within one UTC day."""
+class Leap(NamedTuple):
+    """A cursor that moves past missed ticks."""
 
-    first: datetime
-    last: datetime
-    ticks: int
-    reason: str
+    cursor: Cursor
+    next_tick: datetime | None
+    fire_at: datetime | None
+    missed: Sequence[MissedRange]
 
 
 class CursorStore:
@@ -98,16 +99,24 @@ class CursorStore:
         )  # fmt: skip
         return [Exceptional(row["job"], row["lane"], row["why"]) for row in rows]
 
-    async def miss(
-        self, node: int, cursor: Cursor, next_tick: datetime | None, fire_at: datetime | None, missed: Sequence[Missed]
-    ) -> bool:
-        """Record missed ticks and move the cursor past them. False: the cursor was not as expected."""
-        firsts, lasts, counts, reasons = zip(*missed, strict=True)
+    async def miss(self, node: int, batch: Sequence[Leap]) -> set[int]:
+        """Record missed ticks and move the cursors past them; the jobs whose cursor was as expected."""
+        moves = [
+            (
+                leap.cursor.job,
+                leap.cursor.next_tick,
+                leap.cursor.generation,
+                leap.next_tick,
+                leap.fire_at,
+                leap.missed[-1].last,
+            )
+            for leap in batch
+        ]
+        ranges = [(leap.cursor.job, *missed) for leap in batch for missed in leap.missed]
         rows = await self._database.fetch(
-            "fire", "miss", node, cursor.job, cursor.next_tick, cursor.generation, next_tick, fire_at, lasts[-1],
-            firsts, lasts, counts, reasons,
-        )  # fmt: skip
-        return bool(rows)
+            "fire", "miss", node, *zip(*moves, strict=True), *zip(*ranges, strict=True)
+        )
+        return {row["job"] for row in rows}
 
 
 def _cursors(rows: list[Row]) -> list[Cursor]:

@@ -1,6 +1,6 @@
 """The only door to the driver: connections with their limits, statements by name, errors by meaning.
 
-Every connection carries server-side limits well below the lease's time to live, because a leader that is paused in
+Every connection carries server-side limits below half of the lease's time to live, because a leader that is paused in
 the middle of a transaction would otherwise block its own successor for ever. The planner settings are not taste: a
 generic plan made while a queue table was empty is a sequential scan, and cost 95 % of the throughput when measured.
 
@@ -74,11 +74,13 @@ def session_settings(schema: str, *, lock_timeout: str, statement_timeout: str) 
     }
 
 
-async def connect(url: str, schema: str, *, lock_timeout: str = "2s", statement_timeout: str = "3s") -> Any:
+async def connect(url: str, schema: str, *, lock_timeout: str = "2s", statement_timeout: str = "2s") -> Any:
     """One connection of its own, outside any pool: for heartbeats, notifications and migrations."""
     settings = session_settings(schema, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
     try:
-        return await asyncpg.connect(url, server_settings=settings, timeout=10, command_timeout=STATEMENT_SECONDS)
+        return await asyncpg.connect(
+            url, server_settings=settings, timeout=10, command_timeout=STATEMENT_SECONDS
+        )
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
         raise unreachable(url, error) from error
 
@@ -103,7 +105,9 @@ def translate(error: BaseException) -> DetentError | None:
     if isinstance(error, asyncpg.IntegrityConstraintViolationError | asyncpg.DataError):
         constraint = getattr(error, "constraint_name", None)
         return Rejected(str(error), constraint, getattr(error, "sqlstate", None) or "22000")
-    if isinstance(error, asyncpg.PostgresConnectionError | asyncpg.AdminShutdownError | asyncpg.CrashShutdownError):
+    if isinstance(
+        error, asyncpg.PostgresConnectionError | asyncpg.AdminShutdownError | asyncpg.CrashShutdownError
+    ):
         return OutcomeUnknown(str(error) or "the connection was lost")
     if isinstance(error, asyncpg.PostgresError):
         return Unavailable(f"The database refused a statement: {error}.")
@@ -115,7 +119,7 @@ def translate(error: BaseException) -> DetentError | None:
 async def _limit_transactions(connection: Any) -> None:
     # The parameter exists from PostgreSQL 17 on; older servers are covered by the idle limit and the statement limit.
     await connection.execute(
-        "SELECT set_config('transaction_timeout', '2500ms', false)"
+        "SELECT set_config('transaction_timeout', '2400ms', false)"
         " WHERE current_setting('server_version_num')::integer >= 170000"
     )
 
@@ -139,7 +143,7 @@ class Database:
 
     async def _pool(self, size: int, *, lock_timeout: str, limited: bool) -> Any:
         settings = session_settings(
-            self.schema, lock_timeout=lock_timeout, statement_timeout="3s" if limited else "60s"
+            self.schema, lock_timeout=lock_timeout, statement_timeout="2s" if limited else "60s"
         )
         return await asyncpg.create_pool(
             self.url,
@@ -162,13 +166,18 @@ class Database:
     async def fetch(self, pool: str, name: str, *arguments: object) -> list[Row]:
         """Run the named statement, alone in its transaction, and return its rows."""
         async with self.connection(pool) as connection:
-            rows: list[Row] = await connection.fetch(statement(name), *arguments, timeout=self._deadline(pool))
+            rows: list[Row] = await connection.fetch(
+                statement(name), *arguments, timeout=self._deadline(pool)
+            )
             return rows
 
-    async def fetch_guarded(self, pool: str, name: str, before: str, after: str, *arguments: object) -> list[Row]:
+    async def fetch_guarded(
+        self, pool: str, name: str, before: str, after: str, *arguments: object
+    ) -> list[Row]:
         """As fetch, with failpoints: `before` the commit (only then is there an explicit transaction), `after` it."""
         if failpoints.armed(before):
-            return await self.transaction(pool, lambda c: self._then_hit(c, name, before, arguments))
+            guarded: list[Row] = await self.transaction(pool, lambda c: self._then_hit(c, name, before, arguments))
+            return guarded
         rows = await self.fetch(pool, name, *arguments)
         try:
             await failpoints.hit(after)
@@ -176,7 +185,9 @@ class Database:
             raise OutcomeUnknown("the reply was dropped by a failpoint") from error
         return rows
 
-    async def _then_hit(self, connection: Any, name: str, step: str, arguments: tuple[object, ...]) -> list[Row]:
+    async def _then_hit(
+        self, connection: Any, name: str, step: str, arguments: tuple[object, ...]
+    ) -> list[Row]:
         rows: list[Row] = await connection.fetch(statement(name), *arguments)
         await failpoints.hit(step)
         return rows

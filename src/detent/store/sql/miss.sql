@@ -1,12 +1,19 @@
--- Ticks too late to run: compare-and-set past them, with one ledger row for each day's range of them.
--- $1 node, $2 job, $3 expected tick, $4 generation, $5 next tick, $6 its fire_at, $7 last missed tick;
--- ranges: $8 first ticks, $9 last ticks, $10 counts, $11 reasons. One row back: it was ours to do.
+-- Ticks too late to run: compare-and-set a batch of cursors past them, with ledger rows for the ranges they leave.
+-- $1 node; one of each per job, sorted: $2 job, $3 expected tick, $4 generation, $5 next tick, $6 its fire_at,
+-- $7 last missed tick; ranges, none longer than a day: $8 job, $9 first tick, $10 last tick, $11 count, $12 reason.
+-- Returns the jobs whose cursor moved; the others were not as expected.
 WITH me AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
+v AS MATERIALIZED (
+    SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::integer[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[])
+        AS t (job, tick, generation, next_tick, fire_at, last_tick)),
 u AS (
-    UPDATE cursors c SET next_tick = $5, fire_at = $6, last_tick = $7, ended = $5::timestamptz IS NULL FROM me
-     WHERE c.job = $2 AND c.next_tick = $3 AND c.generation = $4 AND c.fire_at <= now() RETURNING c.job, c.revision),
+    UPDATE cursors c SET next_tick = v.next_tick, fire_at = v.fire_at, last_tick = v.last_tick, ended = v.next_tick IS NULL
+      FROM v, me
+     WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation AND c.fire_at <= now()
+    RETURNING c.job, c.revision),
 s AS (
     INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason, ticks, until)
     SELECT u.job, m.first_tick, now(), 0, u.revision, 5, m.reason, m.ticks, m.last_tick
-      FROM u, unnest($8::timestamptz[], $9::timestamptz[], $10::integer[], $11::text[]) AS m (first_tick, last_tick, ticks, reason))
+      FROM u JOIN unnest($8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::integer[], $12::text[])
+               AS m (job, first_tick, last_tick, ticks, reason) USING (job))
 SELECT job FROM u

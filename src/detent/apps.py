@@ -1,0 +1,63 @@
+"""Loading the user's app, and registering its jobs."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+
+from detent.errors import DetentError, UsageError
+from detent.log import logger
+from detent.model import JobSpec
+from detent.sdk import Detent
+from detent.store import Store
+
+log = logger("app")
+
+
+def load_app(reference: str) -> Detent:
+    """`package.module:name`, found from the working directory as well."""
+    module_name, _, attribute = reference.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and module_name.startswith(error.name):
+            raise UsageError(
+                f"--app {reference}: there is no module {error.name!r} here or in the Python path."
+            ) from error
+        raise
+    app = getattr(module, attribute, None)
+    if not isinstance(app, Detent):
+        raise UsageError(
+            f"--app {reference}: {attribute!r} in {module_name} is not a Detent(); write app = Detent() there."
+        )
+    if app.name is None:
+        app.name = reference
+    return app
+
+
+async def register_jobs(store: Store, app: Detent) -> None:
+    """Make or change the app's jobs; report those it no longer has."""
+    assert app.name is not None
+    for document in app.jobs:
+        _, change = await store.jobs.upsert(read_document(document), owner=app.name)
+        if change != "unchanged":
+            log.info("job registered", job=document["name"], change=change)
+    names = {document["name"] for document in app.jobs}
+    gone = sorted(set(await store.jobs.owned(app.name)) - names)
+    if gone:
+        log.warning("jobs no longer in the code; delete them with `detent job delete NAME`", jobs=gone)
+
+
+def read_document(document: dict[str, object]) -> JobSpec:
+    try:
+        return msgspec.convert(document, JobSpec)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"Job {document['name']!r} of the app: {error}.") from error
+    except DetentError as error:
+        raise UsageError(f"Job {document['name']!r} of the app: {error}") from error

@@ -1,0 +1,135 @@
+"""A node's membership: one row, one heartbeat, one deadline.
+
+A node is known to the cluster by one row in `nodes`, which it must renew. That row is the fence: every fire and every
+claim locks it FOR KEY SHARE and requires that it is not evicted. Evicting a node is an update of a key column, so it
+waits for the node's statements under way and refuses all that come later. After that, whatever the evicted node still
+believes, it can write nothing; its partitions and its runs can be handed to others.
+
+The node itself may trust its membership only until a deadline on its own monotonic clock, counted from *before* the
+last good heartbeat was sent. "One row updated" is not enough: a heartbeat that waited for a lock can come back with an
+end that has already passed, so the statement returns the time that remains.
+
+The heartbeat has its own thread, its own event loop and its own connection, because nothing a user wrote, and no long
+computation of ours, may delay it. When the heartbeat finds the node evicted, or the deadline passes without a good
+heartbeat, the membership is over for good: the process may join again, under a new identity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from detent import failpoints
+from detent.clock import DatabaseClock, monotonic
+from detent.log import logger
+from detent.store.heartbeat import HeartbeatConnection
+from detent.store.nodes import NodeInfo
+
+log = logger("membership")
+
+# What is taken off the deadline for the time between looking at it and acting on it.
+MARGIN = 0.1
+
+
+def new_node_number() -> int:
+    """Random and positive: a sequence may give a number again after a fail-over."""
+    return secrets.randbits(62) + 1
+
+
+class Membership:
+    def __init__(self, info: NodeInfo, ttl: float, clock: DatabaseClock, incarnation: int) -> None:
+        self.info = info
+        self.node = info.node
+        self.ttl = ttl
+        self.clock = clock
+        self.incarnation = incarnation
+        self.trusted_until = 0.0
+        self.confirmed = asyncio.Event()
+        self.lost = asyncio.Event()
+        self.loss_reason = ""
+
+    @property
+    def trusted(self) -> bool:
+        return not self.lost.is_set() and monotonic() < self.trusted_until - MARGIN
+
+    def lose(self, reason: str) -> None:
+        if not self.lost.is_set():
+            self.loss_reason = reason
+            log.warning("membership lost", node=self.node, reason=reason)
+            self.lost.set()
+
+
+class Heartbeat:
+    """The thread that keeps a membership alive."""
+
+    def __init__(self, membership: Membership, connect: Callable[[], HeartbeatConnection]) -> None:
+        self._membership = membership
+        self._connect = connect
+        self._loop = asyncio.get_running_loop()
+        self._stopped = threading.Event()
+        self._wake: Callable[[], object] = lambda: None
+        self._thread = threading.Thread(target=self._run, name="detent-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        self._stopped.set()
+        self._wake()
+        await asyncio.to_thread(self._thread.join, 5)
+
+    def _run(self) -> None:
+        asyncio.run(self._beat_until_stopped())
+
+    async def _beat_until_stopped(self) -> None:
+        awake = asyncio.Event()
+        own_loop = asyncio.get_running_loop()
+        self._wake = lambda: own_loop.is_closed() or own_loop.call_soon_threadsafe(awake.set)
+        connection = self._connect()
+        try:
+            while not self._stopped.is_set():
+                pause = await self._beat(connection)
+                try:
+                    async with asyncio.timeout(pause):
+                        await awake.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            await connection.close()
+
+    async def _beat(self, connection: HeartbeatConnection) -> float:
+        membership = self._membership
+        sent = monotonic()
+        try:
+            await failpoints.hit("S1")
+            beat = await connection.beat(
+                membership.node, timedelta(seconds=membership.ttl), membership.clock.offset
+            )
+        except Exception as error:
+            log.warning("heartbeat failed", error=str(error))
+            self._check_deadline()
+            return 0.2
+        if beat is None:
+            self._tell(lambda: membership.lose("evicted"))
+            return membership.ttl
+        received = monotonic()
+        membership.clock.observe(beat.at, received, received - sent)
+        membership.trusted_until = min(sent + membership.ttl, received + beat.remaining)
+        self._tell(membership.confirmed.set)
+        if beat.incarnation != membership.incarnation:
+            self._tell(lambda: membership.lose("the database has a new incarnation"))
+        self._check_deadline()
+        await failpoints.hit("S2")
+        return membership.ttl / 3 * random.uniform(0.8, 1.0)  # noqa: S311 - spreads heartbeats
+
+    def _check_deadline(self) -> None:
+        if self._membership.trusted_until and monotonic() >= self._membership.trusted_until - MARGIN:
+            self._tell(lambda: self._membership.lose("no heartbeat came through in time"))
+
+    def _tell(self, action: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(action)

@@ -1,0 +1,37 @@
+"""Structured logs on stderr: pretty on a terminal, JSON lines elsewhere. Loggers cost nothing until first used."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+
+def logger(part: str) -> Any:
+    """A lazy structlog logger bound to the part of the program that speaks."""
+    import structlog
+
+    return structlog.get_logger(part=part)
+
+
+def configure(log_format: str, level: str) -> None:
+    import structlog
+
+    pretty = log_format == "pretty" or (log_format == "auto" and sys.stderr.isatty())
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        if pretty
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *([] if pretty else [structlog.processors.format_exc_info]),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,289 @@
+"""The composition root of a process: database, app, API and session are joined here and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from detent import failpoints
+from detent.errors import DetentError, UsageError
+from detent.log import configure, logger
+from detent.model import Call
+from detent.run import Run
+from detent.sdk import Detent
+from detent.session import Session
+from detent.settings import Settings
+from detent.store import Database, Store
+from detent.store.effects import EffectPool
+from detent.worker.execute import Runner
+
+log = logger("node")
+
+REJOIN_PAUSE = 1.0
+
+
+def run(settings: Settings, roles: tuple[str, ...], demo: bool = False) -> int:
+    """Run until told to stop; the exit code."""
+    configure(settings.log_format, settings.log_level)
+    failpoints.arm(settings.failpoints, production=settings.production)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(Node(settings, roles, demo).run())
+    return 0
+
+
+def _loop_factory() -> Any:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+class Node:
+    def __init__(self, settings: Settings, roles: tuple[str, ...], demo: bool) -> None:
+        self._settings = settings
+        self._roles = roles
+        self._demo = demo
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._session: Session | None = None
+        self._database_ready = False
+
+    async def run(self) -> None:
+        self._listen_to_signals()
+        async with AsyncExitStack() as stack:
+            url = await stack.enter_async_context(self._database_url())
+            store = await stack.enter_async_context(opened_store(url, self._settings.database_schema))
+            self._database_ready = True
+            listening = await self._start_api(stack, store)
+            app = self._load_app(listening)
+            if app is not None and "scheduler" in self._roles:
+                await self._register(store, app)
+            if self._roles == ("api",):
+                self._announce(listening)
+                await self._stop.wait()
+            else:
+                runners = await stack.enter_async_context(self._runners(app, url))
+                await self._keep_session(store, app, runners, listening)
+
+    # --- the parts ---
+
+    @asynccontextmanager
+    async def _database_url(self) -> AsyncIterator[str]:
+        settings = self._settings
+        if settings.database_url is not None:
+            await prepare_database(settings.database_url, settings.database_schema, migrate=settings.migrate)
+            yield settings.database_url
+            return
+        from detent.store.embedded import EmbeddedServer
+
+        server = EmbeddedServer(settings.data_dir)
+        async with server:
+            if server.note:
+                _say(server.note)
+            await prepare_database(server.url, settings.database_schema, migrate=True)
+            yield server.url
+
+    async def _start_api(self, stack: AsyncExitStack, store: Store) -> str | None:
+        """The API answers before the node is ready, so that /readyz can say what is missing."""
+        if "api" not in self._roles:
+            return None
+        from detent.api.app import create_app
+        from detent.server import ApiServer
+
+        check_listen_address(self._settings.host)
+        app = create_app(store, settings=self._settings, readiness=self._readiness)
+        if self._demo:
+            from detent.demo import add_echo
+
+            add_echo(app)
+        server = ApiServer(app, self._settings.host, self._settings.port)
+        await stack.enter_async_context(server)
+        return server.url
+
+    def _load_app(self, listening: str | None) -> Detent | None:
+        if self._demo:
+            from detent.demo import demo_app
+
+            return demo_app(f"{listening or self._settings.api_url}/demo/echo")
+        if self._settings.app is None:
+            return None
+        from detent.apps import load_app
+
+        return load_app(self._settings.app)
+
+    async def _register(self, store: Store, app: Detent) -> None:
+        from detent.apps import register_jobs
+
+        await register_jobs(store, app)
+
+    @asynccontextmanager
+    async def _runners(self, app: Detent | None, url: str) -> AsyncIterator[dict[Any, Runner]]:
+        """What this process can call, each kind with what it needs open."""
+        from detent.targets.guard import AddressPolicy
+        from detent.targets.http import HttpTargetRunner
+        from detent.targets.python import HandlerThread, PythonTargetRunner
+        from detent.targets.shell import ShellTargetRunner
+
+        limit = self._settings.max_result_bytes
+        http = HttpTargetRunner(AddressPolicy(self._allow_private()), max_result_bytes=limit)
+        shell = ShellTargetRunner(max_result_bytes=limit)
+        thread = HandlerThread(min(self._settings.concurrency, 64))
+        effects = EffectPool(url, self._settings.database_schema)
+        python = PythonTargetRunner(
+            app.functions if app else {}, thread, lambda call: self._make_run(call, effects)
+        )
+        thread.start()
+        await http.start()
+        runners: dict[Any, Runner] = {"http": http, "python": python}
+        if self._settings.allow_shell:
+            runners["shell"] = shell
+        try:
+            yield runners
+        finally:
+            await http.close()
+            await shell.close()
+            await thread.run(effects.close())
+            await thread.stop()
+
+    def _make_run(self, call: Call, effects: EffectPool) -> Run:
+        assert self._session is not None
+        return self._session.make_run(call, effects)
+
+    def _allow_private(self) -> bool:
+        allowed = self._settings.allow_private_targets
+        return is_loopback(self._settings.host) if allowed is None else allowed
+
+    # --- the life of the process ---
+
+    async def _keep_session(
+        self, store: Store, app: Detent | None, runners: dict[Any, Runner], listening: str | None
+    ) -> None:
+        """Join, and join again whenever a membership was lost, until told to stop."""
+        functions = list(app.functions) if app is not None else []
+        announced = False
+        while not self._stop.is_set():
+            session = Session(store, self._settings, self._roles, runners, functions)
+            if not await self._try_open(session, patient=announced):
+                continue
+            self._session = session
+            if not announced:
+                self._announce(listening)
+                announced = True
+            await self._until_over(session)
+
+    async def _try_open(self, session: Session, *, patient: bool) -> bool:
+        try:
+            await session.open()
+            return True
+        except DetentError as error:
+            if not patient:
+                raise
+            log.warning("cannot join yet", error=str(error))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REJOIN_PAUSE):
+                    await self._stop.wait()
+            return False
+
+    async def _until_over(self, session: Session) -> None:
+        over = [asyncio.create_task(event.wait()) for event in (self._stop, session.membership.lost)]
+        await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+        for task in over:
+            task.cancel()
+        if session.membership.lost.is_set():
+            await session.abandon()
+        else:
+            await self._close(session)
+        self._session = None
+
+    async def _close(self, session: Session) -> None:
+        """Drain; a second signal ends the patience."""
+        closing = asyncio.create_task(session.close(self._settings.drain_seconds))
+        hurry = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait((closing, hurry), return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not closing.done():
+            closing.cancel()
+            await asyncio.gather(closing, return_exceptions=True)
+            await session.abandon()
+        else:
+            closing.result()
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    def _readiness(self) -> dict[str, bool]:
+        session = self._session
+        checks = {"database": self._database_ready, "not draining": not self._stop.is_set()}
+        if self._roles != ("api",):
+            checks["member of the cluster"] = session is not None and session.membership.trusted
+        if "scheduler" in self._roles:
+            checks["scheduler"] = session is not None
+        return checks
+
+    def _announce(self, listening: str | None) -> None:
+        if listening is not None:
+            _say(f"listening on {listening}")
+        else:
+            _say(f"{' and '.join(self._roles)} ready")
+
+
+@asynccontextmanager
+async def opened_store(url: str, schema: str) -> AsyncIterator[Store]:
+    database = Database(url, schema)
+    await database.open()
+    try:
+        yield Store(database)
+    finally:
+        await database.close()
+
+
+async def prepare_database(url: str, schema: str, *, migrate: bool) -> None:
+    """A database that this version can work with, or one sentence that says what to do."""
+    from detent.store import migrate as migrations
+    from detent.store.db import connect
+
+    connection = await connect(url, schema, statement_timeout="10min")
+    try:
+        if migrate:
+            for name in await migrations.migrate(connection):
+                log.info("migrated", migration=name)
+        else:
+            await migrations.check(connection)
+    finally:
+        await connection.close()
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_listen_address(host: str) -> None:
+    if not is_loopback(host):
+        raise UsageError(
+            f"--host {host} is more than this machine, and this version has no API keys yet: "
+            "listen on 127.0.0.1 and put an authenticating proxy in front."
+        )
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

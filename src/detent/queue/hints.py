@@ -1,0 +1,72 @@
+"""Notifications as hints. The polls of scheduler and worker are the guarantee; a hint only spares the wait.
+
+Sending is coalesced: however many batches fire, a queue is announced at most once in `GATHER` seconds, because NOTIFY
+takes a lock that all committing transactions share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from detent.log import logger
+from detent.store import Store
+from detent.store.listen import Listener
+from detent.store.upkeep import JOBS_CHANNEL, RUNS_CHANNEL
+
+log = logger("hints")
+
+GATHER = 0.05
+CHECK_EVERY = 5.0
+
+
+class Hints:
+    def __init__(
+        self,
+        store: Store,
+        jobs_changed: Callable[[set[int] | None], None],
+        runs_ready: Callable[[], None],
+        runs_cancelled: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._jobs_changed = jobs_changed
+        self._runs_ready = runs_ready
+        self._runs_cancelled = runs_cancelled
+        self._listener = Listener(store.database, {JOBS_CHANNEL: self._on_jobs, RUNS_CHANNEL: self._on_runs})
+        self._announcement: asyncio.Task[None] | None = None
+
+    async def tick(self) -> float:
+        """Listen, again if the connection was lost; whatever was said meanwhile is found by a sweep."""
+        if await self._listener.ensure():
+            self._jobs_changed(None)
+            self._runs_ready()
+        return CHECK_EVERY
+
+    def announce_runs(self) -> None:
+        """Tell other nodes that runs are ready, soon and once."""
+        if self._announcement is None or self._announcement.done():
+            self._announcement = asyncio.create_task(self._announce())
+
+    async def _announce(self) -> None:
+        await asyncio.sleep(GATHER)
+        try:
+            await self._store.upkeep.wake(RUNS_CHANNEL, "ready")
+        except Exception as error:
+            log.info("hint not sent", error=str(error))
+
+    def _on_jobs(self, payload: str) -> None:
+        try:
+            self._jobs_changed({int(number) for number in payload.split(",")})
+        except ValueError:
+            self._jobs_changed(None)
+
+    def _on_runs(self, payload: str) -> None:
+        if payload == "cancel":
+            self._runs_cancelled()
+        else:
+            self._runs_ready()
+
+    async def close(self) -> None:
+        if self._announcement is not None:
+            await asyncio.gather(self._announcement, return_exceptions=True)
+        await self._listener.close()

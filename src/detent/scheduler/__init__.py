@@ -1,0 +1,1 @@
+"""From schedules to runs: `window.py` looks ahead, `wheel.py` waits, `firing.py` fires."""

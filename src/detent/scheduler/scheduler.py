@@ -1,0 +1,175 @@
+"""One node's scheduler: it looks ahead, keeps the near future in a wheel, and offers what is due to the fire.
+
+The poll is the guarantee, the wheel is the speed, notifications are hints. Every half window the next window of cursors
+is loaded; every `SWEEP_EVERY` seconds a sweep without a lower bound looks at everything that should fire before the
+next sweep, so that a registration that committed late, or one whose notification was lost, is never missed for longer.
+What a load brings is compared with what is known: a cursor never returns, so of two with the same generation the later
+tick is the newer truth.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from detent.clock import DatabaseClock, monotonic
+from detent.coordination.membership import Membership
+from detent.identity import milliseconds
+from detent.log import logger
+from detent.scheduler.firing import Firing
+from detent.scheduler.wheel import TimingWheel
+from detent.service import Loop
+from detent.store import Store
+from detent.store.cursors import Cursor
+
+log = logger("scheduler")
+
+SWEEP_EVERY = 10.0
+SWEEP_AHEAD = timedelta(seconds=12)
+FIRST_LIMIT = 400
+FULL_LIMIT = 5_000
+FULL_CHUNK = 16
+RELOAD_PAUSE_MS = 20
+
+
+class Scheduler:
+    def __init__(
+        self, store: Store, membership: Membership, clock: DatabaseClock, window_seconds: float
+    ) -> None:
+        self._store = store
+        self._membership = membership
+        self._clock = clock
+        self._window = timedelta(seconds=window_seconds)
+        self._known: dict[int, Cursor] = {}
+        self._wheel = TimingWheel(clock.milliseconds())
+        self._partitions: list[int] = []
+        self._loaded_until: datetime | None = None
+        self._load_next = 0.0
+        self._sweep_next = 0.0
+        self._changed: set[int] = set()
+        self._again: set[int] = set()
+        self.firing: Firing | None = None
+        self.loop = Loop("scheduler", self.tick)
+
+    def lead(self, partitions: Iterable[int]) -> None:
+        """The partitions this node leads now; their cursors are loaded at the next pass."""
+        self._partitions = sorted(partitions)
+        self._load_next = self._sweep_next = 0.0
+        self._loaded_until = None
+        self.loop.wake()
+
+    def jobs_changed(self, jobs: set[int] | None) -> None:
+        """A hint: these jobs changed, or (None) some did."""
+        if jobs is None:
+            self._sweep_next = 0.0
+        else:
+            self._changed |= jobs
+        self.loop.wake()
+
+    def reload(self, jobs: Iterable[int]) -> None:
+        """Their cursors were not as we thought."""
+        self._again.update(jobs)
+        if self._again:
+            self.loop.wake()
+
+    def moved(self, cursors: Iterable[Cursor]) -> None:
+        """Their ticks have fired; this is where they stand now."""
+        for cursor in cursors:
+            self._admit(cursor)
+        self.loop.wake()
+
+    async def tick(self) -> float:
+        if not self._partitions or not self._membership.trusted:
+            return 0.5
+        await self._read_changes()
+        await self._look_ahead()
+        self._offer_due()
+        return self._pause()
+
+    async def _read_changes(self) -> None:
+        changed, self._changed = self._changed, set()
+        again, self._again = self._again, set()
+        if not (changed or again):
+            return
+        found = await self._store.cursors.load(sorted(changed | again))
+        for cursor in found:
+            if cursor.partition in self._partitions:
+                self._admit(
+                    cursor,
+                    earliest=self._clock.milliseconds() + RELOAD_PAUSE_MS if cursor.job in again else 0,
+                )
+
+    async def _look_ahead(self) -> None:
+        if monotonic() >= self._sweep_next:
+            self._sweep_next = monotonic() + SWEEP_EVERY
+            await self._load(None, self._clock.now() + SWEEP_AHEAD)
+        if monotonic() >= self._load_next:
+            self._load_next = monotonic() + self._window.total_seconds() / 2
+            upper = self._clock.now() + self._window
+            await self._load(self._loaded_until, upper)
+            self._loaded_until = upper
+
+    async def _load(self, lower: datetime | None, upper: datetime) -> None:
+        """One statement for all partitions; those with more than it brings are read in chunks, so that no load holds
+        the loop for long. What is more than a chunk brings is left to the next sweep, which then comes soon."""
+        full = await self._load_some(self._partitions, lower, upper, FIRST_LIMIT)
+        for start in range(0, len(full), FULL_CHUNK):
+            if await self._load_some(full[start : start + FULL_CHUNK], lower, upper, FULL_LIMIT):
+                self._sweep_next = min(self._sweep_next, monotonic() + 1)
+
+    async def _load_some(
+        self, partitions: list[int], lower: datetime | None, upper: datetime, limit: int
+    ) -> list[int]:
+        """The partitions that may hold more than the limit."""
+        cursors = await self._store.cursors.window(partitions, lower, upper, limit)
+        counts: Counter[int] = Counter()
+        for cursor in cursors:
+            counts[cursor.partition] += 1
+            self._admit(cursor)
+        self._offer_due()
+        return [partition for partition, count in counts.items() if count >= limit]
+
+    def _admit(self, cursor: Cursor, earliest: int = 0) -> None:
+        known = self._known.get(cursor.job)
+        if known is not None and (
+            _newer(known, cursor) or (_same(known, cursor) and self._under_way(cursor.job))
+        ):
+            return
+        if cursor.fire_at is None or cursor.fire_at > self._horizon():
+            self._known.pop(cursor.job, None)
+            self._wheel.discard(cursor.job)
+            return
+        self._known[cursor.job] = cursor
+        self._wheel.add(cursor.job, max(milliseconds(cursor.fire_at), earliest))
+
+    def _under_way(self, job: int) -> bool:
+        return self.firing is not None and job in self.firing.busy
+
+    def _horizon(self) -> datetime:
+        return self._clock.now() + self._window
+
+    def _offer_due(self) -> None:
+        due = self._wheel.advance(self._clock.milliseconds())
+        if due and self.firing is not None:
+            self.firing.offer(self._known[job] for job in due)
+
+    def _pause(self) -> float:
+        if self._again:
+            return 0.0
+        wait = min(self._sweep_next, self._load_next) - monotonic()
+        next_due = self._wheel.next_due()
+        if next_due is not None:
+            wait = min(wait, (next_due - self._clock.seconds() * 1000) / 1000)
+        return max(wait, 0.0005)
+
+
+def _newer(known: Cursor, read: Cursor) -> bool:
+    """Is what we know newer than what was read? Generations only rise, and within one the tick only rises."""
+    if known.generation != read.generation:
+        return known.generation > read.generation
+    return read.next_tick is not None and known.next_tick is not None and known.next_tick > read.next_tick
+
+
+def _same(known: Cursor, read: Cursor) -> bool:
+    return (known.generation, known.next_tick) == (read.generation, read.next_tick)

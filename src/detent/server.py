@@ -1,0 +1,72 @@
+"""The API's HTTP server, on our own loop and under our own signals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import uvicorn
+
+from detent.errors import Unavailable
+
+STOP_SECONDS = 2
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the node's: it must drain before the server stops answering."""
+        yield
+
+
+class ApiServer:
+    def __init__(self, app: Any, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=STOP_SECONDS,
+            ws="none",
+        )
+        self._server = _Server(config)
+        self._task: asyncio.Task[None] | None = None
+        self.url = ""
+
+    async def __aenter__(self) -> ApiServer:
+        sock = bind(self._host, self._port)
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self.url = f"http://{host}:{sock.getsockname()[1]}"
+        self._task = asyncio.create_task(self._server.serve(sockets=[sock]))
+        while not self._server.started and not self._task.done():
+            await asyncio.sleep(0.005)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+
+
+def bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host.strip("[]"), port))
+        sock.listen(1024)  # now, not when the server starts: a port that is taken is then known at once
+    except OSError as error:
+        sock.close()
+        raise Unavailable(
+            f"Port {port} on {host} cannot be used ({error.strerror}): "
+            "stop what listens there, or choose another with --port."
+        ) from error
+    return sock

@@ -1,0 +1,122 @@
+"""Loops, written once. A service's `tick` does one pass and returns how long to wait before the next.
+
+A wake-up that arrives while the tick is busy is remembered, so the wait that follows ends at once. A tick that fails
+is logged and tried again with a growing, jittered pause; nothing but `stop` ends a loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from detent.errors import DetentError
+from detent.log import logger
+
+log = logger("service")
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 2.0
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+class Loop:
+    def __init__(self, name: str, tick: Callable[[], Awaitable[float]]) -> None:
+        self.name = name
+        self._tick = tick
+        self._awake = asyncio.Event()
+        self._stopping = False
+        self._failures = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=self.name)
+
+    def wake(self) -> None:
+        self._awake.set()
+
+    async def stop(self) -> None:
+        """Let the tick in progress end, then the loop."""
+        self._stopping = True
+        self._awake.set()
+        if self._task is not None:
+            await self._task
+
+    async def abort(self) -> None:
+        """End the loop even inside a tick."""
+        self._stopping = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            pause = await self._pass()
+            await self._wait(pause)
+
+    async def _pass(self) -> float:
+        self._awake.clear()
+        try:
+            pause = await self._tick()
+            self._failures = 0
+            return pause
+        except DetentError as error:
+            log.warning("pass failed", loop=self.name, error=str(error))
+        except Exception:
+            log.exception("pass failed", loop=self.name)
+        self._failures += 1
+        return float(
+            min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures, 10)) * random.uniform(0.5, 1)
+        )
+
+    async def _wait(self, pause: float) -> None:
+        if self._stopping or pause <= 0:
+            await asyncio.sleep(0)
+            return
+        try:
+            async with asyncio.timeout(pause):
+                await self._awake.wait()
+        except TimeoutError:
+            pass
+
+
+class Batcher(Generic[Item, Answer]):
+    """Gathers single questions into one statement: while one batch is under way the next one forms."""
+
+    def __init__(
+        self, ask: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]], limit: int = 1000
+    ) -> None:
+        self._ask = ask
+        self._limit = limit
+        self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self, item: Item) -> Answer:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if self._task is None:
+            self._task = asyncio.create_task(self._flush())
+        return await future
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[: self._limit], self._waiting[self._limit :]
+                await self._answer(batch)
+        finally:
+            self._task = None
+
+    async def _answer(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await self._ask([item for item, _ in batch])
+        except Exception as error:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if not future.done():
+                future.set_result(answer)

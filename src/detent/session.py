@@ -1,0 +1,208 @@
+"""One membership from joining to its end, and the parts that live as long as it: heartbeat, leadership, scheduler, worker.
+
+A process may have several in its life. When a membership is lost (the process was paused, or cut off from the database
+for longer than its lease), everything it held is someone else's by then: handlers are stopped, nothing is written, and
+a new session joins under a new identity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from detent.clock import DatabaseClock
+from detent.coordination.leadership import Leadership
+from detent.coordination.membership import Heartbeat, Membership, new_node_number
+from detent.errors import DetentError, OwnershipLost, Unavailable
+from detent.identity import node_name
+from detent.log import logger
+from detent.model import Call, TargetKind
+from detent.queue.hints import Hints
+from detent.run import Run
+from detent.schedule import tzdata_version
+from detent.scheduler.firing import Firing
+from detent.scheduler.scheduler import Scheduler
+from detent.service import Loop
+from detent.settings import Settings
+from detent.states import CODES, RunStatus
+from detent.store import Store
+from detent.store.effects import EffectPool
+from detent.store.heartbeat import HeartbeatConnection
+from detent.store.live import Settlement
+from detent.store.nodes import NodeInfo
+from detent.version import __version__
+from detent.worker.execute import Runner
+from detent.worker.worker import Worker
+
+log = logger("node")
+
+UPKEEP_EVERY = 5.0
+HISTORY_EVERY_PASSES = 360
+HISTORY_DAYS_AHEAD = 7
+
+
+class Session:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        roles: tuple[str, ...],
+        runners: Mapping[TargetKind, Runner],
+        functions: list[str],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._roles = roles
+        self._runners = runners
+        self._has = [f"python:{name}" for name in functions] + (["shell"] if settings.allow_shell else [])
+        self.clock = DatabaseClock()
+        self.worker: Worker | None = None
+        self._loops: list[Loop] = []
+        self._upkeep_passes = 0
+
+    async def open(self) -> None:
+        """Join, and start everything once the first heartbeat has come back."""
+        cluster = await self._store.upkeep.cluster()
+        info = NodeInfo(
+            new_node_number(), socket.gethostname(), os.getpid(), self._roles, __version__, tzdata_version()
+        )
+        self.membership = Membership(info, self._settings.lease_ttl_seconds, self.clock, cluster.incarnation)
+        await self._store.nodes.join(info, timedelta(seconds=self.membership.ttl))
+        database = self._store.database
+        connect = HeartbeatConnection(database.url, database.schema, max(0.2, self.membership.ttl / 3))
+        self._heartbeat = Heartbeat(self.membership, lambda: connect)
+        self._heartbeat.start()
+        try:
+            async with asyncio.timeout(max(10.0, self.membership.ttl)):
+                await self.membership.confirmed.wait()
+        except TimeoutError as error:
+            await self._heartbeat.stop()
+            raise Unavailable("The node could not join: no heartbeat came back.") from error
+        self._start_parts()
+        log.info("joined", node=node_name(info.node), roles=list(self._roles))
+
+    def _start_parts(self) -> None:
+        schedules = "scheduler" in self._roles
+        if "worker" in self._roles:
+            self.worker = Worker(
+                self._store, self.membership, self.clock, self._runners,
+                queues=self._settings.queues, has=self._has, concurrency=self._settings.concurrency,
+            )  # fmt: skip
+        self.scheduler = Scheduler(self._store, self.membership, self.clock, self._settings.window_seconds)
+        self.hints = Hints(self._store, self._jobs_changed, self._runs_ready, self._runs_cancelled)
+        self.scheduler.firing = self.firing = Firing(
+            self._store, self.membership, self.clock, self.worker,
+            moved=self.scheduler.moved, reload=self.scheduler.reload,
+            announce=self._runs_fired, unknown=self._runs_cancelled,
+        )  # fmt: skip
+        self.leadership = Leadership(self._store, self.membership, schedules, self._gained, self._runs_ready)
+        self._loops = [Loop("leadership", self.leadership.tick), Loop("hints", self.hints.tick)]
+        if schedules:
+            self._loops += [self.scheduler.loop, Loop("upkeep", self._upkeep)]
+        if self.worker is not None:
+            self._loops += [self.worker.loop, self.worker.reconciling]
+        for loop in self._loops:
+            loop.start()
+
+    # --- what the parts tell each other ---
+
+    def _gained(self) -> None:
+        self.scheduler.lead(self.leadership.terms)
+
+    def _jobs_changed(self, jobs: set[int] | None) -> None:
+        self.scheduler.jobs_changed(jobs)
+        if self.worker is not None:
+            self.worker.queues_changed()
+
+    def _runs_ready(self) -> None:
+        if self.worker is not None:
+            self.worker.loop.wake()
+
+    def _runs_fired(self) -> None:
+        """Runs wait in their queues: our own worker looks at once, other nodes are told."""
+        self._runs_ready()
+        self.hints.announce_runs()
+
+    def _runs_cancelled(self) -> None:
+        if self.worker is not None:
+            self.worker.reconciling.wake()
+
+    async def _upkeep(self) -> float:
+        if self._upkeep_passes % HISTORY_EVERY_PASSES == 0:
+            await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
+        self._upkeep_passes += 1
+        await self._store.upkeep.complete_jobs()
+        return UPKEEP_EVERY
+
+    # --- what handlers may ask ---
+
+    def make_run(self, call: Call, effects: EffectPool) -> Run:
+        return Run(call, HandlerBackend(self, effects))
+
+    # --- the end ---
+
+    @property
+    def leading(self) -> bool:
+        return len(self.leadership.terms) > 0
+
+    async def close(self, drain_seconds: float) -> None:
+        """In good order: finish fires, hand partitions over, give back, let runs finish, leave."""
+        for loop in self._loops:
+            if self.worker is None or loop not in (self.worker.loop, self.worker.reconciling):
+                await loop.stop()
+        await self.firing.drain()
+        try:
+            await self.leadership.release()
+            if self.worker is not None:
+                await self.worker.drain(drain_seconds)
+            await self._leave()
+        except DetentError as error:
+            log.warning("left in haste: the rest is rescued by others", error=str(error))
+        await self.hints.close()
+        await self._heartbeat.stop()
+
+    async def _leave(self) -> None:
+        node = self.membership.node
+        await self._store.nodes.leave(node)
+        while await self._store.nodes.rescue(node):
+            pass
+        await self._store.nodes.forget(node)
+
+    async def abandon(self) -> None:
+        """The membership is lost: stop at once, write nothing."""
+        for loop in self._loops:
+            await loop.abort()
+        if self.worker is not None:
+            await self.worker.abort()
+        await self.hints.close()
+        await self._heartbeat.stop()
+
+
+class HandlerBackend:
+    """How a handler's Run reaches the session that holds it; called from handlers' threads."""
+
+    def __init__(self, session: Session, effects: EffectPool) -> None:
+        self._session = session
+        self._effects = effects
+
+    def held(self, run_id: str, token: int) -> bool:
+        worker = self._session.worker
+        return worker is not None and worker.holding(run_id, token) is not None
+
+    @asynccontextmanager
+    async def transaction(self, run_id: str, token: int) -> AsyncIterator[Any]:
+        worker = self._session.worker
+        held = worker.holding(run_id, token) if worker is not None else None
+        if held is None:
+            raise OwnershipLost("This run was cancelled or taken over: there is nothing to commit.")
+
+        def settlement(now: datetime) -> Settlement:
+            return Settlement(held.claim, held.started, now, CODES[RunStatus.SUCCEEDED])
+
+        async with self._effects.transaction(self._session.membership.node, settlement) as connection:
+            yield connection

@@ -1,0 +1,55 @@
+"""A handler's own transaction, which also settles its run: true exactly once for effects in this database.
+
+The user's statements see the search path of their own role, not ours, so that a table of theirs called `jobs` is
+theirs. Only for the settle at the end is our schema put first, until the transaction is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from detent.errors import OwnershipLost
+from detent.store.db import statement
+from detent.store.live import Settlement, settle_columns
+
+
+class EffectPool:
+    """Connections for handlers, made on the handlers' loop when the first one asks."""
+
+    def __init__(self, url: str, schema: str, size: int = 10) -> None:
+        self._url = url
+        self._schema = schema
+        self._size = size
+        self._pool: Any = None
+        self._making: asyncio.Lock | None = None
+
+    @asynccontextmanager
+    async def transaction(self, node: int, settlement: Callable[[Any], Settlement]) -> AsyncIterator[Any]:
+        """`settlement` is asked when the block has ended, with the database's time."""
+        pool = await self._open()
+        async with pool.acquire() as connection, connection.transaction():
+            yield connection
+            await connection.execute("SELECT set_config('search_path', $1, true)", self._schema)
+            now = await connection.fetchval("SELECT clock_timestamp()")
+            unsettled = await connection.fetch(statement("settle"), node, *settle_columns([settlement(now)]))
+            if unsettled:
+                raise OwnershipLost(
+                    "This run was cancelled or taken over before it could commit: nothing was written."
+                )
+
+    async def _open(self) -> Any:
+        if self._making is None:
+            self._making = asyncio.Lock()
+        async with self._making:
+            if self._pool is None:
+                self._pool = await asyncpg.create_pool(self._url, min_size=0, max_size=self._size)
+        return self._pool
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            self._pool.terminate()

@@ -1,0 +1,43 @@
+"""The reserved connection of the heartbeat: one statement, its own limits, opened again whenever it was lost."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from detent.store.db import connect, statement
+
+
+class Beat(NamedTuple):
+    remaining: float
+    incarnation: int
+    at: datetime
+
+
+class HeartbeatConnection:
+    def __init__(self, url: str, schema: str, seconds: float) -> None:
+        self._url = url
+        self._schema = schema
+        self._seconds = seconds
+        self._connection: Any = None
+
+    async def beat(self, node: int, ttl: timedelta, offset: float) -> Beat | None:
+        """Renew the node's row; None when the node has been evicted."""
+        if self._connection is None or self._connection.is_closed():
+            limit = f"{int(self._seconds * 1000)}ms"
+            self._connection = await connect(
+                self._url, self._schema, lock_timeout=limit, statement_timeout=limit
+            )
+        try:
+            row = await self._connection.fetchrow(statement("beat"), node, ttl, offset, timeout=self._seconds)
+        except BaseException:
+            self._connection.terminate()
+            self._connection = None
+            raise
+        if row is None:
+            return None
+        return Beat(row["remaining"].total_seconds(), row["incarnation"], row["at"])
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()

@@ -1,0 +1,31 @@
+"""A connection that listens. Which notifications arrive is the server's business; missing some is harmless."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from detent.store.db import Database, connect
+
+
+class Listener:
+    def __init__(self, database: Database, channels: Mapping[str, Callable[[str], None]]) -> None:
+        self._database = database
+        self._channels = channels
+        self._connection: Any = None
+
+    async def ensure(self) -> bool:
+        """True when a new connection had to be made, so that something may have been missed."""
+        if self._connection is not None and not self._connection.is_closed():
+            return False
+        self._connection = await connect(self._database.url, self._database.schema)
+        for channel in self._channels:
+            await self._connection.add_listener(channel, self._receive)
+        return True
+
+    def _receive(self, _connection: Any, _process: int, channel: str, payload: Any) -> None:
+        self._channels[channel](str(payload))
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()

@@ -1,0 +1,90 @@
+"""Python functions of the user's app as targets.
+
+Nothing a user wrote runs on the loop that fires and settles: async functions run on a loop of their own, in a thread
+of its own, and plain functions in a pool of threads. A handler that blocks delays other handlers, never a tick.
+Only functions registered by the app can be called; a name in a job is looked up, never imported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from detent.model import Call, Committed, Failed, Outcome, PythonTarget, Succeeded
+from detent.run import Run
+
+Result = TypeVar("Result")
+MakeRun = Callable[[Call], Run]
+
+
+class HandlerThread:
+    """An event loop in a thread, for the user's coroutines."""
+
+    def __init__(self, threads: int) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="detent-handlers", daemon=True)
+        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="detent-handler")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """From our loop: run a coroutine over there; cancelling here cancels it there."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        """From over there: run a blocking function in the pool."""
+        return await self._loop.run_in_executor(self._pool, work)
+
+    async def stop(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join, 2)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+
+class PythonTargetRunner:
+    def __init__(
+        self, functions: Mapping[str, Callable[..., Any]], thread: HandlerThread, make_run: MakeRun
+    ) -> None:
+        self._functions = functions
+        self._thread = thread
+        self._make_run = make_run
+
+    async def __call__(self, call: Call) -> Outcome:
+        assert isinstance(call.target, PythonTarget)
+        function = self._functions.get(call.target.function)
+        if function is None:
+            return Failed(f"This worker has no function {call.target.function!r}.", retryable=False)
+        run = self._make_run(call)
+        result = await self._thread.run(self._invoke(function, run))
+        return Committed() if run.committed else Succeeded(_as_json(result))
+
+    async def _invoke(self, function: Callable[..., Any], run: Run) -> Any:
+        arguments = (run,) if takes_run(function) else ()
+        if inspect.iscoroutinefunction(function):
+            work: Awaitable[Any] = function(*arguments)
+            return await work
+        return await self._thread.in_thread(partial(function, *arguments))
+
+
+def takes_run(function: Callable[..., Any]) -> bool:
+    return bool(inspect.signature(function).parameters)
+
+
+def _as_json(result: object) -> str | None:
+    """What the handler returned, if it can be written as JSON; otherwise its text."""
+    if result is None:
+        return None
+    try:
+        return msgspec.json.encode(result).decode().replace("\\u0000", "\\ufffd")
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        return msgspec.json.encode(str(result)).decode().replace("\\u0000", "\\ufffd")

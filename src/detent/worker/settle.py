@@ -1,0 +1,185 @@
+"""The only writer of outcomes. One `match` turns an outcome into a transition; batches form while others are written.
+
+A settle names run, token and owner. What matched nothing is looked up: had this very settle committed before, its
+reply was lost and all is well; otherwise the claim was lost, the result is refused and kept as `stale`. A settle of
+unknown outcome is simply sent again. A row that breaks a constraint never fails its neighbours: the batch is halved
+until the culprit stands alone, and that one is settled without the words that could not be stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar, assert_never
+
+from detent import failpoints
+from detent.errors import DetentError
+from detent.log import logger
+from detent.model import Cancelled, Claim, Committed, Failed, JobSpec, Outcome, Succeeded
+from detent.retry import retry_delay
+from detent.states import CODES, RunStatus
+from detent.store import Store
+from detent.store.db import Rejected
+from detent.store.live import Retry, Settlement
+
+log = logger("settle")
+
+BATCH = 1000
+STATEMENTS = 2
+Writing = TypeVar("Writing", Settlement, Retry)
+
+
+def decide(
+    claim: Claim, spec: JobSpec | None, outcome: Outcome, started: datetime, finished: datetime, chance: float
+) -> Settlement | Retry | None:
+    """What to write for an outcome; None when the handler wrote it already."""
+    match outcome:
+        case Succeeded(result=result):
+            return Settlement(claim, started, finished, CODES[RunStatus.SUCCEEDED], result=result)
+        case Cancelled(reason=reason):
+            code = CODES[RunStatus.CANCELLED]
+            return Settlement(claim, started, finished, code, reason, outcome="cancelled", error=reason)
+        case Failed():
+            return _decide_failure(claim, spec, outcome, started, finished, chance)
+        case Committed():
+            return None
+        case _:
+            assert_never(outcome)
+
+
+def _decide_failure(
+    claim: Claim, spec: JobSpec | None, failed: Failed, started: datetime, finished: datetime, chance: float
+) -> Settlement | Retry:
+    retries = 0 if spec is None or claim.once else spec.max_retries
+    if spec is not None and failed.retryable and claim.attempt <= retries:
+        base, ceiling = spec.retry_base_seconds, spec.retry_max_seconds
+        seconds = retry_delay(claim.attempt, spec.retry_backoff, base, ceiling, chance)
+        if failed.retry_after is not None:
+            seconds = max(seconds, failed.retry_after)
+        delay = timedelta(seconds=seconds)
+        return Retry(claim, started, finished, failed.outcome, failed.error, delay)
+    reason = "retries exhausted" if failed.retryable else "not retryable"
+    code = CODES[RunStatus.DEAD]
+    return Settlement(claim, started, finished, code, reason, failed.result, failed.outcome, failed.error)
+
+
+class Settler:
+    def __init__(
+        self,
+        store: Store,
+        node: int,
+        *,
+        settled: Callable[[Claim], None],
+        retrying: Callable[[float], None],
+    ) -> None:
+        self._store = store
+        self._node = node
+        self._settled = settled
+        self._retrying = retrying
+        self._ends: list[Settlement] = []
+        self._retries: list[Retry] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pause = 0.0
+        self.stale = 0
+
+    def add(
+        self, claim: Claim, spec: JobSpec | None, outcome: Outcome, started: datetime, finished: datetime
+    ) -> None:
+        chance = random.random()  # noqa: S311 - spreads retries, guards no secret
+        writing = decide(claim, spec, outcome, started, finished, chance)
+        match writing:
+            case None:
+                self._settled(claim)
+            case Settlement():
+                self._ends.append(writing)
+            case Retry():
+                self._retries.append(writing)
+        self._pump()
+
+    async def drain(self) -> None:
+        while self._tasks or self._ends or self._retries:
+            self._pump()
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def abort(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _pump(self) -> None:
+        while (self._ends or self._retries) and len(self._tasks) < STATEMENTS:
+            if self._ends:
+                ends, self._ends = self._ends[:BATCH], self._ends[BATCH:]
+                self._spawn(self._write(ends, self._store.live.settle))
+            else:
+                retries, self._retries = self._retries[:BATCH], self._retries[BATCH:]
+                self._spawn(self._write(retries, self._store.live.retry))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            self._pump()
+
+    async def _write(
+        self, batch: list[Writing], write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]]
+    ) -> None:
+        """Write a batch; what could not be written waits again. Writing a part twice does no harm."""
+        try:
+            await self._write_apart(batch, write)
+            self._pause = 0.0
+        except DetentError as error:
+            log.warning("settle failed, trying again", runs=len(batch), error=str(error))
+            self._pause = min(2.0, self._pause * 2 or 0.05)
+            await asyncio.sleep(self._pause)
+            self._wait_again(batch)
+
+    def _wait_again(self, batch: Sequence[Settlement | Retry]) -> None:
+        self._ends += [item for item in batch if isinstance(item, Settlement)]
+        self._retries += [item for item in batch if isinstance(item, Retry)]
+
+    async def _write_apart(
+        self, batch: list[Writing], write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]]
+    ) -> None:
+        try:
+            unmatched = await write(self._node, batch)
+        except Rejected as error:
+            if len(batch) > 1:
+                half = len(batch) // 2
+                await self._write_apart(batch[:half], write)
+                await self._write_apart(batch[half:], write)
+                return
+            log.error(
+                "a result could not be stored as it is", run=str(batch[0].claim.run_id), error=str(error)
+            )
+            unmatched = await write(self._node, [_without_words(batch[0])])
+        await failpoints.hit("W6")
+        await self._finish(batch, unmatched)
+
+    async def _finish(self, batch: Sequence[Writing], unmatched: Sequence[Writing]) -> None:
+        if unmatched:
+            await self._tell_stale_from_repeated(unmatched)
+        for item in batch:
+            self._settled(item.claim)
+            if isinstance(item, Retry):
+                self._retrying(item.delay.total_seconds())
+
+    async def _tell_stale_from_repeated(self, unmatched: Sequence[Settlement | Retry]) -> None:
+        committed = await self._store.live.committed([item.claim for item in unmatched])
+        late = [item for item, known in zip(unmatched, committed, strict=True) if not known]
+        if late:
+            self.stale += len(late)
+            log.warning("results refused: the runs are no longer this node's", runs=len(late))
+            await self._store.live.record_stale(self._node, late)
+
+
+def _without_words(item: Writing) -> Writing:
+    if isinstance(item, Settlement):
+        return item._replace(result=None, reason="quarantined", error="the result could not be stored")
+    return item._replace(error="the error could not be stored")

@@ -1,0 +1,307 @@
+"""One node's worker: it holds runs, calls their targets, and passes outcomes on.
+
+Runs come in three ways: handed off by the fire of the same node, claimed from the queues, or adopted, when the database
+says that this node holds a run it does not know (a reply was lost). Up to `concurrency` run at once and as many again
+wait in memory; a crash costs those that had not started nothing.
+
+Adoption must not take up a run whose reply is merely on its way. A run is adopted only when two looks at the database,
+further apart than any statement can take, both show it under the same token and it is held at neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from detent import failpoints
+from detent.clock import DatabaseClock, monotonic
+from detent.coordination.membership import Membership
+from detent.errors import DetentError
+from detent.identity import decode_run_id
+from detent.log import logger
+from detent.model import Call, Cancelled, Claim, Definition, Failed, Outcome, TargetKind
+from detent.service import Batcher, Loop
+from detent.store import Store
+from detent.store.db import STATEMENT_SECONDS
+from detent.worker.definitions import Definitions
+from detent.worker.execute import Runner, call_of, execute
+from detent.worker.settle import Settler
+
+log = logger("worker")
+
+POLL_EVERY = 2.0
+RECONCILE_EVERY = STATEMENT_SECONDS + 1.0
+LARGEST_CLAIM = 1000
+Address = tuple[int, int]
+
+
+class Held:
+    """A run in hand: waiting for a slot, running, or done and being settled."""
+
+    __slots__ = ("claim", "started", "stop", "task")
+
+    def __init__(self, claim: Claim, started: datetime) -> None:
+        self.claim = claim
+        self.started = started
+        self.task: asyncio.Task[None] | None = None
+        self.stop = False
+
+
+class Worker:
+    def __init__(
+        self,
+        store: Store,
+        membership: Membership,
+        clock: DatabaseClock,
+        runners: Mapping[TargetKind, Runner],
+        *,
+        queues: Sequence[str],
+        has: Sequence[str],
+        concurrency: int,
+    ) -> None:
+        self._store = store
+        self._membership = membership
+        self._clock = clock
+        self._runners = runners
+        self._queue_names = queues
+        self._has = ["", *has]
+        self._concurrency = concurrency
+        self._held: dict[Address, Held] = {}
+        self._waiting: deque[Held] = deque()
+        self._running = 0
+        self._reserved = 0
+        self._serving: dict[int, None] = {}
+        self._serving_next = 0.0
+        self._backlog = True
+        self._draining = False
+        self._suspects: dict[Claim, float] = {}
+        self._definitions = Definitions(store)
+        self._note_start = Batcher(self._start_all)
+        self.settler = Settler(store, membership.node, settled=self._settled, retrying=self._retry_in)
+        self.loop = Loop("worker", self.tick)
+        self.reconciling = Loop("reconcile", self.reconcile)
+
+    # --- room, and how runs come in ---
+
+    @property
+    def room(self) -> int:
+        return 0 if self._draining else max(0, 2 * self._concurrency - len(self._held) - self._reserved)
+
+    def reserve(self, queues: Sequence[int]) -> list[bool]:
+        """For each tick about to fire: may it be handed to this worker? Only where nothing is bypassed: we serve its
+        queue, there is room, and our last claim found nothing waiting."""
+        room = 0 if self._backlog else self.room
+        taken = []
+        for queue in queues:
+            ours = room > 0 and queue in self._serving
+            room -= ours
+            taken.append(ours)
+        self._reserved += sum(taken)
+        return taken
+
+    def release(self, count: int) -> None:
+        self._reserved -= count
+
+    def accept_handed_off(self, claims: Sequence[Claim]) -> None:
+        self._reserved -= len(claims)
+        self._accept(claims)
+
+    def _accept(self, claims: Iterable[Claim]) -> None:
+        now = self._clock.now()
+        for claim in claims:
+            held = Held(claim, now)
+            self._held[claim.job, claim.lane] = held
+            self._waiting.append(held)
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._waiting and self._running < self._concurrency and not self._draining:
+            held = self._waiting.popleft()
+            self._running += 1
+            held.task = asyncio.create_task(self._run(held))
+
+    # --- the loop: claim what is ready ---
+
+    async def tick(self) -> float:
+        if self._draining or not self._membership.trusted:
+            return 0.5
+        await failpoints.hit("W1")
+        await self._learn_queues()
+        limit = min(self.room, LARGEST_CLAIM)
+        if not limit or not self._serving:
+            self._backlog = True
+            return POLL_EVERY
+        membership = self._membership
+        self._reserved += limit
+        try:
+            claims = await self._store.live.claim(
+                membership.node, membership.incarnation, list(self._serving), limit
+            )
+        finally:
+            self._reserved -= limit
+        self._backlog = len(claims) == limit
+        self._accept(claims)
+        return 0.0 if self._backlog and self.room else POLL_EVERY
+
+    async def _learn_queues(self) -> None:
+        """Queues appear when jobs are registered; asking again is cheap but not free."""
+        if monotonic() >= self._serving_next:
+            numbers = await self._store.live.serving(self._queue_names, self._has)
+            self._serving = dict.fromkeys(numbers)
+            self._serving_next = monotonic() + POLL_EVERY * 5
+
+    def wake(self) -> None:
+        """A hint that runs are ready, perhaps on a queue that is new."""
+        self.loop.wake()
+
+    def queues_changed(self) -> None:
+        self._serving_next = 0.0
+        self.loop.wake()
+
+    # --- one run ---
+
+    async def _run(self, held: Held) -> None:
+        claim = held.claim
+        definition: Definition | None = None
+        try:
+            definition = await self._definitions(claim.job, claim.revision)
+            if not await self._may_start(claim):
+                self._let_go(held)
+                return
+            held.started = self._clock.now()
+            outcome = await self._call(claim, definition)
+        except asyncio.CancelledError:
+            if not held.stop:
+                raise
+            outcome = Cancelled("cancelled while it ran")
+        except Exception as error:
+            log.warning("run could not be started", run=str(claim.run_id), error=str(error))
+            await self._return_unstarted(held)
+            return
+        finally:
+            self._running -= 1
+            self._fill()
+        spec = definition.spec if definition is not None else None
+        self.settler.add(claim, spec, outcome, held.started, self._clock.now())
+
+    async def _call(self, claim: Claim, definition: Definition | None) -> Outcome:
+        if definition is None:
+            return Failed("The job's definition is gone.", retryable=False)
+        if claim.cancel:
+            return Cancelled("cancelled before it started")
+        call: Call = call_of(claim, definition)
+        return await execute(call, self._runners)
+
+    async def _may_start(self, claim: Claim) -> bool:
+        """A crash from here on is a lost attempt, where that must be known: the run survived one already, or it may be
+        called only once."""
+        return not (claim.once or claim.crashes) or claim.cancel or await self._note_start(claim)
+
+    async def _start_all(self, claims: Sequence[Claim]) -> Sequence[bool]:
+        allowed = await self._store.live.start(self._membership.node, claims)
+        return [(claim.job, claim.lane) in allowed for claim in claims]
+
+    def _let_go(self, held: Held) -> None:
+        self._held.pop((held.claim.job, held.claim.lane), None)
+
+    async def _return_unstarted(self, held: Held) -> None:
+        try:
+            await self._store.live.give_back(self._membership.node, [held.claim])
+        except DetentError as error:
+            log.warning("run not given back yet", run=str(held.claim.run_id), error=str(error))
+        self._let_go(held)  # what could not be given back is found again by reconciling
+
+    def _settled(self, claim: Claim) -> None:
+        held = self._held.get((claim.job, claim.lane))
+        if held is not None and held.claim.token == claim.token:
+            del self._held[claim.job, claim.lane]
+        if self._backlog and self.room >= self._concurrency // 2 + 1:
+            self.loop.wake()
+
+    def _retry_in(self, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self.loop.wake)
+
+    def holding(self, run_id: str, token: int) -> Held | None:
+        """The run a handler speaks of, unless it was cancelled or is no longer ours. Called from handlers' threads."""
+        key = decode_run_id(UUID(run_id))
+        if key is None or not self._membership.trusted:
+            return None
+        candidates = [self._held.get((key.job, 0))] if (key.job, 0) in self._held else []
+        for held in [*candidates, *list(self._held.values())]:
+            if held is not None and held.claim.key == key and held.claim.token == token:
+                return None if held.stop else held
+        return None
+
+    # --- what the database says we hold ---
+
+    async def reconcile(self) -> float:
+        """Adopt what we hold without knowing, stop what was cancelled."""
+        if not self._membership.trusted or self._draining:
+            return RECONCILE_EVERY
+        looked = await self._store.live.reconcile(self._membership.node)
+        unknown = []
+        for claim in looked:
+            held = self._held.get((claim.job, claim.lane))
+            if held is None:
+                unknown.append(claim)
+            elif claim.cancel and held.claim.token == claim.token:
+                self._stop(held)
+        adopted = self._seen_long_enough(unknown)
+        if adopted:
+            log.warning("runs adopted", runs=len(adopted))
+            self._accept(adopted)
+        return RECONCILE_EVERY
+
+    def _seen_long_enough(self, unknown: Sequence[Claim]) -> list[Claim]:
+        now = monotonic()
+        self._suspects = {claim: self._suspects.get(claim, now) for claim in unknown}
+        adopted = [claim for claim, since in self._suspects.items() if now - since >= STATEMENT_SECONDS]
+        for claim in adopted:
+            del self._suspects[claim]
+        return adopted
+
+    def _stop(self, held: Held) -> None:
+        held.stop = True
+        if held.task is not None:
+            held.task.cancel()
+        elif held in self._waiting:
+            held.claim = held.claim._replace(cancel=True)
+
+    # --- the end ---
+
+    async def drain(self, seconds: float) -> None:
+        """Stop claiming, give back what has not started, let the rest finish, then stop what has not."""
+        self._draining = True
+        await self.loop.stop()
+        await self.reconciling.stop()
+        await self._give_back_waiting()
+        tasks = [held.task for held in self._held.values() if held.task is not None and not held.task.done()]
+        if tasks:
+            log.info("waiting for runs to finish", runs=len(tasks), seconds=seconds)
+            _, unfinished = await asyncio.wait(tasks, timeout=seconds)
+            for task in unfinished:
+                task.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
+        await self.settler.drain()
+
+    async def _give_back_waiting(self) -> None:
+        waiting = [held.claim for held in self._waiting]
+        self._waiting.clear()
+        if waiting:
+            await self._store.live.give_back(self._membership.node, waiting)
+        for claim in waiting:
+            self._held.pop((claim.job, claim.lane), None)
+
+    async def abort(self) -> None:
+        """Membership is lost: nothing held is ours any more, and nothing may be written."""
+        self._draining = True
+        await self.loop.abort()
+        await self.reconciling.abort()
+        tasks = [held.task for held in self._held.values() if held.task is not None]
+        for task in tasks:
+            task.cancel()
+        await self.settler.abort()
+        await asyncio.gather(*tasks, return_exceptions=True)

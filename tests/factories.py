@@ -1,0 +1,100 @@
+"""Builders of rows in any state, written straight into the tables so that a test of one verb needs no other."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+
+from detent.identity import partition_of
+from detent.schedule import Schedule
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+TTL = "1 hour"
+
+
+async def add_node(connection: Any, node: int, *, evicted: bool = False) -> int:
+    await connection.execute(
+        "INSERT INTO nodes (node, evicted, expires_at, host, pid, roles, version, tzdata)"
+        " VALUES ($1, $2, now() + $3::text::interval, 'test', 1, '{scheduler,worker}', 'test', 'test')",
+        node,
+        evicted,
+        TTL,
+    )
+    return node
+
+
+async def add_schedule(connection: Any, schedule: Schedule) -> int:
+    stored = msgspec.json.encode(schedule.to_stored(), order="deterministic").decode()
+    number: int = await connection.fetchval(
+        "INSERT INTO schedules (stored, digest) VALUES ($1, $2)"
+        " ON CONFLICT (digest) DO UPDATE SET stored = excluded.stored RETURNING schedule",
+        stored,
+        hashlib.sha256(stored.encode()).digest(),
+    )
+    return number
+
+
+async def add_queue(connection: Any, name: str = "default", needs: str = "") -> int:
+    number: int = await connection.fetchval(
+        "INSERT INTO queues (name, needs) VALUES ($1, $2)"
+        " ON CONFLICT (name, needs) DO UPDATE SET name = excluded.name RETURNING queue",
+        name,
+        needs,
+    )
+    return number
+
+
+async def add_job(
+    connection: Any,
+    next_tick: datetime | None = LONG_AGO,
+    *,
+    every: str = "every 1h",
+    job_id: UUID | None = None,
+    name: str | None = None,
+    definition: dict[str, Any] | None = None,
+    needs: str = "",
+    **cursor: Any,
+) -> int:
+    """A job with its cursor on `next_tick`; other keywords are columns of the cursor."""
+    job_id = job_id or uuid4()
+    document = definition or {"schedule": every, "target": {"type": "http", "url": "http://127.0.0.1:9/"}}
+    job: int = await connection.fetchval(
+        "INSERT INTO jobs (id, name, partition, target, definition) VALUES ($1, $2, $3, $4, $5) RETURNING job",
+        job_id,
+        name or f"job-{job_id.hex[-12:]}",
+        partition_of(job_id),
+        document["target"]["type"],
+        msgspec.json.encode(document).decode(),
+    )
+    columns = {
+        "job": job,
+        "next_tick": next_tick,
+        "fire_at": next_tick,
+        "partition": partition_of(job_id),
+        "queue": await add_queue(connection, needs=needs),
+        "schedule": await add_schedule(connection, Schedule.parse(document["schedule"])),
+        **cursor,
+    }
+    places = ", ".join(f"${n}" for n in range(1, len(columns) + 1))
+    await connection.execute(f"INSERT INTO cursors ({', '.join(columns)}) VALUES ({places})", *columns.values())
+    return job
+
+
+async def add_live_run(connection: Any, job: int, scheduled_at: datetime = LONG_AGO, **columns: Any) -> None:
+    values = {
+        "job": job,
+        "scheduled_at": scheduled_at,
+        "token": (1 << 32) | 1,
+        "not_before": scheduled_at,
+        "queue": 1,
+        "revision": 1,
+        "lane": 0,
+        "priority": 5,
+        **columns,
+    }
+    places = ", ".join(f"${n}" for n in range(1, len(values) + 1))
+    await connection.execute(f"INSERT INTO live_runs ({', '.join(values)}) VALUES ({places})", *values.values())
