@@ -16,7 +16,7 @@ TICKS = (
     Column("LOCAL TIME", lambda tick: tick["local"], lambda tick, at: times.wall(tick["local"])),
     Column("TICK", lambda tick: tick["at"], lambda tick, at: times.absolute(tick["at"])),
     Column("", lambda tick: tick["at"], lambda tick, at: times.relative(tick["at"], at)),
-    Column("CLOCK CHANGE", lambda tick: tick["dst"]),
+    Column("CLOCK CHANGE", lambda tick: tick["dst"], extra=True),
 )
 
 

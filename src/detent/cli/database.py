@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -75,6 +74,8 @@ def sql() -> None:
 
 
 def _with_connection(settings: Settings, work: Callable[[Any], Awaitable[Any]]) -> Any:
+    import asyncio
+
     from detent.store.db import translate
 
     async def run() -> Any:

@@ -68,6 +68,7 @@ def fields(job: Item, at: datetime) -> Iterator[Field]:
     yield Field("name", "Name", job["name"])
     yield Field("id", "Id", job["id"])
     yield Field("status", "Status", job["status"])
+    yield Field("paused_reason", "Paused because", job["paused_reason"])
     yield Field("schedule", "Schedule", written, f"{written} ({words})" if words else written)
     yield Field("description", "", words, "")
     yield Field("timezone", "Time zone", zone)
@@ -126,13 +127,21 @@ def create(name: str | None, upsert: bool, **flags: Any) -> None:
         else:
             raise UsageError("--upsert needs the name of the job: give NAME.")
     output.say(f"{'Saved' if upsert else 'Created'} job {answer['name']}.")
+    for warning in answer["warnings"]:
+        output.say(f"warning: {warning}")
     _show(answer)
 
 
 @command(job, "list", examples=("detent job list", "detent job list --status paused -q"))
-@option("--status", type=click.Choice(["active", "paused", "completed"]), help="Only jobs in this status.")
+@option(
+    "--status",
+    type=click.Choice(["active", "paused", "completed", "deleted"]),
+    metavar="STATUS",
+    help="Only jobs in this status: active, paused, completed or deleted.",
+)
+@option("--prefix", metavar="TEXT", help="Only jobs whose name begins with this.")
 @option("--tag", metavar="TAG", help="Only jobs with this tag.")
-@option("--queue", metavar="NAME", help="Only jobs of this queue.")
+@option("--target", metavar="KIND", help="Only jobs of this kind: http, python or shell.")
 @paging_options
 @asks_server(quiet="ids only")
 def list_jobs(limit: int, cursor: str | None, **filters: str | None) -> None:

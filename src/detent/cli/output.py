@@ -169,16 +169,24 @@ def table(items: Sequence[Item], columns: Sequence[Column], at: datetime, width:
 
 
 def _fitted(cells: Mapping[Column, Sequence[str]], width: int) -> dict[Column, int]:
-    """The columns that fit, each with its width: extras go first, from the right, then the long ones shrink."""
+    """The columns that fit, each with its width.
+
+    Extras that say nothing are left out, then extras from the right until the rest fits with its long columns
+    shortened; then the longest of these give way.
+    """
     from rich.cells import cell_len
 
-    widths = {column: max(map(cell_len, (column.title, *texts))) for column, texts in cells.items()}
+    widths = {
+        column: max(map(cell_len, (column.title, *texts)))
+        for column, texts in cells.items()
+        if any(texts) or not column.extra
+    }
 
     def excess(least: bool) -> int:
         sizes = (min(size, LEAST) if least and column.long else size for column, size in widths.items())
         return sum(sizes) + GAP * (len(widths) - 1) - width
 
-    for column in reversed([column for column in cells if column.extra]):
+    for column in reversed([column for column in widths if column.extra]):
         if excess(least=True) > 0:
             del widths[column]
     while (over := excess(least=False)) > 0:
@@ -201,7 +209,7 @@ def _print_sheet(fields: Iterable[Field]) -> None:
     made.add_column(style="bold", no_wrap=True)
     made.add_column(overflow="fold")
     for field in fields:
-        text = _plain(field.plain) if field.shown is None else field.shown
+        text = _plain(field.plain) if field.shown is None or field.plain is None else field.shown
         if text:
             style = STATUS_STYLES.get(text, "") if field.name == "status" else ""
             made.add_row(field.title, Text(clean(text), style=style))

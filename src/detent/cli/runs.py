@@ -52,7 +52,7 @@ COLUMNS = (
         right=True,
     ),
     Column("ATTEMPT", lambda run: run["attempt"], extra=True, right=True),
-    Column("NOTE", lambda run: run["error"] or run["reason"], extra=True, long=True),
+    Column("NOTE", lambda run: _note(run), extra=True, long=True),
 )
 
 ATTEMPT_COLUMNS = (
@@ -68,6 +68,11 @@ ATTEMPT_COLUMNS = (
     Column("NODE", lambda attempt: attempt["node"], extra=True),
     Column("ERROR", lambda attempt: attempt["error"], long=True),
 )
+
+
+def _note(run: Item) -> str | None:
+    note: str | None = run["error"] or run["reason"]
+    return f"{run['ticks']} ticks: {note}" if run["ticks"] else note
 
 
 def history_columns() -> tuple[Column, ...]:
@@ -188,6 +193,8 @@ def fields(run: Item, at: datetime) -> Iterator[Field]:
     yield Field("job", "Job", run["job"])
     yield Field("status", "Status", run["status"])
     yield Field("reason", "Reason", run["reason"])
+    yield Field("ticks", "Ticks", run["ticks"], f"{run['ticks']}, until {times.absolute(run['until'])}")
+    yield Field("until", "", run["until"], "")
     yield Field("scheduled_at", "Scheduled", run["scheduled_at"], times.both(run["scheduled_at"], at))
     late = f", {times.span(run['lateness_ms'])} late" if run["lateness_ms"] is not None else ""
     yield Field("started_at", "Started", run["started_at"], times.absolute(run["started_at"]) + late)

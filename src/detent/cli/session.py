@@ -139,20 +139,22 @@ def read_number(flag: str, text: str, lowest: int, highest: int | None = None) -
 
 
 def complete_job(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return _complete(lambda client: client.list_jobs(limit=200), "name", "status", incomplete)
+    return _complete(
+        context, lambda client: client.list_jobs(limit=200, prefix=incomplete or None), "name", "status", incomplete
+    )
 
 
 def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return _complete(lambda client: client.list_runs(limit=50), "id", "job", incomplete)
+    return _complete(context, lambda client: client.list_runs(limit=50), "id", "job", incomplete)
 
 
 def _complete(
-    fetch: Callable[[Client], Mapping[str, Any]], value: str, words: str, incomplete: str
+    context: click.Context, fetch: Callable[[Client], Mapping[str, Any]], value: str, words: str, incomplete: str
 ) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
     try:
-        with connect(timeout=1) as client:
+        with context.scope(cleanup=False), connect(timeout=1) as client:
             items = fetch(client)["items"]
     except Exception:  # a shell that is completing has nowhere to show an error
         return []

@@ -23,7 +23,7 @@ PANEL = "Look after it"
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that teaches a shell to complete detent's commands and the names of jobs."""
+    """Print a script that lets a shell complete commands and job names."""
     from click.shell_completion import get_completion_class
 
     from detent.cli import COMPLETE

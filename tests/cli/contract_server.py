@@ -20,10 +20,29 @@ DEFAULTS: Document = {
     "payload": None,
     "queue": "default",
     "priority": 5,
+    "paused_reason": None,
     "tags": [],
     "timeout_seconds": 300,
     "max_retries": 3,
     "retry_backoff": "exponential",
+    "retry_base_seconds": 2,
+    "retry_max_seconds": 3600,
+    "missed_window": "RUN_ONCE",
+    "misfire_grace_seconds": "auto",
+    "concurrent_policy": "SKIP",
+    "max_concurrent": 10,
+    "delivery": "at_least_once",
+    "jitter_seconds": 0,
+    "dst_gap": "run",
+    "dst_overlap": "first",
+    "day_match": None,
+    "dialect": "unix",
+    "starts_at": None,
+    "ends_at": None,
+    "max_runs": None,
+    "allow_past": False,
+    "idempotency_key_template": None,
+    "warnings": [],
 }
 
 
@@ -72,6 +91,8 @@ class ContractServer:
         self.requests: list[Request] = []
         self.answers: list[Answer] = []  # given first, whatever is asked
         self.after_looks: dict[str, list[str]] = {}  # run id: its status at each further look
+        self.next_trigger: Document | None = None  # the run that the next trigger makes
+        self._asked = threading.Condition()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -88,6 +109,10 @@ class ContractServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def wait_for_requests(self, number: int) -> None:
+        with self._asked:
+            assert self._asked.wait_for(lambda: len(self.requests) >= number, timeout=60)
 
     # -- what it holds
 
@@ -130,6 +155,8 @@ class ContractServer:
             "result": None,
             "error": None,
             "idempotency_key": f"{job['id']}:1",
+            "ticks": None,
+            "until": None,
             "attempts": [],
             **fields,
         }
@@ -182,7 +209,8 @@ class ContractServer:
             case ["POST", "resume"]:
                 job |= {"status": "active", "next_run_at": stamp(12.9)}
             case ["POST", "trigger"]:
-                return good(self.add_run(job, "pending", started_at=None, lateness_ms=None), 201)
+                made = self.next_trigger or self.add_run(job, "pending", started_at=None, lateness_ms=None)
+                return good(made, 201)
             case ["GET", "runs"]:
                 return self._page([run for run in self.runs.values() if run["job_id"] == job["id"]], query)
         return good(job)
@@ -230,7 +258,9 @@ class ContractServer:
                     json.loads(raw) if raw else None,
                     self.client_address[1],
                 )
-                server.requests.append(request)
+                with server._asked:
+                    server.requests.append(request)
+                    server._asked.notify_all()
                 answer = server.answer(request)
                 if answer.status:
                     self.send_response(answer.status)

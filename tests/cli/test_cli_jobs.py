@@ -1,0 +1,245 @@
+"""`detent job …` as its own process against a server that speaks the contract."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+from command_line import CommandLine
+from contract_server import ContractServer, stamp
+
+URL = ("--url", "http://127.0.0.1:9/")
+
+
+def sent(server: ContractServer) -> Any:
+    return server.requests[-1].body
+
+
+def test_a_cron_job_is_created_and_shown_in_words(detent: CommandLine, server: ContractServer) -> None:
+    done = detent("job", "create", "hello", "--cron", "*/5 * * * *", "--tz", "Europe/Berlin", *URL)
+    assert (done.code, done.err) == (0, "Created job hello.\n")
+    assert ["description", "Every 5 minutes"] in done.rows
+    assert "next_run_at" in dict(done.rows)
+    assert sent(server) == {
+        "name": "hello",
+        "schedule": {"cron": "*/5 * * * *"},
+        "timezone": "Europe/Berlin",
+        "target": {"type": "http", "url": "http://127.0.0.1:9/"},
+    }
+
+
+def test_every_flag_of_a_job_reaches_the_server(detent: CommandLine, server: ContractServer) -> None:
+    flags = shlex.split(
+        "--starts-at 2030-01-01T00:00:00Z --ends-at 2031-01-01T00:00:00Z --max-runs 7 --jitter 1.5s --dst-gap skip "
+        "--dst-overlap both --day-match and --dialect quartz --allow-past --queue slow --priority 9 --timeout 1h30m "
+        "--max-retries 0 --retry-backoff linear --retry-base 500ms --retry-max 1d --concurrent-policy ALLOW "
+        "--max-concurrent 2 --missed-window RUN_ONCE --misfire-grace 90 --delivery at_most_once --idempotency-key x "
+        "--tag a --tag b --method put --header Accept:text/plain --header X-Time:12:30 --payload '{\"a\":[1]}'"
+    )
+    assert detent("job", "create", "hello", "--cron", "0 9 1 * MON", *URL, *flags).code == 0
+    document = sent(server)
+    assert document.pop("target") == {
+        "type": "http",
+        "url": "http://127.0.0.1:9/",
+        "method": "PUT",
+        "headers": {"Accept": "text/plain", "X-Time": "12:30"},
+    }
+    assert document == {
+        "name": "hello",
+        "schedule": {"cron": "0 9 1 * MON"},
+        "starts_at": "2030-01-01T00:00:00Z",
+        "ends_at": "2031-01-01T00:00:00Z",
+        "max_runs": 7,
+        "jitter_seconds": 1.5,
+        "dst_gap": "skip",
+        "dst_overlap": "both",
+        "day_match": "and",
+        "dialect": "quartz",
+        "allow_past": True,
+        "queue": "slow",
+        "priority": 9,
+        "timeout_seconds": 5400,
+        "max_retries": 0,
+        "retry_backoff": "linear",
+        "retry_base_seconds": 0.5,
+        "retry_max_seconds": 86400,
+        "concurrent_policy": "ALLOW",
+        "max_concurrent": 2,
+        "missed_window": "RUN_ONCE",
+        "misfire_grace_seconds": 90,
+        "delivery": "at_most_once",
+        "idempotency_key_template": "x",
+        "tags": ["a", "b"],
+        "payload": {"a": [1]},
+    }
+
+
+def test_warnings_of_the_server_are_passed_on(detent: CommandLine, server: ContractServer) -> None:
+    server.add_job("hello", warnings=["This one ticks only in leap years."])
+    done = detent("job", "create", "hello", "--every", "5m", *URL, "--upsert")
+    assert done.err == "Saved job hello.\nwarning: This one ticks only in leap years.\n"
+    assert server.requests[-1].method == "PUT"
+
+
+def test_a_job_can_come_from_a_file_with_flags_on_top(detent: CommandLine, server: ContractServer) -> None:
+    job = {"name": "hello", "schedule": "@daily", "target": {"type": "shell", "command": "true"}, "priority": 1}
+    (detent.folder / "job.json").write_text(json.dumps(job))
+    assert detent("job", "create", "-f", "job.json", "--priority", "8").code == 0
+    assert sent(server) == {**job, "priority": 8}
+    assert detent("job", "create", "other", "-f", "-", stdin=json.dumps(job)).code == 0
+    assert sent(server)["name"] == "other"
+
+
+def test_a_payload_can_come_from_a_file_or_stdin(detent: CommandLine, server: ContractServer) -> None:
+    (detent.folder / "payload.json").write_text('{"from": "file"}')
+    assert detent("job", "create", "a", "--every", "5m", *URL, "--payload", "@payload.json").code == 0
+    assert sent(server)["payload"] == {"from": "file"}
+    assert detent("job", "create", "b", "--every", "5m", *URL, "--payload", "-", stdin='"stdin"').code == 0
+    assert sent(server)["payload"] == "stdin"
+
+
+def test_a_refusal_names_the_wrong_part(detent: CommandLine) -> None:
+    done = detent("job", "create", "hello", "--cron", "61 * * * *", *URL)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "error: The minute 61 is out of range: give 0 to 59. (at /schedule/cron)\n"
+
+
+def test_a_name_that_is_taken_is_a_conflict(detent: CommandLine, server: ContractServer) -> None:
+    server.add_job("hello")
+    done = detent("job", "create", "hello", "--every", "5m", *URL)
+    assert done.code == 6
+    assert done.err == "error: A job named 'hello' exists already: choose another name.\n"
+
+
+def test_jobs_are_listed_as_lines_ids_or_json(detent: CommandLine, server: ContractServer) -> None:
+    job = server.add_job("hello", target={"type": "shell", "command": ["echo", "a b"]})
+    lines = detent("job", "list")
+    assert lines.rows == [
+        ["hello", "active", "*/5 * * * *", "UTC", job["next_run_at"], "", "", "shell echo 'a b'", job["id"]]
+    ]
+    assert detent("job", "list", "-q").out == f"{job['id']}\n"
+    assert json.loads(detent("job", "list", "--json").out) == {"items": [job], "next_cursor": None}
+
+
+def test_a_list_is_filtered_and_paged_by_the_server(detent: CommandLine, server: ContractServer) -> None:
+    for number in range(5):
+        server.add_job(f"job-{number}")
+    done = detent("job", "list", "--limit", "2", "--status", "active", "--tag", "x", "--prefix", "job", "--json")
+    assert [job["name"] for job in json.loads(done.out)["items"]] == ["job-0", "job-1"]
+    assert server.requests[-1].query == {"limit": ["2"], "status": ["active"], "tag": ["x"], "prefix": ["job"]}
+    cursor = json.loads(done.out)["next_cursor"]
+    assert len(detent("job", "list", "--cursor", cursor).rows) == 3
+
+
+def test_a_job_is_shown_without_the_values_of_its_headers(detent: CommandLine, server: ContractServer) -> None:
+    target = {"type": "http", "url": "http://h/", "method": "GET", "headers": {"Authorization": "Bearer hidden"}}
+    server.add_job("hello", target=target)
+    done = detent("job", "get", "hello")
+    assert ["headers", "Authorization"] in done.rows
+    assert "hidden" not in done.out
+
+
+def test_a_job_that_is_not_there_is_exit_code_3(detent: CommandLine) -> None:
+    done = detent("job", "get", "nobody")
+    assert (done.code, done.out, done.err) == (3, "", "error: There is no job 'nobody'.\n")
+
+
+def test_a_job_is_paused_and_resumed(detent: CommandLine, server: ContractServer) -> None:
+    job = server.add_job("it's")
+    done = detent("job", "pause", "it's", "--reason", "holiday")
+    assert (done.code, done.out) == (0, "")
+    assert "detent job resume 'it'\"'\"'s'" in done.err
+    assert sent(server) == {"reason": "holiday"}
+    done = detent("job", "resume", job["id"], "--json")
+    assert json.loads(done.out)["status"] == "active"
+    assert done.err.startswith("Resumed it's; next run 20")
+
+
+def test_a_trigger_prints_the_run(detent: CommandLine, server: ContractServer) -> None:
+    server.add_job("hello")
+    done = detent("job", "trigger", "hello")
+    (run_id,) = server.runs
+    assert done.out == f"{run_id}\n"
+    assert f"detent run wait {run_id}" in done.err
+
+
+def test_a_trigger_can_wait_for_the_end(detent: CommandLine, server: ContractServer) -> None:
+    answer = server.add_run(server.add_job("hello"), "pending")
+    server.after_looks[answer["id"]] = ["running", "succeeded"]
+    server.next_trigger = answer
+    done = detent("job", "trigger", "hello", "--wait")
+    assert done.code == 0
+    assert ["status", "succeeded"] in done.rows
+
+
+def test_history_lists_the_runs_of_one_job(detent: CommandLine, server: ContractServer) -> None:
+    job = server.add_job("hello")
+    dead = server.add_run(job, "dead", error="boom\nbang")
+    server.add_run(job, "succeeded")
+    server.add_run(server.add_job("other"), "dead")
+    done = detent("job", "history", "hello", "--status", "dead")
+    assert done.rows == [[dead["id"], "dead", dead["scheduled_at"], "4", "1500", "1", "boom bang"]]
+
+
+def test_deleting_asks_for_a_yes_where_nobody_can_answer(detent: CommandLine, server: ContractServer) -> None:
+    server.add_job("hello")
+    done = detent("job", "delete", "hello")
+    assert done.code == 2
+    assert "detent job delete hello --yes" in done.err
+    assert server.jobs
+    done = detent("job", "delete", "hello", "--yes")
+    assert (done.code, done.out, done.err) == (0, "", "Deleted job hello.\n")
+    assert not server.jobs
+
+
+@pytest.mark.parametrize(("typed", "code", "left"), [("n\n", 1, 1), ("y\n", 0, 0)])
+def test_deleting_asks_a_person(detent: CommandLine, server: ContractServer, typed: str, code: int, left: int) -> None:
+    server.add_job("hello")
+    done = detent.on_terminal("job", "delete", "hello", typed=typed)
+    assert done.code == code
+    assert "Delete job hello? [y/N]" in done.out
+    assert len(server.jobs) == left
+
+
+def test_a_table_fits_its_terminal(detent: CommandLine, server: ContractServer) -> None:
+    name = "a-name-that-goes-on-and-on-and-on-and-on-and-on"
+    server.add_job(name, next_run_at=stamp(3600 * 5.1), last_run_at=stamp(-185), last_status="dead")
+    for width in (80, 120):
+        done = detent.on_terminal("job", "list", width=width)
+        assert done.code == 0
+        header, row = done.lines
+        assert header.startswith("NAME") and max(len(header), len(row)) <= width
+        assert "in 5 h" in row and "3 min ago" in row and "dead" in row and "…" in row
+    assert name in detent.on_terminal("job", "list", width=200).out
+
+
+def test_a_job_on_a_terminal_shows_words_and_local_times(detent: CommandLine, server: ContractServer) -> None:
+    server.add_job(
+        "hello", timezone="Asia/Tokyo", next_run_at="2040-01-01T00:00:00Z", schedule={"every": "90m"}, payload={"a": 1}
+    )
+    done = detent.on_terminal("job", "get", "hello")
+    assert "Schedule   every 90m (Every 5 minutes)" in done.lines
+    assert any(line.startswith("Next run   2040-01-01 09:00:00 Asia/Tokyo (in ") for line in done.lines)
+    assert "Timeout    5 min" in done.lines
+
+
+def test_colours_are_for_terminals_and_for_those_who_want_them(detent: CommandLine, server: ContractServer) -> None:
+    server.add_job("hello")
+    assert "\x1b[32m" in detent.on_terminal("job", "list", raw=True).out
+    assert "\x1b[32m" not in detent.on_terminal("job", "list", raw=True, NO_COLOR="1").out
+    assert "\x1b" not in detent("job", "list").out
+
+
+def test_what_others_wrote_cannot_drive_the_terminal(detent: CommandLine, server: ContractServer) -> None:
+    server.add_job("evil\x1b]0;title\x07\u202ename")
+    for done in (detent("job", "list"), detent("job", "get", "evil\x1b]0;title\x07\u202ename")):
+        assert "evil\\x1b]0;title\\x07\\u202ename" in done.out
+    assert "\x1b]" not in detent.on_terminal("job", "list", raw=True, width=150).out
+
+
+def test_a_first_list_says_how_to_go_on(detent: CommandLine) -> None:
+    done = detent.on_terminal("job", "list")
+    assert (done.code, done.lines) == (0, ["There are no jobs yet: make one with `detent job create --help`."])
+    assert detent("job", "list").out == ""
