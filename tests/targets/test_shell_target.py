@@ -67,6 +67,22 @@ async def test_a_command_has_a_folder_of_its_own_that_is_gone_afterwards(shell: 
     assert Path("/etc").exists()
 
 
+async def test_cleaning_up_does_not_follow_links_out_of_the_folder(shell: ShellTargetRunner, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").write_text("x")
+    kept.chmod(0o555)
+    succeeded(await shell(shell_call(f"mkdir d; ln -s {kept} d/link; ln -s {kept}/file d/file; chmod 500 d")))
+    assert (kept / "file").read_text() == "x"
+    assert kept.stat().st_mode & 0o777 == 0o555
+
+
+async def test_a_deeply_nested_folder_is_removed(shell: ShellTargetRunner) -> None:
+    deep = "/".join("d" * 1500)
+    folder = Path(succeeded(await shell(shell_call(f"pwd; mkdir -p {deep}")))["output"].strip())
+    assert not folder.exists()
+
+
 async def test_a_command_inherits_no_open_files(shell: ShellTargetRunner, tmp_path: Path) -> None:
     with (tmp_path / "secret").open("w") as secret:
         os.set_inheritable(secret.fileno(), True)

@@ -72,9 +72,7 @@ def _header_fault(name: str, lowered: str, value: str) -> str | None:
     if lowered in _CONNECTION:
         return f"The header {name} belongs to the connection, not to the job; remove it."
     if not _HEADER_VALUE.fullmatch(value):
-        return (
-            f"The value of the header {name} contains a line break or another control character; remove it."
-        )
+        return f"The value of the header {name} contains a line break or another control character; remove it."
     return None
 
 
@@ -82,8 +80,7 @@ def _check_function(function: str) -> None:
     if not _FUNCTION.fullmatch(function):
         raise TargetError(
             pointer_to("function"),
-            f"{function!r} is not a function name; "
-            "write package.module:name or the name it is registered under.",
+            f"{function!r} is not a function name; write package.module:name or the name it is registered under.",
         )
 
 
@@ -96,9 +93,7 @@ def _check_shell(target: ShellTarget) -> None:
         for position, word in enumerate(target.command):
             _check_word(word, pointer_to("command", position))
         if not target.command or not target.command[0]:
-            raise TargetError(
-                pointer_to("command", 0), "The first item is empty; it must name the program to run."
-            )
+            raise TargetError(pointer_to("command", 0), "The first item is empty; it must name the program to run.")
     for name, value in target.env.items():
         _check_variable(name, value)
 
@@ -118,6 +113,4 @@ def _check_variable(name: str, value: str) -> None:
 
 def _check_word(word: str, pointer: str) -> None:
     if "\0" in word:
-        raise TargetError(
-            pointer, "The text contains a NUL character, which no command can receive; remove it."
-        )
+        raise TargetError(pointer, "The text contains a NUL character, which no command can receive; remove it.")

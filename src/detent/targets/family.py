@@ -41,9 +41,7 @@ def family(leader: int, marks: tuple[bytes, ...], known: frozenset[Member]) -> f
     found = {
         pid
         for pid, status in table.items()
-        if leader in (pid, status.group, status.session)
-        or Member(pid, status.started) in known
-        or _carries(pid, marks)
+        if leader in (pid, status.group, status.session) or Member(pid, status.started) in known or _carries(pid, marks)
     }
     _add_descendants(found, table)
     found.discard(os.getpid())

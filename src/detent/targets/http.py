@@ -53,9 +53,7 @@ def _prepare(url: str, headers: tuple[tuple[str, str], ...]) -> Prepared:
     """Checked here too, not only at registration: the rules may have become stricter since."""
     parsed = parse_url(url)
     check_headers(dict(headers))
-    merged = CIMultiDict(
-        {"User-Agent": f"detent/{__version__}", "Accept": "*/*", "Accept-Encoding": "identity"}
-    )
+    merged = CIMultiDict({"User-Agent": f"detent/{__version__}", "Accept": "*/*", "Accept-Encoding": "identity"})
     merged.update(headers)
     label = str(parsed.with_query(None).with_fragment(None))
     return Prepared(parsed, label, merged, traced="traceparent" in merged)
@@ -78,13 +76,14 @@ class HttpTargetRunner:
         self._policy = policy
         self._cap = max_result_bytes
         self._connections = connections
-        self._resolver = resolver
+        self._given_resolver = resolver
         self._dns_cache_seconds = dns_cache_seconds
         self._session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
+        self._resolver = self._given_resolver or aiohttp.DefaultResolver()
         connector = aiohttp.TCPConnector(
-            resolver=GuardedResolver(self._resolver or aiohttp.DefaultResolver(), self._policy),
+            resolver=GuardedResolver(self._resolver, self._policy),
             socket_factory=self._policy.open_socket,
             limit=self._connections,
             keepalive_timeout=KEEP_ALIVE_SECONDS,
@@ -105,6 +104,8 @@ class HttpTargetRunner:
         if self._session is not None:
             await self._session.close()
             self._session = None
+            if self._given_resolver is None:
+                await self._resolver.close()
 
     async def __call__(self, call: Call) -> Outcome:
         target = call.target
@@ -169,9 +170,7 @@ class GuardedResolver(AbstractResolver):
         await self._inner.close()
 
 
-async def _send_once(
-    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-) -> aiohttp.ClientResponse:
+async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     """One attempt sends one request: the client would quietly repeat some when a reused connection breaks."""
     try:
         return await handler(request)

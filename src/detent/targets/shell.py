@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import shutil
 import signal
 import stat
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,9 +149,7 @@ def _outcome(target: ShellTarget, code: int | None, capture: Capture) -> Outcome
     # By convention a shell says with these two that it could not start what it was told to.
     hopeless = isinstance(target.command, str) and code in (_NOT_EXECUTABLE, _NOT_FOUND)
     meaning = {_NOT_EXECUTABLE: " (not executable)", _NOT_FOUND: " (not found)"}[code] if hopeless else ""
-    return Failed(
-        f"The command exited with status {code}{meaning}{ending}", retryable=not hopeless, result=result
-    )
+    return Failed(f"The command exited with status {code}{meaning}{ending}", retryable=not hopeless, result=result)
 
 
 def _not_started(target: ShellTarget, error: OSError) -> Failed:
@@ -187,14 +185,19 @@ def _remove_empty(folder: Path) -> bool:
 
 
 def _remove_tree(folder: Path) -> None:
-    """What cannot be removed is left: it must not turn a run that succeeded into one that failed."""
+    """Removes what the command may have locked or nested deeply, and never follows a link out of the folder.
 
-    def unlock(remove: Callable[[str], object], path: str, _: object) -> None:
-        try:
-            Path(path).parent.chmod(stat.S_IRWXU)
-            Path(path).chmod(stat.S_IRWXU)
-            remove(path)
-        except OSError:
-            pass
-
-    shutil.rmtree(folder, onerror=unlock)
+    What cannot be removed is left: it must not turn a run that succeeded into one that failed.
+    """
+    folders = [folder]
+    for current in folders:  # grows while it is walked: parents before their children
+        with suppress(OSError):
+            current.chmod(stat.S_IRWXU)
+            for entry in list(os.scandir(current)):
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(current / entry.name)
+                else:
+                    (current / entry.name).unlink()
+    for current in reversed(folders):
+        with suppress(OSError):
+            current.rmdir()
