@@ -30,6 +30,7 @@ import enum
 import fcntl
 import os
 import shutil
+import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -209,18 +210,18 @@ class EmbeddedServer:
 
     async def _create_cluster(self) -> None:
         """Build the cluster beside its place and rename it, so that a crash leaves none or a whole one."""
-        scratch = self.place / "postgres.new"
-        if scratch.exists():
-            await asyncio.to_thread(shutil.rmtree, scratch)
-        host.make_own_folder(self._account, scratch)
+        for leftover in self.place.glob("postgres.new-*"):
+            # Its initdb may have outlived the detent that started it, so never build in the same folder.
+            await asyncio.to_thread(shutil.rmtree, leftover, ignore_errors=True)
+        scratch = Path(tempfile.mkdtemp(prefix="postgres.new-", dir=self.place))
+        host.give(self._account, scratch)
         code, output = await host.run(self._account, *self._initdb(scratch))
         if code:
             reason = output.splitlines()[-1] if output else f"exit code {code}"
             raise Unavailable(f"PostgreSQL could not make its data in {self.place}: {reason}.")
         with (scratch / "postgresql.conf").open("a") as file:
             file.write("\ninclude_if_exists = 'detent.conf'  # written anew at every start\n")
-        scratch.rename(self._cluster)
-        _sync_folder(self.place)
+        _rename_durably(scratch, self._cluster)
 
     def _initdb(self, folder: Path) -> list[str | Path]:
         # Code point order from the server itself: the same on every machine, whatever locales it has.
@@ -277,11 +278,11 @@ class EmbeddedServer:
         code, output = await self._pg_ctl("start", "-l", self.log, "-t", f"{_START_LIMIT:.0f}")
         if not code:
             return
-        if patient and self._postmaster_lives():
-            # A server that was still coming up, or going down, when the detent that told it to was killed.
+        reason = _first_failure(self.log, written) or output
+        if patient and ("postmaster.pid" in reason or "shared memory" in reason):
+            # The server of a detent that was killed is still coming up, going down, or leaving its memory.
             await asyncio.sleep(_POLL)
             return
-        reason = _first_failure(self.log, written) or output
         raise Unavailable(f"The embedded PostgreSQL did not start: {reason.rstrip('.')} (the whole log is {self.log}).")
 
     def _postmaster_lives(self) -> bool:
@@ -306,6 +307,7 @@ class EmbeddedServer:
         if code and self._postmaster_lives():
             # Safe: what was committed is in the log and is recovered at the next start.
             await self._pg_ctl("stop", "-m", "immediate", "-t", "10")
+        host.remove_socket_folder(self.place)
 
     async def _pg_ctl(self, action: str, *options: str | Path) -> tuple[int, str]:
         return await host.run(
@@ -378,8 +380,9 @@ def _shared_buffers() -> int:
     return max(16, min(256, available // 8 // 1024 // 1024))
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _rename_durably(source: Path, target: Path) -> None:
+    source.rename(target)
+    descriptor = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

