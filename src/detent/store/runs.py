@@ -2,9 +2,96 @@
 
 from __future__ import annotations
 
-from detent.store.db import Database
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from detent.errors import Conflict, NotFound
+from detent.identity import RunKey, run_id
+from detent.shapes import Attempt, Run
+from detent.states import RunStatus
+from detent.store.db import Database, Row, statement
+from detent.store.history import NEWEST, Query, newest_runs
+from detent.store.run_rows import Origin, attempt_of, run_of, status_of
+from detent.store.upkeep import RUNS_CHANNEL
+
+RunPage = tuple[list[Run], RunKey | None]
 
 
 class RunStore:
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    async def get(self, key: RunKey) -> Run | None:
+        async with self._database.connection("people") as connection:
+            rows = await connection.fetch(statement("run"), *key)
+            return (await _documents(connection, rows))[0] if rows else None
+
+    async def list(
+        self,
+        *,
+        job: UUID | None = None,
+        status: RunStatus | None = None,
+        after: RunKey | None = None,
+        limit: int = 50,
+        tenant: int = 1,
+    ) -> RunPage:
+        """Runs from the newest tick to the oldest, of one job or of all, and the key to pass as `after` for more.
+
+        The key may be there although the page is not full, and is None only at the end."""
+        number = None if job is None else await self._number(job, tenant)
+        query = Query(number, status, after or NEWEST, limit)
+        # One snapshot, so that a run that is settled meanwhile is seen once: live or finished.
+        async with (
+            self._database.connection("people") as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            await connection.fetch(statement("limit_reader"))
+            rows, following = await newest_runs(connection, query)
+            return await _documents(connection, rows), following
+
+    async def cancel(self, key: RunKey) -> RunStatus:
+        """Cancelled: it had not started. Running: its node was asked to stop it."""
+        status: RunStatus = await self._database.transaction("people", lambda c: _cancel(c, key))
+        return status
+
+    async def _number(self, job_id: UUID, tenant: int) -> int:
+        rows = await self._database.fetch("people", "job_number", tenant, job_id, None)
+        if not rows:
+            raise NotFound(f"There is no job {job_id}: list the jobs to see those there are.")
+        return int(rows[0]["job"])
+
+
+async def _cancel(connection: Any, key: RunKey) -> RunStatus:
+    found = await connection.fetch(statement("cancel"), [key.job], [key.scheduled_at], [key.serial])
+    if found and found[0]["owner"] is None:
+        return RunStatus.CANCELLED
+    if found:
+        await connection.fetch(statement("wake"), RUNS_CHANNEL, "cancel")
+        return RunStatus.RUNNING
+    rows = await connection.fetch(statement("run"), *key)
+    if not rows:
+        raise NotFound(f"There is no run {run_id(key)}: list the runs to see those there are.")
+    status = status_of(rows[0])
+    if status is not RunStatus.CANCELLED:
+        raise Conflict(f"The run {run_id(key)} is already {status}: there is nothing left to cancel.")
+    return status
+
+
+async def _documents(connection: Any, rows: Sequence[Row]) -> list[Run]:
+    if not rows:
+        return []
+    revisions = {(row["job"], row["revision"]) for row in rows}
+    found = await connection.fetch(statement("run_jobs"), *zip(*revisions, strict=True))
+    origins = {
+        (row["job"], row["revision"]): Origin(row["id"], row["name"], row["template"], row["timezone"] or "UTC")
+        for row in found
+    }
+    keys = [(row["job"], row["scheduled_at"], row["serial"]) for row in rows]
+    kept: dict[int, list[Attempt]] = {}
+    for row in await connection.fetch(statement("run_attempts"), *zip(*keys, strict=True)):
+        kept.setdefault(row["position"], []).append(attempt_of(row))
+    return [
+        run_of(row, origins[row["job"], row["revision"]], kept.get(position, []))
+        for position, row in enumerate(rows, 1)
+    ]

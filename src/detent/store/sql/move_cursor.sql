@@ -1,11 +1,11 @@
--- Pause, resume, delete, and the new schedule of an edit. $1 job, $2 generation and $3 last_tick as read when the rest was
--- computed; $4 next tick, $5 its fire_at, $6 whether the job has come to its end, $7 status, $8 reason. Ticks that were
--- due and are given up are accounted for as skipped: $9 first ticks, $10 last ticks, $11 counts, $12 reason.
--- No row: read again and recompute.
+-- Pause, resume, delete, and the new schedule of an edit. $1 job, $2 generation and $3 last_tick as read when the rest
+-- was computed (NULL: nothing has fired); $4 next tick, $5 its fire_at, $6 whether the job has come to its end, $7 status,
+-- $8 reason. Ticks that were due and are given up are accounted for as skipped: $9 first ticks, $10 last ticks, $11 counts,
+-- $12 reason. No row: read again and recompute.
 WITH c AS (
     UPDATE cursors SET generation = generation + 1, next_tick = $4::timestamptz, fire_at = $5::timestamptz, ended = $6::boolean,
            last_tick = greatest(last_tick, (SELECT max(last) FROM unnest($10::timestamptz[]) AS last))
-     WHERE job = $1::bigint AND generation = $2::integer AND last_tick = $3::timestamptz
+     WHERE job = $1::bigint AND generation = $2::integer AND last_tick = coalesce($3::timestamptz, '-infinity')
     RETURNING job, revision),
 s AS (
     INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason, ticks, until)

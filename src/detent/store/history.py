@@ -1,0 +1,101 @@
+"""A page of runs, from the newest tick backwards.
+
+History has no index by time alone, which every settle would pay for; it is walked in stretches instead, short ones
+where runs are dense and longer ones where they are not, until the page is full. A walk that has looked at very many
+runs without filling its page ends with what it has, and with the key to go on from.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from detent.identity import EPOCH, RunKey
+from detent.states import CODES, FINAL, OPEN, RunStatus
+from detent.store.db import Row, statement
+from detent.store.run_rows import key_of
+
+NEWEST = RunKey((1 << 62) - 1, datetime(9999, 1, 1, tzinfo=UTC), (1 << 31) - 1)
+FIRST_STRETCH = timedelta(seconds=2)
+LONGEST_STRETCH = timedelta(days=366)
+GROWTH = 8
+FEW = 5_000
+MANY = 50_000
+MOST_EXAMINED = 500_000
+
+
+class Query(NamedTuple):
+    """Which runs, behind which key, and how many. `job` None means all jobs, `status` None any status."""
+
+    job: int | None
+    status: RunStatus | None
+    before: RunKey
+    limit: int
+
+    @property
+    def wants_live(self) -> bool:
+        return self.status is None or self.status in OPEN
+
+    @property
+    def wants_finished(self) -> bool:
+        return self.status is None or self.status in FINAL
+
+
+async def newest_runs(connection: Any, query: Query) -> tuple[list[Row], RunKey | None]:
+    """The page, and the key to go on from: None at the end, and only there."""
+    rows = await _live(connection, query) if query.wants_live else []
+    lower = await _walk(connection, query, rows) if query.wants_finished else EPOCH
+    rows.sort(key=lambda row: (row["scheduled_at"], row["job"], row["serial"]), reverse=True)
+    complete = [row for row in rows if row["scheduled_at"] > lower]
+    page = complete[: query.limit]
+    if len(complete) > query.limit:
+        return page, key_of(page[-1])
+    return page, None if lower <= EPOCH else NEWEST._replace(scheduled_at=lower)
+
+
+async def _walk(connection: Any, query: Query, rows: list[Row]) -> datetime:
+    """Add finished runs to `rows`; the answer is the time after which none is left out."""
+    upper = query.before.scheduled_at
+    stretch, examined = FIRST_STRETCH, 0
+    lower = EPOCH
+    if query.job is None or query.status is not None:
+        (clock,) = await connection.fetch(statement("clock"))
+        lower = min(upper, clock["now"]) - stretch
+    while True:
+        found = await _finished(connection, query, lower, upper)
+        rows += found
+        if lower <= EPOCH or sum(row["scheduled_at"] > lower for row in rows) > query.limit:
+            return lower
+        size = len(found) if query.status is None else await _size(connection, query, lower, upper)
+        examined += size
+        if examined > MOST_EXAMINED:
+            return lower
+        stretch = _next_stretch(stretch, size)
+        lower, upper = max(lower - stretch, EPOCH), lower
+
+
+def _next_stretch(stretch: timedelta, size: int) -> timedelta:
+    if size > MANY:
+        return max(stretch / GROWTH, FIRST_STRETCH)
+    return min(stretch * GROWTH, LONGEST_STRETCH) if size < FEW else stretch
+
+
+async def _live(connection: Any, query: Query) -> list[Row]:
+    job, at, serial = query.before
+    words = None if query.status is None else [query.status.value]
+    found = await connection.fetch(statement("live_slice"), query.job, at, job, serial, words, query.limit + 1)
+    return list(found)
+
+
+async def _finished(connection: Any, query: Query, lower: datetime, upper: datetime) -> list[Row]:
+    job, at, serial = query.before
+    codes = None if query.status is None else [CODES[query.status]]
+    name = "history_slice" if query.job is None else "history_slice_of_job"
+    of_job = () if query.job is None else (query.job,)
+    found = await connection.fetch(statement(name), lower, upper, at, job, serial, codes, query.limit + 1, *of_job)
+    return list(found)
+
+
+async def _size(connection: Any, query: Query, lower: datetime, upper: datetime) -> int:
+    (found,) = await connection.fetch(statement("history_size"), lower, upper, query.job)
+    return int(found["runs"])

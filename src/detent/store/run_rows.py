@@ -1,0 +1,111 @@
+"""What the rows of a run say, as a document for people. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from detent.identity import RunKey, node_name, run_id
+from detent.keys import templated_key
+from detent.shapes import Attempt, Run
+from detent.states import CODES, RunStatus
+from detent.store.db import Row
+
+STATUSES = {code: status for status, code in CODES.items()}
+NULL = msgspec.Raw(b"null")
+FAULTS = frozenset({"failed", "timeout", "lost"})
+MILLISECOND = timedelta(milliseconds=1)
+
+
+class Origin(NamedTuple):
+    """What a run takes from the revision of the job it was fired with."""
+
+    job_id: UUID
+    name: str
+    template: str | None
+    timezone: str
+
+
+def key_of(row: Row) -> RunKey:
+    return RunKey(row["job"], row["scheduled_at"], row["serial"])
+
+
+def status_of(row: Row) -> RunStatus:
+    """History holds a number, live runs and the view a word."""
+    status = row["status"]
+    return STATUSES[status] if isinstance(status, int) else RunStatus(status)
+
+
+def run_of(row: Row, origin: Origin, kept: Sequence[Attempt]) -> Run:
+    key, status = key_of(row), status_of(row)
+    attempts = _with_the_last(row, status, kept)
+    started, finished = row["started_at"], row["finished_at"]
+    first_start = min((a.started_at for a in attempts if a.started_at is not None), default=started)
+    return Run(
+        id=run_id(key),
+        job_id=origin.job_id,
+        job=origin.name,
+        scheduled_at=key.scheduled_at,
+        status=status,
+        reason=row["reason"],
+        attempt=row["attempt"],
+        token=row["token"],
+        started_at=started,
+        finished_at=finished,
+        duration_ms=_milliseconds(started, finished),
+        lateness_ms=_milliseconds(key.scheduled_at, first_start),
+        node=_node(row["node"]),
+        result=_json(row["result"]),
+        error=None if status is RunStatus.SUCCEEDED else _last_error(attempts),
+        idempotency_key=templated_key(origin.job_id, origin.name, origin.template, origin.timezone, key),
+        ticks=row["ticks"],
+        until=row["until"],
+        attempts=attempts,
+    )
+
+
+def attempt_of(row: Row) -> Attempt:
+    return Attempt(
+        attempt=row["attempt"],
+        token=row["token"],
+        node=_node(row["node"]),
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        outcome=row["outcome"],
+        error=row["error"],
+    )
+
+
+def _with_the_last(row: Row, status: RunStatus, kept: Sequence[Attempt]) -> list[Attempt]:
+    """An attempt that simply succeeded the first time is kept nowhere but in the run itself."""
+    if status is not RunStatus.SUCCEEDED or any(attempt.token == row["token"] for attempt in kept):
+        return list(kept)
+    return [*kept, attempt_of({**row, "outcome": "succeeded", "error": None})]
+
+
+def _last_error(attempts: Iterable[Attempt]) -> str | None:
+    errors = [attempt.error for attempt in attempts if attempt.outcome in FAULTS]
+    return errors[-1] if errors else None
+
+
+def _json(text: str | None) -> msgspec.Raw:
+    """The result as it was stored; text that is not JSON is shown as text."""
+    if text is None:
+        return NULL
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return msgspec.Raw(msgspec.json.encode(text))
+    return msgspec.Raw(text.encode())
+
+
+def _milliseconds(start: datetime | None, end: datetime | None) -> int | None:
+    return None if start is None or end is None else (end - start) // MILLISECOND
+
+
+def _node(node: int | None) -> str | None:
+    return None if node is None else node_name(node)

@@ -1,0 +1,3 @@
+-- One run, live or finished. $1 job, $2 scheduled_at, $3 serial
+SELECT job, scheduled_at, serial, status, reason, attempt, token, node, revision, started_at, finished_at, result, ticks, until
+  FROM runs WHERE job = $1::bigint AND scheduled_at = $2::timestamptz AND serial = $3::integer
