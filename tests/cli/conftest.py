@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine
+from command_line import CommandLine, Finished
 from contract_server import ContractServer
+
+from detent.cli import main
 
 
 @pytest.fixture
@@ -19,3 +23,24 @@ def server() -> Iterator[ContractServer]:
 @pytest.fixture
 def detent(server: ContractServer, tmp_path: Path) -> CommandLine:
     return CommandLine(tmp_path, server.url)
+
+
+@pytest.fixture
+def inside(
+    detent: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Finished]:
+    """The same command line inside this process: for the many cases in which only words and codes matter."""
+    monkeypatch.chdir(detent.folder)
+    for name in os.environ:
+        if name.startswith("DETENT_"):
+            monkeypatch.delenv(name)
+    for name, value in detent.environ.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments: str) -> Finished:
+        monkeypatch.setattr(sys, "argv", ["detent", *arguments])
+        code = main()
+        captured = capsys.readouterr()
+        return Finished(code, captured.out, captured.err)
+
+    return run

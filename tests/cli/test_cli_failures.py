@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 
 import pytest
-from command_line import LIMIT_SECONDS, CommandLine
+from command_line import LIMIT_SECONDS, CommandLine, Finished
 from contract_server import Answer, ContractServer, good, problem
+
+Run = Callable[..., Finished]
 
 SCHEDULES = "give exactly one of --cron, --every, --at, --rrule or --schedule."
 TARGETS = "give exactly one of --url, --shell or --python."
@@ -35,8 +38,8 @@ TARGETS = "give exactly one of --url, --shell or --python."
         ("cron explain @daily --from today", "--from is 'today': give a time such as 2030-01-31T12:00:00Z."),
     ],
 )
-def test_wrong_usage_is_one_sentence_and_exit_code_2(detent: CommandLine, line: str, sentence: str) -> None:
-    done = detent(*line.split())
+def test_wrong_usage_is_one_sentence_and_exit_code_2(inside: Run, line: str, sentence: str) -> None:
+    done = inside(*line.split())
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"error: {sentence}")
     assert done.err.count("\n") == 1
@@ -56,9 +59,9 @@ def test_without_a_server_the_exit_code_is_7(detent: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(401, 4), (403, 4), (409, 6), (500, 1), (503, 7)])
-def test_a_refusal_becomes_its_exit_code(detent: CommandLine, server: ContractServer, status: int, code: int) -> None:
+def test_a_refusal_becomes_its_exit_code(inside: Run, server: ContractServer, status: int, code: int) -> None:
     server.answers.append(problem(status, "Because of this."))
-    done = detent("job", "list")
+    done = inside("job", "list")
     assert done.code == code
     assert done.err.startswith("error: Because of this.")
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from command_line import CommandLine
+from command_line import CommandLine, Finished
 from contract_server import ContractServer, stamp
 
+Run = Callable[..., Finished]
 URL = ("--url", "http://127.0.0.1:9/")
 
 
@@ -30,7 +32,7 @@ def test_a_cron_job_is_created_and_shown_in_words(detent: CommandLine, server: C
     }
 
 
-def test_every_flag_of_a_job_reaches_the_server(detent: CommandLine, server: ContractServer) -> None:
+def test_every_flag_of_a_job_reaches_the_server(inside: Run, server: ContractServer) -> None:
     flags = shlex.split(
         "--starts-at 2030-01-01T00:00:00Z --ends-at 2031-01-01T00:00:00Z --max-runs 7 --jitter 1.5s --dst-gap skip "
         "--dst-overlap both --day-match and --dialect quartz --allow-past --queue slow --priority 9 --timeout 1h30m "
@@ -38,7 +40,7 @@ def test_every_flag_of_a_job_reaches_the_server(detent: CommandLine, server: Con
         "--max-concurrent 2 --missed-window RUN_ONCE --misfire-grace 90 --delivery at_most_once --idempotency-key x "
         "--tag a --tag b --method put --header Accept:text/plain --header X-Time:12:30 --payload '{\"a\":[1]}'"
     )
-    assert detent("job", "create", "hello", "--cron", "0 9 1 * MON", *URL, *flags).code == 0
+    assert inside("job", "create", "hello", "--cron", "0 9 1 * MON", *URL, *flags).code == 0
     document = sent(server)
     assert document.pop("target") == {
         "type": "http",
@@ -76,9 +78,9 @@ def test_every_flag_of_a_job_reaches_the_server(detent: CommandLine, server: Con
     }
 
 
-def test_warnings_of_the_server_are_passed_on(detent: CommandLine, server: ContractServer) -> None:
+def test_warnings_of_the_server_are_passed_on(inside: Run, server: ContractServer) -> None:
     server.add_job("hello", warnings=["This one ticks only in leap years."])
-    done = detent("job", "create", "hello", "--every", "5m", *URL, "--upsert")
+    done = inside("job", "create", "hello", "--every", "5m", *URL, "--upsert")
     assert done.err == "Saved job hello.\nwarning: This one ticks only in leap years.\n"
     assert server.requests[-1].method == "PUT"
 
@@ -100,59 +102,59 @@ def test_a_payload_can_come_from_a_file_or_stdin(detent: CommandLine, server: Co
     assert sent(server)["payload"] == "stdin"
 
 
-def test_a_refusal_names_the_wrong_part(detent: CommandLine) -> None:
-    done = detent("job", "create", "hello", "--cron", "61 * * * *", *URL)
+def test_a_refusal_names_the_wrong_part(inside: Run) -> None:
+    done = inside("job", "create", "hello", "--cron", "61 * * * *", *URL)
     assert (done.code, done.out) == (2, "")
     assert done.err == "error: The minute 61 is out of range: give 0 to 59. (at /schedule/cron)\n"
 
 
-def test_a_name_that_is_taken_is_a_conflict(detent: CommandLine, server: ContractServer) -> None:
+def test_a_name_that_is_taken_is_a_conflict(inside: Run, server: ContractServer) -> None:
     server.add_job("hello")
-    done = detent("job", "create", "hello", "--every", "5m", *URL)
+    done = inside("job", "create", "hello", "--every", "5m", *URL)
     assert done.code == 6
     assert done.err == "error: A job named 'hello' exists already: choose another name.\n"
 
 
-def test_jobs_are_listed_as_lines_ids_or_json(detent: CommandLine, server: ContractServer) -> None:
+def test_jobs_are_listed_as_lines_ids_or_json(inside: Run, server: ContractServer) -> None:
     job = server.add_job("hello", target={"type": "shell", "command": ["echo", "a b"]})
-    lines = detent("job", "list")
+    lines = inside("job", "list")
     assert lines.rows == [
         ["hello", "active", "*/5 * * * *", "UTC", job["next_run_at"], "", "", "shell echo 'a b'", job["id"]]
     ]
-    assert detent("job", "list", "-q").out == f"{job['id']}\n"
-    assert json.loads(detent("job", "list", "--json").out) == {"items": [job], "next_cursor": None}
+    assert inside("job", "list", "-q").out == f"{job['id']}\n"
+    assert json.loads(inside("job", "list", "--json").out) == {"items": [job], "next_cursor": None}
 
 
-def test_a_list_is_filtered_and_paged_by_the_server(detent: CommandLine, server: ContractServer) -> None:
+def test_a_list_is_filtered_and_paged_by_the_server(inside: Run, server: ContractServer) -> None:
     for number in range(5):
         server.add_job(f"job-{number}")
-    done = detent("job", "list", "--limit", "2", "--status", "active", "--tag", "x", "--prefix", "job", "--json")
+    done = inside("job", "list", "--limit", "2", "--status", "active", "--tag", "x", "--prefix", "job", "--json")
     assert [job["name"] for job in json.loads(done.out)["items"]] == ["job-0", "job-1"]
     assert server.requests[-1].query == {"limit": ["2"], "status": ["active"], "tag": ["x"], "prefix": ["job"]}
     cursor = json.loads(done.out)["next_cursor"]
-    assert len(detent("job", "list", "--cursor", cursor).rows) == 3
+    assert len(inside("job", "list", "--cursor", cursor).rows) == 3
 
 
-def test_a_job_is_shown_without_the_values_of_its_headers(detent: CommandLine, server: ContractServer) -> None:
+def test_a_job_is_shown_without_the_values_of_its_headers(inside: Run, server: ContractServer) -> None:
     target = {"type": "http", "url": "http://h/", "method": "GET", "headers": {"Authorization": "Bearer hidden"}}
     server.add_job("hello", target=target)
-    done = detent("job", "get", "hello")
+    done = inside("job", "get", "hello")
     assert ["headers", "Authorization"] in done.rows
     assert "hidden" not in done.out
 
 
-def test_a_job_that_is_not_there_is_exit_code_3(detent: CommandLine) -> None:
-    done = detent("job", "get", "nobody")
+def test_a_job_that_is_not_there_is_exit_code_3(inside: Run) -> None:
+    done = inside("job", "get", "nobody")
     assert (done.code, done.out, done.err) == (3, "", "error: There is no job 'nobody'.\n")
 
 
-def test_a_job_is_paused_and_resumed(detent: CommandLine, server: ContractServer) -> None:
+def test_a_job_is_paused_and_resumed(inside: Run, server: ContractServer) -> None:
     job = server.add_job("it's")
-    done = detent("job", "pause", "it's", "--reason", "holiday")
+    done = inside("job", "pause", "it's", "--reason", "holiday")
     assert (done.code, done.out) == (0, "")
     assert "detent job resume 'it'\"'\"'s'" in done.err
     assert sent(server) == {"reason": "holiday"}
-    done = detent("job", "resume", job["id"], "--json")
+    done = inside("job", "resume", job["id"], "--json")
     assert json.loads(done.out)["status"] == "active"
     assert done.err.startswith("Resumed it's; next run 20")
 
@@ -174,12 +176,12 @@ def test_a_trigger_can_wait_for_the_end(detent: CommandLine, server: ContractSer
     assert ["status", "succeeded"] in done.rows
 
 
-def test_history_lists_the_runs_of_one_job(detent: CommandLine, server: ContractServer) -> None:
+def test_history_lists_the_runs_of_one_job(inside: Run, server: ContractServer) -> None:
     job = server.add_job("hello")
     dead = server.add_run(job, "dead", error="boom\nbang")
     server.add_run(job, "succeeded")
     server.add_run(server.add_job("other"), "dead")
-    done = detent("job", "history", "hello", "--status", "dead")
+    done = inside("job", "history", "hello", "--status", "dead")
     assert done.rows == [[dead["id"], "dead", dead["scheduled_at"], "4", "1500", "1", "boom bang"]]
 
 

@@ -7,27 +7,29 @@ import os
 import pty
 import signal
 import subprocess
+from collections.abc import Callable
 
 import pytest
-from command_line import LIMIT_SECONDS, CommandLine
+from command_line import LIMIT_SECONDS, CommandLine, Finished
 from contract_server import ContractServer, problem, stamp
 
+Run = Callable[..., Finished]
 ATTEMPT = {"attempt": 1, "token": 7, "node": "aa", "outcome": "failed", "error": "HTTP 500\nfrom the target"}
 
 
-def test_runs_are_listed_as_lines_ids_or_json(detent: CommandLine, server: ContractServer) -> None:
+def test_runs_are_listed_as_lines_ids_or_json(inside: Run, server: ContractServer) -> None:
     run = server.add_run(server.add_job("hello"), "succeeded")
-    assert detent("run", "list").rows == [[run["id"], "hello", "succeeded", run["scheduled_at"], "4", "1500", "1", ""]]
-    assert detent("run", "list", "-q").lines == [run["id"]]
-    assert json.loads(detent("run", "list", "--json").out) == {"items": [run], "next_cursor": None}
+    assert inside("run", "list").rows == [[run["id"], "hello", "succeeded", run["scheduled_at"], "4", "1500", "1", ""]]
+    assert inside("run", "list", "-q").lines == [run["id"]]
+    assert json.loads(inside("run", "list", "--json").out) == {"items": [run], "next_cursor": None}
 
 
-def test_runs_are_filtered_by_job_and_by_what_people_call_failed(detent: CommandLine, server: ContractServer) -> None:
+def test_runs_are_filtered_by_job_and_by_what_people_call_failed(inside: Run, server: ContractServer) -> None:
     job = server.add_job("hello")
     dead, running = server.add_run(job, "dead"), server.add_run(job, "running")
     server.add_run(job, "succeeded")
     server.add_run(server.add_job("other"), "dead")
-    done = detent("run", "list", "--job", "hello", "--status", "failed", "--status", "running", "-q")
+    done = inside("run", "list", "--job", "hello", "--status", "failed", "--status", "running", "-q")
     assert done.lines == [dead["id"], running["id"]]
 
 
@@ -49,10 +51,10 @@ def test_a_table_never_cuts_the_id_of_a_run(detent: CommandLine, server: Contrac
         assert run["id"] in detent.on_terminal("run", "list", width=width).out
 
 
-def test_a_range_of_ticks_is_shown_as_one(detent: CommandLine, server: ContractServer) -> None:
+def test_a_range_of_ticks_is_shown_as_one(inside: Run, server: ContractServer) -> None:
     gone = {"reason": "down", "ticks": 12, "until": stamp(-60), "started_at": None, "attempt": None, "token": None}
     server.add_run(server.add_job("hello"), "missed", **gone)
-    assert detent("run", "list").rows[0][-1] == "12 ticks: down"
+    assert inside("run", "list").rows[0][-1] == "12 ticks: down"
 
 
 def test_waiting_ends_with_the_run(detent: CommandLine, server: ContractServer) -> None:
@@ -65,10 +67,10 @@ def test_waiting_ends_with_the_run(detent: CommandLine, server: ContractServer) 
 
 @pytest.mark.parametrize("status", ["dead", "cancelled"])
 def test_waiting_for_a_run_that_does_not_succeed_is_exit_code_5(
-    detent: CommandLine, server: ContractServer, status: str
+    inside: Run, server: ContractServer, status: str
 ) -> None:
     run = server.add_run(server.add_job("hello"), status, error="HTTP 500\nfrom the target")
-    done = detent("run", "wait", run["id"])
+    done = inside("run", "wait", run["id"])
     assert done.code == 5
     assert done.err == f"error: Run {run['id']} of hello ended {status}: HTTP 500 from the target\n"
 
@@ -80,13 +82,13 @@ def test_waiting_too_long_is_exit_code_124(detent: CommandLine, server: Contract
     assert done.err == f"error: Run {run['id']} is still running after 0.1 s.\n"
 
 
-def test_cancelling_needs_a_yes_and_an_open_run(detent: CommandLine, server: ContractServer) -> None:
+def test_cancelling_needs_a_yes_and_an_open_run(inside: Run, server: ContractServer) -> None:
     run = server.add_run(server.add_job("hello"), "running")
-    assert detent("run", "cancel", run["id"]).code == 2
+    assert inside("run", "cancel", run["id"]).code == 2
     assert run["status"] == "running"
-    done = detent("run", "cancel", run["id"], "--yes")
+    done = inside("run", "cancel", run["id"], "--yes")
     assert (done.code, done.err) == (0, f"Run {run['id']} is cancelled.\n")
-    assert detent("run", "cancel", run["id"], "--yes").code == 6
+    assert inside("run", "cancel", run["id"], "--yes").code == 6
 
 
 def test_watching_draws_until_ctrl_c_and_survives_a_server_that_is_away(

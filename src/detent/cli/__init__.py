@@ -7,6 +7,7 @@ exit code of its class in `errors.py`; a traceback is shown only when DETENT_DEB
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -18,6 +19,8 @@ COMPLETE = "_DETENT_COMPLETE"
 def main() -> int:
     """Run the command line of this process and return its exit code."""
     try:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
         code = _run(sys.argv[1:])
         if sys.stdout is not None:
             sys.stdout.flush()

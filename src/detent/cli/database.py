@@ -36,7 +36,8 @@ def migrate(**flags: str | None) -> None:
 
     applied = _with_connection(load_settings(flags), migrations.migrate)
     output.print_lines((name,) for name in applied)
-    output.say(f"Applied {len(applied)} migrations." if applied else "The schema is up to date.")
+    number = f"{len(applied)} migration{'s' if len(applied) > 1 else ''}"
+    output.say(f"Applied {number}." if applied else "The schema is up to date.")
 
 
 @command(db, "status", examples=("detent db status --database-url postgresql://user@host/detent",))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 
 import click
 
-from detent.cli.text import flat
+from detent.cli.text import flat, talk
 from detent.errors import DetentError, UsageError
 
 DEBUG = "DETENT_DEBUG"
@@ -25,10 +24,10 @@ def report(error: Exception) -> int:
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        print(error.format_message(), file=sys.stderr)
+        talk(error.format_message())
         return error.exit_code
     if isinstance(error, click.Abort):  # Ctrl-C, or the end of input, at a question
-        print(file=sys.stderr)
+        talk("")
         return 130
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
@@ -43,7 +42,7 @@ def report(error: Exception) -> int:
 
 
 def say_error(sentence: str) -> None:
-    print(f"error: {flat(sentence)}", file=sys.stderr)
+    talk(f"error: {flat(sentence)}")
 
 
 def _sentence(error: DetentError) -> str:

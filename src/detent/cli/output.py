@@ -15,7 +15,7 @@ import click
 
 from detent.cli import base, times
 from detent.cli.session import session
-from detent.cli.text import clean, flat
+from detent.cli.text import clean, flat, talk
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,17 +70,13 @@ class Field(NamedTuple):
 
 
 def say(sentence: str) -> None:
-    """Talk: to people, never part of the data."""
-    print(clean(sentence), file=sys.stderr)
+    talk(clean(sentence))
 
 
 def print_json(document: object) -> None:
-    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
-    text = json.dumps(document, indent=2, ensure_ascii=encoding != "utf8")
-    try:
-        print(text)
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can say and UTF-8 cannot
-        print(json.dumps(document, indent=2))
+    # What UTF-8 cannot hold, half of a surrogate pair, is escaped by stdout exactly as JSON escapes it.
+    unicode = sys.stdout is not None and sys.stdout.encoding.lower().replace("-", "") == "utf8"
+    print(json.dumps(document, indent=2, ensure_ascii=not unicode))
 
 
 def print_page(page: Item, columns: Sequence[Column], empty: str, identity: str = "id") -> None:
@@ -130,8 +126,7 @@ def agreed(yes: bool, question: str, instead: str) -> bool:
 def print_lines(rows: Iterable[Iterable[object]]) -> None:
     """Tab-separated, one line each, whatever is inside."""
     for row in rows:
-        line = "\t".join(flat(_plain(cell)) for cell in row)
-        print(line.encode(sys.stdout.encoding or "utf-8", "backslashreplace").decode(sys.stdout.encoding or "utf-8"))
+        print("\t".join(flat(_plain(cell)) for cell in row))
 
 
 def console(width: int | None = None) -> Console:

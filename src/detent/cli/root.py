@@ -23,6 +23,10 @@ root = group(
     '$ detent job create hello --cron "*/5 * * * *" --url https://example.com/\n'
     "$ detent run list --watch",
 )
+root.epilog = (
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 not authorised, 5 the run failed, 6 conflict, "
+    "7 unavailable."
+)
 server_options(hidden=False)(root)
 click.version_option(__version__, message="detent %(version)s")(root)
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 STATUSES = tuple(str(status) for status in RunStatus)
 WATCH_SECONDS = 2.0
+HEADER_LINES = 2
 FIRST_LOOK_SECONDS = 0.1
 SLOWEST_LOOK_SECONDS = 1.0
 
@@ -142,8 +143,9 @@ def _watch(fetch: Callable[..., dict[str, Any]], limit: int, columns: Sequence[C
         raise UsageError("--watch draws on a terminal: leave it out here.")
     from rich.live import Live
 
-    page: dict[str, Any] = fetch(limit=limit, cursor=None)
     terminal = output.console()
+    limit = min(limit, max(1, terminal.height - HEADER_LINES))
+    page: dict[str, Any] = fetch(limit=limit, cursor=None)
     pause = threading.Event()
     with Live(console=terminal, auto_refresh=False, screen=True) as live:
         trouble = ""

@@ -1,0 +1,39 @@
+"""`detent db …` on a real PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+
+from command_line import CommandLine
+
+
+def test_a_database_is_migrated_once(detent: CommandLine, empty_database_url: str) -> None:
+    where = ("--database-url", empty_database_url)
+    before = detent("db", "status", *where)
+    assert before.code == 1
+    assert {row[1] for row in before.rows} == {"pending"}
+    assert before.err == "The schema is not up to date: run `detent db migrate`.\n"
+    done = detent("db", "migrate", *where)
+    assert done.code == 0
+    assert done.lines == [row[0] for row in before.rows]
+    assert done.err.startswith("Applied ")
+    again = detent("db", "migrate", *where)
+    assert (again.code, again.out, again.err) == (0, "", "The schema is up to date.\n")
+    after = detent("db", "status", "--json", DETENT_DATABASE_URL=empty_database_url)
+    assert after.code == 0
+    assert {item["state"] for item in json.loads(after.out)["items"]} == {"applied"}
+
+
+def test_a_database_that_is_not_there_is_exit_code_7(detent: CommandLine) -> None:
+    for verb in ("status", "migrate"):
+        done = detent("db", verb, "--database-url", "postgresql://user:hidden@127.0.0.1:1/detent")
+        assert (done.code, done.out) == (7, "")
+        assert done.err.startswith("error: The database at postgresql://127.0.0.1:1/detent cannot be reached")
+        assert done.err.count("\n") == 1 and "hidden" not in done.err
+
+
+def test_a_data_folder_that_cannot_be_used_is_one_sentence(detent: CommandLine) -> None:
+    (detent.folder / "file").write_text("in the way")
+    done = detent("db", "status", "--data-dir", "file")
+    assert done.code == 7
+    assert done.err.startswith("error: ") and done.err.count("\n") == 1
