@@ -62,6 +62,7 @@ class Session:
         self._has = [f"python:{name}" for name in functions] + (["shell"] if settings.allow_shell else [])
         self.clock = DatabaseClock()
         self.worker: Worker | None = None
+        self.closed = False
         self._loops: list[Loop] = []
         self._upkeep_passes = 0
 
@@ -152,6 +153,7 @@ class Session:
 
     async def close(self, drain_seconds: float) -> None:
         """In good order: finish fires, hand partitions over, give back, let runs finish, leave."""
+        self.closed = True
         for loop in self._loops:
             if self.worker is None or loop not in (self.worker.loop, self.worker.reconciling):
                 await loop.stop()
@@ -175,6 +177,7 @@ class Session:
 
     async def abandon(self) -> None:
         """The membership is lost: stop at once, write nothing."""
+        self.closed = True
         for loop in self._loops:
             await loop.abort()
         if self.worker is not None:

@@ -1,0 +1,51 @@
+# `make` prints this help. Everything a target needs is set up by the target.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+DETENT_DATA_DIR ?= .detent
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-long check lint format lock bench clean
+
+help:  ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): requirements/dev.lock pyproject.toml
+	@echo "setting up .venv …"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "detent needs Python 3.11 or newer: run make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv 2>/dev/null || $(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
+	@touch $@
+
+run: $(READY)  ## Start detent with a small demo (Ctrl-C stops everything)
+	@$(BIN)/detent serve --demo --data-dir $(DETENT_DATA_DIR)
+
+test: $(READY)  ## Run the tests (short profiles)
+	@$(BIN)/python -m pytest -n 2 -m "not long" tests
+
+test-long: $(READY)  ## Run all tests with full counts
+	@$(BIN)/python -m pytest -n 2 --timeout 3600 tests
+
+check: lint test  ## What CI runs
+
+lint: $(READY)  ## Formatting, lint, types, import layers
+	@$(BIN)/ruff format --check src tests
+	@$(BIN)/ruff check src tests
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY)  ## Format the code
+	@$(BIN)/ruff format src tests
+	@$(BIN)/ruff check --fix src tests
+
+bench: $(READY)  ## Measure the loop and the schedule engine on a throw-away database
+	@$(BIN)/detent bench loop
+	@$(BIN)/detent bench cron
+
+lock: $(READY)  ## Resolve dependencies anew into requirements/dev.lock
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --group dev --extra embedded pyproject.toml -o requirements/dev.lock
+
+clean:  ## Remove what the targets above made (not the data in .detent)
+	@rm -rf .venv .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
