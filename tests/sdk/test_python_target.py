@@ -1,0 +1,218 @@
+"""Python functions as targets: where they run, what they are told, and effects that commit with their run."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import factories
+import pytest
+from waiting import until
+
+from detent import Detent, Run
+from detent.errors import OwnershipLost, UsageError
+from detent.session import Session
+from detent.settings import Settings
+from detent.store import Database, Store
+from detent.store.db import connect
+from detent.store.effects import EffectPool
+from detent.targets.python import HandlerThread, PythonTargetRunner
+
+
+@pytest.fixture
+async def look(database_url: str) -> AsyncIterator[Any]:
+    connection = await connect(database_url, "detent")
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def serve(database_url: str) -> AsyncIterator[Callable[[Detent], Any]]:
+    """Run an app's functions in a session of this process."""
+    database = Database(database_url)
+    await database.open()
+    thread = HandlerThread(4)
+    thread.start()
+    effects = EffectPool(database_url, "detent")
+    sessions: list[Session] = []
+
+    async def start(app: Detent) -> Session:
+        runner = PythonTargetRunner(app.functions, thread, lambda call: sessions[0].make_run(call, effects))
+        session = Session(
+            Store(database), Settings(), ("scheduler", "worker"), {"python": runner}, list(app.functions)
+        )
+        await session.open()
+        sessions.append(session)
+        return session
+
+    yield start
+    for session in sessions:
+        await session.close(1)
+    await thread.run(effects.close())
+    await thread.stop()
+    await database.close()
+
+
+async def due_job(look: Any, function: str, **fields: Any) -> int:
+    document = {"schedule": "every 1h", "target": {"type": "python", "function": function}, "max_retries": 0, **fields}
+    tick = await look.fetchval("SELECT date_trunc('milliseconds', now())")
+    return await factories.add_job(look, tick, definition=document, needs=f"python:{function}")
+
+
+async def outcome(look: Any, job: int) -> Any:
+    return await until(lambda: look.fetchrow("SELECT * FROM run_history WHERE job = $1", job), what="the run's end")
+
+
+async def test_a_plain_function_runs_in_a_thread_and_its_result_is_kept(look: Any, serve: Any) -> None:
+    app = Detent()
+    threads: list[str] = []
+
+    @app.function("plain")
+    def plain(run: Run) -> dict[str, Any]:
+        threads.append(threading.current_thread().name)
+        return {"payload": run.payload, "attempt": run.attempt}
+
+    job = await due_job(look, "plain", payload={"n": 1})
+    await serve(app)
+    row = await outcome(look, job)
+    assert (row["status"], row["result"]) == (1, '{"payload":{"n":1},"attempt":1}')
+    assert threads[0].startswith("detent-handler_")
+
+
+async def test_a_coroutine_that_blocks_its_loop_does_not_hold_up_the_scheduler(look: Any, serve: Any) -> None:
+    app = Detent()
+    blocked, release = threading.Event(), threading.Event()
+
+    @app.function("blocks")
+    async def blocks() -> None:
+        blocked.set()
+        release.wait(30)
+
+    @app.function("plain")
+    def plain() -> None:
+        release.set()
+
+    await due_job(look, "blocks")
+    session = await serve(app)
+    await until(blocked.is_set)
+    assert session.membership.trusted
+    release.set()
+
+
+async def test_an_exception_is_a_failed_attempt_with_its_name_and_words(look: Any, serve: Any) -> None:
+    app = Detent()
+
+    @app.function("raises")
+    async def raises() -> None:
+        raise ValueError("no such\x00 customer")
+
+    job = await due_job(look, "raises")
+    await serve(app)
+    assert (await outcome(look, job))["status"] == 2
+    error = await look.fetchval("SELECT error FROM attempts WHERE job = $1", job)
+    assert error == "ValueError: no such\N{REPLACEMENT CHARACTER} customer"
+
+
+async def test_an_effect_and_the_success_of_its_run_commit_together(look: Any, serve: Any) -> None:
+    await look.execute("CREATE TABLE public.payments (key text PRIMARY KEY, amount integer)")
+    app = Detent()
+
+    @app.function("pays")
+    async def pays(run: Run) -> None:
+        async with run.transaction() as connection:
+            await connection.execute("INSERT INTO payments VALUES ($1, $2)", run.idempotency_key, 100)
+
+    job = await due_job(look, "pays")
+    await serve(app)
+    assert (await outcome(look, job))["status"] == 1
+    payment = await look.fetchrow("SELECT xmin::text, amount FROM public.payments")
+    history = await look.fetchrow("SELECT xmin::text FROM run_history WHERE job = $1", job)
+    assert (payment["amount"], payment["xmin"]) == (100, history["xmin"])
+
+
+async def test_an_effect_is_rolled_back_when_the_run_was_lost_meanwhile(look: Any, serve: Any) -> None:
+    await look.execute("CREATE TABLE public.payments (key text PRIMARY KEY)")
+    app = Detent()
+    inside, go_on = threading.Event(), threading.Event()
+    refused: list[BaseException] = []
+
+    @app.function("pays")
+    async def pays(run: Run) -> None:
+        try:
+            async with run.transaction() as connection:
+                await connection.execute("INSERT INTO payments VALUES ($1)", run.idempotency_key)
+                inside.set()
+                await asyncio.to_thread(go_on.wait, 30)
+        except OwnershipLost as error:
+            refused.append(error)
+            raise
+
+    job = await due_job(look, "pays")
+    await serve(app)
+    await until(inside.is_set)
+    await look.execute("UPDATE live_runs SET token = token + 1 WHERE job = $1", job)
+    go_on.set()
+    await until(lambda: refused)
+    assert await look.fetchval("SELECT count(*) FROM public.payments") == 0
+    assert await look.fetchval("SELECT count(*) FROM run_history") == 0
+
+
+async def test_a_failing_transaction_leaves_nothing_behind_and_fails_the_run(look: Any, serve: Any) -> None:
+    await look.execute("CREATE TABLE public.payments (key text PRIMARY KEY)")
+    app = Detent()
+
+    @app.function("pays")
+    async def pays(run: Run) -> None:
+        async with run.transaction() as connection:
+            await connection.execute("INSERT INTO payments VALUES ('x')")
+            raise RuntimeError("card refused")
+
+    job = await due_job(look, "pays")
+    await serve(app)
+    assert (await outcome(look, job))["status"] == 2
+    assert await look.fetchval("SELECT count(*) FROM public.payments") == 0
+
+
+async def test_a_long_handler_can_ask_whether_to_go_on(look: Any, serve: Any) -> None:
+    app = Detent()
+    started = threading.Event()
+    stopped: list[bool] = []
+
+    @app.function("long")
+    def long(run: Run) -> None:
+        run.heartbeat()
+        started.set()
+        try:
+            while True:
+                threading.Event().wait(0.01)
+                run.heartbeat()
+        except OwnershipLost:
+            stopped.append(True)
+
+    job = await due_job(look, "long")
+    session = await serve(app)
+    await until(started.is_set)
+    await look.execute("UPDATE live_runs SET cancel = true WHERE job = $1", job)
+    session.worker.reconciling.wake()
+    await until(lambda: stopped)
+    assert (await outcome(look, job))["status"] == 3
+
+
+def test_a_job_needs_exactly_one_schedule() -> None:
+    app = Detent()
+    with pytest.raises(UsageError, match="exactly one of cron=, every=, rrule= and at=; 2 were given"):
+        app.job(cron="* * * * *", every="5s")
+
+
+def test_two_jobs_of_one_name_are_refused() -> None:
+    app = Detent()
+
+    @app.job(every="5s", name="twice")
+    def first() -> None: ...
+
+    with pytest.raises(UsageError, match="two jobs named 'twice'"):
+
+        @app.job(every="5s", name="twice")
+        def second() -> None: ...
