@@ -299,8 +299,10 @@ class EmbeddedServer:
             *(self.binaries / "createdb", "-h", folder, "-p", str(port), "-U", USER),
             *("--maintenance-db=postgres", DATABASE),
         )
-        if code:
-            raise Unavailable(f"The database {DATABASE} could not be made in {self.place}: {output}.")
+        # A createdb may outlive the detent that was killed while it ran, and be first.
+        if code and "already exists" not in output:
+            reason = output.partition("\n")[0]
+            raise Unavailable(f"The database {DATABASE} could not be made in {self.place}: {reason}.")
 
     async def _shut_down(self) -> None:
         code, _ = await self._pg_ctl("stop", "-m", "fast", "-t", "30")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from detent.store.db import connect, statement
@@ -21,7 +21,7 @@ class HeartbeatConnection:
         self._seconds = seconds
         self._connection: Any = None
 
-    async def beat(self, node: int, ttl: timedelta, offset: float) -> Beat | None:
+    async def beat(self, node: int, offset: float) -> Beat | None:
         """Renew the node's row; None when the node has been evicted."""
         if self._connection is None or self._connection.is_closed():
             limit = f"{int(self._seconds * 1000)}ms"
@@ -29,7 +29,7 @@ class HeartbeatConnection:
                 self._url, self._schema, lock_timeout=limit, statement_timeout=limit
             )
         try:
-            row = await self._connection.fetchrow(statement("beat"), node, ttl, offset, timeout=self._seconds)
+            row = await self._connection.fetchrow(statement("beat"), node, offset, timeout=self._seconds)
         except BaseException:
             self._connection.terminate()
             self._connection = None

@@ -25,20 +25,20 @@ MOST_EXAMINED = 500_000
 
 
 class Query(NamedTuple):
-    """Which runs, behind which key, and how many. `job` None means all jobs, `status` None any status."""
+    """Which runs, behind which key, and how many. `job` None means all jobs, `statuses` None any status."""
 
     job: int | None
-    status: RunStatus | None
+    statuses: frozenset[RunStatus] | None
     before: RunKey
     limit: int
 
     @property
     def wants_live(self) -> bool:
-        return self.status is None or self.status in OPEN
+        return self.statuses is None or bool(self.statuses & OPEN)
 
     @property
     def wants_finished(self) -> bool:
-        return self.status is None or self.status in FINAL
+        return self.statuses is None or bool(self.statuses & FINAL)
 
 
 async def newest_runs(connection: Any, query: Query) -> tuple[list[Row], RunKey | None]:
@@ -58,7 +58,7 @@ async def _walk(connection: Any, query: Query, rows: list[Row]) -> datetime:
     upper = query.before.scheduled_at
     stretch, examined = FIRST_STRETCH, 0
     lower = EPOCH
-    if query.job is None or query.status is not None:
+    if query.job is None or query.statuses is not None:
         (clock,) = await connection.fetch(statement("clock"))
         lower = min(upper, clock["now"]) - stretch
     while True:
@@ -66,7 +66,7 @@ async def _walk(connection: Any, query: Query, rows: list[Row]) -> datetime:
         rows += found
         if lower <= EPOCH or sum(row["scheduled_at"] > lower for row in rows) > query.limit:
             return lower
-        size = len(found) if query.status is None else await _size(connection, query, lower, upper)
+        size = len(found) if query.statuses is None else await _size(connection, query, lower, upper)
         examined += size
         if examined > MOST_EXAMINED:
             return lower
@@ -82,14 +82,14 @@ def _next_stretch(stretch: timedelta, size: int) -> timedelta:
 
 async def _live(connection: Any, query: Query) -> list[Row]:
     job, at, serial = query.before
-    words = None if query.status is None else [query.status.value]
+    words = None if query.statuses is None else [status.value for status in query.statuses & OPEN]
     found = await connection.fetch(statement("live_slice"), query.job, at, job, serial, words, query.limit + 1)
     return list(found)
 
 
 async def _finished(connection: Any, query: Query, lower: datetime, upper: datetime) -> list[Row]:
     job, at, serial = query.before
-    codes = None if query.status is None else [CODES[query.status]]
+    codes = None if query.statuses is None else [CODES[status] for status in query.statuses & FINAL]
     name = "history_slice" if query.job is None else "history_slice_of_job"
     of_job = () if query.job is None else (query.job,)
     found = await connection.fetch(statement(name), lower, upper, at, job, serial, codes, query.limit + 1, *of_job)

@@ -38,8 +38,8 @@ class NodeStore:
             "work", "join", info.node, ttl, info.host, info.pid, list(info.roles), info.version, info.tzdata
         )
 
-    async def evict_expired(self, ttl: timedelta) -> list[int]:
-        return [row["node"] for row in await self._database.fetch("work", "evict", ttl)]
+    async def evict_expired(self) -> list[int]:
+        return [row["node"] for row in await self._database.fetch("work", "evict")]
 
     async def evicted(self) -> list[int]:
         return [row["node"] for row in await self._database.fetch("work", "evicted")]

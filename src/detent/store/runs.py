@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -31,16 +31,16 @@ class RunStore:
         self,
         *,
         job: UUID | None = None,
-        status: RunStatus | None = None,
+        status: Collection[RunStatus] = (),
         after: RunKey | None = None,
         limit: int = 50,
         tenant: int = 1,
     ) -> RunPage:
         """Runs from the newest tick to the oldest, of one job or of all, and the key to pass as `after` for more.
 
-        The key may be there although the page is not full, and is None only at the end."""
+        `status` may name several; none means any. The key may be there although the page is not full, and is None only at the end."""
         number = None if job is None else await self._number(job, tenant)
-        query = Query(number, status, after or NEWEST, limit)
+        query = Query(number, frozenset(status) or None, after or NEWEST, limit)
         # One snapshot, so that a run that is settled meanwhile is seen once: live or finished.
         async with (
             self._database.connection("people") as connection,

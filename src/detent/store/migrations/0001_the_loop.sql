@@ -105,6 +105,7 @@ CREATE INDEX cursors_ended ON cursors (job) WHERE ended;
 CREATE TABLE nodes (
     node         bigint PRIMARY KEY,          -- random per start: a sequence may repeat itself after a fail-over
     evicted      boolean NOT NULL DEFAULT false,
+    ttl          interval NOT NULL,           -- each node's own: they may be started with different settings
     expires_at   timestamptz NOT NULL,
     started_at   timestamptz NOT NULL DEFAULT now(),
     beat_at      timestamptz NOT NULL DEFAULT now(),
