@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from datetime import timedelta
 
 from detent import failpoints
 from detent.coordination.membership import Membership
@@ -43,7 +42,7 @@ class Leadership:
 
     async def tick(self) -> float:
         membership = self._membership
-        evicted = await self._store.nodes.evict_expired(timedelta(seconds=membership.ttl))
+        evicted = await self._store.nodes.evict_expired()
         if evicted or self._passes % CLEAN_EVERY == 0:
             await self._clean_up(set(evicted) | set(await self._store.nodes.evicted()))
         self._passes += 1

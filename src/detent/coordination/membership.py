@@ -21,7 +21,6 @@ import random
 import secrets
 import threading
 from collections.abc import Callable
-from datetime import timedelta
 
 from detent import failpoints
 from detent.clock import DatabaseClock, monotonic
@@ -106,9 +105,7 @@ class Heartbeat:
         sent = monotonic()
         try:
             await failpoints.hit("S1")
-            beat = await connection.beat(
-                membership.node, timedelta(seconds=membership.ttl), membership.clock.offset
-            )
+            beat = await connection.beat(membership.node, membership.clock.offset)
         except Exception as error:
             log.warning("heartbeat failed", error=str(error))
             self._check_deadline()

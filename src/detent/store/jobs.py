@@ -141,6 +141,10 @@ class JobStore:
         rows = await self._database.fetch("people", "job_number", tenant, None, name)
         return await self._by_number(rows[0]["job"] if rows else None)
 
+    async def id_of(self, name: str, *, tenant: int = DEFAULT_TENANT) -> UUID | None:
+        rows = await self._database.fetch("people", "job_number", tenant, None, name)
+        return rows[0]["id"] if rows else None
+
     async def number(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> int | None:
         rows = await self._database.fetch("people", "job_number", tenant, job_id, None)
         return rows[0]["job"] if rows else None

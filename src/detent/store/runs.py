@@ -38,7 +38,8 @@ class RunStore:
     ) -> RunPage:
         """Runs from the newest tick to the oldest, of one job or of all, and the key to pass as `after` for more.
 
-        `status` may name several; none means any. The key may be there although the page is not full, and is None only at the end."""
+        `status` may name several; none means any. The key may be there although the page is not full, and is None
+        only at the end."""
         number = None if job is None else await self._number(job, tenant)
         query = Query(number, frozenset(status) or None, after or NEWEST, limit)
         # One snapshot, so that a run that is settled meanwhile is seen once: live or finished.

@@ -1,4 +1,4 @@
 -- $1 tenant, $2 id or NULL, $3 name or NULL. A name finds the job that has it now.
-SELECT job FROM jobs WHERE tenant = $1::integer AND id = $2::uuid
+SELECT job, id FROM jobs WHERE tenant = $1::integer AND id = $2::uuid
 UNION ALL
-SELECT job FROM jobs WHERE tenant = $1::integer AND name = $3::text AND status <> 'deleted' AND $2::uuid IS NULL
+SELECT job, id FROM jobs WHERE tenant = $1::integer AND name = $3::text AND status <> 'deleted' AND $2::uuid IS NULL
