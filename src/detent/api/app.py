@@ -1,0 +1,54 @@
+"""The application: routes, errors and guards put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from detent.api import health, jobs, openapi, problems, runs
+from detent.api.context import Api
+from detent.api.guard import Guard
+from detent.api.problems import Refusal
+from detent.api.routing import JSON_HEADERS, starlette_routes
+from detent.settings import Settings
+from detent.store import Store
+
+
+def create_app(store: Store, *, settings: Settings, readiness: Callable[[], dict[str, bool]]) -> Starlette:
+    store.jobs.max_payload_bytes = settings.max_payload_bytes
+    api = Api(store, settings, readiness)
+    endpoints = [*health.routes.endpoints, *jobs.routes.endpoints, *runs.routes.endpoints]
+    described = msgspec.json.encode(openapi.document(endpoints))
+
+    async def describe(request: Request) -> Response:
+        return Response(described, headers=JSON_HEADERS, media_type="application/json")
+
+    app = Starlette(
+        routes=[*starlette_routes(api, endpoints), Route("/openapi.json", describe)],
+        middleware=[Middleware(Guard, host=settings.host)],
+        exception_handlers={HTTPException: _unmatched},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+async def _unmatched(request: Request, error: Exception) -> Response:
+    """A path that is not there, or not with this method."""
+    if not isinstance(error, HTTPException):
+        return problems.answer(error, request.headers)
+    path = request.scope["path"]
+    allowed = (error.headers or {}).get("Allow", "")
+    if error.status_code == 405:
+        sentence = f"{request.method} cannot be used at {path}: use {allowed.replace(', ', ' or ')}."
+        refusal = Refusal(405, "method-not-allowed", sentence, {"Allow": allowed})
+    else:
+        sentence = f"There is nothing at {path}: /openapi.json tells what there is."
+        refusal = Refusal(error.status_code, "not-found", sentence)
+    return problems.answer(refusal, request.headers)

@@ -1,0 +1,149 @@
+"""Routes about jobs. Wherever a job is named in a path, its id and its name both do."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta, Struct
+
+from detent import failpoints
+from detent.api.context import PREFIX, Api
+from detent.api.cursors import after_job, after_run, read_after_job, read_after_run
+from detent.api.routing import Reply, Routes
+from detent.errors import NotFound, UsageError
+from detent.identity import run_id
+from detent.model import JobSpec, Name, TargetKind
+from detent.refusal import shown
+from detent.registration import is_job_id
+from detent.shapes import Job, JobStatus, Page, Run
+from detent.states import RunStatus
+
+routes = Routes(PREFIX)
+
+Limit = Annotated[int, Meta(ge=1, le=500)]
+
+
+class JobQuery(Struct, forbid_unknown_fields=True):
+    """`prefix` is the beginning of the name; without a status, jobs that were deleted are left out."""
+
+    status: JobStatus | None = None
+    prefix: Name | None = None
+    tag: Name | None = None
+    target: TargetKind | None = None
+    cursor: str | None = None
+    limit: Limit = 50
+
+
+class RunQuery(Struct, forbid_unknown_fields=True):
+    """`status` may be given more than once."""
+
+    status: list[RunStatus] = []
+    cursor: str | None = None
+    limit: Limit = 50
+
+
+class Pause(Struct, forbid_unknown_fields=True):
+    """Why a job is paused, for whoever looks at it."""
+
+    reason: Annotated[str, Meta(max_length=1000)] | None = None
+
+
+@routes.post("/jobs", status=201)
+async def create_job(api: Api, body: JobSpec) -> Reply[Job]:
+    """Register a job."""
+    await failpoints.hit("A1")
+    (job,) = await api.store.jobs.add([body])
+    await failpoints.hit("A2")
+    return Reply(job, Location=f"{PREFIX}/jobs/{job.id}")
+
+
+@routes.get("/jobs")
+async def list_jobs(api: Api, query: JobQuery) -> Page[Job]:
+    """List jobs in the order of their creation."""
+    jobs, following = await api.store.jobs.list(
+        status=query.status,
+        prefix=query.prefix,
+        tag=query.tag,
+        target=query.target,
+        after=read_after_job(query.cursor),
+        limit=query.limit,
+    )
+    return Page(jobs, None if following is None else after_job(following))
+
+
+@routes.put("/jobs/by-name/{name}", or_else=(201,))
+async def put_job(api: Api, name: str, body: JobSpec) -> Reply[Job]:
+    """Make the job of this name be this; nothing happens when it is this already."""
+    if body.name is not None and body.name != name:
+        raise UsageError(
+            f"The name is {shown(body.name)} in the body and {shown(name)} in the path: leave it out of the body.",
+            "/name",
+        )
+    job, change = await api.store.jobs.upsert(msgspec.structs.replace(body, name=name))
+    status = 201 if change == "created" else 200
+    return Reply(job, status, Location=f"{PREFIX}/jobs/{job.id}", Detent_Change=change)
+
+
+@routes.get("/jobs/{id}")
+async def get_job(api: Api, id: str) -> Job:  # noqa: A002 - the name of the path parameter is part of the contract
+    """Look at one job."""
+    job = await (api.store.jobs.get(UUID(id)) if is_job_id(id) else api.store.jobs.find(id))
+    if job is None or job.status == "deleted":
+        raise unknown_job(id)
+    return job
+
+
+@routes.delete("/jobs/{id}")
+async def delete_job(api: Api, id: str) -> None:  # noqa: A002 - as above
+    """Delete a job: no more ticks, its name is free, runs in flight go on and history stays."""
+    await api.store.jobs.delete(await job_id(api, id))
+
+
+@routes.post("/jobs/{id}/pause")
+async def pause_job(api: Api, id: str, body: Pause | None) -> Job:  # noqa: A002 - as above
+    """Stop a job from ticking until it is resumed."""
+    return await api.store.jobs.pause(await job_id(api, id), body.reason if body else None)
+
+
+@routes.post("/jobs/{id}/resume")
+async def resume_job(api: Api, id: str) -> Job:  # noqa: A002 - as above
+    """Let a paused job go on with its next tick to come."""
+    return await api.store.jobs.resume(await job_id(api, id))
+
+
+@routes.post("/jobs/{id}/trigger", status=202)
+async def trigger_job(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - as above
+    """Run a job now, beside its schedule."""
+    key = await api.store.jobs.trigger(await job_id(api, id))
+    run = await api.store.runs.get(key)
+    if run is None:
+        raise NotFound(f"There is no run {run_id(key)}.")
+    return Reply(run, Location=f"{PREFIX}/runs/{run.id}")
+
+
+@routes.get("/jobs/{id}/runs", "/jobs/{id}/executions")
+async def list_runs_of_job(api: Api, id: str, query: RunQuery) -> Page[Run]:  # noqa: A002 - as above
+    """List the runs of one job from the newest tick to the oldest."""
+    return await page_of_runs(api, query, await job_id(api, id))
+
+
+async def page_of_runs(api: Api, query: RunQuery, job: UUID | None = None) -> Page[Run]:
+    runs, following = await api.store.runs.list(
+        job=job, status=query.status, after=read_after_run(query.cursor), limit=query.limit
+    )
+    return Page(runs, None if following is None else after_run(following))
+
+
+async def job_id(api: Api, reference: str) -> UUID:
+    if is_job_id(reference):
+        return UUID(reference)
+    found = await api.store.jobs.id_of(reference)
+    if found is None:
+        raise unknown_job(reference)
+    return found
+
+
+def unknown_job(reference: str) -> NotFound:
+    return NotFound(f"There is no job {reference!r}: list the jobs to see those there are.")

@@ -1,0 +1,78 @@
+"""The OpenAPI 3.1 document, made from the same types that read requests and render answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from detent.api.problems import Problem
+from detent.api.routing import Endpoint
+from detent.version import __version__
+
+REFERENCE = "#/components/schemas/{name}"
+
+
+def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    types = list(dict.fromkeys([Problem, *_types(endpoints)]))
+    schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    known = dict(zip(types, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, known)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "detent",
+            "version": __version__,
+            "description": "Every tick of every schedule becomes exactly one run. Times are RFC 3339 in UTC; errors "
+            "are problems of RFC 9457 with a JSON pointer to the wrong part.",
+            "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _types(endpoints: Iterable[Endpoint]) -> Iterable[Any]:
+    for endpoint in endpoints:
+        yield from (kind for kind in (endpoint.body, endpoint.answer) if kind not in (None, type(None)))
+
+
+def _operation(endpoint: Endpoint, known: dict[Any, Any]) -> dict[str, Any]:
+    name = endpoint.handler.__name__
+    operation: dict[str, Any] = {
+        "operationId": f"{name}_{endpoint.path.rpartition('/')[2]}" if endpoint.path.endswith("/executions") else name,
+        "summary": endpoint.summary,
+        "parameters": [*_path_parameters(endpoint), *_query_parameters(endpoint)],
+        "responses": _responses(endpoint, known),
+    }
+    if endpoint.body is not None:
+        operation["requestBody"] = {
+            "required": endpoint.body_required,
+            "content": {"application/json": {"schema": known[endpoint.body]}},
+        }
+    return operation
+
+
+def _path_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
+    for name in endpoint.path_parameters:
+        yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+
+
+def _query_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
+    schema = msgspec.json.schema(endpoint.query)
+    (described,) = schema["$defs"].values() if "$defs" in schema else (schema,)
+    for name, kind in described.get("properties", {}).items():
+        yield {"name": name, "in": "query", "required": False, "schema": kind}
+
+
+def _responses(endpoint: Endpoint, known: dict[Any, Any]) -> dict[str, Any]:
+    good: dict[str, Any] = {"description": endpoint.summary}
+    if endpoint.answer is not type(None):
+        good["content"] = {"application/json": {"schema": known[endpoint.answer]}}
+    responses = {str(status): good for status in (endpoint.status, *endpoint.other_status)}
+    problem = {"application/problem+json": {"schema": known[Problem]}}
+    responses["default"] = {"description": "The request was not served.", "content": problem}
+    return responses

@@ -1,0 +1,136 @@
+"""From a request to typed values: body, query, path. What does not fit is refused with its place and the cure."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from detent.api.problems import Refusal
+from detent.documents import MAX_DEPTH, check_text, plain
+from detent.errors import NotFound, UsageError
+from detent.refusal import nearest, refused
+
+BODY_SECONDS = 30.0
+MAX_QUERY_FIELDS = 50
+
+Value = TypeVar("Value")
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body, given up as soon as it is known to be too large."""
+    too_large = Refusal(
+        413,
+        "body-too-large",
+        f"The body is larger than {limit} bytes: keep large data elsewhere and send a reference to it.",
+        {"Connection": "close"},
+    )
+    length = request.headers.get("content-length", "0")
+    if not length.isdecimal() or int(length) > limit:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise too_large
+    except TimeoutError:
+        detail = f"The body did not arrive within {BODY_SECONDS:g} seconds: send it again, faster."
+        raise Refusal(408, "body-too-slow", detail, {"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise Refusal(400, "malformed-request", "The connection was closed before the body was sent.") from None
+    return bytes(body)
+
+
+def check_content_type(request: Request) -> None:
+    """JSON must be declared: a form that some web page posts cannot declare it."""
+    given = request.headers.get("content-type", "")
+    kind, _, rest = given.lower().partition(";")
+    charset = rest.partition("charset=")[2].strip(' "') or "utf-8"
+    if kind.strip() != "application/json" or charset not in ("utf-8", "utf8"):
+        raise Refusal(
+            415,
+            "unsupported-media-type",
+            f"The content type is {given or 'missing'}: send JSON with the header Content-Type: application/json.",
+        )
+
+
+def decode_body(raw: bytes, expected: type[Value]) -> Value:
+    if not raw.strip():
+        raise Refusal(400, "malformed-json", "The body is empty: send a JSON object.")
+    try:
+        value = msgspec.json.decode(raw, type=expected)
+    except msgspec.ValidationError as error:
+        raise refused(error, _plain_values(raw), expected) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Refusal(400, "malformed-json", f"The body is not JSON ({error}): check its syntax.") from error
+    except RecursionError:
+        raise UsageError(f"The document is nested deeper than {MAX_DEPTH} levels: make it flatter.") from None
+    if b"\\u0000" in raw:
+        check_text(plain(value))
+    return value
+
+
+def _plain_values(raw: bytes) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def decode_query(raw: bytes, expected: type[Value]) -> Value:
+    """Query parameters as a struct. An empty value counts as not given; only list fields may be given twice."""
+    fields = {field.encode_name: field for field in _fields(expected)}
+    values: dict[str, Any] = {}
+    for name, text in _pairs(raw):
+        if name not in fields:
+            near = nearest(name, fields)
+            advice = f"did you mean {near}?" if near else f"known are {', '.join(fields) or 'none'}."
+            raise UsageError(f"There is no query parameter {name!r} here: {advice}", f"/{name}")
+        if "\0" in text:
+            raise UsageError(f"The query parameter {name} has a NUL character: remove it.", f"/{name}")
+        if isinstance(fields[name].type, msgspec.inspect.ListType):
+            values.setdefault(name, []).append(text)
+        elif name in values:
+            raise UsageError(f"The query parameter {name} is given twice: keep one of them.", f"/{name}")
+        elif text or isinstance(fields[name].type, msgspec.inspect.BoolType):
+            values[name] = _typed(text, fields[name].type)
+    try:
+        return msgspec.convert(values, expected)
+    except msgspec.ValidationError as error:
+        raise refused(error, values, expected) from error
+
+
+def _fields(expected: Any) -> tuple[msgspec.inspect.Field, ...]:
+    kind = msgspec.inspect.type_info(expected)
+    return kind.fields if isinstance(kind, msgspec.inspect.StructType) else ()
+
+
+def _pairs(raw: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
+    except ValueError as error:
+        raise UsageError(f"The query cannot be read ({error}): encode it as UTF-8, percent by percent.") from error
+
+
+def _typed(text: str, kind: msgspec.inspect.Type) -> object:
+    if isinstance(kind, msgspec.inspect.IntType) and text.isascii() and text.isdigit() and len(text) < 20:
+        return int(text)
+    if isinstance(kind, msgspec.inspect.BoolType):
+        return {"": True, "true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+    return text
+
+
+def decode_segment(encoded: str) -> str:
+    """A part of the path, in which even a slash may be written, as %2F."""
+    try:
+        text = unquote(encoded, errors="strict")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise NotFound("The path has characters that no name has: look at how it is encoded.")
+    return text

@@ -1,0 +1,53 @@
+"""Routes about runs. The id of a run is its tick: nothing has to be looked up to read it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from detent.api.context import PREFIX, Api
+from detent.api.jobs import RunQuery, page_of_runs
+from detent.api.routing import Reply, Routes
+from detent.errors import NotFound
+from detent.identity import RunKey, decode_run_id
+from detent.registration import is_job_id
+from detent.shapes import Page, Run
+from detent.states import RunStatus
+
+routes = Routes(PREFIX)
+
+
+@routes.get("/runs")
+async def list_runs(api: Api, query: RunQuery) -> Page[Run]:
+    """List the runs of all jobs from the newest tick to the oldest."""
+    return await page_of_runs(api, query)
+
+
+@routes.get("/runs/{id}")
+async def get_run(api: Api, id: str) -> Run:  # noqa: A002 - the name of the path parameter is part of the contract
+    """Look at one run with its attempts."""
+    return await _found(api, id)
+
+
+@routes.post("/runs/{id}/cancel", or_else=(202,))
+async def cancel_run(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - as above
+    """Cancel a run: at once where nobody has it, otherwise its node is asked to stop it, and this answers 202."""
+    status = await api.store.runs.cancel(_key(id))
+    return Reply(await _found(api, id), 200 if status is RunStatus.CANCELLED else 202)
+
+
+async def _found(api: Api, text: str) -> Run:
+    run = await api.store.runs.get(_key(text))
+    if run is None:
+        raise _unknown(text)
+    return run
+
+
+def _key(text: str) -> RunKey:
+    key = decode_run_id(UUID(text)) if is_job_id(text) else None
+    if key is None:
+        raise _unknown(text)
+    return key
+
+
+def _unknown(text: str) -> NotFound:
+    return NotFound(f"There is no run {text!r}: list the runs to see those there are.")
