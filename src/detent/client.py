@@ -28,16 +28,13 @@ PAGE_SIZE = 500  # the most the API gives at once
 # Asking these twice is asking once, so a kept-alive connection that died meanwhile may be replaced silently.
 _REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
 
+# What is not listed is wrong usage below 500, and a fault of the server from there on.
 _MEANINGS: Mapping[int, type[DetentError]] = {
-    400: UsageError,
     401: NotAuthorised,
     403: NotAuthorised,
     404: NotFound,
     409: Conflict,
     412: Conflict,
-    413: UsageError,
-    415: UsageError,
-    422: UsageError,
     429: Unavailable,
     502: Unavailable,
     503: Unavailable,
@@ -55,14 +52,13 @@ class Client:
         except ValueError:
             port = -1
         if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
-            raise UsageError(
-                f"{url!r} is not the address of a server: give one such as http://127.0.0.1:8787."
-            )
+            raise UsageError(f"{url!r} is not the address of a server: give one such as http://127.0.0.1:8787.")
         if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
             raise UsageError("The API key is not usable: give a key without spaces.")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         self.url = f"{parts.scheme}://{host}{f':{port}' if port is not None else ''}{parts.path.rstrip('/')}"
         self.timeout = timeout
+        self.change: str | None = None
         self._prefix = parts.path.rstrip("/")
         self._headers = {"Accept": "application/json", "User-Agent": f"detent/{__version__}"}
         if key is not None:
@@ -86,7 +82,7 @@ class Client:
         return self._ask("POST", "/api/v1/jobs", body=document)
 
     def put_job(self, name: str, document: Mapping[str, Any]) -> Document:
-        """Create the job of this name, or change it into this; nothing happens when it is this already."""
+        """Make the job of this name be this; `change` then says created, updated or unchanged."""
         return self._ask("PUT", f"/api/v1/jobs/by-name/{_segment(name)}", body=document)
 
     def list_jobs(self, **filters: object) -> Document:
@@ -154,9 +150,7 @@ class Client:
             return self._send(method, target, sent)
         except TimeoutError as error:
             self._connection.close()
-            raise Unavailable(
-                f"The detent server at {self.url} did not answer within {self.timeout:g} s."
-            ) from error
+            raise Unavailable(f"The detent server at {self.url} did not answer within {self.timeout:g} s.") from error
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             if kept and method in _REPEATABLE:
@@ -182,8 +176,14 @@ class Client:
             headers["Content-Type"] = "application/json"
         if self._connection.sock is None:
             self._connect()
-        self._connection.request(method, self._prefix + target, sent, headers)
+        try:
+            self._connection.request(method, self._prefix + target, sent, headers)
+        except (BrokenPipeError, ConnectionResetError):
+            if sent is None:
+                raise
+            # A body that is too large is refused before all of it was read, and the refusal may have arrived.
         answer = self._connection.getresponse()
+        self.change = answer.headers.get("Detent-Change")
         return answer.status, answer.headers.get_content_type(), answer.read()
 
     def _connect(self) -> None:
@@ -203,17 +203,14 @@ class Client:
             document = None
         if not isinstance(document, dict):
             raise Unavailable(
-                f"What answers at {self.url} is not a detent server (status {status}, {kind}): "
-                "check DETENT_API_URL."
+                f"What answers at {self.url} is not a detent server (status {status}, {kind}): check DETENT_API_URL."
             )
         return document
 
     def _refusal(self, status: int, kind: str, raw: bytes) -> DetentError:
         problem = self._document(status, kind, raw)
-        detail = str(
-            problem.get("detail") or problem.get("title") or f"The server answered with status {status}."
-        )
-        meaning = _MEANINGS.get(status, DetentError)
+        detail = str(problem.get("detail") or problem.get("title") or f"The server answered with status {status}.")
+        meaning = _MEANINGS.get(status, UsageError if status < 500 else DetentError)
         if meaning is UsageError:
             return UsageError(detail, str(problem.get("pointer") or ""))
         if meaning is DetentError and problem.get("trace_id"):
@@ -225,8 +222,7 @@ class Client:
         if not isinstance(error, ConnectionRefusedError):
             reason = f" ({_reason(error)})"
         return Unavailable(
-            f"No detent server answers at {self.url}{reason}: "
-            "start one with `detent serve`, or set DETENT_API_URL."
+            f"No detent server answers at {self.url}{reason}: start one with `detent serve`, or set DETENT_API_URL."
         )
 
 

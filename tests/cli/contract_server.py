@@ -60,6 +60,7 @@ class Answer(NamedTuple):
     body: bytes
     kind: str = "application/json"
     hang_up: bool = False
+    change: str = ""
 
 
 def stamp(seconds_from_now: float) -> str:
@@ -180,7 +181,7 @@ class ContractServer:
             case ["GET", "api", "v1", "jobs"]:
                 return self._page(list(self.jobs.values()), request.query)
             case ["PUT", "api", "v1", "jobs", "by-name", name]:
-                return good(self._found(self.jobs, unquote(name)) or self.add_job(**request.body))
+                return self._put(unquote(name), request.body)
             case [method, "api", "v1", "jobs", reference, *action]:
                 return self._job(method, unquote(reference), action, request.query)
             case ["GET", "api", "v1", "runs"]:
@@ -195,6 +196,12 @@ class ContractServer:
         if body["schedule"] == {"cron": "61 * * * *"}:
             return problem(422, "The minute 61 is out of range: give 0 to 59.", "/schedule/cron")
         return good(self.add_job(**{"name": "job-1", **body}), 201)
+
+    def _put(self, name: str, body: Document) -> Answer:
+        job = self._found(self.jobs, name)
+        if job is not None:
+            return good(job)._replace(change="unchanged")
+        return good(self.add_job(**{**body, "name": name}), 201)._replace(change="created")
 
     def _job(self, method: str, reference: str, action: list[str], query: dict[str, list[str]]) -> Answer:
         job = self._found(self.jobs, reference)
@@ -266,6 +273,8 @@ class ContractServer:
                     self.send_response(answer.status)
                     self.send_header("Content-Type", answer.kind)
                     self.send_header("Content-Length", str(len(answer.body)))
+                    if answer.change:
+                        self.send_header("Detent-Change", answer.change)
                     self.end_headers()
                     self.wfile.write(answer.body)
                 self.close_connection = answer.hang_up

@@ -81,7 +81,7 @@ def test_every_flag_of_a_job_reaches_the_server(inside: Run, server: ContractSer
 def test_warnings_of_the_server_are_passed_on(inside: Run, server: ContractServer) -> None:
     server.add_job("hello", warnings=["This one ticks only in leap years."])
     done = inside("job", "create", "hello", "--every", "5m", *URL, "--upsert")
-    assert done.err == "Saved job hello.\nwarning: This one ticks only in leap years.\n"
+    assert done.err == "Nothing to change in job hello.\nwarning: This one ticks only in leap years.\n"
     assert server.requests[-1].method == "PUT"
 
 

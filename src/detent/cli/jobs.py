@@ -119,14 +119,12 @@ def create(name: str | None, upsert: bool, **flags: Any) -> None:
     Without NAME, the server makes one up.
     """
     document = build(name, flags)
+    if upsert and not document.get("name"):
+        raise UsageError("--upsert needs the name of the job: give NAME.")
     with connect() as client:
-        if not upsert:
-            answer = client.create_job(document)
-        elif document.get("name"):
-            answer = client.put_job(document["name"], document)
-        else:
-            raise UsageError("--upsert needs the name of the job: give NAME.")
-    output.say(f"{'Saved' if upsert else 'Created'} job {answer['name']}.")
+        answer = client.put_job(document["name"], document) if upsert else client.create_job(document)
+        done = {"updated": "Changed", "unchanged": "Nothing to change in"}.get(client.change or "", "Created")
+    output.say(f"{done} job {answer['name']}.")
     for warning in answer["warnings"]:
         output.say(f"warning: {warning}")
     _show(answer)
