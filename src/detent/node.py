@@ -63,7 +63,7 @@ class Node:
             self._database_ready = True
             listening = await self._start_api(stack, store)
             app = self._load_app(listening)
-            if app is not None and "scheduler" in self._roles:
+            if app is not None:
                 await self._register(store, app)
             if self._roles == ("api",):
                 self._announce(listening)
