@@ -176,9 +176,7 @@ class Settings:
     host: str = _setting("127.0.0.1", _text(r"[^\s\x00]+"), "an address or host name to listen on")
     port: int = _setting(8787, _whole(0, 65535), "a port number between 0 and 65535")
     migrate: bool = _setting(False, _switch, "true or false")
-    app: str | None = _setting(
-        None, _text(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "MODULE:NAME, such as shop.jobs:app"
-    )
+    app: str | None = _setting(None, _text(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "MODULE:NAME, such as shop.jobs:app")
     allow_shell: bool = _setting(False, _switch, "true or false")
     allow_private_targets: bool | None = _setting(None, _switch_or_auto, "true, false or auto")
     concurrency: int = _setting(100, _whole(1, 100_000), "a whole number between 1 and 100000")
@@ -189,22 +187,16 @@ class Settings:
     lease_ttl_seconds: float = _setting(5.0, _seconds(0.5, 300), "a number of seconds between 0.5 and 300")
     window_seconds: float = _setting(60.0, _seconds(1, 86_400), "a number of seconds between 1 and 86400")
     history_days: int = _setting(90, _whole(1, 36_500), "a whole number of days between 1 and 36500")
-    api_url: str = _setting(
-        "http://127.0.0.1:8787", _url("http", "https"), "an address such as http://127.0.0.1:8787"
-    )
+    api_url: str = _setting("http://127.0.0.1:8787", _url("http", "https"), "an address such as http://127.0.0.1:8787")
     api_key: str | None = _setting(None, _text(r"[\x21-\x7e]+"), "a key without spaces", secret=True)
     log_format: str = _setting("auto", _choice("auto", "json", "pretty"), "auto, json or pretty")
-    log_level: str = _setting(
-        "info", _choice("debug", "info", "warning", "error"), "debug, info, warning or error"
-    )
+    log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "debug, info, warning or error")
     failpoints: str = _setting("", _text(), "a list of failpoints")
     production: bool = _setting(False, _switch, "true or false")
     max_payload_bytes: int = _setting(
         1_048_576, _whole(1, 268_435_456), "a whole number of bytes between 1 and 268435456"
     )
-    max_result_bytes: int = _setting(
-        16_384, _whole(0, 268_435_456), "a whole number of bytes between 0 and 268435456"
-    )
+    max_result_bytes: int = _setting(16_384, _whole(0, 268_435_456), "a whole number of bytes between 0 and 268435456")
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
