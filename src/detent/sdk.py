@@ -64,7 +64,7 @@ class Detent:
         return register
 
     def _add(self, function: Callable[..., Any], name: str | None) -> str:
-        reference = name or f"{function.__module__}:{function.__qualname__}"
+        reference = name or f"{function.__module__}:{function.__qualname__.replace('<locals>.', '')}"
         if self.functions.setdefault(reference, function) is not function:
             raise UsageError(f"This app has two functions {reference!r}: rename one of them.")
         return reference
