@@ -49,14 +49,14 @@ def target_text(target: Item) -> str:
 
 
 COLUMNS = (
-    Column("NAME", lambda job: job["name"], long=True),
+    Column("NAME", lambda job: job["name"], least=12),
     Column("STATUS", lambda job: job["status"], status=True),
-    Column("SCHEDULE", lambda job: schedule_text(job["schedule"]), long=True),
+    Column("SCHEDULE", lambda job: schedule_text(job["schedule"]), least=11),
     Column("ZONE", lambda job: job["timezone"], extra=True),
     Column("NEXT RUN", lambda job: job["next_run_at"], lambda job, at: times.relative(job["next_run_at"], at)),
     Column("LAST RUN", lambda job: job["last_run_at"], lambda job, at: times.relative(job["last_run_at"], at)),
     Column("LAST STATUS", lambda job: job["last_status"], status=True),
-    Column("TARGET", lambda job: target_text(job["target"]), extra=True, long=True),
+    Column("TARGET", lambda job: target_text(job["target"]), extra=True, least=20),
     Column("ID", lambda job: job["id"], extra=True),
 )
 
@@ -83,7 +83,7 @@ def fields(job: Item, at: datetime) -> Iterator[Field]:
     yield Field("priority", "", job["priority"], "")
     yield Field("tags", "Tags", ", ".join(job.get("tags") or ()) or None)
     yield Field("timeout_seconds", "Timeout", job["timeout_seconds"], times.span(job["timeout_seconds"] * 1000))
-    yield Field("max_retries", "Retries", job["max_retries"], f"{job['max_retries']}, {job['retry_backoff']}")
+    yield Field("max_retries", "Retries", job["max_retries"], f"{job['max_retries']}, {job['retry_backoff']} backoff")
     yield Field(
         "revision",
         "Revision",

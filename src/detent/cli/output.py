@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Item = Mapping[str, Any]
 GAP = 2  # between the columns of a table
-LEAST = 12  # the width below which a column is not shortened
+ROOMY = 30  # what matters is not shortened below this to make room for extras
 
 STATUS_STYLES = {
     "active": "green",
@@ -55,7 +55,8 @@ class Column(NamedTuple):
     plain: Callable[[Item], object]
     shown: Callable[[Item, datetime], str] | None = None
     extra: bool = False  # left out where there is no room
-    long: bool = False  # shortened where there is little room
+    least: int = 0  # may be shortened to this width where there is little room; 0: never
+    folds: bool = False  # goes on in the next line instead of being cut
     right: bool = False
     status: bool = False
 
@@ -152,7 +153,8 @@ def table(items: Sequence[Item], columns: Sequence[Column], at: datetime, width:
     made = Table(box=None, header_style="bold", padding=(0, GAP, 0, 0), pad_edge=False)
     for column, room in fitted.items():
         side: Literal["left", "right"] = "right" if column.right else "left"
-        made.add_column(column.title, width=room, no_wrap=True, overflow="ellipsis", justify=side)
+        overflow: Literal["fold", "ellipsis"] = "fold" if column.folds else "ellipsis"
+        made.add_column(column.title, width=room, no_wrap=not column.folds, overflow=overflow, justify=side)
     for row in zip(*(cells[column] for column in fitted), strict=True):
         made.add_row(
             *(
@@ -167,7 +169,7 @@ def _fitted(cells: Mapping[Column, Sequence[str]], width: int) -> dict[Column, i
     """The columns that fit, each with its width.
 
     Extras that say nothing are left out, then extras from the right until the rest fits with its long columns
-    shortened; then the longest of these give way.
+    shortened; then the longest of these give way, a little at a time.
     """
     from rich.cells import cell_len
 
@@ -177,19 +179,26 @@ def _fitted(cells: Mapping[Column, Sequence[str]], width: int) -> dict[Column, i
         if any(texts) or not column.extra
     }
 
-    def excess(least: bool) -> int:
-        sizes = (min(size, LEAST) if least and column.long else size for column, size in widths.items())
+    def excess(sizes: Iterable[int]) -> int:
         return sum(sizes) + GAP * (len(widths) - 1) - width
 
-    for column in reversed([column for column in widths if column.extra]):
-        if excess(least=True) > 0:
-            del widths[column]
-    while (over := excess(least=False)) > 0:
-        longest = max((column for column in widths if column.long), key=widths.__getitem__, default=None)
-        if longest is None or widths[longest] <= LEAST:
+    for extra in reversed([column for column in widths if column.extra]):
+        if excess(_shortened(column, size) for column, size in widths.items()) > 0:
+            del widths[extra]
+    while (over := excess(widths.values())) > 0:
+        long = [column for column in widths if 0 < column.least < widths[column]]
+        if not long:
             break
-        widths[longest] = max(LEAST, widths[longest] - max(1, over // 4))
+        longest = max(long, key=widths.__getitem__)
+        widths[longest] = max(longest.least, widths[longest] - max(1, over // 4))
     return widths
+
+
+def _shortened(column: Column, size: int) -> int:
+    """How short a column may get before extras are left out instead."""
+    if not column.least:
+        return size
+    return min(size, column.least if column.extra else max(column.least, ROOMY))
 
 
 def _cell(column: Column, item: Item, at: datetime) -> str:

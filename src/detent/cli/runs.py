@@ -35,7 +35,7 @@ argument = click.argument("run_id", metavar="RUN", shell_complete=complete_run)
 
 COLUMNS = (
     Column("ID", lambda run: run["id"]),
-    Column("JOB", lambda run: run["job"], long=True),
+    Column("JOB", lambda run: run["job"], least=12),
     Column("STATUS", lambda run: run["status"], status=True),
     Column("SCHEDULED", lambda run: run["scheduled_at"], lambda run, at: times.relative(run["scheduled_at"], at)),
     Column(
@@ -53,7 +53,7 @@ COLUMNS = (
         right=True,
     ),
     Column("ATTEMPT", lambda run: run["attempt"], extra=True, right=True),
-    Column("NOTE", lambda run: _note(run), extra=True, long=True),
+    Column("NOTE", lambda run: _note(run), extra=True, least=12),
 )
 
 ATTEMPT_COLUMNS = (
@@ -67,7 +67,7 @@ ATTEMPT_COLUMNS = (
     ),
     Column("TOOK", lambda attempt: attempt["finished_at"], lambda attempt, at: _took(attempt), right=True),
     Column("NODE", lambda attempt: attempt["node"], extra=True),
-    Column("ERROR", lambda attempt: attempt["error"], long=True),
+    Column("ERROR", lambda attempt: attempt["error"], least=40, folds=True),
 )
 
 
