@@ -46,9 +46,7 @@ class Detent:
                 **fields,
             }
             if any(job["name"] == document["name"] for job in self.jobs):
-                raise UsageError(
-                    f"This app has two jobs named {document['name']!r}: give one of them another name=."
-                )
+                raise UsageError(f"This app has two jobs named {document['name']!r}: give one of them another name=.")
             self.jobs.append(document)
             return function
 
@@ -77,9 +75,7 @@ def _default_name(function: Callable[..., Any]) -> str:
 def _schedule(**forms: Any) -> dict[str, Any]:
     given = {form: value for form, value in forms.items() if value is not None}
     if len(given) != 1:
-        raise UsageError(
-            f"A job needs exactly one of cron=, every=, rrule= and at=; {len(given)} were given."
-        )
+        raise UsageError(f"A job needs exactly one of cron=, every=, rrule= and at=; {len(given)} were given.")
     form, value = next(iter(given.items()))
     if isinstance(value, timedelta):
         value = value.total_seconds()

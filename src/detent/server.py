@@ -17,6 +17,14 @@ STOP_SECONDS = 2
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are the node's: it must drain before the server stops answering."""
@@ -44,8 +52,7 @@ class ApiServer:
         host = f"[{self._host}]" if ":" in self._host else self._host
         self.url = f"http://{host}:{sock.getsockname()[1]}"
         self._task = asyncio.create_task(self._server.serve(sockets=[sock]))
-        while not self._server.started and not self._task.done():
-            await asyncio.sleep(0.005)
+        await self._server.ready.wait()
         return self
 
     async def __aexit__(

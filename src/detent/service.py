@@ -68,9 +68,7 @@ class Loop:
         except Exception:
             log.exception("pass failed", loop=self.name)
         self._failures += 1
-        return float(
-            min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures, 10)) * random.uniform(0.5, 1)
-        )
+        return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures, 10)) * random.uniform(0.5, 1))
 
     async def _wait(self, pause: float) -> None:
         if self._stopping or pause <= 0:
@@ -86,9 +84,7 @@ class Loop:
 class Batcher(Generic[Item, Answer]):
     """Gathers single questions into one statement: while one batch is under way the next one forms."""
 
-    def __init__(
-        self, ask: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]], limit: int = 1000
-    ) -> None:
+    def __init__(self, ask: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]], limit: int = 1000) -> None:
         self._ask = ask
         self._limit = limit
         self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []

@@ -7,10 +7,9 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import factories
 import pytest
-from waiting import until
 
+import factories
 from detent import Detent, Run
 from detent.errors import OwnershipLost, UsageError
 from detent.session import Session
@@ -19,6 +18,7 @@ from detent.store import Database, Store
 from detent.store.db import connect
 from detent.store.effects import EffectPool
 from detent.targets.python import HandlerThread, PythonTargetRunner
+from waiting import until
 
 
 @pytest.fixture
@@ -40,9 +40,7 @@ async def serve(database_url: str) -> AsyncIterator[Callable[[Detent], Any]]:
 
     async def start(app: Detent) -> Session:
         runner = PythonTargetRunner(app.functions, thread, lambda call: sessions[0].make_run(call, effects))
-        session = Session(
-            Store(database), Settings(), ("scheduler", "worker"), {"python": runner}, list(app.functions)
-        )
+        session = Session(Store(database), Settings(), ("scheduler", "worker"), {"python": runner}, list(app.functions))
         await session.open()
         sessions.append(session)
         return session

@@ -7,11 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import factories
-from waiting import until
-
 from detent.identity import RunKey
 from detent.model import Call, Failed, Outcome, Succeeded
 from detent.store import Store
+from waiting import until
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
 
@@ -163,9 +162,10 @@ async def test_ticks_missed_for_hours_run_once_and_the_others_are_recorded(look:
     assert run["status"] == 1
     assert run["scheduled_at"] > now - timedelta(minutes=10)
     rows = await look.fetch("SELECT ticks FROM run_history WHERE job = $1 AND status = 5", job)
-    assert sum(row["ticks"] for row in rows) + 1 == (run["scheduled_at"] - (now - timedelta(hours=5))) // timedelta(
-        minutes=10
-    ) + 1
+    assert (
+        sum(row["ticks"] for row in rows) + 1
+        == (run["scheduled_at"] - (now - timedelta(hours=5))) // timedelta(minutes=10) + 1
+    )
 
 
 async def test_ticks_late_by_seconds_all_run_singly(look: Any, start: Any) -> None:
@@ -209,7 +209,9 @@ async def test_one_bad_job_does_not_stop_its_neighbours(look: Any, start: Any) -
     tick = await soon(look)
     jobs = [await factories.add_job(look, tick) for _ in range(5)]
     # The tick already stands in history, so this job's skipped tick breaks a constraint inside the batch.
-    await factories.add_live_run(look, jobs[2], tick - timedelta(hours=1), owner=None, not_before=tick + timedelta(days=1))
+    await factories.add_live_run(
+        look, jobs[2], tick - timedelta(hours=1), owner=None, not_before=tick + timedelta(days=1)
+    )
     await look.execute(
         "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status) VALUES ($1, $2, now(), 0, 1, 5)",
         jobs[2],

@@ -121,7 +121,7 @@ class Heartbeat:
             self._tell(lambda: membership.lose("the database has a new incarnation"))
         self._check_deadline()
         await failpoints.hit("S2")
-        return membership.ttl / 3 * random.uniform(0.8, 1.0)  # noqa: S311 - spreads heartbeats
+        return membership.ttl / 3 * random.uniform(0.8, 1.0)
 
     def _check_deadline(self) -> None:
         if self._membership.trusted_until and monotonic() >= self._membership.trusted_until - MARGIN:

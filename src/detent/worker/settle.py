@@ -84,10 +84,8 @@ class Settler:
         self._pause = 0.0
         self.stale = 0
 
-    def add(
-        self, claim: Claim, spec: JobSpec | None, outcome: Outcome, started: datetime, finished: datetime
-    ) -> None:
-        chance = random.random()  # noqa: S311 - spreads retries, guards no secret
+    def add(self, claim: Claim, spec: JobSpec | None, outcome: Outcome, started: datetime, finished: datetime) -> None:
+        chance = random.random()
         writing = decide(claim, spec, outcome, started, finished, chance)
         match writing:
             case None:
@@ -155,9 +153,7 @@ class Settler:
                 await self._write_apart(batch[:half], write)
                 await self._write_apart(batch[half:], write)
                 return
-            log.error(
-                "a result could not be stored as it is", run=str(batch[0].claim.run_id), error=str(error)
-            )
+            log.error("a result could not be stored as it is", run=str(batch[0].claim.run_id), error=str(error))
             unmatched = await write(self._node, [_without_words(batch[0])])
         await failpoints.hit("W6")
         await self._finish(batch, unmatched)

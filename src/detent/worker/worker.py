@@ -137,9 +137,7 @@ class Worker:
         membership = self._membership
         self._reserved += limit
         try:
-            claims = await self._store.live.claim(
-                membership.node, membership.incarnation, list(self._serving), limit
-            )
+            claims = await self._store.live.claim(membership.node, membership.incarnation, list(self._serving), limit)
         finally:
             self._reserved -= limit
         self._backlog = len(claims) == limit
