@@ -19,7 +19,8 @@ TTL = "1 hour"
 async def add_node(connection: Any, node: int, *, evicted: bool = False) -> int:
     await connection.execute(
         "INSERT INTO nodes (node, evicted, ttl, expires_at, host, pid, roles, version, tzdata)"
-        " VALUES ($1, $2, $3::text::interval, now() + $3::text::interval, 'test', 1, '{scheduler,worker}', 'test', 'test')",
+        " VALUES ($1, $2, $3::text::interval, now() + $3::text::interval, 'test', 1,"
+        " '{scheduler,worker}', 'test', 'test')",
         node,
         evicted,
         TTL,

@@ -82,7 +82,7 @@ def _schedule(**forms: Any) -> dict[str, Any]:
     elif isinstance(value, datetime):
         if value.tzinfo is None:
             raise UsageError(
-                f"at={value.isoformat()} has no time zone: use an aware datetime, or a text such as '2026-12-24T18:00:00+01:00'."
+                f"at={value.isoformat()} has no time zone: write at='{value.isoformat()}+00:00' or similar."
             )
         value = value.isoformat()
     return {form: value}

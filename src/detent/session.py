@@ -1,4 +1,4 @@
-"""One membership from joining to its end, and the parts that live as long as it: heartbeat, leadership, scheduler, worker.
+"""One membership from joining to its end, and the parts that live as long: heartbeat, leadership, scheduler, worker.
 
 A process may have several in its life. When a membership is lost (the process was paused, or cut off from the database
 for longer than its lease), everything it held is someone else's by then: handlers are stopped, nothing is written, and

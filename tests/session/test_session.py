@@ -213,7 +213,8 @@ async def test_one_bad_job_does_not_stop_its_neighbours(look: Any, start: Any) -
         look, jobs[2], tick - timedelta(hours=1), owner=None, not_before=tick + timedelta(days=1)
     )
     await look.execute(
-        "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status) VALUES ($1, $2, now(), 0, 1, 5)",
+        "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status)"
+        " VALUES ($1, $2, now(), 0, 1, 5)",
         jobs[2],
         tick,
     )

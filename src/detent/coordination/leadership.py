@@ -48,7 +48,7 @@ class Leadership:
         self._passes += 1
         if self._leads and len(self.terms) < PARTITIONS:
             await self._take()
-        return membership.ttl / 2 * random.uniform(0.8, 1.0)  # noqa: S311 - spreads the nodes' passes
+        return membership.ttl / 2 * random.uniform(0.8, 1.0)
 
     async def _take(self) -> None:
         wanted = [number for number in range(PARTITIONS) if number not in self.terms]
