@@ -62,9 +62,8 @@ def _path_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
 
 
 def _query_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
-    schema = msgspec.json.schema(endpoint.query)
-    (described,) = schema["$defs"].values() if "$defs" in schema else (schema,)
-    for name, kind in described.get("properties", {}).items():
+    _, described = msgspec.json.schema_components([endpoint.query], ref_template=REFERENCE)
+    for name, kind in described[endpoint.query.__name__]["properties"].items():
         yield {"name": name, "in": "query", "required": False, "schema": kind}
 
 

@@ -1,0 +1,113 @@
+"""Runs over HTTP."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from api_client import ApiClient
+
+from detent.identity import decode_run_id
+from detent.states import CODES, RunStatus
+from detent.store.live import Settlement
+from factories import add_node
+
+CONTRACT = (
+    "id job_id job scheduled_at status reason attempt token started_at finished_at duration_ms lateness_ms node result"
+    " error idempotency_key attempts"
+)
+NODE = 7
+
+
+async def finish(api: ApiClient, sql: Any, run: Any, result: str | None = None) -> None:
+    """What a worker does with a run."""
+    if not await sql.fetchval("SELECT count(*) FROM nodes"):
+        await add_node(sql, NODE)
+    (claim,) = await api.store.live.claim(NODE, 1, [1], 1)
+    assert str(claim.run_id) == run["id"]
+    now = datetime.now(UTC)
+    done = Settlement(claim, now, now, CODES[RunStatus.SUCCEEDED], result=result)
+    assert await api.store.live.settle(NODE, [done]) == []
+
+
+async def test_a_finished_run_has_the_shape_of_the_contract(api: ApiClient, sql: Any) -> None:
+    await api.create(name="j")
+    run = await api.good("POST", "/api/v1/jobs/j/trigger", 202)
+    await finish(api, sql, run, '{"status":200,"body":"ok"}')
+    done = await api.good("GET", f"/api/v1/runs/{run['id']}")
+    assert set(CONTRACT.split()) <= set(done)
+    assert done["status"] == "succeeded"
+    assert done["result"] == {"status": 200, "body": "ok"}
+    (attempt,) = done["attempts"]
+    assert set(attempt) == {"attempt", "token", "node", "started_at", "finished_at", "outcome", "error"}
+    assert done["started_at"].endswith("Z")
+    assert (await api.good("GET", "/api/v1/jobs/j"))["last_status"] == "succeeded"
+
+
+async def test_lists_of_runs_are_paged_newest_first(api: ApiClient, sql: Any) -> None:
+    jobs = [await api.create(name=f"j{number}") for number in range(2)]
+    ids = []
+    for _ in range(4):
+        for job in jobs:
+            run = await api.good("POST", f"/api/v1/jobs/{job['id']}/trigger", 202)
+            await finish(api, sql, run)
+            ids.append(run["id"])
+    collected, cursor = [], ""
+    while cursor is not None:
+        page = await api.good("GET", f"/api/v1/runs?limit=3&status=succeeded&status=dead&cursor={cursor}")
+        collected += [run["id"] for run in page["items"]]
+        cursor = page["next_cursor"]
+    assert collected == ids[::-1]
+    for alias in ("runs", "executions"):
+        page = await api.good("GET", f"/api/v1/jobs/j1/{alias}")
+        assert [run["id"] for run in page["items"]] == ids[1::2][::-1]
+    assert (await api.good("GET", "/api/v1/runs?status=dead"))["items"] == []
+    assert (await api.good("GET", "/api/v1/jobs/j0/runs?status=running"))["items"] == []
+
+
+async def test_a_pending_run_is_cancelled_and_a_finished_one_cannot_be(api: ApiClient, sql: Any) -> None:
+    await api.create(name="c")
+    run = await api.good("POST", "/api/v1/jobs/c/trigger", 202)
+    cancelled = await api.good("POST", f"/api/v1/runs/{run['id']}/cancel")
+    assert cancelled["status"] == "cancelled"
+    other = await api.good("POST", "/api/v1/jobs/c/trigger", 202)
+    await finish(api, sql, other)
+    problem = await api.problem("POST", f"/api/v1/runs/{other['id']}/cancel", 409)
+    assert "already succeeded" in problem["detail"]
+
+
+async def test_a_running_run_is_asked_to_stop(api: ApiClient, sql: Any) -> None:
+    await add_node(sql, NODE)
+    await api.create(name="r")
+    run = await api.good("POST", "/api/v1/jobs/r/trigger", 202)
+    await api.store.live.claim(NODE, 1, [1], 1)
+    answer = await api.good("POST", f"/api/v1/runs/{run['id']}/cancel", 202)
+    assert (answer["status"], answer["reason"]) == ("running", "cancelling")
+
+
+async def test_ids_that_are_no_runs_are_not_found(api: ApiClient) -> None:
+    job = await api.create()
+    run = await api.good("POST", f"/api/v1/jobs/{job['id']}/trigger", 202)
+    key = decode_run_id(UUID(run["id"]))
+    assert key is not None
+    other = f"{run['id'][:-1]}{'1' if run['id'][-1] == '0' else '0'}"
+    for wrong in (job["id"], other, "x", "00000000-0000-0000-0000-000000000000", "%00", "%FF", "a%2Fb"):
+        await api.problem("GET", f"/api/v1/runs/{wrong}", 404)
+        await api.problem("POST", f"/api/v1/runs/{wrong}/cancel", 404)
+
+
+async def test_a_missed_range_tells_how_many_ticks_and_until_when(api: ApiClient, sql: Any) -> None:
+    job = await api.create()
+    number = await api.store.jobs.number(UUID(job["id"]))
+    first = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
+    await sql.execute(
+        "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason, ticks, until)"
+        " VALUES ($1, $2, now(), 0, 1, 5, 'merged', 3, $3)",
+        number,
+        first,
+        first + timedelta(minutes=20),
+    )
+    (run,) = (await api.good("GET", f"/api/v1/jobs/{job['id']}/runs"))["items"]
+    assert (run["status"], run["reason"], run["ticks"]) == ("missed", "merged", 3)
+    assert run["until"] == (first + timedelta(minutes=20)).strftime("%Y-%m-%dT%H:%M:%SZ")
