@@ -32,12 +32,12 @@ def run(settings: Settings, roles: tuple[str, ...], demo: bool = False) -> int:
     """Run until told to stop; the exit code."""
     configure(settings.log_format, settings.log_level)
     failpoints.arm(settings.failpoints, production=settings.production)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(Node(settings, roles, demo).run())
     return 0
 
 
-def _loop_factory() -> Any:
+def loop_factory() -> Any:
     try:
         import uvloop
     except ImportError:

@@ -6,6 +6,7 @@ import click
 
 from detent.cli import nodes
 from detent.cli.base import group
+from detent.cli.bench import bench
 from detent.cli.cron import cron
 from detent.cli.database import db
 from detent.cli.jobs import job
@@ -30,5 +31,5 @@ root.epilog = (
 server_options(hidden=False)(root)
 click.version_option(__version__, message="detent %(version)s")(root)
 
-for noun in (job, run, cron, nodes.serve, nodes.scheduler, nodes.worker, nodes.api, db, completion, version):
+for noun in (job, run, cron, nodes.serve, nodes.scheduler, nodes.worker, nodes.api, db, bench, completion, version):
     root.add_command(noun)
