@@ -376,3 +376,8 @@ async def test_a_one_off_in_the_past_runs_now_when_it_may(store: Store, sql: Any
     assert cursor["next_tick"] == cursor["fire_at"] == at
     late = (job.created_at - at).total_seconds()
     assert cursor["grace"] > late + 3600 - 1
+    edit = spec(name=job.name, schedule={"at": at.isoformat()}, allow_past=True, priority=9)
+    assert (await store.jobs.upsert(edit))[1] == "updated"
+    edited = await cursor_of(sql, job)
+    assert (edited["next_tick"], edited["priority"]) == (at, 9)
+    assert edited["grace"] >= cursor["grace"]

@@ -39,7 +39,9 @@ def edited(job: Prepared, row: Row) -> Edit:
         if tick is None and old.max_runs != job.spec.max_runs:
             where = stand_on(job, next_tick(job.schedule, row["now"], row["last_tick"]))
             return Edit(where, job.grace, left)
-        return Edit(None, job.grace, left)
+        waits_late = tick is not None and tick <= row["now"] and job.spec.allow_past and job.schedule.at is not None
+        grace = place(job, row["now"], row["last_tick"]).grace if waits_late else job.grace
+        return Edit(None, grace, left)
     where = NOWHERE if left == 0 else place(job, row["now"], row["last_tick"])
     return Edit(where, where.grace, left)
 
