@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -128,7 +128,7 @@ def new_job(job: Prepared, where: Place, now: datetime) -> Job:
     )
 
 
-def _document(spec: JobSpec, **rest: object) -> Job:
+def _document(spec: JobSpec, **rest: Any) -> Job:
     return Job(**{field: getattr(spec, field) for field in SPEC_FIELDS}, **rest)
 
 
