@@ -124,6 +124,11 @@ async def _limit_transactions(connection: Any) -> None:
     )
 
 
+async def _keep(_connection: Any) -> None:
+    """Nothing to put back after use: we leave no session state behind. The driver's own reset would be a second round
+    trip for every statement, and would undo the limit set above."""
+
+
 class Database:
     """Three small pools, so that people's queries never stand in the way of fires, nor fires of settles."""
 
@@ -153,6 +158,7 @@ class Database:
             server_settings=settings,
             timeout=10,
             init=_limit_transactions if limited else None,
+            reset=_keep,
         )
 
     async def close(self) -> None:
