@@ -38,7 +38,7 @@ def loop(jobs: str, concurrency: str) -> None:
 @command(bench, "cron", examples=("detent bench cron",))
 @shapes()
 def cron(**_: Any) -> None:
-    """Parse schedules and find next ticks, beside cronsim and croniter where they are installed."""
+    """Parse schedules and find next ticks, beside cronsim and croniter."""
     from detent.schedule.bench import bench_cron
 
     rows = [row._asdict() for row in bench_cron()]
