@@ -1,0 +1,70 @@
+"""Real processes on a database of their own, a target that records every call, and a connection to look at the tables."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import Nodes
+from sink import Sink
+
+from detent.store.db import connect
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.system)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With a failure, what the processes had to say."""
+    report = yield
+    nodes = getattr(item, "funcargs", {}).get("nodes")
+    if report.failed and isinstance(nodes, Nodes):
+        report.sections += [(f"log of {name}", text) for name, text in nodes.logs]
+    return report
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that the user of an embedded server can enter, which those of pytest are not when root runs it."""
+    with tempfile.TemporaryDirectory(prefix="detent-test-", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
+
+
+@pytest.fixture
+def nodes(folder: Path) -> Iterator[Nodes]:
+    """Starts processes. None outlives the test, and none may have met an error that nobody foresaw."""
+    with closing(Nodes(folder)) as started:
+        yield started
+    for name, text in started.logs:
+        assert "Traceback" not in text, f"{name} met an error:\n{text}"
+
+
+@pytest.fixture
+def cluster(nodes: Nodes, database_url: str) -> Iterator[Nodes]:
+    """As `nodes`, on a migrated database that they share and that lives longer than they."""
+    nodes.variables["DETENT_DATABASE_URL"] = database_url
+    with closing(nodes):
+        yield nodes
+
+
+@pytest.fixture
+async def look(database_url: str) -> AsyncIterator[Any]:
+    connection = await connect(database_url, "detent")
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    with Sink() as running:
+        yield running
