@@ -1,0 +1,116 @@
+"""The protocol with one rule taken out of its text. A harness that finds nothing wrong with these proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import scenarios
+import scripts
+from detent.store.db import statement
+from scenarios import Scenario
+from world import NEW, OLD
+
+FENCE = "FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    scenario: Scenario
+    texts: Mapping[str, str]
+
+    @property
+    def sound(self) -> Scenario:
+        """The same scenario with the protocol as it is."""
+        return scenarios.FIRE_SETTLE_AND_TAKE_OVER if self.scenario is SPLIT else self.scenario
+
+    @property
+    def play(self) -> Scenario:
+        return self.scenario.mutated(self.texts)
+
+
+def changed(name: str, *replacements: tuple[str, str]) -> str:
+    """The text of a statement with each passage replaced; a passage that is not there exactly once is an error."""
+    text = statement(name)
+    for before, after in replacements:
+        if text.count(before) != 1:
+            raise AssertionError(f"{name}.sql no longer says {before!r} once: adapt the mutant to it")
+        text = text.replace(before, after)
+    return text
+
+
+def without_fence(name: str) -> str:
+    return changed(name, (FENCE, FENCE.removesuffix(" FOR KEY SHARE")))
+
+
+def cursor_alone() -> str:
+    """The fire's first half: the cursor moves and nothing is inserted."""
+    return changed(
+        "fire",
+        ("FROM placed WHERE lane IS NOT NULL", "FROM placed WHERE false"),
+        ("'overlap' FROM placed WHERE job NOT IN (SELECT job FROM i))", "'overlap' FROM placed WHERE false)"),
+    )
+
+
+def run_alone() -> str:
+    """The fire's second half: the run of a cursor that has moved."""
+    text = statement("fire")
+    begin, end = text.index("    UPDATE cursors c\n"), text.index("    RETURNING c.job, v.tick")
+    columns, rest = text[end:].removeprefix("    RETURNING ").split("),\nplaced", 1)
+    halved = (
+        f"{text[:begin]}    SELECT {columns} FROM cursors c, v, me"
+        f" WHERE c.job = v.job AND c.last_tick = v.tick),\nplaced{rest}"
+    )
+    assert "UPDATE" not in halved
+    assert "INSERT INTO live_runs" in halved
+    return halved
+
+
+SPLIT = replace(
+    scenarios.FIRE_SETTLE_AND_TAKE_OVER,
+    actors=(
+        ("fire", scripts.fires_in_two_transactions(OLD)),
+        ("take-over", scripts.takes_over(NEW, OLD, held_open=False)),
+    ),
+)
+
+MUTANTS = (
+    Mutant("the fire without the node fence", scenarios.FIRE_AND_TAKE_OVER, {"fire": without_fence("fire")}),
+    Mutant("the claim without the node fence", scenarios.CLAIM_AND_RESCUE, {"claim": without_fence("claim")}),
+    Mutant(
+        "the compare-and-set without the generation",
+        scenarios.FIRE_AND_EDIT,
+        {"fire": changed("fire", (" AND c.generation = v.generation", ""))},
+    ),
+    Mutant(
+        "cursor and run in two transactions",
+        SPLIT,
+        {"fire: cursor": cursor_alone(), "fire: run": run_alone()},
+    ),
+    Mutant(
+        "the settle without the token",
+        scenarios.ZOMBIE_AND_ITS_SUCCESSOR,
+        {"settle": changed("settle", ("AND token = v.token AND owner = $1", "AND owner = $1"))},
+    ),
+    # Not asked for by name, but each was a way to get it wrong.
+    Mutant(
+        "the fire with a node row that is not even read",
+        scenarios.FIRE_AND_TAKE_OVER,
+        {"fire": changed("fire", (f"SELECT node {FENCE}", "SELECT $1::bigint AS node"))},
+    ),
+    Mutant(
+        "the settle without the owner",
+        scenarios.ZOMBIE_AND_ITS_RETRY,
+        {"settle": changed("settle", ("AND token = v.token AND owner = $1", "AND token = v.token"))},
+    ),
+    Mutant(
+        "a claim that does not raise the token",
+        scenarios.ZOMBIE_AND_ITS_RETRY,
+        {
+            "claim": changed(
+                "claim", (", token = greatest(r.token, $2::bigint << 32) + 1", ", token = r.token + $2 * 0")
+            )
+        },
+    ),
+)

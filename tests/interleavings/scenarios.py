@@ -1,0 +1,219 @@
+"""Who meets whom. Each scenario is small enough that all its orders can be played."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import asyncpg
+
+import scripts
+from harness import Play, Script
+from world import (
+    CLEAR,
+    EVERY_SECOND,
+    EVERY_THREE,
+    NEW,
+    OLD,
+    STEPS,
+    Survivor,
+    World,
+    cursor,
+    held,
+    run,
+    tick,
+    violations,
+)
+
+
+@dataclass(frozen=True)
+class Scenario(Play):
+    name: str
+    rows: str
+    actors: Sequence[tuple[str, Script]]
+    ticks: Mapping[int, Sequence[int]] = field(default_factory=lambda: {1: (0, 1)})
+    texts: Mapping[str, str] = field(default_factory=dict)
+    # Where nothing ends: how many lanes must be taken once there are as many runs, so that none was skipped falsely.
+    lanes: int | None = None
+
+    async def reset(self, admin: Any) -> World:
+        await admin.execute(CLEAR + self.rows)
+        return World({job: {tick(number) for number in numbers} for job, numbers in self.ticks.items()})
+
+    async def judge(self, admin: Any, world: World) -> list[str]:
+        found = await self._judge_lanes(admin, world)
+        try:
+            await Survivor(admin, world).recover()
+        except asyncpg.PostgresError as error:
+            found.append(f"the recovery failed: {error}")
+        return found + await violations(admin, world)
+
+    async def _judge_lanes(self, admin: Any, world: World) -> list[str]:
+        if self.lanes is None:
+            return []
+        taken = await admin.fetchval("SELECT count(*) FROM live_runs")
+        wanted = min(self.lanes, len(world.fired) + len(world.triggered))
+        return [] if taken == wanted else [f"{taken} lanes are taken where {wanted} should be"]
+
+    def mutated(self, texts: Mapping[str, str]) -> Scenario:
+        return replace(self, texts=texts)
+
+
+FIRE_AND_TAKE_OVER = Scenario(
+    "fire against take-over",
+    cursor(),
+    (("fire", scripts.fires(OLD)), ("take-over", scripts.takes_over(NEW, OLD))),
+)
+FIRE_SETTLE_AND_TAKE_OVER = Scenario(
+    "fire with hand-off and settle against take-over",
+    cursor(),
+    (
+        ("fire", scripts.fires(OLD, settles=True)),
+        ("take-over", scripts.takes_over(NEW, OLD, held_open=False)),
+    ),
+)
+TWO_FIRES = Scenario(
+    "two fires of the same ticks",
+    cursor(1) + cursor(2),
+    (
+        ("old", scripts.fires(OLD, (0, 1), jobs=(1, 2))),
+        ("new", scripts.fires(NEW, (0, 1), jobs=(1, 2))),
+    ),
+    {1: (0, 1, 2), 2: (0, 1, 2)},
+)
+CAREFUL_FIRE = Scenario(
+    "a fire against a careful one",
+    cursor(1) + cursor(2),
+    (
+        ("plain", scripts.fires(OLD, (0, 1), jobs=(1, 2))),
+        ("careful", scripts.fires(NEW, (0, 1), jobs=(1, 2), careful=True)),
+    ),
+    {1: (0, 1, 2), 2: (0, 1, 2)},
+)
+FIRE_AND_EDIT = Scenario(
+    "fire against an edit that leaves the next tick where it is",
+    cursor(schedule=EVERY_THREE),
+    (
+        ("fire", scripts.fires(OLD, step=STEPS[EVERY_THREE])),
+        ("edit", scripts.edits(EVERY_SECOND, STEPS[EVERY_SECOND])),
+    ),
+    {1: (0, 3)},
+)
+CLAIM_AND_RESCUE = Scenario(
+    "claim against eviction and rescue",
+    run(),
+    (("claim", scripts.claims(OLD)), ("take-over", scripts.takes_over(NEW, OLD))),
+)
+CLAIM_SETTLE_AND_RESCUE = Scenario(
+    "claim and settle against eviction and rescue",
+    run(),
+    (
+        ("claim", scripts.claims_and_settles(OLD)),
+        ("take-over", scripts.takes_over(NEW, OLD, held_open=False, claims=True)),
+    ),
+)
+SETTLE_AND_NEW_OWNER = Scenario(
+    "settle against rescue, claim and settle by a new owner",
+    run(owner=OLD, started=True),
+    (
+        ("settle", scripts.settles(OLD, held())),
+        ("take-over", scripts.takes_over(NEW, OLD, tidy=False, claims=True)),
+    ),
+)
+SETTLE_AND_CANCEL = Scenario(
+    "settle against cancel",
+    run(owner=OLD),
+    (("settle", scripts.settles(OLD, held())), ("cancel", scripts.cancels())),
+)
+CLAIM_AND_CANCEL = Scenario(
+    "claim and settle against cancel",
+    run(),
+    (("claim", scripts.claims_and_settles(OLD)), ("cancel", scripts.cancels())),
+)
+RETRY_AND_RESCUE = Scenario(
+    "a failed attempt against rescue",
+    run(owner=OLD, started=True),
+    (
+        ("retry", scripts.fails_and_tries_again(OLD, held())),
+        ("take-over", scripts.takes_over(NEW, OLD, tidy=False, claims=True)),
+    ),
+)
+RETRY_AND_CANCEL = Scenario(
+    "a failed attempt against cancel",
+    run(owner=OLD),
+    (("retry", scripts.fails_and_tries_again(OLD, held())), ("cancel", scripts.cancels())),
+)
+FIRE_AND_TRIGGER = Scenario(
+    "fire against a trigger on SKIP",
+    cursor(),
+    (("fire", scripts.fires(OLD, (0, 1))), ("trigger", scripts.triggers())),
+    {1: (0, 1, 2)},
+    lanes=1,
+)
+FIRE_AND_TWO_TRIGGERS = Scenario(
+    "fire against two triggers on ALLOW with two lanes",
+    cursor(lanes=2),
+    (("fire", scripts.fires(OLD)), ("trigger", scripts.triggers()), ("another", scripts.triggers())),
+    lanes=2,
+)
+ZOMBIE_AND_ITS_SUCCESSOR = Scenario(
+    "a late settle against the next claim of the same node",
+    run(owner=NEW),
+    (
+        ("late", scripts.settles_late(NEW, held())),
+        ("next", scripts.gives_back_and_claims_again(NEW, held())),
+    ),
+)
+ZOMBIE_AND_ITS_RETRY = Scenario(
+    "a late settle against the next attempt on the same node",
+    run(owner=NEW),
+    (("late", scripts.settles_late(NEW, held())), ("retry", scripts.fails_and_tries_again(NEW, held()))),
+)
+# The largest ones: a third actor, or a successor that goes on to fire.
+TAKE_OVER_THAT_FIRES = Scenario(
+    "fire against a take-over that fires on",
+    cursor(),
+    (
+        ("fire", scripts.fires(OLD, settles=True)),
+        ("take-over", scripts.takes_over(NEW, OLD, held_open=False, refires=True)),
+    ),
+)
+CLAIM_RESCUE_AND_CLAIM = Scenario(
+    "claim against eviction and rescue, and a third node that claims",
+    run(),
+    (
+        ("claim", scripts.claims_and_settles(OLD)),
+        ("take-over", scripts.takes_over(NEW, OLD, held_open=False)),
+        ("other", scripts.claims_and_settles(NEW, held_open=False)),
+    ),
+)
+SETTLE_RESCUE_AND_CANCEL = Scenario(
+    "settle against rescue and cancel",
+    run(owner=OLD, started=True),
+    (
+        ("settle", scripts.settles(OLD, held())),
+        ("take-over", scripts.takes_over(NEW, OLD, held_open=False, tidy=False)),
+        ("cancel", scripts.cancels()),
+    ),
+)
+
+SMALL = (
+    FIRE_AND_TAKE_OVER,
+    FIRE_SETTLE_AND_TAKE_OVER,
+    TWO_FIRES,
+    CAREFUL_FIRE,
+    FIRE_AND_EDIT,
+    CLAIM_AND_RESCUE,
+    CLAIM_SETTLE_AND_RESCUE,
+    SETTLE_AND_NEW_OWNER,
+    SETTLE_AND_CANCEL,
+    CLAIM_AND_CANCEL,
+    RETRY_AND_RESCUE,
+    RETRY_AND_CANCEL,
+    FIRE_AND_TRIGGER,
+    FIRE_AND_TWO_TRIGGERS,
+    ZOMBIE_AND_ITS_SUCCESSOR,
+    ZOMBIE_AND_ITS_RETRY,
+)
+LARGE = (TAKE_OVER_THAT_FIRES, CLAIM_RESCUE_AND_CLAIM, SETTLE_RESCUE_AND_CANCEL)

@@ -1,0 +1,282 @@
+"""What an actor does: the product's statements in the product's order, each a step of its own.
+
+Statements that matter to the race are held open over the steps of others (`open`, then `commit`); the rest are alone in
+their transaction, as in the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from detent.identity import RunKey
+from detent.model import Claim
+from detent.store.live import Settlement, settle_columns
+from harness import Actor, Rows, Script
+from world import CRASH_CAP, FIRST_TOKEN, INCARNATION, PARTITION, SECOND, World, held, settlement, tick
+
+NO_DELAY = timedelta(0)
+
+
+def columns(claims: Sequence[Claim]) -> tuple[Sequence[object], ...]:
+    return tuple(zip(*((c.job, c.lane, c.scheduled_at, c.serial, c.token) for c in claims), strict=True))
+
+
+def fires(
+    node: int,
+    ticks: Sequence[int] = (0,),
+    *,
+    step: timedelta = SECOND,
+    hand_off: bool = True,
+    settles: bool = False,
+    jobs: Sequence[int] = (1,),
+    careful: bool = False,
+) -> Script:
+    """Fire the ticks one after another, each after the reply to the one before; then settle what was handed off."""
+
+    async def script(actor: Actor, world: World) -> None:
+        for number in ticks:
+            rows = await _open_fire(actor, node, number, step, jobs, hand_off, careful)
+            await actor.commit()
+            exceptions = {row["job"]: row for row in rows}
+            world.fired += [RunKey(job, tick(number)) for job in jobs if not _refused(exceptions.get(job))]
+            if hand_off:
+                claims = [claim for job in jobs if (claim := _handed_off(job, number, exceptions.get(job)))]
+                world.grant(node, claims)
+                if claims and settles:
+                    await _settle(actor, world, node, claims)
+            if any(_refused(row) for row in rows):
+                return
+
+    return script
+
+
+def _refused(row: Mapping[str, Any] | None) -> bool:
+    return row is not None and row["why"] == "refused"
+
+
+async def _open_fire(
+    actor: Actor, node: int, number: int, step: timedelta, jobs: Sequence[int], hand_off: bool, careful: bool
+) -> Rows:
+    count = len(jobs)
+    return await actor.open(
+        "fire_careful" if careful else "fire", node, INCARNATION, node if hand_off else None,
+        jobs, [tick(number)] * count, [1] * count, [tick(number) + step] * count, None,
+    )  # fmt: skip
+
+
+def _handed_off(job: int, number: int, exception: Mapping[str, Any] | None) -> Claim | None:
+    lane = 0 if exception is None else exception["lane"]
+    return None if lane is None else Claim(job, lane, tick(number), 0, FIRST_TOKEN, 1)
+
+
+def fires_in_two_transactions(node: int) -> Script:
+    """A broken fire: the cursor moves in one transaction, the run is inserted in the next."""
+
+    async def script(actor: Actor, world: World) -> None:
+        arguments = (node, INCARNATION, node, [1], [tick(0)], [1], [tick(1)], None)
+        moved = await actor.run("fire: cursor", *arguments)
+        if any(_refused(row) for row in moved):
+            return
+        inserted = await actor.run("fire: run", *arguments)
+        if not inserted:
+            world.grant(node, [held()])
+            await _settle(actor, world, node, [held()])
+
+    return script
+
+
+def takes_over(
+    node: int, of: int, *, claims: bool = False, refires: bool = False, tidy: bool = True, held_open: bool = True
+) -> Script:
+    """Evict what has expired, rescue its runs, take its partitions, forget it; then work on, if asked to."""
+
+    async def script(actor: Actor, world: World) -> None:
+        evicted = await actor.open("evict")
+        await actor.commit()
+        if {row["node"] for row in evicted} == {of}:
+            await _rescue(actor, of, held_open)
+            if tidy:
+                taken = await actor.run("take", node, INCARNATION, [PARTITION])
+                world.terms.extend(row["term"] for row in taken)
+                await actor.run("forget", of)
+        if refires:
+            await _refire(actor, node)
+        if claims:
+            await _claim_and_settle(actor, world, node)
+
+    return script
+
+
+async def _rescue(actor: Actor, of: int, held_open: bool) -> None:
+    while True:
+        if held_open:
+            found = await actor.open("rescue", of, CRASH_CAP, 1000)
+            await actor.commit()
+        else:
+            found = await actor.run("rescue", of, CRASH_CAP, 1000)
+        if not found:
+            return
+
+
+async def _refire(actor: Actor, node: int) -> None:
+    (cursor,) = await actor.run("cursors", [1])
+    if cursor["next_tick"] <= tick(1):
+        at = cursor["next_tick"]
+        await actor.open(
+            "fire", node, INCARNATION, None, [1], [at], [cursor["generation"]], [at + SECOND], None,
+        )  # fmt: skip
+        await actor.commit()
+
+
+def claims_and_settles(node: int, *, held_open: bool = True) -> Script:
+    async def script(actor: Actor, world: World) -> None:
+        await _claim_and_settle(actor, world, node, held_open)
+
+    return script
+
+
+def claims(node: int) -> Script:
+    """A claim whose handler is still running when everything else is over."""
+
+    async def script(actor: Actor, world: World) -> None:
+        rows = await actor.open("claim", node, INCARNATION, [1], 10)
+        await actor.commit()
+        world.grant(node, [Claim(*row.values()) for row in rows])
+
+    return script
+
+
+async def _claim_and_settle(actor: Actor, world: World, node: int, held_open: bool = False) -> None:
+    if held_open:
+        rows = await actor.open("claim", node, INCARNATION, [1], 10)
+        await actor.commit()
+    else:
+        rows = await actor.run("claim", node, INCARNATION, [1], 10)
+    claims = [Claim(*row.values()) for row in rows]
+    world.grant(node, claims)
+    if claims:
+        await _settle(actor, world, node, claims, held_open=held_open)
+
+
+def settles(node: int, claim: Claim) -> Script:
+    """The result of a run that this node holds, or believes to hold."""
+
+    async def script(actor: Actor, world: World) -> None:
+        world.grant(node, [claim])
+        await _settle(actor, world, node, [claim])
+
+    return script
+
+
+def settles_late(node: int, claim: Claim) -> Script:
+    """A handler that outlived its attempt commits its own result, under the attempt's token; refused, it gives up."""
+
+    async def script(actor: Actor, world: World) -> None:
+        world.refused += await _try_to_settle(actor, world, node, [claim], held_open=True)
+
+    return script
+
+
+async def _settle(actor: Actor, world: World, node: int, claims: Sequence[Claim], *, held_open: bool = True) -> None:
+    """Settle; what matched nothing is looked up, and kept as stale if it had not committed before."""
+    late = await _try_to_settle(actor, world, node, claims, held_open)
+    if late:
+        await _tell_stale(actor, world, node, late)
+
+
+async def _try_to_settle(
+    actor: Actor, world: World, node: int, claims: Sequence[Claim], held_open: bool
+) -> list[Settlement]:
+    """Settle; returns what was not this node's to settle."""
+    batch = [settlement(claim, node) for claim in claims]
+    arguments = (node, *settle_columns(batch))
+    if held_open:
+        unmatched = await actor.open("settle", *arguments)
+        await actor.commit()
+    else:
+        unmatched = await actor.run("settle", *arguments)
+    missed = {(row["job"], row["lane"]) for row in unmatched}
+    world.accepted += [(item, node) for item in batch if (item.claim.job, item.claim.lane) not in missed]
+    return [item for item in batch if (item.claim.job, item.claim.lane) in missed]
+
+
+async def _tell_stale(actor: Actor, world: World, node: int, late: Sequence[Settlement]) -> None:
+    jobs, _, ats, serials, tokens = columns([item.claim for item in late])
+    if await actor.run("lost_reply", jobs, ats, serials, tokens):
+        raise AssertionError("a settle that was sent once and matched nothing was taken for a repeated one")
+    world.refused += late
+    times = [item.finished for item in late]
+    await actor.run("stale", node, jobs, ats, serials, tokens, times, times, [1] * len(late), ["late"] * len(late))
+
+
+def fails_and_tries_again(node: int, claim: Claim) -> Script:
+    """A failed attempt, then the next one on the same node."""
+
+    async def script(actor: Actor, world: World) -> None:
+        world.grant(node, [claim])
+        at = [claim.scheduled_at]
+        await actor.open("settle_retry", node, *columns([claim]), at, at, ["failed"], ["no"], [NO_DELAY])
+        await actor.commit()
+        await _claim_and_settle(actor, world, node)
+
+    return script
+
+
+def gives_back_and_claims_again(node: int, claim: Claim) -> Script:
+    async def script(actor: Actor, world: World) -> None:
+        world.grant(node, [claim])
+        await actor.open("give_back", node, *columns([claim]))
+        await actor.commit()
+        await _claim_and_settle(actor, world, node)
+
+    return script
+
+
+def cancels(at: int = 0) -> Script:
+    async def script(actor: Actor, world: World) -> None:
+        rows = await actor.open("cancel", [1], [tick(at)], [0])
+        await actor.commit()
+        for row in rows:
+            world.cancel(RunKey(row["job"], row["scheduled_at"], row["serial"]), row["owner"] is None)
+
+    return script
+
+
+def triggers() -> Script:
+    async def script(actor: Actor, world: World) -> None:
+        await actor.open("trigger_lock", 1)
+        (row,) = await actor.run("trigger_now", 1)
+        await actor.commit()
+        world.triggered.append(RunKey(1, row["at"], row["serial"]))
+
+    return script
+
+
+def edits(to_schedule: int, step: timedelta) -> Script:
+    """A new schedule with the same next tick; computed again when the cursor moved meanwhile."""
+
+    async def script(actor: Actor, world: World) -> None:
+        while not await _edit(actor, to_schedule, step):
+            pass
+        world.expected[1] = {tick(number) for number in range(4)}
+
+    return script
+
+
+async def _edit(actor: Actor, to_schedule: int, step: timedelta) -> bool:
+    (row,) = await actor.run("job_to_change", 1, None, "1")
+    next_tick = tick(0) if row["last_tick"] is None else row["last_tick"] + step
+    revised = await actor.open(
+        "revise_job", 1, row["generation"], 1, 1, to_schedule, 5, -1, False, None, "{}", "http", [], None,
+    )  # fmt: skip
+    moved = revised and await actor.run(
+        "move_cursor", 1, row["generation"] + 1, row["last_tick"], next_tick, next_tick, False, "active", None,
+        [], [], [], None,
+    )  # fmt: skip
+    if moved:
+        await actor.commit()
+    else:
+        await actor.rollback()
+    return bool(moved)

@@ -1,0 +1,28 @@
+"""The harness must find what is wrong with a protocol that lacks one of its rules, or its silence means nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness import Stage, explore
+from mutants import MUTANTS, Mutant, changed
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "_"))
+async def test_a_protocol_without_one_of_its_rules_is_found_out(
+    stage: Stage, mutant: Mutant, record_property: Callable[[str, Any], None]
+) -> None:
+    mutated = await explore(stage, mutant.play)
+    record_property("schedules", mutated.schedules)
+    print(f"{mutant.name}: {mutated}")
+    assert mutated.violated, f"{mutant.name}: {mutated.schedules} schedules and nothing was found"
+    sound = await explore(stage, mutant.sound)
+    assert not sound.violated, str(sound)
+
+
+def test_a_mutant_whose_passage_is_gone_from_the_text_is_an_error() -> None:
+    with pytest.raises(AssertionError, match="no longer says"):
+        changed("fire", ("this passage is not in the fire", ""))

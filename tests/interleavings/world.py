@@ -1,0 +1,227 @@
+"""The small state the actors play on, what they learned, the recovery after them, and the rules that must then hold.
+
+Two nodes meet: 1 is expired, so that it may be evicted at any moment, and 2 is healthy. Node 3 comes afterwards, alone:
+it evicts everybody else, rescues, takes over, fires what is due and settles everything, as survivors would. Then:
+
+    each expected tick is accounted for exactly once, and nothing else is
+    no run is left behind, and none is both live and finished
+    tokens of a run rise with every grant, and it ends under the last one granted
+    each run is settled at most once, with the words of the settle that was accepted
+    after a cancel was acknowledged, its run is granted to nobody
+    terms rise
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from detent.identity import RunKey
+from detent.model import Claim
+from detent.states import CODES, RunStatus
+from detent.store.db import statement
+from detent.store.live import Settlement, settle_columns
+from factories import LONG_AGO
+
+OLD, NEW, SURVIVOR = 1, 2, 3
+PARTITION = 0
+INCARNATION = 1
+FIRST_TOKEN = INCARNATION << 32 | 1
+CRASH_CAP = 3
+SECOND = timedelta(seconds=1)
+MOST_PASSES = 20
+# Schedule numbers of the cursors here, with their steps.
+STEPS = {1: 1 * SECOND, 2: 3 * SECOND}
+EVERY_SECOND, EVERY_THREE = 1, 2
+
+CLEAR = """
+DELETE FROM live_runs; DELETE FROM run_history; DELETE FROM attempts; DELETE FROM cursors; DELETE FROM nodes;
+DELETE FROM job_revisions; DELETE FROM jobs;
+UPDATE partitions SET holder = 1, term = 1 WHERE partition = 0;
+INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata)
+SELECT n, '1 hour', now() + CASE n WHEN 1 THEN '-1 second' ELSE '1 hour' END::interval, 'test', 1, '{}', '', ''
+  FROM generate_series(1, 3) AS n;
+INSERT INTO jobs (job, id, name, partition, target, definition) OVERRIDING SYSTEM VALUE
+SELECT n, gen_random_uuid(), n::text, 0, 'http', '{}' FROM generate_series(1, 2) AS n;
+"""
+
+
+def tick(number: int) -> datetime:
+    return LONG_AGO + number * SECOND
+
+
+def cursor(job: int = 1, schedule: int = EVERY_SECOND, lanes: int = 1) -> str:
+    return (
+        "INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition, lanes)"
+        f" VALUES ({job}, '{tick(0)}', '{tick(0)}', 1, {schedule}, {PARTITION}, {lanes});"
+    )
+
+
+def run(job: int = 1, owner: int | None = None, *, at: int = 0, crashes: int = 0, started: bool = False) -> str:
+    """A live run of a tick that has fired, with its cursor beyond it."""
+    return (
+        "INSERT INTO cursors (job, next_tick, fire_at, last_tick, queue, schedule, partition)"
+        f" VALUES ({job}, '{tick(at + 1)}', '{tick(at + 1)}', '{tick(at)}', 1, {EVERY_SECOND}, {PARTITION});"
+        "INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority, crashes,"
+        f" started_at) VALUES ({job}, '{tick(at)}', {FIRST_TOKEN}, {owner or 'NULL'}, '{tick(at)}', 1, 1, 0, 5,"
+        f" {crashes}, {'now()' if started else 'NULL'});"
+    )
+
+
+def held(job: int = 1, *, at: int = 0) -> Claim:
+    """The claim on a run made by `run`."""
+    return Claim(job, 0, tick(at), 0, FIRST_TOKEN, 1)
+
+
+class Grant(NamedTuple):
+    key: RunKey
+    token: int
+    node: int
+
+
+@dataclass
+class World:
+    """What the actors learned from answers that they saw, in the order in which it was committed."""
+
+    expected: dict[int, set[datetime]]
+    grants: list[Grant] = field(default_factory=list)
+    accepted: list[tuple[Settlement, int]] = field(default_factory=list)
+    refused: list[Settlement] = field(default_factory=list)
+    fired: list[RunKey] = field(default_factory=list)
+    triggered: list[RunKey] = field(default_factory=list)
+    terms: list[int] = field(default_factory=list)
+    # Per acknowledged cancel: the run, whether it ended on the spot, and how many grants there had been.
+    cancelled: list[tuple[RunKey, bool, int]] = field(default_factory=list)
+
+    def cancel(self, key: RunKey, ended: bool) -> None:
+        self.cancelled.append((key, ended, len(self.grants)))
+
+    def grant(self, node: int, claims: Iterable[Claim]) -> None:
+        self.grants += [Grant(claim.key, claim.token, node) for claim in claims]
+
+
+def settlement(claim: Claim, node: int) -> Settlement:
+    """Words by which history shows whose settle it took."""
+    words = f"node {node}, token {claim.token}"
+    return Settlement(claim, claim.scheduled_at, claim.scheduled_at, 1, result=words)
+
+
+class Survivor:
+    """The recovery: node 3 and the product's own statements, one after another."""
+
+    def __init__(self, admin: Any, world: World) -> None:
+        self._admin = admin
+        self._world = world
+
+    async def _run(self, name: str, *arguments: object) -> list[Any]:
+        rows: list[Any] = await self._admin.fetch(statement(name), *arguments)
+        return rows
+
+    async def recover(self) -> None:
+        await self._admin.execute("UPDATE nodes SET expires_at = now() - '1 s'::interval WHERE node <> 3")
+        await self._run("evict")
+        for row in await self._run("evicted"):
+            while await self._run("rescue", row["node"], CRASH_CAP, 1000):
+                pass
+            taken = await self._run("take", SURVIVOR, INCARNATION, [PARTITION])
+            self._world.terms += [row["term"] for row in taken]
+            await self._run("forget", row["node"])
+        await self._run_what_waits()
+        for _ in range(MOST_PASSES):
+            if not await self._fire_what_is_due():
+                return
+            await self._run_what_waits()
+        raise AssertionError("the recovery does not come to an end")
+
+    async def _run_what_waits(self) -> None:
+        rows = await self._run("claim", SURVIVOR, INCARNATION, [1], 1000)
+        claims = [Claim(*row.values()) for row in rows]
+        if claims:
+            self._world.grant(SURVIVOR, claims)
+            await self._run("settle", SURVIVOR, *settle_columns([settlement(c, SURVIVOR) for c in claims]))
+
+    async def _fire_what_is_due(self) -> bool:
+        due = [
+            (row["job"], row["next_tick"], row["generation"], row["next_tick"] + STEPS[row["schedule"]])
+            for row in await self._run("cursors", sorted(self._world.expected))
+            if row["next_tick"] is not None and row["next_tick"] <= max(self._world.expected[row["job"]])
+        ]
+        if due:
+            await self._run("fire", SURVIVOR, INCARNATION, None, *zip(*sorted(due), strict=True), None)
+        return bool(due)
+
+
+async def violations(admin: Any, world: World) -> list[str]:
+    """What is wrong after the recovery; empty is right."""
+    live = await admin.fetch("SELECT * FROM live_runs")
+    past = await admin.fetch("SELECT * FROM run_history")
+    found = [f"stranded: {_name(_key(row))} is still held by node {row['owner']}" for row in live]
+    found += _account(world, live, past)
+    found += _judge_tokens(world, {_key(row): row for row in past})
+    found += _judge_settles(world, {_key(row): row for row in past})
+    found += _judge_cancels(world, {_key(row): row for row in past})
+    if any(later <= earlier for earlier, later in zip(world.terms, world.terms[1:], strict=False)):
+        found.append(f"terms do not rise: {world.terms}")
+    return found
+
+
+def _key(row: Any) -> RunKey:
+    return RunKey(row["job"], row["scheduled_at"], row["serial"])
+
+
+def _name(key: RunKey) -> str:
+    return f"{key.job}@{key.scheduled_at:%H:%M:%S}" + (f"#{key.serial}" if key.serial else "")
+
+
+def _account(world: World, live: list[Any], past: list[Any]) -> list[str]:
+    """Exactly one row for each tick and each manual run, live or finished."""
+    rows: Counter[RunKey] = Counter(_key(row) for row in [*live, *past])
+    expected = {RunKey(job, at, 0) for job, ticks in world.expected.items() for at in ticks}
+    expected.update(world.triggered)
+    lost = [f"lost: {_name(key)} has no run" for key in sorted(expected - rows.keys())]
+    doubled = [f"doubled: {_name(key)} has {count} runs" for key, count in rows.items() if count > 1]
+    # A trigger whose reply was never seen may have committed.
+    foreign = [f"foreign: {_name(key)} is no tick" for key in rows.keys() - expected if key.serial == 0]
+    return lost + doubled + foreign
+
+
+def _judge_tokens(world: World, past: dict[RunKey, Any]) -> list[str]:
+    tokens: dict[RunKey, list[int]] = defaultdict(list)
+    for grant in world.grants:
+        tokens[grant.key].append(grant.token)
+    found = [
+        f"tokens of {_name(key)} do not rise: {given}" for key, given in tokens.items() if sorted(set(given)) != given
+    ]
+    for key, row in past.items():
+        if row["token"] is not None and row["token"] < max(tokens.get(key, [0])):
+            found.append(f"{_name(key)} ended under token {row['token']} although {max(tokens[key])} had been granted")
+    return found
+
+
+def _judge_settles(world: World, past: dict[RunKey, Any]) -> list[str]:
+    counts = Counter(item.claim.key for item, _ in world.accepted)
+    found = [f"{_name(key)} was settled {count} times" for key, count in counts.items() if count > 1]
+    for item, node in world.accepted:
+        row = past.get(item.claim.key)
+        if row is None or (row["token"], row["node"], row["result"]) != (item.claim.token, node, item.result):
+            found.append(
+                f"the settle of {_name(item.claim.key)} by node {node} was accepted and is not what history says"
+            )
+    for item in world.refused:
+        row = past.get(item.claim.key)
+        if row is not None and row["result"] is not None and row["result"] == item.result:
+            found.append(f"the settle of {_name(item.claim.key)} was refused and is what history says")
+    return found
+
+
+def _judge_cancels(world: World, past: dict[RunKey, Any]) -> list[str]:
+    found = []
+    for key, ended, before in world.cancelled:
+        if any(grant.key == key for grant in world.grants[before:]):
+            found.append(f"{_name(key)} was granted after its cancel had been acknowledged")
+        if ended and past[key]["status"] != CODES[RunStatus.CANCELLED]:
+            found.append(f"{_name(key)} was cancelled and is not")
+    return found
