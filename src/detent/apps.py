@@ -8,9 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from detent.errors import DetentError, UsageError
+from detent.errors import UsageError
 from detent.log import logger
 from detent.model import JobSpec
+from detent.refusal import refused
 from detent.sdk import Detent
 from detent.store import Store
 
@@ -58,6 +59,5 @@ def read_document(document: dict[str, object]) -> JobSpec:
     try:
         return msgspec.convert(document, JobSpec)
     except msgspec.ValidationError as error:
-        raise UsageError(f"Job {document['name']!r} of the app: {error}.") from error
-    except DetentError as error:
-        raise UsageError(f"Job {document['name']!r} of the app: {error}") from error
+        reason = refused(error, document, JobSpec)
+        raise UsageError(f"Job {document['name']!r} of the app: {reason.message}", reason.pointer) from error
