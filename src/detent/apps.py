@@ -46,7 +46,10 @@ async def register_jobs(store: Store, app: Detent) -> None:
     """Make or change the app's jobs; report those it no longer has."""
     assert app.name is not None
     for document in app.jobs:
-        _, change = await store.jobs.upsert(read_document(document), owner=app.name)
+        try:
+            _, change = await store.jobs.upsert(read_document(document), owner=app.name)
+        except UsageError as error:
+            raise UsageError(f"Job {document['name']!r} of the app: {error.message}", error.pointer) from error
         if change != "unchanged":
             log.info("job registered", job=document["name"], change=change)
     names = {document["name"] for document in app.jobs}
@@ -59,5 +62,4 @@ def read_document(document: dict[str, object]) -> JobSpec:
     try:
         return msgspec.convert(document, JobSpec)
     except msgspec.ValidationError as error:
-        reason = refused(error, document, JobSpec)
-        raise UsageError(f"Job {document['name']!r} of the app: {reason.message}", reason.pointer) from error
+        raise refused(error, document, JobSpec) from error
