@@ -49,7 +49,7 @@ def bench_cron(calls: int = 2_000) -> list[BenchRow]:
 
 def _measure(call: Callable[[datetime], object], calls: int) -> float:
     """Microseconds per call, the best of some rounds; no two calls ask about the same moment."""
-    generator = random.Random(1)  # noqa: S311  the same moments in every run, nothing secret
+    generator = random.Random(1)
     best = float("inf")
     for _ in range(ROUNDS):
         MEMO.clear()

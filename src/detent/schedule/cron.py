@@ -60,7 +60,7 @@ class CronWalls:
     def every_hour(self) -> bool:
         return self.hours == (1 << 24) - 1
 
-    def check_possible(self) -> None:
+    def check_possible(self, text: str) -> None:
         """Refuses an expression that names no day of any year, such as 30 February."""
         low, high = 2000, 2399
         if self.fields.year is not None:
@@ -68,7 +68,7 @@ class CronWalls:
             high = YEAR.low + self.fields.year.mask.bit_length() - 1
         if self._seek_month(low * 12, 1, high) is None:
             raise ScheduleError(
-                "The day-of-month, month and day-of-week fields together name a day that no year has; "
+                f"{text!r} asks for a day that no year has, by its day-of-month, month and day-of-week fields; "
                 "for the last day of a month write 'L' in the day-of-month field."
             )
 

@@ -20,6 +20,7 @@ from detent.schedule.cron_fields import (
     read_field,
 )
 from detent.schedule.errors import ScheduleError
+from detent.schedule.words import plural
 
 MACROS = {
     "@YEARLY": "0 0 1 1 *",
@@ -116,8 +117,11 @@ def _macro(upper: str, text: str) -> str:
             "'@reboot' has no time: a fleet never reboots as one; use an instant such as "
             "'2030-01-01T00:00:00Z' or an interval such as 'every 1h'."
         )
+    if upper.startswith("@EVERY"):
+        every = text.strip()[len("@every") :].strip() or "15m"
+        raise ScheduleError(f"{text.strip()!r} is an interval; outside a cron form write 'every {every}'.")
     known = ", ".join(name.lower() for name in MACROS)
-    raise ScheduleError(f"{text.strip()!r} is not a known macro; use one of {known}, or '@every 15m'.")
+    raise ScheduleError(f"{text.strip()!r} is not a known macro; use one of {known}, or 'every 15m'.")
 
 
 def _unix_specs(parts: list[str], text: str) -> list[FieldSpec]:
@@ -126,7 +130,7 @@ def _unix_specs(parts: list[str], text: str) -> list[FieldSpec]:
     if len(parts) in known:
         return known[len(parts)]
     raise ScheduleError(
-        f"{text!r} has {len(parts)} fields; a cron expression has 5 (minute hour day-of-month month "
+        f"{text!r} has {plural(len(parts), 'field')}; a cron expression has 5 (minute hour day-of-month month "
         "day-of-week), 6 with seconds first, or 7 with the year last, for example '0 9 * * MON'."
     )
 
@@ -139,7 +143,7 @@ def _quartz_specs(parts: list[str], text: str) -> list[FieldSpec]:
         return [*six, YEAR]
     hint = f"'0 {' '.join(parts)}'" if len(parts) == 5 else "'0 0 9 ? * MON-FRI'"
     raise ScheduleError(
-        f"{text!r} has {len(parts)} fields; the quartz dialect has 6 (second minute hour day-of-month month "
+        f"{text!r} has {plural(len(parts), 'field')}; the quartz dialect has 6 (second minute hour day-of-month month "
         f"day-of-week) or 7 with the year last, for example {hint}."
     )
 

@@ -43,7 +43,7 @@ def parse_schedule(spec: str | Mapping[str, Any], options: Options) -> Schedule:
     if isinstance(spec, str):
         kind, value, pointer = _recognise(spec), spec, "/schedule"
         if kind == "every":
-            value = re.sub(r"(?i)^\s*@?every\b", "", spec)
+            value = re.sub(r"(?i)^\s*@?every\b", "", spec).strip()
     else:
         kind, value, options = _explicit(spec, options)
         pointer = f"/schedule/{kind}"
@@ -173,7 +173,7 @@ def parse_cron_uncached(text: str, options: Options) -> Schedule:
         raise ScheduleError(f"{text!r} gives a zone to an interval, which has none; leave out the zone.")
     fields = parse_cron(expression, dialect=options.dialect, day_match=options.day_match, hash_key=options.hash_key)
     walls = CronWalls(fields)
-    walls.check_possible()
+    walls.check_possible(expression)
     stored: dict[str, Any] = {"kind": "cron", "cron": canonical_cron(fields), "timezone": zone.name}
     if fields.day_match is not None:
         stored["day_match"] = fields.day_match

@@ -1,0 +1,141 @@
+"""Zone data: where it comes from, how its changes are found, and what a new release does."""
+
+from __future__ import annotations
+
+import struct
+import zoneinfo
+from datetime import UTC, datetime, timedelta
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from detent.schedule import Schedule, ScheduleError, check_timezone, tzdata_version
+from detent.schedule.tzdata_change import changed_ticks, moved_cursors, zones_in
+from detent.schedule.zones import Zone, load_zone
+
+WHEEL = Path(str(resources.files("tzdata").joinpath("zoneinfo")))
+NAMES = resources.files("tzdata").joinpath("zones").read_text("utf-8").split()
+HORIZON = (0, int(datetime(2045, 1, 1, tzinfo=UTC).timestamp()))
+
+
+def test_only_the_wheel_counts() -> None:
+    assert zoneinfo.TZPATH == ()
+    assert tzdata_version().startswith("20")
+    assert check_timezone("Europe/Berlin").key == "Europe/Berlin"
+
+
+def changes_in_file(path: Path) -> list[tuple[int, int]]:
+    """(instant, new offset) as the compiled file lists them: a reader that shares nothing with the engine."""
+    data = path.read_bytes()
+    header = struct.Struct(">4s1s15x6l")
+
+    def sizes(at: int) -> tuple[int, ...]:
+        return header.unpack_from(data, at)[2:]
+
+    utc, std, leap, times, types, chars = sizes(0)
+    second = header.size + times * 5 + types * 6 + chars + leap * 8 + std + utc
+    _, _, _, times, types, _ = sizes(second)
+    at = second + header.size
+    instants = struct.unpack_from(f">{times}q", data, at)
+    kinds = struct.unpack_from(f">{times}B", data, at + times * 8)
+    offsets = [struct.unpack_from(">lBB", data, at + times * 9 + number * 6)[0] for number in range(types)]
+    changes, current = [], offsets[0]
+    for instant, kind in zip(instants, kinds, strict=True):
+        if offsets[kind] != current:
+            changes.append((instant, offsets[kind]))
+        current = offsets[kind]
+    return changes
+
+
+def found_changes(zone: Zone, low: int, high: int) -> list[tuple[int, int]]:
+    changes = []
+    segment = zone.segment(low)
+    while segment.end <= high:
+        segment = zone.segment(segment.end)
+        if segment.offset != segment.offset_before:
+            changes.append((segment.start, segment.offset))
+    return changes
+
+
+def check_zone(name: str) -> int:
+    listed = changes_in_file(WHEEL.joinpath(*name.split("/")))
+    # Beyond the last listed change a file only has a rule, which zoneinfo reads for us.
+    high = min(listed[-1][0], HORIZON[1]) if listed else HORIZON[0]
+    expected = [change for change in listed if HORIZON[0] < change[0] <= high]
+    assert found_changes(load_zone(name), HORIZON[0], high) == expected, name
+    return len(expected)
+
+
+def test_every_change_since_1970_that_a_zone_file_lists_is_found() -> None:
+    names = ["Africa/Casablanca", "Africa/Cairo", "Asia/Gaza", "Pacific/Apia", "America/Argentina/San_Luis"]
+    assert sum(check_zone(name) for name in [*names, *NAMES[::40]]) > 500
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_every_change_of_every_zone_is_found() -> None:
+    assert sum(map(check_zone, NAMES)) > 15_000
+
+
+def test_the_ends_of_a_chunk_are_no_changes() -> None:
+    zone = load_zone("Asia/Tokyo")
+    edge = 7 << 28
+    before, after = zone.segment(edge - 1), zone.segment(edge)
+    assert before.end == after.start == edge
+    assert before.offset == before.offset_after == after.offset == after.offset_before == 9 * 3600
+
+
+def test_a_schedule_crosses_the_ends_of_chunks() -> None:
+    schedule = Schedule.parse("0 9 * * *", timezone="Asia/Tokyo")
+    start, end = datetime(2000, 1, 1, tzinfo=UTC), datetime(2060, 1, 1, tzinfo=UTC)
+    assert schedule.count_between(start, end) == (end - start).days
+    assert len(schedule.between(start, end, 100_000)) == (end - start).days
+
+
+@pytest.fixture
+def other_release(tmp_path: Path) -> Path:
+    """Zone data in which Edmonton has another rule, and everything else is as it was."""
+    for name in ("Europe/Berlin", "America/Edmonton"):
+        target = tmp_path.joinpath(*name.split("/"))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source = "America/Phoenix" if name == "America/Edmonton" else name
+        target.write_bytes(WHEEL.joinpath(*source.split("/")).read_bytes())
+    return tmp_path
+
+
+def test_jobs_whose_next_tick_changes_with_the_zone_data_are_named(other_release: Path) -> None:
+    now = datetime(2024, 7, 1, tzinfo=UTC)
+    jobs = [
+        ("edmonton", Schedule.parse("0 9 * * *", timezone="America/Edmonton"), now),
+        ("edmonton rule", Schedule.parse("FREQ=DAILY;BYHOUR=9", timezone="America/Edmonton"), now),
+        ("berlin", Schedule.parse("0 9 * * *", timezone="Europe/Berlin"), now),
+        ("interval", Schedule.parse("every 1h", timezone="America/Edmonton", anchor=now), now),
+    ]
+    changes = {change.key: change for change in changed_ticks(jobs, zones_in(other_release))}
+    assert set(changes) == {"edmonton", "edmonton rule"}
+    assert changes["edmonton"].old == datetime(2024, 7, 1, 16, tzinfo=UTC)
+    assert changes["edmonton"].new == datetime(2024, 7, 1, 15, tzinfo=UTC)
+
+
+def test_a_zone_that_a_copy_of_the_data_lacks_is_an_error(other_release: Path) -> None:
+    with pytest.raises(ScheduleError, match="not in that copy"):
+        zones_in(other_release)("Asia/Tokyo")
+
+
+def test_cursors_that_no_longer_fit_the_zone_data_are_named() -> None:
+    schedule = Schedule.parse("0 9 * * *", timezone="Europe/Berlin")
+    last = datetime(2026, 11, 14, 8, tzinfo=UTC)
+    right, wrong = last + timedelta(days=1), last + timedelta(days=1, hours=1)
+    jobs = [("right", schedule, last, right), ("wrong", schedule, last, wrong)]
+    (change,) = moved_cursors(jobs)
+    assert (change.key, change.old, change.new) == ("wrong", wrong, right)
+
+
+def test_the_same_schedule_by_other_zone_data_does_not_share_answers(other_release: Path) -> None:
+    schedule = Schedule.parse("0 9 * * *", timezone="America/Edmonton")
+    now = datetime(2024, 7, 1, tzinfo=UTC)
+    other = schedule.with_zone(zones_in(other_release)("America/Edmonton"))
+    assert schedule.next_after(now) != other.next_after(now)
+    assert schedule.next_after(now) != other.next_after(now)
+    assert schedule.to_stored() == other.to_stored()
