@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-
 from harness import Stage
 
 if TYPE_CHECKING:

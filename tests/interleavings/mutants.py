@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import scenarios
 import scripts
-from detent.store.db import statement
 from scenarios import Scenario
 from world import NEW, OLD
+
+from detent.store.db import statement
 
 FENCE = "FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE"
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import asyncpg
-
 import scripts
 from harness import Play, Script
 from world import (

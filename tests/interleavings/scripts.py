@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from harness import Actor, Rows, Script
+from world import CRASH_CAP, FIRST_TOKEN, INCARNATION, PARTITION, SECOND, World, held, settlement, tick
+
 from detent.identity import RunKey
 from detent.model import Claim
 from detent.store.live import Settlement, settle_columns
-from harness import Actor, Rows, Script
-from world import CRASH_CAP, FIRST_TOKEN, INCARNATION, PARTITION, SECOND, World, held, settlement, tick
 
 NO_DELAY = timedelta(0)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from harness import Stage, explore
 from mutants import MUTANTS, Mutant, changed
 
@@ -17,7 +16,7 @@ async def test_a_protocol_without_one_of_its_rules_is_found_out(
 ) -> None:
     mutated = await explore(stage, mutant.play)
     record_property("schedules", mutated.schedules)
-    print(f"{mutant.name}: {mutated}")
+    print(f"{mutant.name}: {mutated}")  # noqa: T201 - the counts are the evidence
     assert mutated.violated, f"{mutant.name}: {mutated.schedules} schedules and nothing was found"
     sound = await explore(stage, mutant.sound)
     assert not sound.violated, str(sound)
