@@ -176,7 +176,7 @@ class Session:
         await self._store.nodes.forget(node)
 
     async def abandon(self) -> None:
-        """The membership is lost: stop at once, write nothing."""
+        """The membership is lost: stop at once, begin nothing, hand nothing over."""
         self.closed = True
         for loop in self._loops:
             await loop.abort()

@@ -1,4 +1,4 @@
-"""Real processes on a database of their own, a target that records every call, and a connection to look at the tables."""
+"""Real processes on a database of their own, a target that records every call, and a look at the tables."""
 
 from __future__ import annotations
 

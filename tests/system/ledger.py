@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 from sink import Sink
-from waiting import until
 
 from detent.client import Client
+from waiting import until
 
 
 class Watched(NamedTuple):

@@ -12,9 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from waiting import until
-
 from detent.client import Client
+from waiting import until
 
 START_SECONDS = 60.0
 END_SECONDS = 45.0

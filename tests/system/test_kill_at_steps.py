@@ -21,6 +21,7 @@ from processes import Node, Nodes
 from sink import Sink, http_target
 
 from detent.client import Client
+from waiting import until
 
 # Where a node that also works for its scheduler dies, and at which hit: after some ticks went well.
 STEPS = ["S1=exit@6", "S2=exit@6", *(f"S{n}=exit@3" for n in range(3, 8)), *(f"W{n}=exit@4" for n in (3, 4, 5, 6))]
@@ -52,3 +53,57 @@ async def test_a_node_killed_at_a_step_is_replaced_by_another(
     lost = await attempts_of(look, "lost")
     assert bool(lost) or failpoint[:2] not in LOSING
     assert {row["node"] for row in lost} <= {int(victim.identities[0], 16)}
+
+
+@pytest.mark.parametrize("failpoint", ["W1=exit", "W2=exit"])
+async def test_a_worker_killed_at_its_claim_leaves_the_runs_to_another(
+    cluster: Nodes, look: Any, sink: Sink, failpoint: str
+) -> None:
+    api, _ = await cluster.start("api"), await cluster.start("scheduler")
+    jobs = three_jobs(api.client, sink)
+    await until(lambda: look.fetchval("SELECT count(*) FROM live_runs WHERE owner IS NULL"), what="runs in the queue")
+    victim = cluster.begin("worker", failpoints=failpoint)
+    assert await victim.ended() == -signal.SIGKILL
+    held = await look.fetchval("SELECT count(*) FROM live_runs WHERE owner IS NOT NULL")
+    assert (held > 0) == (failpoint == "W2=exit")
+    await cluster.start("worker")
+    await goes_on(look, api, sink, jobs)
+    assert len(await attempts_of(look, "lost")) == held
+    assert all(len(calls) == 1 for calls in sink.by_run().values())
+
+
+@pytest.mark.parametrize("failpoint", ["R1=exit", "R2=exit"])
+async def test_a_node_killed_while_it_rescues_is_itself_replaced(
+    cluster: Nodes, look: Any, sink: Sink, failpoint: str
+) -> None:
+    first = await cluster.start("serve", failpoints="W3=exit@2")
+    jobs = three_jobs(first.client, sink)
+    second = cluster.begin("serve", failpoints=failpoint)
+    assert await first.ended() == -signal.SIGKILL
+    assert await second.ended() == -signal.SIGKILL
+    await goes_on(look, await cluster.start("serve"), sink, jobs)
+
+
+async def test_a_node_that_is_started_again_goes_on_where_it_was_killed(cluster: Nodes, look: Any, sink: Sink) -> None:
+    victim = await cluster.start("serve", failpoints="W4=exit@4")
+    jobs = three_jobs(victim.client, sink)
+    assert await victim.ended() == -signal.SIGKILL
+    await goes_on(look, await cluster.start("serve"), sink, jobs)
+    # The effect was made but not recorded: it was asked for again under the same key, and applied once.
+    assert any(len(calls) == 2 for calls in sink.by_key().values())
+    assert len(sink.effects) == len(sink.by_run())
+
+
+async def test_a_run_that_may_be_called_only_once_is_not_called_again(cluster: Nodes, look: Any, sink: Sink) -> None:
+    victim = await cluster.start("serve", failpoints="W4=exit")
+    job = create_ticking(victim.client, "once", http_target(sink), seconds=2, delivery="at_most_once")
+    assert await victim.ended() == -signal.SIGKILL
+    successor = await cluster.start("serve")
+    await succeeded_after(look, await database_now(look), [job])
+    (job,) = pause_all(successor.client, [job])
+    await none_open(look)
+    await check_ledger(look, [job], "succeeded", "dead")
+    assert all(len(calls) == 1 for calls in sink.by_key().values())
+    dead = successor.client.get_run(sink.calls[0].run_id)
+    assert (dead["status"], dead["reason"]) == ("dead", "lost")
+    assert [attempt["outcome"] for attempt in dead["attempts"]] == ["lost"]

@@ -28,6 +28,7 @@ log = logger("settle")
 
 BATCH = 1000
 STATEMENTS = 2
+LAST_WORDS_SECONDS = 1.0
 Writing = TypeVar("Writing", Settlement, Retry)
 
 
@@ -102,9 +103,16 @@ class Settler:
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def abort(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """The membership is lost. Results in hand are still offered for a moment: every settle names token and owner,
+        so what is no longer ours is refused, and is on record as `stale` instead of vanishing."""
+        try:
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await self.drain()
+        except TimeoutError:
+            self._ends, self._retries = [], []
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _pump(self) -> None:
         while (self._ends or self._retries) and len(self._tasks) < STATEMENTS:

@@ -294,12 +294,12 @@ class Worker:
             self._held.pop((claim.job, claim.lane), None)
 
     async def abort(self) -> None:
-        """Membership is lost: nothing held is ours any more, and nothing may be written."""
+        """Membership is lost: nothing held is ours any more, and nothing new is begun."""
         self._draining = True
         await self.loop.abort()
         await self.reconciling.abort()
         tasks = [held.task for held in self._held.values() if held.task is not None]
         for task in tasks:
             task.cancel()
-        await self.settler.abort()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.settler.abort()
