@@ -35,3 +35,21 @@ def configure(log_format: str, level: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+    _forward_logging(getattr(logging, level.upper()))
+
+
+class _Forward(logging.Handler):
+    """What handlers (`run.log`) and libraries say through `logging`, in the same shape as everything else."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = {name: getattr(record, name) for name in ("run_id", "attempt") if hasattr(record, name)}
+        if record.exc_info and record.exc_info[1] is not None:
+            # The driver's pool reports a database that is down, at every try, with the whole way there.
+            short = record.name.startswith("asyncpg")
+            fields |= {"error": str(record.exc_info[1])} if short else {"exc_info": record.exc_info}
+        logger(record.name).log(record.levelno, record.getMessage(), **fields)
+
+
+def _forward_logging(level: int) -> None:
+    logging.basicConfig(level=max(level, logging.WARNING), handlers=[_Forward()], force=True)
+    logging.getLogger("detent.run").setLevel(level)
