@@ -34,6 +34,7 @@ MACROS = {
 DIALECTS = ("unix", "quartz")
 DAY_MATCHES = ("or", "and")
 LONGEST_EXPRESSION = 1000
+PLAIN = re.compile(r"[ -~\t]*")
 ZONE_PREFIX = re.compile(r"(?:CRON_TZ|TZ)=(\S*)\s+(.*)", re.DOTALL)
 
 
@@ -57,7 +58,7 @@ class CronFields:
 
 def split_zone(text: str) -> tuple[str | None, str]:
     """`CRON_TZ=Europe/Berlin 0 9 * * *` as its zone and the rest."""
-    found = ZONE_PREFIX.fullmatch(text.strip())
+    found = ZONE_PREFIX.fullmatch(text.strip()) if "=" in text else None
     if found is None:
         return None, text
     return found[1], found[2]
@@ -97,8 +98,9 @@ def _split(text: str) -> list[str]:
             f"The expression has {len(text)} characters; at most {LONGEST_EXPRESSION} are read, "
             "so shorten its lists with ranges such as '0-30'."
         )
-    strange = next((char for char in text if not (" " < char <= "~") and char not in " \t"), None)
-    if strange is not None:
+    plain = PLAIN.match(text)
+    if plain is not None and plain.end() < len(text):
+        strange = text[plain.end()]
         raise ScheduleError(
             f"{text!r} contains {strange!r} (U+{ord(strange):04X}), which is not a plain ASCII character; "
             "type it again with ASCII digits and letters, for example '0 9 * * MON'."

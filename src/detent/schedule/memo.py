@@ -6,6 +6,7 @@ asked before. Two generations: when the young one is full it becomes the old one
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from datetime import datetime
 from typing import Final
 
@@ -35,10 +36,10 @@ class Identities:
     """Equal schedules get the same small number, whoever parsed them."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[Hashable, int] = {}
         self._next = 0
 
-    def number(self, canonical: str) -> int:
+    def number(self, canonical: Hashable) -> int:
         found = self._numbers.get(canonical)
         if found is None:
             if len(self._numbers) >= IDENTITIES:

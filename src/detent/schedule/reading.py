@@ -39,6 +39,9 @@ class Options(NamedTuple):
     jitter_seconds: float = 0
 
 
+DEFAULTS = Options()
+
+
 def parse_schedule(spec: str | Mapping[str, Any], options: Options) -> Schedule:
     if isinstance(spec, str):
         kind, value, pointer = _recognise(spec), spec, "/schedule"
@@ -125,6 +128,8 @@ def _text(value: Any) -> str:
 
 
 def _check_options(options: Options) -> None:
+    if options[3:] == DEFAULTS[3:]:
+        return
     for name, value, allowed in (
         ("dst_gap", options.dst_gap, GAP_POLICIES),
         ("dst_overlap", options.dst_overlap, OVERLAP_POLICIES),

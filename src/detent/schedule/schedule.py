@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
@@ -155,7 +154,11 @@ class Schedule:
         return self._stored == other._stored and self.anchor == other.anchor and self.at == other.at
 
     def __hash__(self) -> int:
-        return hash(json.dumps(self._stored, sort_keys=True))
+        return hash(self._canonical())
+
+    def _canonical(self) -> tuple[tuple[str, object], ...]:
+        # Both ways of making a schedule fill in the stored form in the same order.
+        return tuple(self._stored.items())
 
     def __repr__(self) -> str:
         return f"Schedule({self._stored!r})"
@@ -198,21 +201,17 @@ class Schedule:
 
     def next_after(self, moment: datetime) -> datetime | None:
         """The first tick strictly after `moment`; None when there is none."""
+        if not self._identity:
+            if not isinstance(self._ticks, WallTicks):
+                return self._compute_next(moment)  # cheaper than remembering
+            self._identity = IDENTITY.number(self._canonical())
         key = (self._identity, moment)
         found = MEMO.young.get(key, MISSING)
-        if found is not MISSING and self._identity:
+        if found is not MISSING:
             return found  # type: ignore[return-value]  # the sentinel is the only object that is no answer
-        return self._next_after(moment)
-
-    def _next_after(self, moment: datetime) -> datetime | None:
-        if isinstance(self._ticks, WallTicks):
-            if not self._identity:
-                self._identity = IDENTITY.number(json.dumps(self._stored, sort_keys=True))
-            key = (self._identity, moment)
-            answer = MEMO.old[key] if key in MEMO.old else self._compute_next(moment)
-            MEMO.put(key, answer)
-            return answer
-        return self._compute_next(moment)
+        answer = MEMO.old[key] if key in MEMO.old else self._compute_next(moment)
+        MEMO.put(key, answer)
+        return answer
 
     def _compute_next(self, moment: datetime) -> datetime | None:
         asked = to_ms(moment)
