@@ -249,7 +249,7 @@ async def test_a_list_of_all_jobs_finds_its_stretch_without_reading_the_whole_da
     await sql.execute("ANALYZE run_history")
     await sql.execute(f"SELECT brin_summarize_new_values('run_history_{AT:%Y%m%d}_scheduled_at_idx')")
     key, end = history.NEWEST, AT + timedelta(seconds=1500)
-    arguments = (end - timedelta(seconds=2), end, key.scheduled_at, key.job, key.serial, None, 51)
+    arguments = (end - timedelta(seconds=2), end, key.scheduled_at, key.job, key.serial, None, 51, 1)
     rows = await sql.fetch("EXPLAIN (ANALYZE, BUFFERS) " + statement("history_slice"), *arguments)
     plan = "\n".join(row[0] for row in rows)
     assert "Seq Scan" not in plan

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from detent.api import health, jobs, openapi, problems, runs
+from detent.api.auth import Door
 from detent.api.context import Api
 from detent.api.guard import Guard
 from detent.api.problems import Refusal
@@ -23,7 +24,7 @@ from detent.store import Store
 
 def create_app(store: Store, *, settings: Settings, readiness: Callable[[], dict[str, bool]]) -> Starlette:
     store.jobs.max_payload_bytes = settings.max_payload_bytes
-    api = Api(store, settings, readiness)
+    api = Api(store, settings, readiness, Door())
     endpoints = [*health.routes.endpoints, *jobs.routes.endpoints, *runs.routes.endpoints]
     described = msgspec.json.encode(openapi.document(endpoints))
 

@@ -1,10 +1,14 @@
-"""What every route is given."""
+"""What every route is given: the parts of the server, and who is asking.
+
+Every verb of the store that reads or changes somebody's rows is called with `tenant=api.tenant`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from detent.api.auth import NOBODY, Caller, Door
 from detent.settings import Settings
 from detent.store import Store
 
@@ -16,6 +20,13 @@ class Api:
     store: Store
     settings: Settings
     readiness: Callable[[], dict[str, bool]]
+    door: Door
+    caller: Caller = NOBODY
+
+    @property
+    def tenant(self) -> int:
+        """Whose rows this request is about. It comes from the key alone, never from the path or the body."""
+        return self.caller.tenant
 
     @property
     def max_body_bytes(self) -> int:

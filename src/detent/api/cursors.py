@@ -1,9 +1,14 @@
-"""Where a list goes on. Opaque to clients: only the list that gave a cursor out can read it."""
+"""Where a list goes on. Opaque to clients: only the list that gave a cursor out can read it.
+
+A cursor is bound to its tenant and to the query it belongs to: with another it is refused. It needs no secret for
+that, because what a cursor leads to is filtered by tenant anyway.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 from datetime import timedelta
 
 import msgspec
@@ -16,25 +21,32 @@ LARGEST = (1 << 63) - 1
 LATEST = 253_370_764_800_000_000  # the year 9999, in microseconds
 
 
-def after_job(number: int) -> str:
-    return _encode(["jobs", number])
+def binding(tenant: int, query: msgspec.Struct, *more: object) -> str:
+    """What a list is of: whose rows, which query apart from the place in it, and what its path names."""
+    asked = {name: value for name, value in msgspec.structs.asdict(query).items() if name not in ("cursor", "limit")}
+    whole = msgspec.json.encode([tenant, type(query).__name__, asked, *more], order="deterministic")
+    return hashlib.blake2b(whole, digest_size=9).hexdigest()
 
 
-def read_after_job(cursor: str | None) -> int:
+def after_job(number: int, bound: str) -> str:
+    return _encode(["jobs", bound, number])
+
+
+def read_after_job(cursor: str | None, bound: str) -> int:
     if cursor is None:
         return 0
-    (number,) = _decode(cursor, "jobs", 1)
+    (number,) = _decode(cursor, "jobs", bound, 1)
     return number
 
 
-def after_run(key: RunKey) -> str:
-    return _encode(["runs", (key.scheduled_at - EPOCH) // MICROSECOND, key.job, key.serial])
+def after_run(key: RunKey, bound: str) -> str:
+    return _encode(["runs", bound, (key.scheduled_at - EPOCH) // MICROSECOND, key.job, key.serial])
 
 
-def read_after_run(cursor: str | None) -> RunKey | None:
+def read_after_run(cursor: str | None, bound: str) -> RunKey | None:
     if cursor is None:
         return None
-    at, job, serial = _decode(cursor, "runs", 3)
+    at, job, serial = _decode(cursor, "runs", bound, 3)
     if at > LATEST or serial >= 1 << 31:
         raise BadCursor
     return RunKey(job, EPOCH + timedelta(microseconds=at), serial)
@@ -44,13 +56,13 @@ def _encode(parts: list[str | int]) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(parts)).rstrip(b"=").decode()
 
 
-def _decode(cursor: str, kind: str, count: int) -> list[int]:
+def _decode(cursor: str, kind: str, bound: str, count: int) -> list[int]:
     try:
         raw = base64.b64decode(cursor.encode() + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        found, *numbers = msgspec.json.decode(raw, type=list[str | int])
+        found, owner, *numbers = msgspec.json.decode(raw, type=list[str | int])
     except (binascii.Error, msgspec.DecodeError, ValueError):
         raise BadCursor from None
     whole = [number for number in numbers if isinstance(number, int) and 0 <= number <= LARGEST]
-    if found != kind or len(whole) != count or len(numbers) != count:
+    if (found, owner) != (kind, bound) or len(whole) != count or len(numbers) != count:
         raise BadCursor
     return whole

@@ -35,13 +35,13 @@ class Version(Struct):
     tzdata: str
 
 
-@routes.get("/livez")
+@routes.get("/livez", scope="public")
 async def live(api: Api) -> Alive:
     """Whether the process answers at all."""
     return Alive()
 
 
-@routes.get("/readyz")
+@routes.get("/readyz", scope="public")
 async def ready(api: Api, query: ReadyQuery) -> Reply[Ready]:
     """Whether everything it needs is there: 200 or 503."""
     checks = api.readiness()
@@ -50,7 +50,7 @@ async def ready(api: Api, query: ReadyQuery) -> Reply[Ready]:
     return Reply(answer, 200 if good else 503)
 
 
-@routes.get("/version")
+@routes.get("/version", scope="public")
 async def version(api: Api) -> Version:
     """Which detent this is."""
     return Version(__version__, "v1", tzdata_version())

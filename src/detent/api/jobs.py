@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from detent import failpoints
 from detent.api.context import PREFIX, Api
-from detent.api.cursors import after_job, after_run, read_after_job, read_after_run
+from detent.api.cursors import after_job, after_run, binding, read_after_job, read_after_run
 from detent.api.routing import Reply, Routes
 from detent.errors import NotFound, UsageError
 from detent.identity import run_id
@@ -50,11 +50,11 @@ class Pause(Struct, forbid_unknown_fields=True):
     reason: Annotated[str, Meta(max_length=1000)] | None = None
 
 
-@routes.post("/jobs", status=201)
+@routes.post("/jobs", status=201, scope="write")
 async def create_job(api: Api, body: JobSpec) -> Reply[Job]:
     """Register a job."""
     await failpoints.hit("A1")
-    (job,) = await api.store.jobs.add([body])
+    (job,) = await api.store.jobs.add([body], tenant=api.tenant)
     await failpoints.hit("A2")
     return Reply(job, Location=f"{PREFIX}/jobs/{job.id}")
 
@@ -62,18 +62,20 @@ async def create_job(api: Api, body: JobSpec) -> Reply[Job]:
 @routes.get("/jobs")
 async def list_jobs(api: Api, query: JobQuery) -> Page[Job]:
     """List jobs in the order of their creation."""
+    bound = binding(api.tenant, query)
     jobs, following = await api.store.jobs.list(
         status=query.status,
         prefix=query.prefix,
         tag=query.tag,
         target=query.target,
-        after=read_after_job(query.cursor),
+        after=read_after_job(query.cursor, bound),
         limit=query.limit,
+        tenant=api.tenant,
     )
-    return Page(jobs, None if following is None else after_job(following))
+    return Page(jobs, None if following is None else after_job(following, bound))
 
 
-@routes.put("/jobs/by-name/{name}", or_else=(201,))
+@routes.put("/jobs/by-name/{name}", or_else=(201,), scope="write")
 async def put_job(api: Api, name: str, body: JobSpec) -> Reply[Job]:
     """Make the job of this name be this; nothing happens when it is this already."""
     if body.name is not None and body.name != name:
@@ -81,7 +83,7 @@ async def put_job(api: Api, name: str, body: JobSpec) -> Reply[Job]:
             f"The name is {shown(body.name)} in the body and {shown(name)} in the path: leave it out of the body.",
             "/name",
         )
-    job, change = await api.store.jobs.upsert(msgspec.structs.replace(body, name=name))
+    job, change = await api.store.jobs.upsert(msgspec.structs.replace(body, name=name), tenant=api.tenant)
     status = 201 if change == "created" else 200
     return Reply(job, status, Location=f"{PREFIX}/jobs/{job.id}", Detent_Change=change)
 
@@ -89,35 +91,38 @@ async def put_job(api: Api, name: str, body: JobSpec) -> Reply[Job]:
 @routes.get("/jobs/{id}")
 async def get_job(api: Api, id: str) -> Job:  # noqa: A002 - the name of the path parameter is part of the contract
     """Look at one job."""
-    job = await (api.store.jobs.get(UUID(id)) if is_job_id(id) else api.store.jobs.find(id))
+    if is_job_id(id):
+        job = await api.store.jobs.get(UUID(id), tenant=api.tenant)
+    else:
+        job = await api.store.jobs.find(id, tenant=api.tenant)
     if job is None or job.status == "deleted":
         raise unknown_job(id)
     return job
 
 
-@routes.delete("/jobs/{id}")
+@routes.delete("/jobs/{id}", scope="write")
 async def delete_job(api: Api, id: str) -> None:  # noqa: A002 - as above
     """Delete a job: no more ticks, its name is free, runs in flight go on and history stays."""
-    await api.store.jobs.delete(await job_id(api, id))
+    await api.store.jobs.delete(await job_id(api, id), tenant=api.tenant)
 
 
-@routes.post("/jobs/{id}/pause")
+@routes.post("/jobs/{id}/pause", scope="operate")
 async def pause_job(api: Api, id: str, body: Pause | None) -> Job:  # noqa: A002 - as above
     """Stop a job from ticking until it is resumed."""
-    return await api.store.jobs.pause(await job_id(api, id), body.reason if body else None)
+    return await api.store.jobs.pause(await job_id(api, id), body.reason if body else None, tenant=api.tenant)
 
 
-@routes.post("/jobs/{id}/resume")
+@routes.post("/jobs/{id}/resume", scope="operate")
 async def resume_job(api: Api, id: str) -> Job:  # noqa: A002 - as above
     """Let a paused job go on with its next tick to come."""
-    return await api.store.jobs.resume(await job_id(api, id))
+    return await api.store.jobs.resume(await job_id(api, id), tenant=api.tenant)
 
 
-@routes.post("/jobs/{id}/trigger", status=202)
+@routes.post("/jobs/{id}/trigger", status=202, scope="operate")
 async def trigger_job(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - as above
     """Run a job now, beside its schedule."""
-    key = await api.store.jobs.trigger(await job_id(api, id))
-    run = await api.store.runs.get(key)
+    key = await api.store.jobs.trigger(await job_id(api, id), tenant=api.tenant)
+    run = await api.store.runs.get(key, tenant=api.tenant)
     if run is None:
         raise NotFound(f"There is no run {run_id(key)}.")
     return Reply(run, Location=f"{PREFIX}/runs/{run.id}")
@@ -130,16 +135,17 @@ async def list_runs_of_job(api: Api, id: str, query: RunQuery) -> Page[Run]:  # 
 
 
 async def page_of_runs(api: Api, query: RunQuery, job: UUID | None = None) -> Page[Run]:
+    bound = binding(api.tenant, query, job)
     runs, following = await api.store.runs.list(
-        job=job, status=query.status, after=read_after_run(query.cursor), limit=query.limit
+        job=job, status=query.status, after=read_after_run(query.cursor, bound), limit=query.limit, tenant=api.tenant
     )
-    return Page(runs, None if following is None else after_run(following))
+    return Page(runs, None if following is None else after_run(following, bound))
 
 
 async def job_id(api: Api, reference: str) -> UUID:
     if is_job_id(reference):
         return UUID(reference)
-    found = await api.store.jobs.id_of(reference)
+    found = await api.store.jobs.id_of(reference, tenant=api.tenant)
     if found is None:
         raise unknown_job(reference)
     return found

@@ -3,10 +3,14 @@
 A handler takes `api` first. A parameter named `body` is the JSON body (optional where its type allows None), `query`
 the query parameters as a struct, and every other one is a part of the path. It answers with a value, with a `Reply`
 where the status or headers depend on the case, or with None for 204. The same annotations make the OpenAPI document.
+
+Every route says in its decorator which scope it needs (`api/auth.py`); only GET has a default, `read`. The handler's
+`api` is the caller's own: what it reads or changes, it reads or changes with `tenant=api.tenant`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import types
 import typing
@@ -19,6 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from detent.api import problems
+from detent.api.auth import SCOPES, Scope
 from detent.api.context import Api
 from detent.api.reading import check_content_type, decode_body, decode_query, decode_segment, read_body
 
@@ -45,9 +50,18 @@ class Endpoint:
     """One method of one path."""
 
     def __init__(
-        self, method: str, path: str, handler: Callable[..., Awaitable[Any]], status: int, other_status: Iterable[int]
+        self,
+        method: str,
+        path: str,
+        handler: Callable[..., Awaitable[Any]],
+        status: int,
+        other_status: Iterable[int],
+        scope: Scope,
     ) -> None:
+        if scope not in SCOPES:
+            raise ValueError(f"{method} {path} needs the scope {scope!r}, which is none of {', '.join(SCOPES)}.")
         hints = typing.get_type_hints(handler)
+        self.scope = scope
         self.method = method
         self.path = path
         self.handler = handler
@@ -100,24 +114,28 @@ class Routes:
         self._prefix = prefix
         self.endpoints: list[Endpoint] = []
 
-    def get(self, *paths: str) -> Callable[[Handler], Handler]:
-        return self._add("GET", paths, 200, ())
+    def get(self, *paths: str, scope: Scope = "read") -> Callable[[Handler], Handler]:
+        return self._add("GET", paths, 200, (), scope)
 
-    def post(self, *paths: str, status: int = 200, or_else: Iterable[int] = ()) -> Callable[[Handler], Handler]:
-        return self._add("POST", paths, status, or_else)
+    def post(
+        self, *paths: str, scope: Scope, status: int = 200, or_else: Iterable[int] = ()
+    ) -> Callable[[Handler], Handler]:
+        return self._add("POST", paths, status, or_else, scope)
 
-    def put(self, *paths: str, status: int = 200, or_else: Iterable[int] = ()) -> Callable[[Handler], Handler]:
-        return self._add("PUT", paths, status, or_else)
+    def put(
+        self, *paths: str, scope: Scope, status: int = 200, or_else: Iterable[int] = ()
+    ) -> Callable[[Handler], Handler]:
+        return self._add("PUT", paths, status, or_else, scope)
 
-    def delete(self, *paths: str) -> Callable[[Handler], Handler]:
-        return self._add("DELETE", paths, 204, ())
+    def delete(self, *paths: str, scope: Scope) -> Callable[[Handler], Handler]:
+        return self._add("DELETE", paths, 204, (), scope)
 
     def _add(
-        self, method: str, paths: Iterable[str], status: int, or_else: Iterable[int]
+        self, method: str, paths: Iterable[str], status: int, or_else: Iterable[int], scope: Scope
     ) -> Callable[[Handler], Handler]:
         def add(handler: Handler) -> Handler:
             for path in paths:
-                self.endpoints.append(Endpoint(method, self._prefix + path, handler, status, or_else))
+                self.endpoints.append(Endpoint(method, self._prefix + path, handler, status, or_else, scope))
             return handler
 
         return add
@@ -135,7 +153,8 @@ def _dispatcher(api: Api, methods: Mapping[str, Endpoint]) -> Callable[[Request]
     async def dispatch(request: Request) -> Response:
         endpoint = methods["GET" if request.method == "HEAD" else request.method]
         try:
-            return await endpoint(api, request)
+            caller = await api.door.admit(request, endpoint.scope)
+            return await endpoint(dataclasses.replace(api, caller=caller), request)
         except Exception as error:
             return problems.answer(error, request.headers)
 

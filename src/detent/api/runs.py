@@ -28,15 +28,15 @@ async def get_run(api: Api, id: str) -> Run:  # noqa: A002 - the name of the pat
     return await _found(api, id)
 
 
-@routes.post("/runs/{id}/cancel", or_else=(202,))
+@routes.post("/runs/{id}/cancel", or_else=(202,), scope="operate")
 async def cancel_run(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - as above
     """Cancel a run: at once where nobody has it, otherwise its node is asked to stop it, and this answers 202."""
-    status = await api.store.runs.cancel(_key(id))
+    status = await api.store.runs.cancel(_key(id), tenant=api.tenant)
     return Reply(await _found(api, id), 200 if status is RunStatus.CANCELLED else 202)
 
 
 async def _found(api: Api, text: str) -> Run:
-    run = await api.store.runs.get(_key(text))
+    run = await api.store.runs.get(_key(text), tenant=api.tenant)
     if run is None:
         raise _unknown(text)
     return run

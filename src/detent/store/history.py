@@ -27,6 +27,7 @@ MOST_EXAMINED = 500_000
 class Query(NamedTuple):
     """Which runs, behind which key, and how many. `job` None means all jobs, `statuses` None any status."""
 
+    tenant: int
     job: int | None
     statuses: frozenset[RunStatus] | None
     before: RunKey
@@ -66,7 +67,11 @@ async def _walk(connection: Any, query: Query, rows: list[Row]) -> datetime:
         rows += found
         if lower <= EPOCH or sum(row["scheduled_at"] > lower for row in rows) > query.limit:
             return lower
-        size = len(found) if query.statuses is None else await _size(connection, query, lower, upper)
+        size = (
+            len(found)
+            if query.statuses is None and query.job is not None
+            else await _size(connection, query, lower, upper)
+        )
         examined += size
         if examined > MOST_EXAMINED:
             return lower
@@ -83,7 +88,9 @@ def _next_stretch(stretch: timedelta, size: int) -> timedelta:
 async def _live(connection: Any, query: Query) -> list[Row]:
     job, at, serial = query.before
     words = None if query.statuses is None else [status.value for status in query.statuses & OPEN]
-    found = await connection.fetch(statement("live_slice"), query.job, at, job, serial, words, query.limit + 1)
+    found = await connection.fetch(
+        statement("live_slice"), query.job, at, job, serial, words, query.limit + 1, query.tenant
+    )
     return list(found)
 
 
@@ -91,8 +98,8 @@ async def _finished(connection: Any, query: Query, lower: datetime, upper: datet
     job, at, serial = query.before
     codes = None if query.statuses is None else [CODES[status] for status in query.statuses & FINAL]
     name = "history_slice" if query.job is None else "history_slice_of_job"
-    of_job = () if query.job is None else (query.job,)
-    found = await connection.fetch(statement(name), lower, upper, at, job, serial, codes, query.limit + 1, *of_job)
+    of_whom = query.tenant if query.job is None else query.job
+    found = await connection.fetch(statement(name), lower, upper, at, job, serial, codes, query.limit + 1, of_whom)
     return list(found)
 
 

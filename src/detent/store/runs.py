@@ -12,6 +12,7 @@ from detent.shapes import Attempt, Run
 from detent.states import RunStatus
 from detent.store.db import Database, Row, statement
 from detent.store.history import NEWEST, Query, newest_runs
+from detent.store.jobs import DEFAULT_TENANT
 from detent.store.run_rows import Origin, attempt_of, run_of, status_of
 from detent.store.upkeep import RUNS_CHANNEL
 
@@ -22,9 +23,9 @@ class RunStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def get(self, key: RunKey) -> Run | None:
+    async def get(self, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> Run | None:
         async with self._database.connection("people") as connection:
-            rows = await connection.fetch(statement("run"), *key)
+            rows = await connection.fetch(statement("run"), *key, tenant)
             return (await _documents(connection, rows))[0] if rows else None
 
     async def list(
@@ -34,14 +35,14 @@ class RunStore:
         status: Collection[RunStatus] = (),
         after: RunKey | None = None,
         limit: int = 50,
-        tenant: int = 1,
+        tenant: int = DEFAULT_TENANT,
     ) -> RunPage:
         """Runs from the newest tick to the oldest, of one job or of all, and the key to pass as `after` for more.
 
         `status` may name several; none means any. The key may be there although the page is not full, and is None
         only at the end."""
         number = None if job is None else await self._number(job, tenant)
-        query = Query(number, frozenset(status) or None, after or NEWEST, limit)
+        query = Query(tenant, number, frozenset(status) or None, after or NEWEST, limit)
         # One snapshot, so that a run that is settled meanwhile is seen once: live or finished.
         async with (
             self._database.connection("people") as connection,
@@ -51,9 +52,9 @@ class RunStore:
             rows, following = await newest_runs(connection, query)
             return await _documents(connection, rows), following
 
-    async def cancel(self, key: RunKey) -> RunStatus:
+    async def cancel(self, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> RunStatus:
         """Cancelled: it had not started. Running: its node was asked to stop it."""
-        status: RunStatus = await self._database.transaction("people", lambda c: _cancel(c, key))
+        status: RunStatus = await self._database.transaction("people", lambda c: _cancel(c, key, tenant))
         return status
 
     async def _number(self, job_id: UUID, tenant: int) -> int:
@@ -63,14 +64,16 @@ class RunStore:
         return int(rows[0]["job"])
 
 
-async def _cancel(connection: Any, key: RunKey) -> RunStatus:
-    found = await connection.fetch(statement("cancel"), [key.job], [key.scheduled_at], [key.serial])
+async def _cancel(connection: Any, key: RunKey, tenant: int) -> RunStatus:
+    found = []
+    if await connection.fetch(statement("job_of_tenant"), key.job, tenant):
+        found = await connection.fetch(statement("cancel"), [key.job], [key.scheduled_at], [key.serial])
     if found and found[0]["owner"] is None:
         return RunStatus.CANCELLED
     if found:
         await connection.fetch(statement("wake"), RUNS_CHANNEL, "cancel")
         return RunStatus.RUNNING
-    rows = await connection.fetch(statement("run"), *key)
+    rows = await connection.fetch(statement("run"), *key, tenant)
     if not rows:
         raise NotFound(f"There is no run {run_id(key)}: list the runs to see those there are.")
     status = status_of(rows[0])
