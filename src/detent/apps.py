@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 
-from detent.errors import UsageError
+from detent.errors import DetentError, UsageError
 from detent.log import logger
 from detent.model import JobSpec
 from detent.refusal import refused
@@ -24,14 +25,7 @@ def load_app(reference: str) -> Detent:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and module_name.startswith(error.name):
-            raise UsageError(
-                f"--app {reference}: there is no module {error.name!r} here or in the Python path."
-            ) from error
-        raise
+    module = _imported(reference, module_name)
     app = getattr(module, attribute, None)
     if not isinstance(app, Detent):
         raise UsageError(
@@ -40,6 +34,28 @@ def load_app(reference: str) -> Detent:
     if app.name is None:
         app.name = reference
     return app
+
+
+def _imported(reference: str, name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.startswith(error.name):
+            raise UsageError(
+                f"--app {reference}: there is no module {error.name!r} here or in the Python path."
+            ) from error
+        raise _does_not_import(reference, name, error) from error
+    except DetentError as error:
+        raise UsageError(f"--app {reference}: {error.message}") from error
+    except Exception as error:  # whatever the user's own code raises
+        raise _does_not_import(reference, name, error) from error
+
+
+def _does_not_import(reference: str, name: str, error: Exception) -> UsageError:
+    return UsageError(
+        f"--app {reference}: {name} cannot be imported ({type(error).__name__}: {error}): "
+        "mend it, or set DETENT_DEBUG=1 to see where it fails."
+    )
 
 
 async def register_jobs(store: Store, app: Detent) -> None:

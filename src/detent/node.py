@@ -57,12 +57,14 @@ class Node:
 
     async def run(self) -> None:
         self._listen_to_signals()
+        app = self._load_app()  # before anything is started: what cannot work is refused at once
         async with AsyncExitStack() as stack:
             url = await stack.enter_async_context(self._database_url())
             store = await stack.enter_async_context(opened_store(url, self._settings.database_schema))
             self._database_ready = True
             listening = await self._start_api(stack, store)
-            app = self._load_app(listening)
+            if self._demo:
+                app = self._demo_app(listening)
             if app is not None:
                 await self._register(store, app)
             if self._roles == ("api",):
@@ -97,7 +99,6 @@ class Node:
         from detent.api.app import create_app
         from detent.server import ApiServer
 
-        check_listen_address(self._settings.host)
         app = create_app(store, settings=self._settings, readiness=self._readiness)
         if self._demo:
             from detent.demo import add_echo
@@ -107,16 +108,19 @@ class Node:
         await stack.enter_async_context(server)
         return server.url
 
-    def _load_app(self, listening: str | None) -> Detent | None:
-        if self._demo:
-            from detent.demo import demo_app
-
-            return demo_app(f"{listening or self._settings.api_url}/demo/echo")
-        if self._settings.app is None:
+    def _load_app(self) -> Detent | None:
+        if "api" in self._roles:
+            check_listen_address(self._settings.host)
+        if self._settings.app is None or self._demo:
             return None
         from detent.apps import load_app
 
         return load_app(self._settings.app)
+
+    def _demo_app(self, listening: str | None) -> Detent:
+        from detent.demo import demo_app
+
+        return demo_app(f"{listening or self._settings.api_url}/demo/echo")
 
     async def _register(self, store: Store, app: Detent) -> None:
         from detent.apps import register_jobs

@@ -1,0 +1,123 @@
+"""`detent serve` with its own PostgreSQL: one command that can be interrupted, killed and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ledger import check_calls, check_ledger, create_ticking, database_now, none_open, pause_all, succeeded_after
+from processes import Node, Nodes, is_alive
+from sink import Sink, http_target
+
+from detent.store.db import connect
+from waiting import until
+
+
+def postmaster(data: Path) -> int:
+    return int((data / "postgres" / "postmaster.pid").read_text().split()[0])
+
+
+@asynccontextmanager
+async def looking_at(data: Path) -> AsyncIterator[Any]:
+    connection = await connect(f"postgresql://detent@/detent?host={data / 'socket'}&port=5432", "detent")
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def runs_again(node: Node, job: str) -> None:
+    """Wait until the job has succeeded at a tick that is still to come."""
+    now = datetime.now(UTC)
+
+    def newest() -> bool:
+        runs = node.client.job_runs(job, status="succeeded", limit=1)["items"]
+        return bool(runs) and datetime.fromisoformat(runs[0]["scheduled_at"]) > now
+
+    await until(newest, 30, f"{job} to run")
+
+
+async def test_an_interrupt_ends_everything_and_the_next_start_finds_its_data(
+    nodes: Nodes, folder: Path, sink: Sink
+) -> None:
+    data = folder / "data"
+    first = await nodes.start("serve", "--data-dir", str(data))
+    job = create_ticking(first.client, "kept", http_target(sink))
+    await runs_again(first, "kept")
+    server = postmaster(data)
+    os.killpg(first.process.pid, signal.SIGINT)
+    assert await first.ended() == 0
+    assert not is_alive(server)
+    ran = {call.run_id for call in sink.calls}
+
+    second = await nodes.start("serve", "--data-dir", str(data))
+    assert postmaster(data) != server
+    assert second.client.get_job("kept")["id"] == job.id
+    await runs_again(second, "kept")
+    listed = {run["id"] for run in second.client.job_runs("kept", limit=500)["items"]}
+    assert ran <= listed
+
+
+async def test_several_share_the_server_and_the_last_one_out_stops_it(nodes: Nodes, folder: Path, sink: Sink) -> None:
+    data = folder / "data"
+    first = await nodes.start("serve", "--data-dir", str(data))
+    create_ticking(first.client, "shared", http_target(sink))
+    server = postmaster(data)
+    second = await nodes.start("serve", "--data-dir", str(data))
+    first.send(signal.SIGTERM)
+    assert await first.ended() == 0
+    await runs_again(second, "shared")
+
+    third = await nodes.start("serve", "--data-dir", str(data))
+    await second.kill()
+    await runs_again(third, "shared")
+    assert postmaster(data) == server
+    assert is_alive(server)
+    third.send(signal.SIGTERM)
+    assert await third.ended() == 0
+    assert not is_alive(server)
+
+
+async def test_after_a_kill_with_runs_in_flight_every_tick_is_accounted_for(
+    nodes: Nodes, folder: Path, sink: Sink
+) -> None:
+    data = folder / "data"
+    victim = await nodes.start("serve", "--data-dir", str(data))
+    jobs = [create_ticking(victim.client, f"slow-{n}", http_target(sink, "slow/0.7")) for n in range(3)]
+    await until(lambda: len(sink.answered) > 3 and len(sink.calls) > len(sink.answered), 30, "runs in flight")
+    await victim.kill()
+
+    async with looking_at(data) as look:
+        in_flight = await look.fetchval("SELECT count(*) FROM live_runs WHERE owner IS NOT NULL")
+        assert in_flight > 0
+        successor = await nodes.start("serve", "--data-dir", str(data))
+        await succeeded_after(look, await database_now(look), jobs)
+        jobs = pause_all(successor.client, jobs)
+        await none_open(look)
+        await check_ledger(look, jobs, "succeeded")
+        await check_calls(look, sink, jobs)
+        assert await look.fetchval("SELECT count(*) FROM attempts WHERE outcome = 'lost'") == in_flight
+
+
+async def test_after_a_kill_of_the_database_too_nothing_that_was_promised_is_gone(
+    nodes: Nodes, folder: Path, sink: Sink
+) -> None:
+    data = folder / "data"
+    victim = await nodes.start("serve", "--data-dir", str(data))
+    job = create_ticking(victim.client, "crash", http_target(sink))
+    await until(lambda: len(sink.calls) >= 2, 30, "runs")
+    os.kill(postmaster(data), signal.SIGKILL)
+    await victim.kill()
+
+    successor = await nodes.start("serve", "--data-dir", str(data))
+    async with looking_at(data) as look:
+        await succeeded_after(look, await database_now(look), [job])
+        (job,) = pause_all(successor.client, [job])
+        await none_open(look)
+        await check_ledger(look, [job], "succeeded")
+        await check_calls(look, sink, [job])
