@@ -1,9 +1,13 @@
 -- Take runs that are ready. $1 node, $2 incarnation, $3 queue numbers this worker serves, $4 limit.
--- One short range per queue and priority: neither retries that wait nor lower priorities are read. An evicted node
--- must not claim behind its own rescue, hence the fence.
+-- One short range per queue and priority: neither retries that wait nor lower priorities are read. The ranges are put in
+-- order, or the planner would walk through one queue's priorities before it looks at the next queue; of queues alike in
+-- priority none is always first, so that a backlog in one does not starve the others. An evicted node must not claim
+-- behind its own rescue, hence the fence.
 WITH me AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 picked AS MATERIALIZED (
-    SELECT r.* FROM me, generate_series(9, 0, -1) AS p, unnest($3::integer[]) AS q CROSS JOIN LATERAL (
+    SELECT r.* FROM (
+        SELECT p, q FROM me, generate_series(9, 0, -1) AS p, unnest($3::integer[]) AS q ORDER BY p DESC, random()) AS ranges
+    CROSS JOIN LATERAL (
         SELECT job, lane FROM live_runs
          WHERE queue = q AND priority = p AND not_before <= now() AND owner IS NULL AND lane >= 0
          ORDER BY not_before LIMIT $4 FOR UPDATE SKIP LOCKED) r LIMIT $4)
