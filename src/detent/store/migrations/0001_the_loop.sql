@@ -202,21 +202,27 @@ CREATE TABLE attempts (
 -- Makes the history partition of one UTC day if it is not there. A table is made LIKE its parent and attached:
 -- CREATE TABLE … PARTITION OF would make settles queue behind a reader. The very first one starts at MINVALUE,
 -- so that a tick missed long ago has a home; there is no DEFAULT partition, which would forbid DETACH CONCURRENTLY.
+-- The next one begins where the last one ends, so that the ticks missed on days when nobody made a partition have one.
 CREATE FUNCTION make_history_day(day date) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     parent text;
     child  text;
-    lower_bound text;
+    midnight timestamptz := day::timestamp AT TIME ZONE 'UTC';
+    last_end timestamptz;
     made boolean := false;
 BEGIN
     FOREACH parent IN ARRAY ARRAY['run_history', 'attempts'] LOOP
         child := parent || '_' || to_char(day, 'YYYYMMDD');
         CONTINUE WHEN to_regclass(quote_ident(child)) IS NOT NULL;
-        lower_bound := CASE WHEN EXISTS (SELECT FROM pg_inherits WHERE inhparent = parent::regclass)
-                            THEN quote_literal(day::text || ' 00:00:00+00') ELSE 'MINVALUE' END;
+        -- The second of two nodes waits here, readers and settles do not.
+        EXECUTE format('LOCK TABLE %I IN SHARE UPDATE EXCLUSIVE MODE', parent);
+        CONTINUE WHEN to_regclass(quote_ident(child)) IS NOT NULL;
+        SELECT max(substring(pg_get_expr(c.relpartbound, c.oid) FROM 'TO \(''([^'']+)''\)')::timestamptz) INTO last_end
+          FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = parent::regclass;
         EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', child, parent);
         EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%s) TO (%L)', parent, child,
-                       lower_bound, (day + 1)::text || ' 00:00:00+00');
+                       CASE WHEN last_end IS NULL THEN 'MINVALUE' ELSE quote_literal(least(last_end, midnight)) END,
+                       midnight + interval '24 hours');
         made := true;
     END LOOP;
     RETURN made;

@@ -1,0 +1,283 @@
+"""Nodes and partitions: joining, beating, evicting, taking over, handing over; and the upkeep of history."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from detent.misfire import MissedRange
+from detent.store import Database, Store
+from detent.store.cursors import Leap
+from detent.store.db import connect
+from detent.store.heartbeat import HeartbeatConnection
+from detent.store.nodes import NodeInfo
+from factories import LONG_AGO, add_job, add_live_run, add_node
+from waiting import until
+
+NODE, OTHER, THIRD = 11, 12, 13
+TTL = timedelta(seconds=30)
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+async def heart(shared_url: str, look: Any) -> AsyncIterator[HeartbeatConnection]:
+    connection = HeartbeatConnection(shared_url, "detent", 2.0)
+    yield connection
+    await connection.close()
+
+
+def info(node: int) -> NodeInfo:
+    return NodeInfo(node, "a host", 4321, ("scheduler", "worker"), "1.2", "2026a")
+
+
+async def row(look: Any, node: int) -> Any:
+    return await look.fetchrow("SELECT *, expires_at - now() AS remaining FROM nodes WHERE node = $1", node)
+
+
+async def partition(look: Any, number: int) -> tuple[Any, ...]:
+    return tuple(await look.fetchrow("SELECT holder, term FROM partitions WHERE partition = $1", number))
+
+
+# --- one's own row ---
+
+
+async def test_a_node_that_joins_says_who_it_is_and_for_how_long(look: Any, verbs: Store) -> None:
+    await verbs.nodes.join(info(NODE), TTL)
+    joined = await row(look, NODE)
+    assert (joined["host"], joined["pid"], joined["roles"]) == ("a host", 4321, ["scheduler", "worker"])
+    assert (joined["version"], joined["tzdata"], joined["evicted"]) == ("1.2", "2026a", False)
+    assert timedelta(seconds=20) < joined["remaining"] <= TTL
+
+
+async def test_a_heartbeat_renews_the_row_and_brings_the_databases_time(
+    look: Any, verbs: Store, heart: HeartbeatConnection
+) -> None:
+    await verbs.nodes.join(info(NODE), TTL)
+    await look.execute("UPDATE nodes SET expires_at = now() + '1 s'::interval")
+    beat = await heart.beat(NODE, 0.25)
+    assert beat is not None
+    assert 20 < beat.remaining <= 30
+    assert beat.incarnation == (await verbs.upkeep.cluster()).incarnation == 1
+    assert beat.at <= await look.fetchval("SELECT clock_timestamp()")
+    renewed = await row(look, NODE)
+    assert renewed["remaining"] > timedelta(seconds=20)
+    assert renewed["clock_offset"] == 0.25
+
+
+async def test_an_evicted_node_cannot_beat_again(look: Any, verbs: Store, heart: HeartbeatConnection) -> None:
+    await verbs.nodes.join(info(NODE), TTL)
+    await verbs.nodes.leave(NODE)
+    assert await heart.beat(NODE, 0) is None
+    assert await heart.beat(99, 0) is None
+
+
+async def test_an_expired_node_that_nobody_has_evicted_may_still_beat(
+    look: Any, verbs: Store, heart: HeartbeatConnection
+) -> None:
+    await verbs.nodes.join(info(NODE), TTL)
+    await look.execute("UPDATE nodes SET expires_at = now() - '1 s'::interval")
+    assert await heart.beat(NODE, 0) is not None
+    assert await verbs.nodes.evict_expired() == []
+
+
+# --- eviction ---
+
+
+async def test_nodes_whose_time_ran_out_are_evicted_and_others_are_not(look: Any, verbs: Store) -> None:
+    for node in (NODE, OTHER, THIRD):
+        await verbs.nodes.join(info(node), TTL)
+    await look.execute("UPDATE nodes SET expires_at = now() - '1 ms'::interval WHERE node = $1", NODE)
+    assert await verbs.nodes.evict_expired() == [NODE]
+    assert await verbs.nodes.evict_expired() == []
+    assert await verbs.nodes.evicted() == [NODE]
+
+
+async def test_an_end_too_far_ahead_is_void_because_the_clock_stepped_back(look: Any, verbs: Store) -> None:
+    await verbs.nodes.join(info(NODE), TTL)
+    await verbs.nodes.join(info(OTHER), TTL)
+    await look.execute("UPDATE nodes SET expires_at = now() + 3 * ttl WHERE node = $1", NODE)
+    assert await verbs.nodes.evict_expired() == [NODE]
+
+
+async def test_a_long_time_to_live_of_one_node_is_not_too_far_ahead_for_another(look: Any, verbs: Store) -> None:
+    await verbs.nodes.join(info(NODE), TTL)
+    await verbs.nodes.join(info(OTHER), TTL * 100)
+    assert await verbs.nodes.evict_expired() == []
+
+
+async def test_an_eviction_waits_for_the_fires_and_claims_of_its_node(look: Any, verbs: Store, another: Any) -> None:
+    await verbs.nodes.join(info(NODE), TTL)
+    await look.execute("UPDATE nodes SET expires_at = now() - '1 s'::interval")
+    async with another.transaction():
+        await another.execute("SELECT FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE", NODE)
+        evicting = asyncio.create_task(verbs.nodes.evict_expired())
+        await until(lambda: look.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"), what="the wait")
+    assert await evicting == [NODE]
+
+
+async def test_a_node_that_beats_while_its_eviction_waits_is_spared(look: Any, verbs: Store, another: Any) -> None:
+    await verbs.nodes.join(info(NODE), TTL)
+    await look.execute("UPDATE nodes SET expires_at = now() - '1 s'::interval")
+    async with another.transaction():
+        await another.execute("UPDATE nodes SET expires_at = now() + ttl")
+        evicting = asyncio.create_task(verbs.nodes.evict_expired())
+        await until(lambda: look.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"), what="the wait")
+    assert await evicting == []
+
+
+# --- partitions ---
+
+
+async def test_partitions_that_nobody_holds_are_taken_with_a_higher_term(look: Any, verbs: Store) -> None:
+    await add_node(look, NODE)
+    assert await verbs.nodes.take(NODE, 1, [3, 4]) == {3: (1 << 32) + 1, 4: (1 << 32) + 1}
+    assert await partition(look, 3) == (NODE, (1 << 32) + 1)
+    assert await partition(look, 5) == (None, 0)
+    assert await verbs.nodes.take(NODE, 1, [3, 4]) == {}, "they are held, by a node that is alive"
+
+
+async def test_terms_grow_with_each_take_over_and_each_incarnation(look: Any, verbs: Store) -> None:
+    for node in (NODE, OTHER, THIRD):
+        await add_node(look, node)
+    first = await verbs.nodes.take(NODE, 1, [3])
+    await verbs.nodes.leave(NODE)
+    second = await verbs.nodes.take(OTHER, 1, [3])
+    await verbs.nodes.leave(OTHER)
+    third = await verbs.nodes.take(THIRD, 2, [3])
+    assert first[3] < second[3] < third[3]
+    assert third[3] == (2 << 32) + 1
+
+
+async def test_partitions_are_taken_only_from_nobody_the_evicted_and_the_vanished(look: Any, verbs: Store) -> None:
+    await add_node(look, NODE)
+    await add_node(look, OTHER)
+    await add_node(look, THIRD, evicted=True)
+    for number, holder in enumerate((None, NODE, THIRD, 99)):
+        await look.execute("UPDATE partitions SET holder = $2, term = 7 WHERE partition = $1", number, holder)
+    assert set(await verbs.nodes.take(OTHER, 1, [0, 1, 2, 3])) == {0, 2, 3}
+    assert await partition(look, 1) == (NODE, 7)
+
+
+async def test_an_evicted_node_takes_nothing(look: Any, verbs: Store) -> None:
+    await add_node(look, NODE, evicted=True)
+    assert await verbs.nodes.take(NODE, 1, [0]) == {}
+    assert await verbs.nodes.take(99, 1, [0]) == {}
+
+
+async def test_two_nodes_that_take_at_once_share_and_never_both_hold(look: Any, verbs: Store) -> None:
+    await add_node(look, NODE)
+    await add_node(look, OTHER)
+    wanted = list(range(256))
+    one, two = await asyncio.gather(verbs.nodes.take(NODE, 1, wanted), verbs.nodes.take(OTHER, 1, wanted))
+    assert not one.keys() & two.keys()
+    assert one.keys() | two.keys() == set(wanted)
+
+
+async def test_partitions_are_handed_over_by_their_holder_alone(look: Any, verbs: Store) -> None:
+    await add_node(look, NODE)
+    await add_node(look, OTHER)
+    terms = await verbs.nodes.take(NODE, 1, [3, 4, 5])
+    assert await verbs.nodes.release(OTHER, [3, 4]) == []
+    assert await verbs.nodes.release(NODE, [3, 4, 9]) == [3, 4]
+    assert await partition(look, 3) == (None, terms[3]), "the term stays, so that the next one is higher"
+    assert set(await verbs.nodes.take(OTHER, 1, [3, 4, 5])) == {3, 4}
+
+
+# --- the end of a node ---
+
+
+async def test_a_node_is_forgotten_when_it_is_evicted_and_owns_nothing(look: Any, verbs: Store) -> None:
+    await add_node(look, NODE)
+    assert not await verbs.nodes.forget(NODE), "it is alive"
+    await verbs.nodes.take(NODE, 1, [3])
+    await add_live_run(look, 1, owner=NODE)
+    await verbs.nodes.leave(NODE)
+    assert not await verbs.nodes.forget(NODE), "it has a partition and a run"
+    await look.execute("UPDATE partitions SET holder = NULL")
+    assert not await verbs.nodes.forget(NODE), "it has a run"
+    await verbs.nodes.rescue(NODE)
+    assert await verbs.nodes.forget(NODE)
+    assert not await verbs.nodes.forget(NODE)
+    assert await row(look, NODE) is None
+
+
+# --- history ---
+
+
+@pytest.fixture
+async def history(database_url: str) -> AsyncIterator[Any]:
+    """A database of its own, since partitions stay."""
+    database = Database(database_url)
+    await database.open()
+    connection = await connect(database_url, "detent")
+    store = Store(database)
+    await store.upkeep.make_history_days(7)  # midnight may have passed since this database was made
+    yield store, connection
+    await connection.close()
+    await database.close()
+
+
+async def days(look: Any, parent: str = "run_history") -> list[str]:
+    rows = await look.fetch(
+        "SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent = $1::text::regclass ORDER BY 1",
+        parent,
+    )
+    return [row["name"].removeprefix(f"{parent}_") for row in rows]
+
+
+async def test_history_has_a_home_for_a_week_to_come_and_more_when_asked(history: Any) -> None:
+    store, look = history
+    before = await days(look)
+    assert await store.upkeep.make_history_days(7) == 0
+    assert await store.upkeep.make_history_days(9) == 2
+    assert len(await days(look)) == len(before) + 2
+    assert await days(look) == await days(look, "attempts")
+
+
+async def test_a_tick_of_long_ago_and_one_of_next_week_have_a_home(history: Any) -> None:
+    _, look = history
+    for at in (LONG_AGO - 20_000 * DAY, await look.fetchval("SELECT now() + '7 days'::interval")):
+        await look.execute(
+            "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)"
+            " VALUES (1, $1, now(), 0, 1, 4, 'overlap')",
+            at,
+        )
+    assert await look.fetchval("SELECT count(*) FROM run_history") == 2
+
+
+async def forget_the_days_since(look: Any, day: str) -> None:
+    """As if the last day made ahead had been this one."""
+    for parent in ("run_history", "attempts"):
+        first, *others = await days(look, parent)
+        for other in others:
+            await look.execute(f"DROP TABLE {parent}_{other}")
+        await look.execute(f"ALTER TABLE {parent} DETACH PARTITION {parent}_{first}")
+        await look.execute(f"ALTER TABLE {parent}_{first} RENAME TO {parent}_{day}")
+        await look.execute(
+            f"ALTER TABLE {parent} ATTACH PARTITION {parent}_{day} FOR VALUES FROM (MINVALUE) TO ('{day}'::date + 1)"
+        )
+
+
+async def test_days_nobody_was_there_to_make_have_a_home_afterwards(history: Any) -> None:
+    """Down for longer than the days made ahead: the ticks missed meanwhile must still be recorded."""
+    store, look = history
+    await forget_the_days_since(look, "20260101")
+    await add_node(look, NODE)
+    job = await add_job(look, LONG_AGO)
+    now = await look.fetchval("SELECT date_trunc('day', now())")
+    await store.upkeep.make_history_days(7)
+    missed = [MissedRange(at, at, 1, "merged") for at in (LONG_AGO, now - 10 * DAY, now - DAY)]
+    (cursor,) = await store.cursors.load([job])
+    assert await store.cursors.miss(NODE, [Leap(cursor, now, now, missed)]) == {job}
+    assert await look.fetchval("SELECT sum(ticks) FROM run_history") == 3
+    assert len(await days(look)) == 9, "one table for the whole gap"
+
+
+async def test_two_nodes_may_make_the_same_days_at_once(history: Any) -> None:
+    store, _ = history
+    made = await asyncio.gather(*(store.upkeep.make_history_days(12) for _ in range(3)))
+    assert sorted(made) == [0, 0, 5]

@@ -1,0 +1,162 @@
+"""Rescue: what becomes of the runs of a node that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from detent.model import Claim
+from detent.store import Store
+from detent.store.live import Settlement
+from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
+from factories import LONG_AGO, add_live_run, add_node
+from waiting import until
+
+GONE, NODE = 11, 12
+TOKEN = 1 << 32 | 1
+STARTED = LONG_AGO + timedelta(seconds=1)
+
+
+@pytest.fixture(autouse=True)
+async def nodes(look: Any) -> None:
+    await add_node(look, GONE, evicted=True)
+    await add_node(look, NODE)
+
+
+async def live(look: Any) -> Any:
+    return await look.fetchrow("SELECT * FROM live_runs")
+
+
+async def ended(look: Any) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in await look.fetch("SELECT status, reason, token, node, attempt FROM run_history")]
+
+
+async def lost(look: Any) -> list[tuple[Any, ...]]:
+    rows = await look.fetch("SELECT token, node, attempt, outcome, started_at FROM attempts")
+    return [tuple(row) for row in rows]
+
+
+async def test_a_run_not_known_to_have_started_returns_uncounted(look: Any, verbs: Store) -> None:
+    await add_live_run(look, 1, owner=GONE, attempt=2)
+    assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, False)]
+    run = await live(look)
+    assert (run["owner"], run["attempt"], run["crashes"], run["token"]) == (None, 2, 1, TOKEN + 1)
+    assert run["not_before"] > LONG_AGO
+    assert await lost(look) == [(TOKEN, GONE, 2, "lost", None)]
+    assert await ended(look) == []
+    assert await verbs.nodes.rescue(GONE) == []
+
+
+async def test_a_run_that_had_started_has_lost_an_attempt(look: Any, verbs: Store) -> None:
+    await add_live_run(look, 1, owner=GONE, started_at=STARTED)
+    assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, False)]
+    run = await live(look)
+    assert (run["owner"], run["started_at"], run["attempt"], run["crashes"]) == (None, None, 2, 1)
+    assert await lost(look) == [(TOKEN, GONE, 1, "lost", STARTED)]
+
+
+async def test_a_rescued_run_is_claimed_by_another_under_a_higher_token(look: Any, verbs: Store) -> None:
+    await add_live_run(look, 1, owner=GONE)
+    await verbs.nodes.rescue(GONE)
+    (claim,) = await verbs.live.claim(NODE, 1, [1], 10)
+    assert (claim.token, claim.crashes) == (TOKEN + 2, 1)
+    late = Settlement(Claim(1, 0, LONG_AGO, 0, TOKEN, 1), STARTED, STARTED, 1)
+    assert await verbs.live.settle(GONE, [late]) == [late]
+    assert await verbs.live.committed([late.claim]) == [False]
+
+
+async def test_an_at_most_once_run_that_had_started_is_dead(look: Any, verbs: Store) -> None:
+    await add_live_run(look, 1, owner=GONE, once=True, started_at=STARTED)
+    assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, True)]
+    assert await ended(look) == [(2, "lost", TOKEN, GONE, 1)]
+    assert await live(look) is None
+    assert [row[3] for row in await lost(look)] == ["lost"]
+
+
+async def test_an_at_most_once_run_that_had_not_started_returns(look: Any, verbs: Store) -> None:
+    await add_live_run(look, 1, owner=GONE, once=True)
+    assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, False)]
+    assert (await live(look))["owner"] is None
+
+
+@pytest.mark.parametrize(("crashes", "dead"), [(CRASH_CAP - 1, False), (CRASH_CAP, True), (CRASH_CAP + 1, True)])
+async def test_a_run_that_takes_its_node_with_it_too_often_is_dead(
+    look: Any, verbs: Store, crashes: int, dead: bool
+) -> None:
+    await add_live_run(look, 1, owner=GONE, crashes=crashes, started_at=STARTED)
+    assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, dead)]
+    assert (await live(look) is None) == dead
+
+
+async def test_the_neighbours_of_a_poisonous_run_are_not_counted_with_it(look: Any, verbs: Store) -> None:
+    await add_live_run(look, 1, owner=GONE, crashes=CRASH_CAP, started_at=STARTED)
+    for job in (2, 3):
+        await add_live_run(look, job, owner=GONE, crashes=CRASH_CAP)
+    assert {(run.job, run.dead) for run in await verbs.nodes.rescue(GONE)} == {(1, True), (2, False), (3, False)}
+
+
+@pytest.mark.parametrize("started_at", [None, STARTED])
+async def test_a_run_that_was_asked_to_stop_is_cancelled(look: Any, verbs: Store, started_at: Any) -> None:
+    await add_live_run(look, 1, owner=GONE, cancel=True, started_at=started_at)
+    assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, False)]
+    assert await ended(look) == [(3, "lost", TOKEN, GONE, 1)]
+    assert await live(look) is None
+    late = Claim(1, 0, LONG_AGO, 0, TOKEN, 1)
+    assert await verbs.live.committed([late]) == [False], "the owner's own settle did not commit"
+
+
+async def test_only_the_runs_of_an_evicted_node_are_rescued(look: Any, verbs: Store) -> None:
+    await add_live_run(look, 1, owner=NODE)
+    await add_live_run(look, 2)
+    await add_live_run(look, 3, owner=99)
+    for node in (GONE, NODE, 99):
+        assert await verbs.nodes.rescue(node) == []
+    assert await look.fetchval("SELECT count(*) FROM live_runs WHERE token = $1", TOKEN) == 3
+
+
+async def test_a_rescue_comes_in_batches_until_nothing_is_left(look: Any, verbs: Store) -> None:
+    await look.execute(
+        "INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority)"
+        " SELECT n, $1, $2, $3, $1, 1, 1, 0, 5 FROM generate_series(1, $4::bigint) AS n",
+        LONG_AGO, TOKEN, GONE, RESCUE_BATCH + 5,
+    )  # fmt: skip
+    assert [len(await verbs.nodes.rescue(GONE)) for _ in range(3)] == [RESCUE_BATCH, 5, 0]
+
+
+async def test_a_rescue_waits_for_a_settle_under_way_and_then_leaves_it_alone(
+    look: Any, verbs: Store, another: Any
+) -> None:
+    await add_live_run(look, 1, owner=GONE)
+    async with another.transaction():
+        await another.execute("DELETE FROM live_runs")
+        rescuing = asyncio.create_task(verbs.nodes.rescue(GONE))
+        await until(lambda: look.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"), what="the rescue to wait")
+    assert await rescuing == []
+    assert await lost(look) == []
+
+
+async def test_a_run_that_was_retried_while_the_rescue_waited_is_left_alone(
+    look: Any, verbs: Store, another: Any
+) -> None:
+    await add_live_run(look, 1, owner=GONE)
+    async with another.transaction():
+        await another.execute("UPDATE live_runs SET owner = NULL, attempt = 2")
+        rescuing = asyncio.create_task(verbs.nodes.rescue(GONE))
+        await until(lambda: look.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"), what="the rescue to wait")
+    assert await rescuing == []
+    assert (await live(look))["token"] == TOKEN
+
+
+async def test_what_changed_while_the_rescue_waited_is_what_it_acts_on(look: Any, verbs: Store, another: Any) -> None:
+    """By key, never by the place of the version that was found: that one is gone after a wait."""
+    await add_live_run(look, 1, owner=GONE)
+    async with another.transaction():
+        await another.execute("UPDATE live_runs SET cancel = true")
+        rescuing = asyncio.create_task(verbs.nodes.rescue(GONE))
+        await until(lambda: look.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"), what="the rescue to wait")
+    assert await rescuing == [Rescued(1, 0, False)]
+    assert await live(look) is None, "a run must not be both live and finished"
+    assert [row[0] for row in await ended(look)] == [3]
