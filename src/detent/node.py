@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -59,7 +58,7 @@ class Node:
         self._listen_to_signals()
         app = self._load_app()  # before anything is started: what cannot work is refused at once
         async with AsyncExitStack() as stack:
-            url = await stack.enter_async_context(self._database_url())
+            url = await stack.enter_async_context(prepared_database(self._settings))
             store = await stack.enter_async_context(opened_store(url, self._settings.database_schema))
             self._database_ready = True
             listening = await self._start_api(stack, store)
@@ -76,22 +75,6 @@ class Node:
 
     # --- the parts ---
 
-    @asynccontextmanager
-    async def _database_url(self) -> AsyncIterator[str]:
-        settings = self._settings
-        if settings.database_url is not None:
-            await prepare_database(settings.database_url, settings.database_schema, migrate=settings.migrate)
-            yield settings.database_url
-            return
-        from detent.store.embedded import EmbeddedServer
-
-        server = EmbeddedServer(settings.data_dir)
-        async with server:
-            if server.note:
-                _say(server.note)
-            await prepare_database(server.url, settings.database_schema, migrate=True)
-            yield server.url
-
     async def _start_api(self, stack: AsyncExitStack, store: Store) -> str | None:
         """The API answers before the node is ready, so that /readyz can say what is missing."""
         if "api" not in self._roles:
@@ -99,6 +82,7 @@ class Node:
         from detent.api.app import create_app
         from detent.server import ApiServer
 
+        await check_keys(self._settings, store)
         app = create_app(store, settings=self._settings, readiness=self._readiness)
         if self._demo:
             from detent.demo import add_echo
@@ -109,8 +93,8 @@ class Node:
         return server.url
 
     def _load_app(self) -> Detent | None:
-        if "api" in self._roles:
-            check_listen_address(self._settings.host)
+        if self._demo and not self._settings.local:
+            raise UsageError(f"--demo is for a first look on this machine, not with --host {self._settings.host}.")
         if self._settings.app is None or self._demo:
             return None
         from detent.apps import load_app
@@ -160,7 +144,7 @@ class Node:
 
     def _allow_private(self) -> bool:
         allowed = self._settings.allow_private_targets
-        return is_loopback(self._settings.host) if allowed is None else allowed
+        return self._settings.local if allowed is None else allowed
 
     # --- the life of the process ---
 
@@ -244,6 +228,23 @@ class Node:
 
 
 @asynccontextmanager
+async def prepared_database(settings: Settings) -> AsyncIterator[str]:
+    """The URL of the database that the settings name, or of the embedded one, which runs for as long as this does."""
+    if settings.database_url is not None:
+        await prepare_database(settings.database_url, settings.database_schema, migrate=settings.migrate)
+        yield settings.database_url
+        return
+    from detent.store.embedded import EmbeddedServer
+
+    server = EmbeddedServer(settings.data_dir)
+    async with server:
+        if server.note:
+            _say(server.note)
+        await prepare_database(server.url, settings.database_schema, migrate=True)
+        yield server.url
+
+
+@asynccontextmanager
 async def opened_store(url: str, schema: str) -> AsyncIterator[Store]:
     database = Database(url, schema)
     await database.open()
@@ -269,20 +270,12 @@ async def prepare_database(url: str, schema: str, *, migrate: bool) -> None:
         await connection.close()
 
 
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def check_listen_address(host: str) -> None:
-    if not is_loopback(host):
+async def check_keys(settings: Settings, store: Store) -> None:
+    """A server that others can reach asks for keys, so there must be one with which somebody can come in."""
+    if not settings.local and not await store.keys.exists():
         raise UsageError(
-            f"--host {host} is more than this machine, and this version has no API keys yet: "
-            "listen on 127.0.0.1 and put an authenticating proxy in front."
+            f"--host {settings.host} is more than this machine, and there is no API key yet: make the first one with "
+            "`detent key create --local --scope admin`, then start again."
         )
 
 

@@ -18,6 +18,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -197,7 +198,20 @@ class Settings:
         1_048_576, _whole(1, 268_435_456), "a whole number of bytes between 1 and 268435456"
     )
     max_result_bytes: int = _setting(16_384, _whole(0, 268_435_456), "a whole number of bytes between 0 and 268435456")
+    requests_per_second: float = _setting(
+        1000.0, _seconds(0, 1_000_000), "a number between 0, which is no limit, and 1000000"
+    )
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach the API."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return False
 
     @classmethod
     def load(

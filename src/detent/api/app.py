@@ -12,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from detent.api import health, jobs, openapi, problems, runs
+from detent.api import health, jobs, keys, openapi, problems, runs
 from detent.api.auth import Door
 from detent.api.context import Api
 from detent.api.guard import Guard
+from detent.api.limits import Limiter
 from detent.api.problems import Refusal
 from detent.api.routing import JSON_HEADERS, starlette_routes
 from detent.settings import Settings
@@ -24,8 +25,9 @@ from detent.store import Store
 
 def create_app(store: Store, *, settings: Settings, readiness: Callable[[], dict[str, bool]]) -> Starlette:
     store.jobs.max_payload_bytes = settings.max_payload_bytes
-    api = Api(store, settings, readiness, Door())
-    endpoints = [*health.routes.endpoints, *jobs.routes.endpoints, *runs.routes.endpoints]
+    door = Door(store.keys, Limiter(settings.requests_per_second), local=settings.local)
+    api = Api(store, settings, readiness, door)
+    endpoints = [*health.routes.endpoints, *jobs.routes.endpoints, *runs.routes.endpoints, *keys.routes.endpoints]
     described = msgspec.json.encode(openapi.document(endpoints))
 
     async def describe(request: Request) -> Response:
@@ -33,7 +35,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Callable[[], dict
 
     app = Starlette(
         routes=[*starlette_routes(api, endpoints), Route("/openapi.json", describe)],
-        middleware=[Middleware(Guard, host=settings.host)],
+        middleware=[Middleware(Guard, local=settings.local)],
         exception_handlers={HTTPException: _unmatched},
     )
     app.router.redirect_slashes = False

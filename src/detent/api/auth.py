@@ -6,17 +6,23 @@ asks for a key. A key that is given is always checked, and every key that is not
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 
+from detent.api.limits import Limiter, network_of
+from detent.api.problems import Refusal
 from detent.errors import NotAuthorised
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.keys import KeyScope
+from detent.store.keys import Credential, KeyScope, KeyStore, read_key
 
 # What a route asks for. `public` asks for nothing, not even for a key.
 Scope = Literal["public", "read", "work", "operate", "write", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 # What a key of each scope may do: they build upon each other, except for a worker's, which can only do work.
 GRANTS: dict[KeyScope, frozenset[Scope]] = {
@@ -26,7 +32,9 @@ GRANTS: dict[KeyScope, frozenset[Scope]] = {
     "write": frozenset({"read", "work", "operate", "write"}),
     "admin": frozenset({"read", "work", "operate", "write", "admin"}),
 }
-SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+REMEMBERED_SECONDS = 2.0  # a key that is revoked, or expires, is refused by every node after this at the latest
+MOST_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +58,81 @@ LOCAL = Caller(DEFAULT_TENANT, "admin")
 
 
 class Door:
+    def __init__(
+        self, keys: KeyStore, limiter: Limiter, *, local: bool, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`local`: only this machine can reach the server."""
+        self._keys = keys
+        self._limiter = limiter
+        self._local = local
+        self._now = now
+        self._remembered: dict[bytes, tuple[float, Caller | None]] = {}
+
     async def admit(self, request: Request, needed: Scope) -> Caller:
         """Who this is, if they may do what needs this scope."""
         if needed == "public":
             return NOBODY
-        LOCAL.check(needed)
-        return LOCAL
+        if self._local and "authorization" not in request.headers:
+            return LOCAL
+        caller = await self._identify(request)
+        caller.check(needed)
+        return caller
+
+    def forget(self, key_id: str) -> None:
+        """This key was revoked: here it is refused from now on."""
+        for digest, (_, caller) in list(self._remembered.items()):
+            if caller is not None and caller.key == key_id:
+                del self._remembered[digest]
+
+    async def _identify(self, request: Request) -> Caller:
+        credential = _credential(request.headers)
+        caller = self._known(credential)
+        if caller is None:
+            # Counted before the key is looked up, so that guessing is slow and costs the database little.
+            self._limiter.take(network_of(request.client.host) if request.client else "")
+            caller = await self._look_up(credential)
+        if caller is None:
+            raise _no_key() if "authorization" not in request.headers else _bad_key()
+        self._limiter.take(f"key {caller.key}")
+        return caller
+
+    def _known(self, credential: Credential | None) -> Caller | None:
+        until, caller = self._remembered.get(credential.digest, (0.0, None)) if credential else (0.0, None)
+        return caller if self._now() < until else None
+
+    async def _look_up(self, credential: Credential | None) -> Caller | None:
+        if credential is None:
+            return None
+        until = self._now() + REMEMBERED_SECONDS
+        holder = await self._keys.holder(credential)
+        if holder is None:
+            return None
+        if len(self._remembered) >= MOST_REMEMBERED:
+            self._remembered.clear()
+        caller = Caller(holder.tenant, holder.scope, credential.id)
+        self._remembered[credential.digest] = (until, caller)
+        return caller
+
+
+def _credential(headers: Headers) -> Credential | None:
+    given = headers.getlist("authorization")
+    scheme, _, text = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    return read_key(text.strip()) if scheme.lower() == "bearer" else None
+
+
+def _no_key() -> Refusal:
+    return Refusal(
+        401,
+        "not-authenticated",
+        "This server asks for a key: send the header Authorization: Bearer dtn_… with one, or set DETENT_API_KEY.",
+        {"WWW-Authenticate": 'Bearer realm="detent"'},
+    )
+
+
+def _bad_key() -> Refusal:
+    return Refusal(
+        401,
+        "not-authenticated",
+        "This key is not taken: it is mistyped, expired, revoked or not of this server; use another.",
+        {"WWW-Authenticate": 'Bearer realm="detent", error="invalid_token"'},
+    )

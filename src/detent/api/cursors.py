@@ -39,6 +39,25 @@ def read_after_job(cursor: str | None, bound: str) -> int:
     return number
 
 
+def after_key(number: int, bound: str) -> str:
+    return _encode(["keys", bound, number])
+
+
+def read_after_key(cursor: str | None, bound: str) -> int:
+    return 0 if cursor is None else _decode(cursor, "keys", bound, 1)[0]
+
+
+def after_tenant(number: int, bound: str) -> str:
+    return _encode(["tenants", bound, number])
+
+
+def read_after_tenant(cursor: str | None, bound: str) -> int:
+    number = 0 if cursor is None else _decode(cursor, "tenants", bound, 1)[0]
+    if number >= 1 << 31:
+        raise BadCursor
+    return number
+
+
 def after_run(key: RunKey, bound: str) -> str:
     return _encode(["runs", bound, (key.scheduled_at - EPOCH) // MICROSECOND, key.job, key.serial])
 

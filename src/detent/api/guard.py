@@ -2,6 +2,7 @@
 
 A server on loopback trusts whoever can reach it, and a web page in the user's browser can. So a request must name this
 server as its host, which a page that rebinds its own name cannot do, and a change must not come from another origin.
+A server that others can reach asks for keys instead (`auth.py`), and answers to any name.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, host: str) -> None:
+    def __init__(self, app: ASGIApp, local: bool) -> None:
         self._app = app
-        self._loopback = is_loopback(host)
+        self._local = local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -38,7 +39,7 @@ class Guard:
 
     def _refusal(self, method: str, headers: Headers) -> Refusal | None:
         host = headers.get("host", "")
-        if self._loopback and not is_loopback(host_name(host)):
+        if self._local and not is_loopback(host_name(host)):
             detail = f"This server answers to localhost only, and the request asks for {host or 'no host'!r}: "
             return Refusal(421, "wrong-host", detail + "use http://localhost or its address.")
         origin = headers.get("origin")

@@ -12,6 +12,12 @@ from detent.api.routing import Endpoint
 from detent.version import __version__
 
 REFERENCE = "#/components/schemas/{name}"
+KEY = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A key, `dtn_…`, with the scope that the operation names. A server that listens on loopback only "
+    "also answers without one.",
+}
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
@@ -31,7 +37,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {"schemas": components, "securitySchemes": {"key": KEY}},
     }
 
 
@@ -47,6 +53,7 @@ def _operation(endpoint: Endpoint, known: dict[Any, Any]) -> dict[str, Any]:
         "summary": endpoint.summary,
         "parameters": [*_path_parameters(endpoint), *_query_parameters(endpoint)],
         "responses": _responses(endpoint, known),
+        "security": [] if endpoint.scope == "public" else [{"key": [endpoint.scope]}],
     }
     if endpoint.body is not None:
         operation["requestBody"] = {

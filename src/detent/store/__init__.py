@@ -9,8 +9,10 @@ from __future__ import annotations
 from detent.store.cursors import CursorStore
 from detent.store.db import Database
 from detent.store.jobs import JobStore
+from detent.store.keys import KeyStore
 from detent.store.live import LiveRunStore
 from detent.store.nodes import NodeStore
+from detent.store.reruns import RerunStore
 from detent.store.runs import RunStore
 from detent.store.upkeep import UpkeepStore
 
@@ -20,8 +22,10 @@ class Store:
         self.database = database
         self.cursors = CursorStore(database)
         self.jobs = JobStore(database)
+        self.keys = KeyStore(database)
         self.live = LiveRunStore(database)
         self.nodes = NodeStore(database)
+        self.reruns = RerunStore(database)
         self.runs = RunStore(database)
         self.upkeep = UpkeepStore(database)
 

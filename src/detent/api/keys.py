@@ -1,0 +1,122 @@
+"""Routes about keys and tenants. Admins of the default tenant look after all tenants, others after their own."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from detent.api.context import PREFIX, Api
+from detent.api.cursors import after_key, after_tenant, binding, read_after_key, read_after_tenant
+from detent.api.jobs import Limit
+from detent.api.routing import Reply, Routes
+from detent.errors import NotAuthorised, UsageError
+from detent.model import Name
+from detent.shapes import Page
+from detent.store.jobs import DEFAULT_TENANT
+from detent.store.keys import ApiKey, KeyScope, NewApiKey, Tenant, TenantName
+
+routes = Routes(PREFIX)
+
+TEN_YEARS = 315_360_000
+
+
+class KeySpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A key to be made. `tenant` is for administrators of the default tenant; others make keys for their own."""
+
+    scope: KeyScope
+    name: Name | None = None
+    tenant: TenantName | None = None
+    expires_in_seconds: Annotated[int, Meta(ge=1, le=TEN_YEARS)] | None = None
+
+
+class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    name: TenantName
+
+
+class TenantOfKeys(Struct, forbid_unknown_fields=True):
+    """`tenant` is for administrators of the default tenant; others see the keys of their own."""
+
+    tenant: TenantName | None = None
+
+
+class KeyQuery(Struct, forbid_unknown_fields=True):
+    """`tenant` is for administrators of the default tenant; others see the keys of their own."""
+
+    tenant: TenantName | None = None
+    cursor: str | None = None
+    limit: Limit = 50
+
+
+class TenantQuery(Struct, forbid_unknown_fields=True):
+    cursor: str | None = None
+    limit: Limit = 50
+
+
+@routes.post("/keys", status=201, scope="admin")
+async def create_key(api: Api, body: KeySpec) -> Reply[NewApiKey]:
+    """Make a key. Its text is in this answer and nowhere else."""
+    key = await api.store.keys.add(
+        body.scope,
+        tenant=await _tenant(api, body.tenant),
+        name=body.name,
+        created_by=api.caller.key,
+        expires_in_seconds=body.expires_in_seconds,
+    )
+    return Reply(key)
+
+
+@routes.get("/keys", scope="admin")
+async def list_keys(api: Api, query: KeyQuery) -> Page[ApiKey]:
+    """List keys in the order of their creation, also those that are no longer good."""
+    tenant = await _tenant(api, query.tenant)
+    bound = binding(tenant, query)
+    keys, following = await api.store.keys.list(
+        tenant=tenant, after=read_after_key(query.cursor, bound), limit=query.limit
+    )
+    return Page(keys, None if following is None else after_key(following, bound))
+
+
+@routes.delete("/keys/{id}", scope="admin")
+async def revoke_key(api: Api, id: str, query: TenantOfKeys) -> None:  # noqa: A002 - the name is part of the contract
+    """Revoke a key: within seconds no server takes it any more."""
+    await api.store.keys.revoke(id, tenant=await _tenant(api, query.tenant))
+    api.door.forget(id)
+
+
+@routes.post("/tenants", status=201, scope="admin")
+async def create_tenant(api: Api, body: TenantSpec) -> Tenant:
+    """Make a tenant: jobs, runs and keys that no other tenant can see."""
+    _check_default_tenant(api)
+    return await api.store.keys.add_tenant(body.name)
+
+
+@routes.get("/tenants", scope="admin")
+async def list_tenants(api: Api, query: TenantQuery) -> Page[Tenant]:
+    """List the tenants in the order of their creation."""
+    _check_default_tenant(api)
+    bound = binding(api.tenant, query)
+    tenants, following = await api.store.keys.list_tenants(
+        after=read_after_tenant(query.cursor, bound), limit=query.limit
+    )
+    return Page(tenants, None if following is None else after_tenant(following, bound))
+
+
+async def _tenant(api: Api, name: str | None) -> int:
+    """Whose keys these are. Whether another tenant is there is told only to those who look after all."""
+    if name is None:
+        return api.tenant
+    number = await api.store.keys.tenant_number(name)
+    if number == api.tenant:
+        return number
+    _check_default_tenant(api)
+    if number is None:
+        raise UsageError(f"There is no tenant {name!r}: make it first with POST {PREFIX}/tenants.", "/tenant")
+    return number
+
+
+def _check_default_tenant(api: Api) -> None:
+    if api.tenant != DEFAULT_TENANT:
+        raise NotAuthorised(
+            "Other tenants are looked after with a key of the default tenant that has the scope admin: use such a key."
+        )
