@@ -1,0 +1,102 @@
+"""Every mistake of one job, not only the first.
+
+What reads a job stops at the first mistake and names its place with a JSON pointer. So the mistake is noted, its
+place is mended with something harmless, and the job is read again, until nothing is left to say. Mending goes one
+level up when the same place is refused twice, which is what makes it end.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from detent.declarative.marks import Path, resolve
+from detent.documents import check_text
+from detent.errors import UsageError
+from detent.model import JobSpec
+from detent.refusal import nearest, refused
+from detent.registration import Prepared, prepare
+
+NOBODY = UUID(int=0)
+MOST_FAULTS = 500
+
+_HARMLESS: dict[Path, Any] = {
+    ("schedule",): "0 0 * * *",
+    ("target",): {"type": "http", "url": "https://example.org/"},
+    ("target", "url"): "https://example.org/",
+    ("target", "function"): "module:name",
+    ("target", "command"): "true",
+    ("name",): "job",
+}
+
+
+def check(document: dict[str, Any], now: datetime) -> Prepared:
+    """The job as it would be stored; raises UsageError with the place of the first mistake."""
+    check_text(document)
+    try:
+        spec = msgspec.convert(document, JobSpec)
+    except msgspec.ValidationError as error:
+        raise refused(error, document, JobSpec) from error
+    if spec.name is None:
+        raise UsageError("The job has no name: give it one, by which it is found again.", "/name")
+    return prepare(spec, NOBODY, 0, now)
+
+
+def all_faults(document: dict[str, Any], now: datetime) -> Iterator[tuple[Path, str]]:
+    """Each mistake with the path of the part that is wrong."""
+    mended = copy.deepcopy(document)
+    seen: set[Path] = set()
+    written: dict[str | int, str | int] = {}  # what a field that was meant is called in the document
+    for _ in range(MOST_FAULTS):
+        try:
+            check(mended, now)
+        except UsageError as error:
+            path = resolve(mended, error.pointer)
+            yield (written.get(path[0], path[0]), *path[1:]) if path else (), error.message
+            if meant := _meant(mended, path):
+                written[meant] = path[0]
+                mended[meant] = mended.pop(str(path[0]))
+                continue
+            path = _not_yet(path, seen)
+            if not path:
+                return
+            seen.add(path)
+            _mend(mended, path)
+        else:
+            return
+
+
+def _meant(document: dict[str, Any], path: Path) -> str | None:
+    """The field that an unknown one was probably to be; reading on under its name spares a second complaint."""
+    if len(path) != 1 or path[0] in JobSpec.__struct_fields__:
+        return None
+    near = nearest(str(path[0]), JobSpec.__struct_fields__)
+    return near if near and near not in document else None
+
+
+def _not_yet(path: Path, seen: set[Path]) -> Path:
+    """What to mend now: the place itself, or what holds it when that did not help."""
+    if path and (path[0] == "schedule" or path[:2] == ("target", "type")):
+        path = path[:1]
+    while path and path in seen:
+        path = path[:-1]
+    return path
+
+
+def _mend(document: dict[str, Any], path: Path) -> None:
+    holder: Any = document
+    for part in path[:-1]:
+        holder = holder[part]
+    last = path[-1]
+    if path in _HARMLESS:
+        holder[last] = copy.deepcopy(_HARMLESS[path])
+    elif isinstance(holder, dict):
+        if isinstance(last, str):
+            holder.pop(last, None)
+    elif isinstance(holder, list) and isinstance(last, int) and last < len(holder):
+        holder[last] = f"item-{last}"

@@ -1,0 +1,52 @@
+"""Jobs of the server as a file of jobs: what is a default is left out, what is left reads back as the same job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from detent.declarative.plan import FIELDS
+from detent.model import JobSpec
+
+Format = Literal["yaml", "json"]
+
+_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(JobSpec)} | {"tags": []}
+_TARGET_DEFAULTS = {"method": "POST", "headers": {}, "env": {}}
+
+
+def document_of(job: Mapping[str, Any]) -> dict[str, Any]:
+    """One job as its file would declare it."""
+    document = {"name": job["name"]}
+    for field in FIELDS:
+        if field in job and job[field] != _DEFAULTS[field]:
+            document[field] = _target(job[field]) if field == "target" else job[field]
+    return document
+
+
+def _target(target: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: value for key, value in target.items() if key not in _TARGET_DEFAULTS or value != _TARGET_DEFAULTS[key]
+    }
+
+
+def export(jobs: Iterable[Mapping[str, Any]], owner: str | None, form: Format) -> str:
+    """The file; jobs in the order of their names, so that two exports can be compared."""
+    declared = [document_of(job) for job in sorted(jobs, key=lambda job: str(job["name"]))]
+    whole: dict[str, Any] = {"owner": owner} if owner is not None else {}
+    whole["jobs"] = declared
+    if form == "json":
+        return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+    from detent.declarative.yaml_text import write
+
+    if not declared:
+        return write(whole)
+    head = write({"owner": owner}) + "\n" if owner is not None else ""
+    entries = "\n".join(_indented(write([document])) for document in declared)
+    return f"{head}jobs:\n{entries}"
+
+
+def _indented(text: str) -> str:
+    return "".join(f"  {line}" if line.strip() else line for line in text.splitlines(keepends=True))
