@@ -7,12 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-import msgspec
-
 from detent.errors import DetentError, UsageError
 from detent.log import logger
-from detent.model import JobSpec
-from detent.refusal import refused
+from detent.registration import read_document
 from detent.sdk import Detent
 from detent.store import Store
 
@@ -72,10 +69,3 @@ async def register_jobs(store: Store, app: Detent) -> None:
     gone = sorted(set(await store.jobs.owned(app.name)) - names)
     if gone:
         log.warning("jobs no longer in the code; delete them with `detent job delete NAME`", jobs=gone)
-
-
-def read_document(document: dict[str, object]) -> JobSpec:
-    try:
-        return msgspec.convert(document, JobSpec)
-    except msgspec.ValidationError as error:
-        raise refused(error, document, JobSpec) from error

@@ -11,7 +11,7 @@ import hashlib
 import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -61,6 +61,14 @@ class Place(NamedTuple):
     next_tick: datetime | None
     fire_at: datetime | None
     grace: int
+
+
+def read_document(document: dict[str, Any]) -> JobSpec:
+    """A job as a program wrote it, with plain values."""
+    try:
+        return msgspec.convert(document, JobSpec)
+    except msgspec.ValidationError as error:
+        raise refused(error, document, JobSpec) from error
 
 
 def prepare(

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent.errors import UsageError
+
+if TYPE_CHECKING:
+    from detent.testing import TestMode
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -60,6 +63,20 @@ class Detent:
             return function
 
         return register
+
+    def test(self, start: str | datetime | None = None, *, connection: Any = None) -> TestMode:
+        """The app in test mode: real schedules under a clock that the test moves, without a database or a server.
+
+            with app.test(start="2026-03-29T00:00:00Z") as t:
+                t.advance(hours=3)
+            assert [run.status for run in t.runs_of("nightly-report")] == ["succeeded"]
+
+        `start` is where the clock begins, 2026-01-01T00:00:00Z if it is left out. `connection` is an asyncpg
+        connection of the test's own, for functions that use `run.transaction()`.
+        """
+        from detent.testing import TestMode
+
+        return TestMode(self, start, connection)
 
     def _add(self, function: Callable[..., Any], name: str | None) -> str:
         reference = name or f"{function.__module__}:{function.__qualname__.replace('<locals>.', '')}"

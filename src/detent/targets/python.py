@@ -66,7 +66,7 @@ class PythonTargetRunner:
             return Failed(f"This worker has no function {call.target.function!r}.", retryable=False)
         run = self._make_run(call)
         result = await self._thread.run(self._invoke(function, run))
-        return Committed() if run.committed else Succeeded(_as_json(result))
+        return Committed() if run.committed else Succeeded(as_json(result))
 
     async def _invoke(self, function: Callable[..., Any], run: Run) -> Any:
         arguments = (run,) if takes_run(function) else ()
@@ -80,7 +80,7 @@ def takes_run(function: Callable[..., Any]) -> bool:
     return bool(inspect.signature(function).parameters)
 
 
-def _as_json(result: object) -> str | None:
+def as_json(result: object) -> str | None:
     """What the handler returned, if it can be written as JSON; otherwise its text."""
     if result is None:
         return None
