@@ -13,7 +13,7 @@ from typing import Any
 from harness import Actor, Rows, Script
 from world import CRASH_CAP, FIRST_TOKEN, INCARNATION, PARTITION, SECOND, World, held, settlement, tick
 
-from detent.identity import RunKey
+from detent.identity import MANUAL, RunKey
 from detent.model import Claim
 from detent.store.live import Settlement, settle_columns
 
@@ -63,7 +63,7 @@ async def _open_fire(
     count = len(jobs)
     return await actor.open(
         "fire_careful" if careful else "fire", node, INCARNATION, node if hand_off else None,
-        jobs, [tick(number)] * count, [1] * count, [tick(number) + step] * count, None,
+        jobs, [tick(number)] * count, [1] * count, [tick(number) + step] * count, None, *([False] if careful else []),
     )  # fmt: skip
 
 
@@ -248,7 +248,7 @@ def cancels(at: int = 0) -> Script:
 def triggers() -> Script:
     async def script(actor: Actor, world: World) -> None:
         await actor.open("trigger_lock", 1)
-        (row,) = await actor.run("trigger_now", 1)
+        (row,) = await actor.run("trigger_now", 1, MANUAL)
         await actor.commit()
         world.triggered.append(RunKey(1, row["at"], row["serial"]))
 

@@ -223,3 +223,35 @@ async def test_one_bad_job_does_not_stop_its_neighbours(look: Any, start: Any) -
         (run,) = await finished(look, job)
         assert run["status"] == 1
     assert await look.fetchval("SELECT next_tick FROM cursors WHERE job = $1", jobs[2]) == tick
+
+
+async def test_late_ticks_wait_for_the_run_before_them_instead_of_being_skipped(look: Any, start: Any) -> None:
+    now = await look.fetchval("SELECT date_trunc('second', now())")
+    job = await factories.add_job(
+        look, now - timedelta(seconds=12), every="every 3s", definition=document(schedule="every 3s")
+    )
+
+    async def takes_a_moment(_call: Call) -> Outcome:
+        await asyncio.sleep(0.05)
+        return Succeeded()
+
+    await start(takes_a_moment)
+    runs = await finished(look, job, 4)
+    assert {run["status"] for run in runs} == {1}
+
+
+async def test_a_late_tick_is_skipped_when_the_run_before_it_takes_longer_than_their_distance(
+    look: Any, start: Any
+) -> None:
+    now = await look.fetchval("SELECT date_trunc('second', now())")
+    job = await factories.add_job(look, now - timedelta(seconds=4), definition=document(schedule="every 1s"))
+    release = asyncio.Event()
+
+    async def hangs(_call: Call) -> Outcome:
+        await release.wait()
+        return Succeeded()
+
+    await start(hangs)
+    (skipped,) = (await finished(look, job))[:1]
+    release.set()
+    assert (skipped["status"], skipped["reason"]) == (4, "overlap")

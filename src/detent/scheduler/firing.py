@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
-from typing import NamedTuple, Protocol
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple, Protocol
 
 from detent import failpoints
-from detent.clock import DatabaseClock
+from detent.clock import DatabaseClock, monotonic
 from detent.coordination.membership import Membership
 from detent.log import logger
 from detent.misfire import THRESHOLD, Verdict, judge
@@ -34,6 +34,10 @@ log = logger("firing")
 
 STATEMENTS = 2
 BATCH = 1000
+LATE = timedelta(seconds=1)
+
+Way = Literal["plain", "careful", "patient"]
+WAYS: tuple[Way, ...] = ("plain", "careful", "patient")
 
 
 class Handoff(Protocol):
@@ -49,6 +53,32 @@ class Fired(NamedTuple):
 
     before: Sequence[Cursor]
     after: Sequence[Cursor]
+
+
+class Patience:
+    """After a fail-over the late ticks of a job come one upon another. Had they come in time, the run before would have
+    been over, so they must not be skipped for overlapping with it. A late tick, and the first one in time after it,
+    wait for a free lane for as long as the schedule leaves between two ticks; a run that takes longer does overlap."""
+
+    def __init__(self) -> None:
+        self._tried: dict[int, tuple[datetime, float]] = {}
+
+    def way(self, cursor: Cursor, schedule: Schedule, now: datetime) -> Way:
+        """How to fire a tick; asked again each time it is tried."""
+        careful: Way = "careful" if cursor.bounded else "plain"
+        tick = _tick(cursor)
+        tried = self._tried.get(cursor.job)
+        if tried is None and not _late(cursor, now):
+            return careful
+        if tried is None or tried[0] != tick:
+            tried = self._tried[cursor.job] = (tick, monotonic())
+        following = schedule.next_after(tick)
+        waits = following is not None and monotonic() - tried[1] < (following - tick).total_seconds()
+        return "patient" if waits else careful
+
+    def fired(self, cursor: Cursor, now: datetime) -> None:
+        if not _late(cursor, now):
+            self._tried.pop(cursor.job, None)
 
 
 class Firing:
@@ -75,6 +105,7 @@ class Firing:
         self._ready: list[Cursor] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._quarantined: set[tuple[int, int]] = set()
+        self._patience = Patience()
         self.busy: dict[int, Cursor] = {}
 
     def offer(self, cursors: Iterable[Cursor]) -> None:
@@ -112,10 +143,11 @@ class Firing:
             late, live = self._split(batch)
             if late:
                 live += await self._settle_misfires(late, schedules)
-            for careful in (False, True):
-                chosen = [cursor for cursor in live if cursor.bounded == careful]
+            ways = [self._patience.way(cursor, schedules[cursor.schedule], self._clock.now()) for cursor in live]
+            for way in WAYS:
+                chosen = [cursor for cursor, its_way in zip(live, ways, strict=True) if its_way == way]
                 if chosen:
-                    await self._fire_by_place(chosen, schedules, careful)
+                    await self._fire_by_place(chosen, schedules, way)
         finally:
             self._drop(batch)
 
@@ -168,9 +200,7 @@ class Firing:
         half = len(leaps) // 2
         return await self._leap(leaps[:half]) + await self._leap(leaps[half:])
 
-    async def _fire_by_place(
-        self, cursors: list[Cursor], schedules: dict[int, Schedule], careful: bool
-    ) -> None:
+    async def _fire_by_place(self, cursors: list[Cursor], schedules: dict[int, Schedule], way: Way) -> None:
         """Two statements at most: the runs our own worker takes at once, and those that wait in their queue."""
         cursors.sort(key=lambda cursor: cursor.job)
         taken = self._handoff.reserve([c.queue for c in cursors]) if self._handoff else [False] * len(cursors)
@@ -179,25 +209,28 @@ class Firing:
             if before:
                 after = [_advanced(cursor, schedules[cursor.schedule]) for cursor in before]
                 await failpoints.hit("S3")
-                await self._fire(Fired(before, after), hand_off, careful)
+                await self._fire(Fired(before, after), hand_off, way)
 
-    async def _fire(self, batch: Fired, hand_off: bool, careful: bool) -> None:
+    async def _fire(self, batch: Fired, hand_off: bool, way: Way) -> None:
         advances = [
-            Advance(
-                b.job, _tick(b), b.generation, a.next_tick, a.fire_at if a.fire_at != a.next_tick else None
-            )
+            Advance(b.job, _tick(b), b.generation, a.next_tick, a.fire_at if a.fire_at != a.next_tick else None)
             for b, a in zip(batch.before, batch.after, strict=True)
         ]
         jobs = [cursor.job for cursor in batch.before]
         try:
             exceptions = await self._store.cursors.fire(
-                self._membership.node, self._membership.incarnation, hand_off, advances, careful=careful
+                self._membership.node,
+                self._membership.incarnation,
+                hand_off,
+                advances,
+                careful=way == "careful",
+                patient=way == "patient",
             )
             await failpoints.hit("S6")
         except LockTimeout:
-            await self._after_lock_timeout(batch, hand_off, careful)
+            await self._after_lock_timeout(batch, hand_off, way)
         except Rejected as error:
-            await self._bisect(batch, hand_off, careful, error)
+            await self._bisect(batch, hand_off, way, error)
         except OutcomeUnknown as error:
             log.warning("fire of unknown outcome", jobs=len(jobs), error=str(error))
             self._give_room_back(hand_off, len(jobs))
@@ -211,15 +244,15 @@ class Firing:
             self._fired(batch, hand_off, {item.job: item for item in exceptions})
             await failpoints.hit("S7")
 
-    async def _after_lock_timeout(self, batch: Fired, hand_off: bool, careful: bool) -> None:
+    async def _after_lock_timeout(self, batch: Fired, hand_off: bool, way: Way) -> None:
         """Somebody holds one of the rows: fire the others, and come back to it."""
-        if careful:
+        if way != "plain":
             self._give_room_back(hand_off, len(batch.before))
             self._read_again([cursor.job for cursor in batch.before])
         else:
-            await self._fire(batch, hand_off, careful=True)
+            await self._fire(batch, hand_off, "careful")
 
-    async def _bisect(self, batch: Fired, hand_off: bool, careful: bool, error: Rejected) -> None:
+    async def _bisect(self, batch: Fired, hand_off: bool, way: Way, error: Rejected) -> None:
         """A row broke a constraint: its neighbours fire, it alone is set aside until its job changes."""
         size = len(batch.before)
         if size == 1:
@@ -227,17 +260,16 @@ class Firing:
             self._set_aside(batch.before[0], error)
             return
         half = size // 2
-        await self._fire(Fired(batch.before[:half], batch.after[:half]), hand_off, careful)
-        await self._fire(Fired(batch.before[half:], batch.after[half:]), hand_off, careful)
+        await self._fire(Fired(batch.before[:half], batch.after[:half]), hand_off, way)
+        await self._fire(Fired(batch.before[half:], batch.after[half:]), hand_off, way)
 
     def _set_aside(self, cursor: Cursor, error: Rejected) -> None:
         self._quarantined.add((cursor.job, cursor.generation))
-        log.error(
-            "job set aside until it is changed: its tick cannot be fired", job=cursor.job, error=str(error)
-        )
+        log.error("job set aside until it is changed: its tick cannot be fired", job=cursor.job, error=str(error))
 
     def _fired(self, batch: Fired, hand_off: bool, exceptions: dict[int, Exceptional]) -> None:
         claims, moved, refused = [], [], []
+        now = self._clock.now()
         for before, after in zip(batch.before, batch.after, strict=True):
             self.busy.pop(before.job, None)
             exception = exceptions.get(before.job)
@@ -245,6 +277,7 @@ class Firing:
                 refused.append(before.job)
                 continue
             moved.append(after)
+            self._patience.fired(before, now)
             if hand_off and (exception is None or exception.lane is not None):
                 lane = 0 if exception is None or exception.lane is None else exception.lane
                 claims.append(self._claim(before, lane))
@@ -280,6 +313,10 @@ class Firing:
 def _tick(cursor: Cursor) -> datetime:
     assert cursor.next_tick is not None
     return cursor.next_tick
+
+
+def _late(cursor: Cursor, now: datetime) -> bool:
+    return cursor.fire_at is not None and now - cursor.fire_at >= LATE
 
 
 def _advanced(cursor: Cursor, schedule: Schedule) -> Cursor:

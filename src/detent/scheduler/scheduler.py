@@ -34,9 +34,7 @@ RELOAD_PAUSE_MS = 20
 
 
 class Scheduler:
-    def __init__(
-        self, store: Store, membership: Membership, clock: DatabaseClock, window_seconds: float
-    ) -> None:
+    def __init__(self, store: Store, membership: Membership, clock: DatabaseClock, window_seconds: float) -> None:
         self._store = store
         self._membership = membership
         self._clock = clock
@@ -118,9 +116,7 @@ class Scheduler:
             if await self._load_some(full[start : start + FULL_CHUNK], lower, upper, FULL_LIMIT):
                 self._sweep_next = min(self._sweep_next, monotonic() + 1)
 
-    async def _load_some(
-        self, partitions: list[int], lower: datetime | None, upper: datetime, limit: int
-    ) -> list[int]:
+    async def _load_some(self, partitions: list[int], lower: datetime | None, upper: datetime, limit: int) -> list[int]:
         """The partitions that may hold more than the limit."""
         cursors = await self._store.cursors.window(partitions, lower, upper, limit)
         counts: Counter[int] = Counter()
@@ -132,9 +128,7 @@ class Scheduler:
 
     def _admit(self, cursor: Cursor, earliest: int = 0) -> None:
         known = self._known.get(cursor.job)
-        if known is not None and (
-            _newer(known, cursor) or (_same(known, cursor) and self._under_way(cursor.job))
-        ):
+        if known is not None and (_newer(known, cursor) or (_same(known, cursor) and self._under_way(cursor.job))):
             return
         if cursor.fire_at is None or cursor.fire_at > self._horizon():
             self._known.pop(cursor.job, None)

@@ -88,15 +88,26 @@ class CursorStore:
         return self._schedules
 
     async def fire(
-        self, node: int, incarnation: int, hand_off: bool, batch: Sequence[Advance], *, careful: bool = False
+        self,
+        node: int,
+        incarnation: int,
+        hand_off: bool,
+        batch: Sequence[Advance],
+        *,
+        careful: bool = False,
+        patient: bool = False,
     ) -> list[Exceptional]:
-        """Turn a batch of ticks, sorted by job, into runs. `hand_off`: they are this node's own at once."""
+        """Turn a batch of ticks, sorted by job, into runs. `hand_off`: they are this node's own at once. `careful`: for
+        bounded jobs and past locked cursors. `patient`: careful, and a tick without a free lane is left where it is."""
         jobs, ticks, generations, nexts, fire_ats = zip(*batch, strict=True)
-        rows = await self._database.fetch_guarded(
-            "fire", "fire_careful" if careful else "fire", "S4", "S5",
+        arguments = (
             node, incarnation, node if hand_off else None, jobs, ticks, generations, nexts,
             fire_ats if any(fire_ats) else None,
         )  # fmt: skip
+        if careful or patient:
+            rows = await self._database.fetch_guarded("fire", "fire_careful", "S4", "S5", *arguments, patient)
+        else:
+            rows = await self._database.fetch_guarded("fire", "fire", "S4", "S5", *arguments)
         return [Exceptional(row["job"], row["lane"], row["why"]) for row in rows]
 
     async def miss(self, node: int, batch: Sequence[Leap]) -> set[int]:
@@ -113,9 +124,7 @@ class CursorStore:
             for leap in batch
         ]
         ranges = [(leap.cursor.job, *missed) for leap in batch for missed in leap.missed]
-        rows = await self._database.fetch(
-            "fire", "miss", node, *zip(*moves, strict=True), *zip(*ranges, strict=True)
-        )
+        rows = await self._database.fetch("fire", "miss", node, *zip(*moves, strict=True), *zip(*ranges, strict=True))
         return {row["job"] for row in rows}
 
 

@@ -1,6 +1,7 @@
 -- As fire, for jobs with max_runs and after a lock timeout: locks first, skipping locked cursors. runs_left falls
 -- only for ticks that became runs, which a plain UPDATE cannot know; the last run completes the job.
--- Parameters and answer as in fire.
+-- Parameters and answer as in fire, and $9: leave ticks for which no lane is free where they are ('refused') instead of
+-- skipping them; for ticks that are late through no fault of their job.
 WITH me AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 v AS MATERIALIZED (
     SELECT * FROM unnest($4::bigint[], $5::timestamptz[], $6::integer[], $7::timestamptz[], $8::timestamptz[])
@@ -9,6 +10,7 @@ u AS MATERIALIZED (
     SELECT c.*, v.tick, v.next_tick, v.fire_at FROM me, v CROSS JOIN LATERAL (
         SELECT job, queue, revision, lanes, priority, once, runs_left FROM cursors
          WHERE job = v.job AND next_tick = v.tick AND generation = v.generation AND fire_at <= now()
+           AND NOT ($9::boolean AND lanes > 0 AND (SELECT count(*) FROM live_runs r WHERE r.job = v.job AND r.lane >= 0) >= lanes)
            FOR NO KEY UPDATE SKIP LOCKED) c),
 placed AS MATERIALIZED (
     SELECT u.*, CASE WHEN lanes <= 1 THEN least(lanes, 0::smallint) ELSE (
