@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack
 from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
@@ -38,15 +38,20 @@ from detent.run import Run
 from detent.states import RunStatus
 from detent.targets.python import as_json, takes_run
 
-if TYPE_CHECKING:
-    from detent.sdk import Detent
-
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MOST_ATTEMPTS = 100_000
 
 Answer = TypeVar("Answer")
 # A coroutine to be run by whoever drives the steps, and its result sent back.
 Steps = Generator[Awaitable[Any], Any, Answer]
+
+
+class App(Protocol):
+    """What is tested: a `Detent`."""
+
+    name: str | None
+    functions: dict[str, Callable[..., Any]]
+    jobs: list[dict[str, Any]]
 
 
 class Step(TypedDict, total=False):
@@ -148,7 +153,7 @@ class TestMode:
 
     __test__ = False
 
-    def __init__(self, app: Detent, start: str | datetime | None = None, connection: Any = None) -> None:
+    def __init__(self, app: App, start: str | datetime | None = None, connection: Any = None) -> None:
         self.now = START if start is None else _instant("start", start)
         self.runs: list[TestedRun] = []
         self._backend = _Held(connection)
@@ -351,7 +356,7 @@ class TestMode:
         )
 
 
-def _jobs(app: Detent, now: datetime) -> Iterator[_Job]:
+def _jobs(app: App, now: datetime) -> Iterator[_Job]:
     """The app's jobs that call one of its functions, with ids that are the same in every test."""
     for number, document in enumerate(app.jobs, 1):
         job_id = uuid5(NAMESPACE_URL, f"detent:{app.name or 'app'}:{document['name']}")
