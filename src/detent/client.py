@@ -118,6 +118,24 @@ class Client:
     def cancel_run(self, run: str) -> Document:
         return self._ask("POST", f"{_run(run)}/cancel")
 
+    # -- keys and tenants
+
+    def create_key(self, document: Mapping[str, Any]) -> Document:
+        """Make a key; its text, `key`, is told only here."""
+        return self._ask("POST", "/api/v1/keys", body=document)
+
+    def list_keys(self, **filters: object) -> Document:
+        return self._ask("GET", "/api/v1/keys", filters)
+
+    def revoke_key(self, key: str, tenant: str | None = None) -> None:
+        self._ask("DELETE", f"/api/v1/keys/{_segment(key)}", {"tenant": tenant})
+
+    def create_tenant(self, name: str) -> Document:
+        return self._ask("POST", "/api/v1/tenants", body={"name": name})
+
+    def list_tenants(self, **filters: object) -> Document:
+        return self._ask("GET", "/api/v1/tenants", filters)
+
     # -- the server itself
 
     def version(self) -> Document:

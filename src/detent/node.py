@@ -275,7 +275,7 @@ async def check_keys(settings: Settings, store: Store) -> None:
     if not settings.local and not await store.keys.exists():
         raise UsageError(
             f"--host {settings.host} is more than this machine, and there is no API key yet: make the first one with "
-            "`detent key create --local --scope admin`, then start again."
+            "`detent key create --local --scope admin`, or listen on 127.0.0.1."
         )
 
 

@@ -10,6 +10,7 @@ from detent.cli.bench import bench
 from detent.cli.cron import cron
 from detent.cli.database import db
 from detent.cli.jobs import job
+from detent.cli.keys import key, tenant
 from detent.cli.runs import run
 from detent.cli.session import server_options
 from detent.cli.tools import completion, version
@@ -31,5 +32,19 @@ root.epilog = (
 server_options(hidden=False)(root)
 click.version_option(__version__, message="detent %(version)s")(root)
 
-for noun in (job, run, cron, nodes.serve, nodes.scheduler, nodes.worker, nodes.api, db, bench, completion, version):
+for noun in (
+    job,
+    run,
+    cron,
+    nodes.serve,
+    nodes.scheduler,
+    nodes.worker,
+    nodes.api,
+    key,
+    tenant,
+    db,
+    bench,
+    completion,
+    version,
+):
     root.add_command(noun)
