@@ -17,12 +17,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from types import TracebackType
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack
 from uuid import NAMESPACE_URL, uuid5
 
@@ -43,7 +42,7 @@ MOST_ATTEMPTS = 100_000
 
 Answer = TypeVar("Answer")
 # A coroutine to be run by whoever drives the steps, and its result sent back.
-Steps = Generator[Awaitable[Any], Any, Answer]
+Steps = Generator[Coroutine[Any, Any, Any], Any, Answer]
 
 
 class App(Protocol):
@@ -194,17 +193,13 @@ class TestMode:
     def __enter__(self) -> TestMode:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._runner.close()
 
     async def __aenter__(self) -> TestMode:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._runner.close()
 
     # --- the clock ---
@@ -253,7 +248,7 @@ class TestMode:
             step = next(steps)
             while True:
                 try:
-                    result = self._runner.run(_awaited(step))
+                    result = self._runner.run(step)
                 except Exception as error:
                     step = steps.throw(error)
                 else:
@@ -397,10 +392,6 @@ def _on_a_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-async def _awaited(work: Awaitable[Answer]) -> Answer:
-    return await work
 
 
 def _instant(name: str, value: str | datetime) -> datetime:
