@@ -111,7 +111,9 @@ def translate(error: BaseException) -> DetentError | None:
         return OutcomeUnknown(str(error) or "the connection was lost")
     if isinstance(error, asyncpg.PostgresError):
         return Unavailable(f"The database refused a statement: {error}.")
-    if isinstance(error, OSError | TimeoutError | asyncpg.InterfaceError | failpoints.ReplyDropped):
+    # The internal error is what the driver says of a connection that the server has just ended.
+    lost = OSError | TimeoutError | asyncpg.InterfaceError | asyncpg.InternalClientError | failpoints.ReplyDropped
+    if isinstance(error, lost):
         return OutcomeUnknown(str(error) or "the reply was lost")
     return None
 

@@ -140,8 +140,10 @@ class Settler:
         try:
             await self._write_apart(batch, write)
             self._pause = 0.0
-        except DetentError as error:
-            log.warning("settle failed, trying again", runs=len(batch), error=str(error))
+        except Exception as error:
+            # Whatever it was: a result that is given up leaves its run open for as long as this node lives.
+            expected = isinstance(error, DetentError)
+            log.warning("settle failed, trying again", runs=len(batch), error=str(error), exc_info=not expected)
             self._pause = min(2.0, self._pause * 2 or 0.05)
             await asyncio.sleep(self._pause)
             self._wait_again(batch)
