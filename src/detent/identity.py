@@ -16,6 +16,7 @@ from uuid import UUID
 PARTITIONS = 256
 MAX_JOB = (1 << 46) - 1
 MAX_SERIAL = (1 << 28) - 1
+MANUAL = 1 << 27
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -24,11 +25,28 @@ _VARIANT = 2 << 62
 
 
 class RunKey(NamedTuple):
-    """The primary key of a run: its job, its tick, and 0 for the tick itself or n for the n-th manual run."""
+    """The primary key of a run: its job, its tick, and a serial.
+
+    Serial 0 is the tick itself and n its n-th re-run. A run that was asked for beside the schedule is no tick: its
+    serials count from MANUAL on, in the same way. So an id tells by itself which of the two it is."""
 
     job: int
     scheduled_at: datetime
     serial: int = 0
+
+    @property
+    def manual(self) -> bool:
+        return self.serial >= MANUAL
+
+    @property
+    def repeat(self) -> int:
+        """Which re-run this is; 0 for the first run."""
+        return self.serial % MANUAL
+
+    @property
+    def first(self) -> RunKey:
+        """The run that this one repeats, or itself."""
+        return self._replace(serial=self.serial - self.repeat)
 
 
 def milliseconds(instant: datetime) -> int:

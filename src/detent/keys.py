@@ -1,4 +1,5 @@
-"""The idempotency key of a run: the same for every attempt, rescue and node, different for every tick.
+"""The idempotency key of a run: the same for every attempt, rescue, re-drive and node, different for every tick and
+for every deliberate re-run of one.
 
 Pure: the worker hands the key to the target, the API shows it, and both compute it here from the run's own key.
 """
@@ -18,12 +19,14 @@ def idempotency_key(job_id: UUID, name: str, spec: JobSpec, key: RunKey) -> str:
 
 def templated_key(job_id: UUID, name: str, template: str | None, timezone: str, key: RunKey) -> str:
     """As idempotency_key, for readers that have not the whole definition at hand."""
-    if key.serial:
-        # A manual run never takes the key of a tick, whatever the template says: it was asked for on top of it.
-        return f"{job_id}:{run_id(key)}"
-    if template is not None:
-        return render_key(template, job_id=job_id, job=name, scheduled_at=key.scheduled_at, timezone=timezone)
-    return f"{job_id}:{unix_time(key)}"
+    if key.manual:
+        # Never the key of a tick, whatever the template says: the run was asked for on top of it.
+        base = f"{job_id}:{run_id(key.first)}"
+    elif template is not None:
+        base = render_key(template, job_id=job_id, job=name, scheduled_at=key.scheduled_at, timezone=timezone)
+    else:
+        base = f"{job_id}:{unix_time(key)}"
+    return f"{base}:{key.repeat}" if key.repeat else base
 
 
 def unix_time(key: RunKey) -> str:

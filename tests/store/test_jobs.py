@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from detent.errors import Conflict, NotFound, UsageError
+from detent.identity import MANUAL
 from detent.model import HttpTarget, JobSpec, PythonTarget
 from detent.shapes import Job
 from detent.states import RunStatus
@@ -289,7 +290,7 @@ async def test_a_trigger_runs_beside_the_schedule(store: Store, sql: Any) -> Non
     before = await cursor_of(sql, job)
     key = await store.jobs.trigger(job.id)
     after = await cursor_of(sql, job)
-    assert key.serial == 1
+    assert key.serial == MANUAL
     assert (after["next_tick"], after["generation"]) == (before["next_tick"], before["generation"])
     run = await sql.fetchrow("SELECT * FROM live_runs")
     assert (run["job"], run["scheduled_at"], run["serial"], run["owner"]) == (*key, None)

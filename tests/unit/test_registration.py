@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from detent.documents import MAX_DEPTH, check_text
 from detent.errors import UsageError
-from detent.identity import RunKey, partition_of, run_id
+from detent.identity import MANUAL, RunKey, partition_of, run_id
 from detent.keys import idempotency_key
 from detent.model import HttpTarget, JobSpec, PythonTarget, ShellTarget
 from detent.refusal import refused
@@ -178,8 +178,10 @@ def test_the_key_of_a_tick_is_its_time_and_that_of_a_manual_run_its_id() -> None
     assert idempotency_key(JOB_ID, "n", spec, tick) == f"{JOB_ID}:1794733200"
     fine = tick._replace(scheduled_at=tick.scheduled_at + timedelta(milliseconds=7))
     assert idempotency_key(JOB_ID, "n", spec, fine) == f"{JOB_ID}:1794733200.007"
-    manual = tick._replace(serial=3)
+    assert idempotency_key(JOB_ID, "n", spec, tick._replace(serial=3)) == f"{JOB_ID}:1794733200:3"
+    manual = tick._replace(serial=MANUAL)
     assert idempotency_key(JOB_ID, "n", spec, manual) == f"{JOB_ID}:{run_id(manual)}"
+    assert idempotency_key(JOB_ID, "n", spec, tick._replace(serial=MANUAL + 2)) == f"{JOB_ID}:{run_id(manual)}:2"
     berlin = JobSpec(schedule="@daily", target=HTTP, timezone="Asia/Tokyo", idempotency_key_template="{{job}}-{{hour}}")
     assert idempotency_key(JOB_ID, "n", berlin, tick) == "n-2026-11-15T18"
     assert idempotency_key(JOB_ID, "n", berlin, manual) == f"{JOB_ID}:{run_id(manual)}"

@@ -18,7 +18,7 @@ from uuid_utils.compat import uuid7
 
 from detent.documents import MAX_PAYLOAD_BYTES
 from detent.errors import Conflict, NotFound
-from detent.identity import RunKey
+from detent.identity import MANUAL, RunKey
 from detent.misfire import MissedRange
 from detent.model import JobSpec, TargetKind
 from detent.registration import Place, Prepared, place, prepare
@@ -209,7 +209,7 @@ class JobStore:
 
         async def change(connection: Any, row: Row) -> RunKey:
             await connection.fetch(statement("trigger_lock"), row["job"])
-            (run,) = await connection.fetch(statement("trigger_now"), row["job"])
+            (run,) = await connection.fetch(statement("trigger_now"), row["job"], MANUAL)
             if run["lane"] is not None:
                 await connection.fetch(statement("wake"), RUNS_CHANNEL, str(run["queue"]))
             return RunKey(run["job"], run["at"], run["serial"])

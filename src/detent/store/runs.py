@@ -26,7 +26,7 @@ class RunStore:
     async def get(self, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> Run | None:
         async with self._database.connection("people") as connection:
             rows = await connection.fetch(statement("run"), *key, tenant)
-            return (await _documents(connection, rows))[0] if rows else None
+            return (await documents(connection, rows))[0] if rows else None
 
     async def list(
         self,
@@ -41,7 +41,7 @@ class RunStore:
 
         `status` may name several; none means any. The key may be there although the page is not full, and is None
         only at the end."""
-        number = None if job is None else await self._number(job, tenant)
+        number = None if job is None else await number_of(self._database, job, tenant)
         query = Query(tenant, number, frozenset(status) or None, after or NEWEST, limit)
         # One snapshot, so that a run that is settled meanwhile is seen once: live or finished.
         async with (
@@ -50,18 +50,20 @@ class RunStore:
         ):
             await connection.fetch(statement("limit_reader"))
             rows, following = await newest_runs(connection, query)
-            return await _documents(connection, rows), following
+            return await documents(connection, rows), following
 
     async def cancel(self, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> RunStatus:
         """Cancelled: it had not started. Running: its node was asked to stop it."""
         status: RunStatus = await self._database.transaction("people", lambda c: _cancel(c, key, tenant))
         return status
 
-    async def _number(self, job_id: UUID, tenant: int) -> int:
-        rows = await self._database.fetch("people", "job_number", tenant, job_id, None)
-        if not rows:
-            raise NotFound(f"There is no job {job_id}: list the jobs to see those there are.")
-        return int(rows[0]["job"])
+
+async def number_of(database: Database, job_id: UUID, tenant: int) -> int:
+    """The number of a job, also of one that was deleted: its runs stay."""
+    rows = await database.fetch("people", "job_number", tenant, job_id, None)
+    if not rows:
+        raise NotFound(f"There is no job {job_id}: list the jobs to see those there are.")
+    return int(rows[0]["job"])
 
 
 async def _cancel(connection: Any, key: RunKey, tenant: int) -> RunStatus:
@@ -82,7 +84,7 @@ async def _cancel(connection: Any, key: RunKey, tenant: int) -> RunStatus:
     return status
 
 
-async def _documents(connection: Any, rows: Sequence[Row]) -> list[Run]:
+async def documents(connection: Any, rows: Sequence[Row]) -> list[Run]:
     if not rows:
         return []
     revisions = {(row["job"], row["revision"]) for row in rows}

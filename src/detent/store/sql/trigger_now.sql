@@ -1,17 +1,21 @@
--- A run beside the schedule, which does not move. $1 job. The highest free lane of an ALLOW job, while fires take the
--- lowest, so that they meet only in the last. No free lane: skipped, and that is in the ledger.
+-- A run beside the schedule, which does not move. $1 job, $2 the serial of such runs. Its time is now, or the first
+-- millisecond after the job's last run of this kind, so that the time alone names it. The highest free lane of an ALLOW
+-- job, while fires take the lowest, so that they meet only in the last. No free lane: skipped, and that is in the ledger.
 WITH u AS (UPDATE cursors SET serials = serials + 1 WHERE job = $1::bigint RETURNING *),
 placed AS MATERIALIZED (
-    SELECT u.*, date_trunc('milliseconds', now()) AS at, CASE WHEN lanes <= 1 THEN least(lanes, 0::smallint) ELSE (
+    SELECT u.*, greatest(date_trunc('milliseconds', now()), (
+        SELECT max(scheduled_at) + interval '1 millisecond' FROM runs
+         WHERE job = $1::bigint AND scheduled_at >= date_trunc('milliseconds', now()) AND serial >= $2::integer)) AS at,
+           CASE WHEN lanes <= 1 THEN least(lanes, 0::smallint) ELSE (
         SELECT g::smallint FROM generate_series(0, u.lanes - 1) g
          WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = u.job AND r.lane = g)
          ORDER BY g DESC LIMIT 1) END AS lane FROM u),
 i AS (
     INSERT INTO live_runs (job, scheduled_at, token, not_before, serial, queue, revision, lane, priority, once)
-    SELECT job, at, (SELECT incarnation FROM cluster) << 32 | 1, at, serials, queue, revision, lane, priority, once
+    SELECT job, at, (SELECT incarnation FROM cluster) << 32 | 1, now(), $2::integer, queue, revision, lane, priority, once
       FROM placed WHERE lane IS NOT NULL
     ON CONFLICT (job, lane) DO NOTHING RETURNING lane),
 s AS (
     INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)
-    SELECT job, at, now(), serials, revision, 4, 'overlap' FROM placed WHERE NOT EXISTS (SELECT FROM i))
-SELECT job, at, serials AS serial, queue, (SELECT lane FROM i) AS lane FROM placed
+    SELECT job, at, now(), $2::integer, revision, 4, 'overlap' FROM placed WHERE NOT EXISTS (SELECT FROM i))
+SELECT job, at, $2::integer AS serial, queue, (SELECT lane FROM i) AS lane FROM placed
