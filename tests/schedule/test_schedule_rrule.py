@@ -14,6 +14,8 @@ from detent.schedule import Schedule, ScheduleError
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 YEAR = timedelta(days=366)
+HOURS = ",".join(map(str, range(24)))
+SIXTY = ",".join(map(str, range(60)))
 
 
 def local_ticks(text: str, count: int = 8, zone: str = "UTC", after: datetime = NOW, **options: object) -> list[str]:
@@ -90,6 +92,21 @@ def test_bysetpos_chooses_within_an_hour() -> None:
     ]
 
 
+def test_bysetpos_chooses_within_a_day() -> None:
+    assert local_ticks("FREQ=DAILY;BYHOUR=8,13,18;BYMINUTE=0,30;BYSETPOS=-1,1", 3) == [
+        "2026-11-15 18:30",
+        "2026-11-16 08:00",
+        "2026-11-16 18:30",
+    ]
+
+
+def test_every_minute_of_working_days_is_counted_without_walking() -> None:
+    text = f"FREQ=DAILY;BYDAY=MO,TU,WE,TH,FR;BYHOUR={HOURS};BYMINUTE={SIXTY}"
+    schedule = Schedule.parse(text, timezone="Asia/Tokyo")
+    start = datetime(2026, 1, 4, 15, tzinfo=UTC)
+    assert schedule.count_between(start, start + timedelta(weeks=52)) == 52 * 5 * 1440
+
+
 def test_a_rule_on_the_31st_leaves_short_months_out() -> None:
     text = "DTSTART:20260131T090000\nRRULE:FREQ=MONTHLY"
     assert local_ticks(text, 3) == ["2026-12-31 09:00", "2027-01-31 09:00", "2027-03-31 09:00"]
@@ -160,6 +177,8 @@ def test_a_minutely_rule_months_after_its_start_answers_from_near_by() -> None:
         ("FREQ=DAILY;COUNT=1000000", "COUNT goes from 1 to 10000"),
         ("FREQ=DAILY;COUNT=3;UNTIL=20300101", "both COUNT and UNTIL"),
         ("FREQ=FORTNIGHTLY", "use one of YEARLY"),
+        (f"FREQ=DAILY;BYHOUR={HOURS};BYMINUTE={SIXTY};BYSECOND={SIXTY}", "86400 times a day"),
+        (f"FREQ=MONTHLY;BYHOUR={HOURS};BYMINUTE=0,10,20,30,40;BYSETPOS=1", "name fewer hours"),
         ("RRULE:BYDAY=MO", "no FREQ"),
         ("FREQ=DAILY;FREQ=WEEKLY", "FREQ twice"),
         ("FREQ=WEEKLY;BYDAY=XX", "'XX' in BYDAY"),

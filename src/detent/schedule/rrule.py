@@ -1,13 +1,4 @@
-"""The wall times of a recurrence rule.
-
-python-dateutil expands the days of a rule. It always walks from DTSTART and never gives up before the year
-9999, so three things keep it short:
-
-- DTSTART is moved close to the time that is asked for (a whole number of intervals, which changes nothing);
-- the rule is moved forward by a multiple of 400 years, after which the calendar repeats: the year 9999 is
-  then never more than 500 years away, and a rule that matches no day ends there instead of running on;
-- FREQ=HOURLY and MINUTELY only ask it for days; the times of a day are worked out here.
-"""
+"""The wall times of a recurrence rule: the days come from dateutil, the times of a day are worked out here."""
 
 from __future__ import annotations
 
@@ -16,27 +7,12 @@ import itertools
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from datetime import datetime, timedelta
-from typing import Any
 
 from detent.schedule.errors import ScheduleError
-from detent.schedule.rrule_parse import EPOCH, LATEST, WEEKDAY_NAMES, Rule
+from detent.schedule.rrule_expand import DAY_SECONDS, FREQ_DAYS, days_from, expand, restart, to_seconds
+from detent.schedule.rrule_parse import LATEST, Rule
 
-DAY_SECONDS = 86_400
-CYCLE_YEARS = 400
-CYCLE_SECONDS = 146_097 * DAY_SECONDS
-NEAREST_END = 100
 BLOCK = 64
-FREQ_DAYS = {"DAILY": 1, "WEEKLY": 7, "MONTHLY": 31, "YEARLY": 366}
-
-
-def to_seconds(wall: datetime) -> int:
-    delta = wall - EPOCH
-    return delta.days * DAY_SECONDS + delta.seconds
-
-
-def to_wall(seconds: int) -> datetime:
-    return EPOCH + timedelta(seconds=seconds)
 
 
 class RuleWalls:
@@ -112,7 +88,7 @@ class _Walls(ABC):
 
     def stride(self) -> int:
         """Roughly how far apart matches are; only the speed of going backwards depends on it."""
-        return FREQ_DAYS.get(self.rule.freq, 1) * self.rule.interval * DAY_SECONDS
+        return FREQ_DAYS[self.rule.freq] * self.rule.interval * DAY_SECONDS
 
     def next_wall(self, wall: int) -> int | None:
         if wall > self.until:
@@ -142,46 +118,80 @@ class _Walls(ABC):
         return None
 
     def count_walls(self, low: int, high: int) -> int:
-        if high <= low:
-            return 0
         return sum(1 for _ in itertools.takewhile(lambda wall: wall < high, self.walls_from(low)))
 
 
-class _Coarse(_Walls):
-    """FREQ=DAILY and longer: dateutil does it all."""
+class _Chosen(_Walls):
+    """BYSETPOS over more than a day: only all times of a period together say which are chosen."""
 
     def walls_from(self, wall: int) -> Iterator[int]:
         wall = max(wall, self.first)
-        for found in _expand(self.rule, _restart(self.rule, wall), self.rule.freq, self.rule.interval):
+        start = restart(self.rule, self.rule.start, wall)
+        for found in expand(self.rule, start, self.rule.freq, self.rule.interval):
             if found > self.until:
                 return
             if found >= wall:
                 yield found
 
 
-class _SubDaily(_Walls):
-    """FREQ=HOURLY and MINUTELY: days from dateutil, times by arithmetic."""
+class _Daily(_Walls):
+    """Days, and the same times on each of them."""
 
     def __init__(self, rule: Rule) -> None:
         super().__init__(rule)
+        hours, minutes, seconds = (rule.numbers(name) for name in ("BYHOUR", "BYMINUTE", "BYSECOND"))
+        times = [hour * 3600 + minute * 60 + second for hour in hours for minute in minutes for second in seconds]
+        self._times = choose(times, rule.numbers("BYSETPOS"))
+
+    def times_of(self, day: int) -> list[int]:
+        return self._times
+
+    def ever(self) -> bool:
+        return bool(self._times)
+
+    def _days(self, low: int) -> Iterator[tuple[int, list[int]]]:
+        if not self.ever():
+            return
+        for day in days_from(self.rule, low - low % DAY_SECONDS):
+            if day > self.until:
+                return
+            yield day, self.times_of(day)
+
+    def walls_from(self, wall: int) -> Iterator[int]:
+        wall = max(wall, self.first)
+        for day, times in self._days(wall):
+            for second in times[bisect_left(times, wall - day) :]:
+                if day + second > self.until:
+                    return
+                yield day + second
+
+    def count_walls(self, low: int, high: int) -> int:
+        low, high = max(low, self.first), min(high, self.until + 1)
+        if high <= low:
+            return 0
+        days = itertools.takewhile(lambda pair: pair[0] < high, self._days(low))
+        return sum(bisect_left(times, high - day) - bisect_left(times, low - day) for day, times in days)
+
+
+class _SubDaily(_Daily):
+    """FREQ=HOURLY and MINUTELY: INTERVAL runs on over midnight, so each day has times of its own."""
+
+    def __init__(self, rule: Rule) -> None:
+        _Walls.__init__(self, rule)
         self.unit = 3600 if rule.freq == "HOURLY" else 60
         self.step = rule.interval * self.unit
         self.phase = self.first - self.first % self.unit
-        self.tails = self._tails()
-        self.times = functools.lru_cache(maxsize=256)(self._times)
+        minutes = rule.numbers("BYMINUTE") if self.unit == 3600 else (0,)
+        tails = [minute * 60 + second for minute in minutes for second in rule.numbers("BYSECOND")]
+        # Here BYSETPOS chooses within one hour or minute.
+        self.tails = choose(tails, rule.numbers("BYSETPOS"))
+        self.times_at = functools.lru_cache(maxsize=256)(self._times_at)
 
-    def _tails(self) -> list[int]:
-        """Seconds into an hour or minute, after BYSETPOS, which chooses within that hour or minute."""
-        minutes = self.rule.numbers("BYMINUTE") if self.unit == 3600 else (0,)
-        tails = [minute * 60 + second for minute in minutes for second in self.rule.numbers("BYSECOND")]
-        positions = self.rule.numbers("BYSETPOS")
-        if not positions:
-            return tails
-        chosen = {position - 1 if position > 0 else len(tails) + position for position in positions}
-        return [tails[index] for index in sorted(chosen) if 0 <= index < len(tails)]
+    def stride(self) -> int:
+        return max(self.step, DAY_SECONDS)
 
-    def _times(self, offset: int) -> list[int]:
-        """The seconds of a day; `offset` is how far into the day the first whole interval begins."""
+    def _times_at(self, offset: int) -> list[int]:
+        """The times of a day on which the first whole interval begins at `offset` seconds."""
         hours = self.rule.numbers("BYHOUR") or range(24)
         minutes = self.rule.numbers("BYMINUTE") or range(60)
         times: list[int] = []
@@ -190,47 +200,33 @@ class _SubDaily(_Walls):
                 times.extend(begin + tail for tail in self.tails)
         return times
 
-    def _times_of(self, day: int) -> list[int]:
-        return self.times((self.phase - day) % self.step)
+    def times_of(self, day: int) -> list[int]:
+        return self.times_at((self.phase - day) % self.step)
 
-    def _days_from(self, day: int) -> Iterator[int]:
-        filters = ("BYMONTH", "BYMONTHDAY", "BYYEARDAY")
-        if not self.rule.weekdays and not any(self.rule.numbers(name) for name in filters):
-            return iter(range(day, to_seconds(LATEST), DAY_SECONDS))
-        return _expand(self.rule, to_wall(day), "DAILY", 1, days_only=True)
-
-    def walls_from(self, wall: int) -> Iterator[int]:
-        wall = max(wall, self.first)
-        if not self.ever:
-            return
-        for day in self._days_from(wall - wall % DAY_SECONDS):
-            times = self._times_of(day)
-            for second in times[bisect_left(times, wall - day) :] if day < wall else times:
-                if day + second > self.until:
-                    return
-                yield day + second
-
-    def count_walls(self, low: int, high: int) -> int:
-        low, high = max(low, self.first), min(high, self.until + 1)
-        count = 0
-        if high <= low or not self.ever:
-            return 0
-        for day in self._days_from(low - low % DAY_SECONDS):
-            if day >= high:
-                break
-            times = self._times_of(day)
-            count += bisect_left(times, high - day) - bisect_left(times, low - day)
-        return count
-
-    @functools.cached_property
     def ever(self) -> bool:
         """Whether any day has a time at all: 'every 24 hours from 9:00, at hour 8' has none."""
-        offsets = {(self.phase - day * DAY_SECONDS) % self.step for day in range(self.step // self.unit)}
-        return any(self.times(offset) for offset in offsets)
+        return self._ever
+
+    @functools.cached_property
+    def _ever(self) -> bool:
+        days = range(0, self.step // self.unit * DAY_SECONDS, DAY_SECONDS)
+        return any(self.times_of(day) for day in days)
+
+
+def choose(times: list[int], positions: tuple[int, ...]) -> list[int]:
+    """The times at these positions, counted from 1, or from the end when negative; all without positions."""
+    if not positions:
+        return times
+    indexes = {position - 1 if position > 0 else len(times) + position for position in positions}
+    return [times[index] for index in sorted(indexes) if 0 <= index < len(times)]
 
 
 def _endless(rule: Rule) -> _Walls:
-    return _SubDaily(rule) if rule.freq in ("HOURLY", "MINUTELY") else _Coarse(rule)
+    if rule.freq in ("HOURLY", "MINUTELY"):
+        return _SubDaily(rule)
+    if rule.numbers("BYSETPOS") and rule.freq != "DAILY":
+        return _Chosen(rule)
+    return _Daily(rule)
 
 
 class _Counted:
@@ -254,46 +250,3 @@ class _Counted:
 
     def count_walls(self, low: int, high: int) -> int:
         return max(bisect_left(self.walls, high) - bisect_left(self.walls, low), 0)
-
-
-def _restart(rule: Rule, wall: int) -> datetime:
-    """A start in step with DTSTART, at least one whole period before `wall`."""
-    start, target = rule.start, to_wall(wall)
-    if rule.freq in ("DAILY", "WEEKLY"):
-        stride = timedelta(days=FREQ_DAYS[rule.freq] * rule.interval)
-        periods = (target - start) // stride - 1
-        return start + periods * stride if periods > 0 else start
-    stride_months = rule.interval * (12 if rule.freq == "YEARLY" else 1)
-    months = (target.year - start.year) * 12 + target.month - start.month
-    periods = months // stride_months - 1
-    if periods <= 0:
-        return start
-    month = start.month - 1 if rule.freq == "MONTHLY" else 0
-    index = start.year * 12 + month + periods * stride_months
-    return datetime(index // 12, index % 12 + 1, 1)  # noqa: DTZ001  a wall time has no zone
-
-
-def _expand(rule: Rule, start: datetime, freq: str, interval: int, *, days_only: bool = False) -> Iterator[int]:
-    """The rule from `start` on, by dateutil, moved into the last centuries that datetime can hold."""
-    from dateutil import rrule as dateutil_rrule
-
-    cycles = (9999 - NEAREST_END - start.year) // CYCLE_YEARS
-    moved = start.replace(year=start.year + cycles * CYCLE_YEARS)
-    options: dict[str, Any] = {name.lower(): list(numbers) for name, numbers in rule.lists}
-    if days_only:
-        options |= {"byhour": 0, "byminute": 0, "bysecond": 0}
-        options.pop("bysetpos", None)
-    if rule.weekdays:
-        days = [getattr(dateutil_rrule, name) for _, name in rule.weekdays]
-        ordinals = [ordinal for ordinal, _ in rule.weekdays]
-        options["byweekday"] = [day(ordinal) if ordinal else day for day, ordinal in zip(days, ordinals, strict=True)]
-    expanded = dateutil_rrule.rrule(
-        getattr(dateutil_rrule, freq),
-        dtstart=moved,
-        interval=interval,
-        wkst=WEEKDAY_NAMES.index(rule.week_start),
-        **options,
-    )
-    back = cycles * CYCLE_SECONDS
-    for moment in expanded:
-        yield to_seconds(moment) - back

@@ -19,6 +19,8 @@ LONGEST_RULE = 20_000
 LARGEST_COUNT = 10_000
 LARGEST_INTERVAL = 10_000
 MOST_DATES = 1_000
+MOST_TIMES = 2_880
+MOST_CHOSEN_TIMES = 96
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  a wall time has no zone
 EARLIEST = datetime(1900, 1, 1)  # noqa: DTZ001
 LATEST = datetime(2500, 1, 1)  # noqa: DTZ001
@@ -141,6 +143,7 @@ class _RuleReader:
             raise ScheduleError(f"The rule has no RRULE line; {EXAMPLE}.")
         rule = self._read_rule(self.rule_text)
         rule = _pin_start(rule, self.start, None if anchor is None else self.to_wall(anchor))
+        _check_times(rule)
         include, exclude = tuple(sorted(set(self.include))), tuple(sorted(set(self.exclude)))
         return replace(rule, include=include, exclude=exclude)
 
@@ -305,6 +308,22 @@ def _check_parts(rule: Rule) -> None:
     if days and min(map(abs, days)) > longest:
         raise ScheduleError(
             f"BYMONTHDAY={days[0]} never comes in the months of the rule; the last day of a month is BYMONTHDAY=-1."
+        )
+
+
+def _check_times(rule: Rule) -> None:
+    hours = len(rule.numbers("BYHOUR")) or 24
+    minutes = len(rule.numbers("BYMINUTE")) or 60
+    times = hours * minutes * len(rule.numbers("BYSECOND"))
+    if times > MOST_TIMES:
+        raise ScheduleError(
+            f"The rule names {times} times a day and at most {MOST_TIMES} are read; use a cron expression with a "
+            "seconds field such as '*/10 * * * * *', or an interval such as 'every 10s'."
+        )
+    if times > MOST_CHOSEN_TIMES and rule.numbers("BYSETPOS") and rule.freq in ("YEARLY", "MONTHLY", "WEEKLY"):
+        raise ScheduleError(
+            f"BYSETPOS would choose among {times} times a day, and at most {MOST_CHOSEN_TIMES} are read; "
+            "name fewer hours or minutes."
         )
 
 
