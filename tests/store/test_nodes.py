@@ -12,7 +12,7 @@ import pytest
 from detent.misfire import MissedRange
 from detent.store import Database, Store
 from detent.store.cursors import Leap
-from detent.store.db import connect
+from detent.store.db import connect, statement
 from detent.store.heartbeat import HeartbeatConnection
 from detent.store.nodes import NodeInfo
 from factories import LONG_AGO, add_job, add_live_run, add_node
@@ -168,13 +168,16 @@ async def test_an_evicted_node_takes_nothing(look: Any, verbs: Store) -> None:
     assert await verbs.nodes.take(99, 1, [0]) == {}
 
 
-async def test_two_nodes_that_take_at_once_share_and_never_both_hold(look: Any, verbs: Store) -> None:
+async def test_of_two_nodes_that_take_at_once_the_later_gets_nothing(look: Any, verbs: Store, another: Any) -> None:
     await add_node(look, NODE)
     await add_node(look, OTHER)
-    wanted = list(range(256))
-    one, two = await asyncio.gather(verbs.nodes.take(NODE, 1, wanted), verbs.nodes.take(OTHER, 1, wanted))
-    assert not one.keys() & two.keys()
-    assert one.keys() | two.keys() == set(wanted)
+    async with another.transaction():
+        first = await another.fetch(statement("take"), NODE, 1, [3, 4])
+        taking = asyncio.create_task(verbs.nodes.take(OTHER, 1, [3, 4, 5]))
+        await until(lambda: look.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"), what="the wait")
+    assert len(first) == 2
+    assert set(await taking) == {5}, "it waited, and then took from a node that is alive"
+    assert await partition(look, 3) == (NODE, first[0]["term"])
 
 
 async def test_partitions_are_handed_over_by_their_holder_alone(look: Any, verbs: Store) -> None:
