@@ -39,10 +39,11 @@ async def add_schedule(connection: Any, schedule: Schedule) -> int:
     return number
 
 
-async def add_queue(connection: Any, name: str = "default", needs: str = "") -> int:
+async def add_queue(connection: Any, name: str = "default", needs: str = "", tenant: int = 1) -> int:
     number: int = await connection.fetchval(
-        "INSERT INTO queues (name, needs) VALUES ($1, $2)"
-        " ON CONFLICT (name, needs) DO UPDATE SET name = excluded.name RETURNING queue",
+        "INSERT INTO queues (tenant, name, needs) VALUES ($1, $2, $3)"
+        " ON CONFLICT (tenant, name, needs) DO UPDATE SET name = excluded.name RETURNING queue",
+        tenant,
         name,
         needs,
     )

@@ -74,7 +74,7 @@ class JobStore:
         owner: str | None,
     ) -> None:
         schedules = await _schedule_numbers(connection, jobs)
-        queues = await _queue_numbers(connection, jobs)
+        queues = await _queue_numbers(connection, tenant, jobs)
         rows = [
             (
                 job.number, job.job_id, job.name, job.partition, job.target, job.definition,
@@ -260,7 +260,7 @@ async def _with_row(change: Callable[[Any, Row], Awaitable[None]], row: Row, con
 async def _revise(connection: Any, job: Prepared, row: Row, owner: str | None) -> None:
     edit = edited(job, row)
     schedules = await _schedule_numbers(connection, [job])
-    queues = await _queue_numbers(connection, [job])
+    queues = await _queue_numbers(connection, row["tenant"], [job])
     revised = await connection.fetch(
         statement("revise_job"), job.number, row["generation"], job.lanes, queues[job.spec.queue, job.needs],
         schedules[job.digest], job.spec.priority, edit.grace, job.once, edit.runs_left, job.definition, job.target,
@@ -318,16 +318,16 @@ async def _numbers_of(connection: Any, name: str, digests: Sequence[bytes]) -> d
     return {row["digest"]: row["schedule"] for row in rows}
 
 
-async def _queue_numbers(connection: Any, jobs: Sequence[Prepared]) -> dict[tuple[str, str], int]:
+async def _queue_numbers(connection: Any, tenant: int, jobs: Sequence[Prepared]) -> dict[tuple[str, str], int]:
     wanted = list({(job.spec.queue, job.needs) for job in jobs})
-    found = await _queues(connection, wanted)
+    found = await _queues(connection, tenant, wanted)
     missing = [pair for pair in wanted if pair not in found]
     if missing:
-        await connection.fetch(statement("add_queues"), *zip(*missing, strict=True))
-        found |= await _queues(connection, missing)
+        await connection.fetch(statement("add_queues"), tenant, *zip(*missing, strict=True))
+        found |= await _queues(connection, tenant, missing)
     return found
 
 
-async def _queues(connection: Any, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    rows = await connection.fetch(statement("queue_numbers"), *zip(*pairs, strict=True))
+async def _queues(connection: Any, tenant: int, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    rows = await connection.fetch(statement("queue_numbers"), tenant, *zip(*pairs, strict=True))
     return {(row["name"], row["needs"]): row["queue"] for row in rows}

@@ -1,6 +1,6 @@
 -- All that a change of a job is computed from; the change then compares generation and last_tick.
 -- $1 tenant, $2 id or NULL, $3 name or NULL
-SELECT j.job, j.id, j.name, j.status, j.revision, j.definition, j.owner, j.created_at,
+SELECT j.job, j.id, j.tenant, j.name, j.status, j.revision, j.definition, j.owner, j.created_at,
        c.generation, nullif(c.last_tick, '-infinity') AS last_tick, c.next_tick, c.runs_left, now() AS now
   FROM jobs j JOIN cursors c USING (job)
  WHERE j.tenant = $1::integer AND j.status <> 'deleted' AND (j.id = $2::uuid OR $2::uuid IS NULL)

@@ -1,2 +1,3 @@
--- $1 names, $2 needs
-SELECT q.queue, q.name, q.needs FROM unnest($1::text[], $2::text[]) AS v (name, needs) JOIN queues q USING (name, needs)
+-- $1 tenant, $2 names, $3 needs
+SELECT q.queue, q.name, q.needs FROM unnest($2::text[], $3::text[]) AS v (name, needs) JOIN queues q USING (name, needs)
+ WHERE q.tenant = $1
