@@ -1,0 +1,264 @@
+"""What a crontab means for detent: a job for every line that can be one, and a sentence for every line there is.
+
+cron and detent differ where cron is careless, and each difference is said once: cron never tries again and never
+ends a command, so imported jobs have no retries and a day of time; cron reads schedules in the zone of its machine,
+so imported jobs have that zone written down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+from detent.declarative.check import check
+from detent.declarative.crontab_lines import CronJob, CronLine, read_crontab
+from detent.declarative.crontab_names import name_for
+from detent.declarative.crontab_target import hints, target_for
+from detent.declarative.jobs_file import Declared
+from detent.errors import UsageError
+from detent.registration import Prepared
+from detent.schedule import ScheduleError
+from detent.schedule.cron_fields import HASHED
+from detent.schedule.zones import load_zone
+
+TIMEOUT_SECONDS = 86_400
+LONGEST_TAG = 200
+ABOUT_MAIL = frozenset({"MAILTO", "MAILFROM", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING"})
+MACROS = {"@every_minute": "* * * * *", "@every_second": "every 1s"}
+
+_RANDOM = re.compile(r"(\d*)~(\d*)(/\d+)?")
+_SECONDS = re.compile(r"@(\d+)")
+_HEADING = re.compile(r"\bdom\b.*\bdow\b|^[-=*~.:|\s]*$")  # of the columns, or a line drawn
+_BACKWARDS = re.compile(r"\b(\d+)-(\d+)\b")
+
+What = Literal["job", "setting", "comment", "off", "refused", "blank"]
+
+
+class Options(NamedTuple):
+    """`timezone` is that of the machine the crontab is from; `url` makes http jobs, with {name} filled in."""
+
+    timezone: str
+    user_column: bool = False
+    url: str | None = None
+    prefix: str = ""
+    owner: str | None = None
+    queue: str | None = None
+
+
+class Verdict(NamedTuple):
+    """One line of the crontab and what becomes of it; the first sentence says it, the others are to be read."""
+
+    line: CronLine
+    what: What
+    sentences: list[str]
+    job: Declared | None = None
+
+
+class Translation(NamedTuple):
+    verdicts: list[Verdict]
+    notes: list[str]
+
+    @property
+    def jobs(self) -> list[Declared]:
+        return [verdict.job for verdict in self.verdicts if verdict.job is not None]
+
+    @property
+    def refused(self) -> list[Verdict]:
+        return [verdict for verdict in self.verdicts if verdict.what == "refused"]
+
+
+def translate(source: str, text: str, options: Options, now: datetime) -> Translation:
+    translator = _Translator(source, options, now)
+    verdicts = [translator.verdict(line) for line in read_crontab(text, user_column=options.user_column)]
+    if text and not text.endswith("\n") and verdicts[-1].what == "job":
+        verdicts[-1].sentences.append(
+            "The file does not end with a newline, so cron itself may have ignored this line."
+        )
+    return Translation(verdicts, list(_notes(options, verdicts)))
+
+
+def _notes(options: Options, verdicts: list[Verdict]) -> Iterator[str]:
+    jobs = [verdict for verdict in verdicts if verdict.job is not None]
+    if not jobs:
+        return
+    yield "Jobs have no retries and a time limit of a day, as cron has neither: change max_retries and timeout_seconds."
+    yield "While a run is not over, detent skips the next tick; cron would start a second one (concurrent_policy)."
+    if options.url is None:
+        yield "They are shell jobs: they run only on workers started with --allow-shell, as the user of that worker."
+        yield "A command starts in an empty folder of its own, not in the home folder: use whole paths."
+
+
+class _Translator:
+    def __init__(self, source: str, options: Options, now: datetime) -> None:
+        self._source = source
+        self._options = options
+        self._now = now
+        self._zone: str | None = options.timezone
+        self._shell = "/bin/sh"
+        self._env: dict[str, str] = {}
+        self._jitter = 0
+        self._comments: list[str] = []
+        self._names: set[str] = set()
+
+    def verdict(self, line: CronLine) -> Verdict:
+        comments, self._comments = self._comments, []
+        match line.kind:
+            case "comment":
+                heading = not line.value or _HEADING.search(line.value)
+                self._comments = comments if heading else [*comments, line.value]
+                return Verdict(line, "comment", [])
+            case "blank":
+                return Verdict(line, "blank", [])
+            case "off":
+                return Verdict(line, "off", ["A job that is commented out: not imported."])
+            case "setting":
+                self._comments = comments
+                return self._setting(line)
+            case "refused":
+                return Verdict(line, "refused", [f"{line.value}: not imported."])
+        assert line.job is not None
+        return self._job(line, line.job, comments)
+
+    # -- settings
+
+    def _setting(self, line: CronLine) -> Verdict:
+        name, value = line.name, line.value
+        if name == "CRON_TZ":
+            return self._cron_tz(line, value)
+        if name in ABOUT_MAIL:
+            sentence = "Mail is not sent: the output of each run is kept with it (`detent run get`)."
+            return Verdict(line, "setting", [sentence])
+        if name == "RANDOM_DELAY":
+            self._jitter = int(value) * 60 if value.isdecimal() else 0
+            return Verdict(line, "setting", [f"Jobs below are delayed by up to {self._jitter} s (jitter_seconds)."])
+        if name == "SHELL":
+            self._shell = value or "/bin/sh"
+            return Verdict(line, "setting", [f"Commands below are run by {self._shell}."])
+        self._env[name] = value
+        sentences = [f"A variable of the commands below: {name}."]
+        if name == "TZ":
+            sentences.append("It is for the commands; cron does not read schedules by it (CRON_TZ does that).")
+        if name == "HOME":
+            sentences.append("cron also starts commands in that folder; detent does not: use whole paths, or cd.")
+        if "$" in value:
+            sentences.append("cron does not replace $ in a setting, and neither does detent: it is passed on as it is.")
+        return Verdict(line, "setting", sentences)
+
+    def _cron_tz(self, line: CronLine, value: str) -> Verdict:
+        try:
+            self._zone = load_zone(value).name if value else self._options.timezone
+        except ScheduleError as error:
+            self._zone = None
+            return Verdict(line, "refused", [error.message, "Jobs below cannot be read without their zone."])
+        return Verdict(line, "setting", [f"Schedules below are read in {self._zone}."])
+
+    # -- jobs
+
+    def _job(self, line: CronLine, job: CronJob, comments: list[str]) -> Verdict:
+        if job.schedule.lower() == "@reboot":
+            advice = "start it with the machine, for instance as a systemd unit."
+            return Verdict(line, "refused", [f"It runs when a machine starts, which is no time: {advice}"])
+        if self._zone is None:
+            return Verdict(line, "refused", ["Its zone, set by CRON_TZ above, is not known: not imported."])
+        remarks: list[str] = []
+        document = self._document(line, job, comments, remarks)
+        try:
+            prepared = self._checked(document, job, remarks)
+        except UsageError as error:
+            return Verdict(line, "refused", [error.message])
+        self._names.add(document["name"])
+        declared = Declared(self._source, line.number, self._options.owner, document, prepared.spec, prepared.warnings)
+        first = f"{document['name']}: {self._told(prepared, document)}"
+        return Verdict(line, "job", [first, *remarks, *hints(job), *prepared.warnings], declared)
+
+    def _document(self, line: CronLine, job: CronJob, comments: list[str], remarks: list[str]) -> dict[str, Any]:
+        name = self._unique(self._options.prefix + name_for(job.command, f"line-{line.number}"))
+        document: dict[str, Any] = {"name": name, "schedule": self._schedule(job.schedule, remarks)}
+        if self._zone != "UTC":
+            document["timezone"] = self._zone
+        document |= target_for(job, self._shell, self._env, name, self._options.url, remarks)
+        document |= {"tags": _tags(job, comments), "timeout_seconds": TIMEOUT_SECONDS, "max_retries": 0}
+        if self._options.queue:
+            document["queue"] = self._options.queue
+        if self._jitter:
+            document["jitter_seconds"] = self._jitter
+        if job.user is not None and self._options.url is None:
+            remarks.append(f"cron runs it as {job.user}; detent runs it as the user of the worker.")
+        return document
+
+    def _unique(self, name: str) -> str:
+        found, number = name, 1
+        while found in self._names:
+            number += 1
+            found = f"{name}-{number}"
+        return found
+
+    def _schedule(self, text: str, remarks: list[str]) -> str:
+        seconds = _SECONDS.fullmatch(text)
+        if seconds:
+            return f"every {seconds[1]}s"
+        if text.lower() in MACROS:
+            return MACROS[text.lower()]
+        if "~" in text:
+            text = _RANDOM.sub(lambda found: _hashed(found[1], found[2], found[3]), text)
+            remarks.append("The random time (~) becomes H: chosen once from the job, the same after every restart.")
+        if any(int(low) > int(high) for low, high in _BACKWARDS.findall(text)):
+            remarks.append("cron programs refuse a range that runs backwards, so this line may never have run there.")
+        return text
+
+    def _checked(self, document: dict[str, Any], job: CronJob, remarks: list[str]) -> Prepared:
+        """Reads it, adding what cron means without saying it."""
+        try:
+            return check(document, self._now)
+        except UsageError as error:
+            if error.pointer == "/day_match":
+                document["day_match"] = _day_match(job.schedule, remarks)
+            elif error.pointer == "/jitter_seconds":
+                del document["jitter_seconds"]
+                remarks.append("RANDOM_DELAY is longer than the time between two ticks: left out here.")
+            else:
+                raise
+        return self._checked(document, job, remarks)
+
+    def _told(self, prepared: Prepared, document: dict[str, Any]) -> str:
+        schedule = prepared.schedule
+        words = f"{schedule.describe()} ({schedule.timezone})"
+        if HASHED.search(str(document["schedule"])):  # its time is chosen when the job has its number
+            return f"{document['schedule']} ({schedule.timezone})"
+        tick = schedule.first_after(self._now)
+        if tick is None:
+            return words
+        return f"{words}, next {tick.astimezone(schedule.zone.info):%a %Y-%m-%d %H:%M}"
+
+
+def _tags(job: CronJob, comments: list[str]) -> list[str]:
+    tags = ["crontab"]
+    if job.user is not None:
+        tags.append(f"user:{job.user}")
+    said = " ".join(" ".join(comments).split())
+    said = "".join(character for character in said if character.isprintable())[:LONGEST_TAG].strip()
+    return [*tags, said] if said and said not in tags else tags
+
+
+def _hashed(low: str, high: str, step: str | None) -> str:
+    if not low and not high and not step:
+        return "H"
+    return f"H({low or 0}-{high or 59}){step or ''}"
+
+
+def _day_match(schedule: str, remarks: list[str]) -> str:
+    """As cron does: either day, unless one of the two fields begins with a star."""
+    month_day, week_day = schedule.split()[2], schedule.split()[4]
+    if month_day.startswith("*") or week_day.startswith("*"):
+        remarks.append(
+            f"Both day fields are restricted ({month_day} and {week_day}) and one begins with *: "
+            "cron then wants days that are both (day_match: and)."
+        )
+        return "and"
+    remarks.append(
+        f"Both day fields are restricted ({month_day} and {week_day}): cron runs it on days that are either "
+        "(day_match: or), which is more often than it seems. For days that are both, change it to and."
+    )
+    return "or"
