@@ -1,0 +1,188 @@
+"""Keys and tenants in the database: what is kept of a key, and whom it lets in."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from detent.errors import Conflict, NotFound
+from detent.store import Database, Store
+from detent.store.jobs import DEFAULT_TENANT
+from detent.store.keys import Credential, KeyHolder, read_key
+
+FORM = re.compile(r"dtn_[a-z2-7]{10}_[a-z2-7]{52}")
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[Store]:
+    database = Database(database_url)
+    await database.open()
+    yield Store(database)
+    await database.close()
+
+
+@pytest.fixture
+async def sql(database_url: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(database_url, server_settings={"search_path": "detent"})
+    yield connection
+    await connection.close()
+
+
+def credential(text: str) -> Credential:
+    found = read_key(text)
+    assert found is not None
+    return found
+
+
+async def dump(sql: Any) -> str:
+    """Every row of every table, as text."""
+    tables = await sql.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'detent'")
+    rows = [await sql.fetch(f'SELECT t.*::text FROM "{table["tablename"]}" t') for table in tables]
+    return "\n".join(str(list(row.values())) for found in rows for row in found)
+
+
+async def test_a_key_lets_in_its_holder(store: Store) -> None:
+    await store.keys.add_tenant("acme")
+    tenant = await store.keys.tenant_number("acme")
+    assert tenant is not None and tenant != DEFAULT_TENANT
+    made = await store.keys.add("operate", tenant=tenant, name="deploys")
+    assert FORM.fullmatch(made.key)
+    assert (made.scope, made.tenant, made.name, made.status) == ("operate", "acme", "deploys", "active")
+    assert await store.keys.holder(credential(made.key)) == KeyHolder(tenant, "operate")
+
+
+async def test_the_database_does_not_hold_the_key(store: Store, sql: Any) -> None:
+    made = await store.keys.add("admin", tenant=DEFAULT_TENANT, name="seen")
+    assert await store.keys.holder(credential(made.key))
+    text = await dump(sql)
+    assert made.id in text
+    secret = made.key.rpartition("_")[2]
+    for part in (made.key, secret, secret[:20], secret[-20:]):
+        assert part not in text and part.upper() not in text
+        assert part.encode().hex() not in text
+
+
+async def test_keys_are_never_the_same_twice(store: Store) -> None:
+    made = [await store.keys.add("read", tenant=DEFAULT_TENANT) for _ in range(50)]
+    assert len({key.id for key in made}) == len({key.key.rpartition("_")[2] for key in made}) == 50
+
+
+async def test_the_repr_of_a_new_key_does_not_show_it(store: Store) -> None:
+    made = await store.keys.add("read", tenant=DEFAULT_TENANT)
+    assert made.key not in repr(made) and made.key not in f"{made!s}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "dtn_", "x", f"dtn_aaaaaaaaaa_{'a' * 51}", f"dtn_aaaaaaaaaa_{'a' * 53}", f"dtn_AAAAAAAAAA_{'a' * 52}",
+     f"dtn_aaaaaaaaaa_{'1' * 52}", f"dtn_aaaaaaaaaa_{'a' * 52}\n", f"abc_aaaaaaaaaa_{'a' * 52}"],
+)  # fmt: skip
+def test_what_has_not_the_form_of_a_key_is_none(text: str) -> None:
+    assert read_key(text) is None
+
+
+async def test_a_key_that_is_not_good_lets_nobody_in(store: Store, sql: Any) -> None:
+    good = await store.keys.add("admin", tenant=DEFAULT_TENANT)
+    other = await store.keys.add("admin", tenant=DEFAULT_TENANT)
+    swapped = f"dtn_{good.id}_{other.key.rpartition('_')[2]}"
+    unknown = f"dtn_aaaaaaaaaa_{good.key.rpartition('_')[2]}"
+    expired = await store.keys.add("admin", tenant=DEFAULT_TENANT, expires_in_seconds=3600)
+    assert await store.keys.holder(credential(expired.key))
+    await sql.execute("UPDATE api_keys SET expires_at = now() WHERE id = $1", expired.id)
+    await store.keys.revoke(other.id, tenant=DEFAULT_TENANT)
+    for text in (swapped, unknown, expired.key, other.key):
+        assert await store.keys.holder(credential(text)) is None
+    assert await store.keys.holder(credential(good.key))
+    keys, _ = await store.keys.list(tenant=DEFAULT_TENANT)
+    assert [key.status for key in keys] == ["active", "revoked", "expired"]
+
+
+async def test_the_digest_of_one_key_does_not_fit_the_row_of_another(store: Store, sql: Any) -> None:
+    mine, other = [await store.keys.add("read", tenant=DEFAULT_TENANT) for _ in range(2)]
+    await sql.execute(
+        "UPDATE api_keys SET digest = (SELECT digest FROM api_keys WHERE id = $1) WHERE id = $2", mine.id, other.id
+    )
+    assert await store.keys.holder(credential(f"dtn_{other.id}_{mine.key.rpartition('_')[2]}")) is None
+
+
+async def test_a_key_expires_when_the_database_says_so(store: Store, sql: Any) -> None:
+    made = await store.keys.add("read", tenant=DEFAULT_TENANT, expires_in_seconds=90 * 86_400)
+    days = await sql.fetchval("SELECT extract(day FROM expires_at - created_at) FROM api_keys WHERE id = $1", made.id)
+    assert days == 90
+
+
+async def test_a_key_is_revoked_once_and_only_by_its_tenant(store: Store) -> None:
+    await store.keys.add_tenant("acme")
+    tenant = await store.keys.tenant_number("acme")
+    assert tenant is not None
+    made = await store.keys.add("read", tenant=DEFAULT_TENANT)
+    with pytest.raises(NotFound):
+        await store.keys.revoke(made.id, tenant=tenant)
+    assert await store.keys.holder(credential(made.key))
+    first = await store.keys.revoke(made.id, tenant=DEFAULT_TENANT)
+    again = await store.keys.revoke(made.id, tenant=DEFAULT_TENANT)
+    assert first.status == "revoked" and first.revoked_at == again.revoked_at
+    with pytest.raises(NotFound):
+        await store.keys.revoke("aaaaaaaaaa", tenant=DEFAULT_TENANT)
+
+
+async def test_the_last_use_is_written_once_in_five_minutes(store: Store, sql: Any) -> None:
+    made = await store.keys.add("read", tenant=DEFAULT_TENANT)
+    query = "SELECT last_used_at FROM api_keys WHERE id = $1"
+    assert await sql.fetchval(query, made.id) is None
+    await store.keys.holder(credential(made.key))
+    first = await sql.fetchval(query, made.id)
+    assert first is not None
+    await store.keys.holder(credential(made.key))
+    assert await sql.fetchval(query, made.id) == first
+    await sql.execute("UPDATE api_keys SET last_used_at = now() - interval '6 minutes'")
+    await store.keys.holder(credential(made.key))
+    assert await sql.fetchval(query, made.id) > first
+
+
+async def test_nobody_waits_at_the_door_for_a_row_that_is_locked(store: Store, sql: Any) -> None:
+    made = await store.keys.add("read", tenant=DEFAULT_TENANT)
+    async with sql.transaction():
+        await sql.execute("SELECT FROM api_keys FOR UPDATE")
+        async with asyncio.timeout(30):
+            assert await asyncio.gather(*(store.keys.holder(credential(made.key)) for _ in range(8)))
+
+
+async def test_keys_are_listed_in_pages_for_one_tenant(store: Store) -> None:
+    await store.keys.add_tenant("acme")
+    tenant = await store.keys.tenant_number("acme")
+    assert tenant is not None
+    made = []
+    for number in range(7):
+        await store.keys.add("read", tenant=DEFAULT_TENANT)
+        made.append((await store.keys.add("read", tenant=tenant, name=str(number))).id)
+    seen, after = [], 0
+    while after is not None:
+        page, after = await store.keys.list(tenant=tenant, after=after, limit=3)
+        seen += [key.id for key in page]
+    assert seen == made
+
+
+async def test_whether_anybody_can_come_in(store: Store, sql: Any) -> None:
+    assert not await store.keys.exists()
+    first = await store.keys.add("read", tenant=DEFAULT_TENANT, expires_in_seconds=60)
+    second = await store.keys.add("admin", tenant=DEFAULT_TENANT)
+    assert await store.keys.exists()
+    await store.keys.revoke(second.id, tenant=DEFAULT_TENANT)
+    assert await store.keys.exists()
+    await sql.execute("UPDATE api_keys SET expires_at = now() WHERE id = $1", first.id)
+    assert not await store.keys.exists()
+
+
+async def test_a_tenant_has_its_name_alone(store: Store) -> None:
+    await store.keys.add_tenant("acme")
+    with pytest.raises(Conflict):
+        await store.keys.add_tenant("acme")
+    tenants, following = await store.keys.list_tenants()
+    assert ([tenant.name for tenant in tenants], following) == (["default", "acme"], None)
+    assert await store.keys.tenant_number("nobody") is None
