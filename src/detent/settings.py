@@ -1,4 +1,4 @@
-"""All settings, read once at start: flags, then `DETENT_*`, then `detent.toml`, then the defaults.
+"""All settings, read once at start: flags, then `DETENT_*`, then a context, then `detent.toml`, then the defaults.
 
 Nothing is ignored silently. A key or variable that detent does not know is an error that offers the nearest
 name it does know, a value that does not fit is an error that names where it was read, and every value keeps
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from detent.errors import UsageError
@@ -157,6 +157,14 @@ def _data_dir(environ: Mapping[str, str] = os.environ) -> Path:
     raise UsageError("There is no home folder to keep data in: name one with --data-dir or DETENT_DATA_DIR.")
 
 
+class Context(NamedTuple):
+    """A server under a name: where it is, and the file that holds the key for it."""
+
+    name: str
+    url: str
+    key_file: Path | None
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """One value per setting. `database_url` None means the embedded PostgreSQL in `data_dir`;
@@ -219,19 +227,20 @@ class Settings:
         flags: Mapping[str, object],
         environ: Mapping[str, str] = os.environ,
         cwd: Path | None = None,
+        context: Context | None = None,
     ) -> Settings:
         """`flags` go by setting name; None, "" and () mean not given. `config` among them names the file."""
         folder = Path.cwd() if cwd is None else cwd
+        above = [*_from_environment(environ, folder), *_from_flags(flags, folder)]
+        below = list(_from_file(flags, folder))
+        if context is not None and not any(name == "api_url" for name, *_ in above):
+            # A server and its key go together: no key is sent to a server it was not given for.
+            below = [found for found in below if found[0] != "api_key"] + list(_from_context(context, folder))
         values: dict[str, Any] = {}
         origins = dict.fromkeys(SETTINGS, "default")
-        for source in (
-            _from_file(flags, folder),
-            _from_environment(environ, folder),
-            _from_flags(flags, folder),
-        ):
-            for name, origin, raw, base in source:
-                values[name] = _read(name, origin, raw, base)
-                origins[name] = origin
+        for name, origin, raw, base in (*below, *above):
+            values[name] = _read(name, origin, raw, base)
+            origins[name] = origin
         if "data_dir" not in values:
             values["data_dir"] = _data_dir(environ)
         return cls(**values, origins=MappingProxyType(origins))
@@ -252,6 +261,13 @@ def _from_flags(flags: Mapping[str, object], folder: Path) -> Iterable[Found]:
         if name not in SETTINGS:
             raise UsageError(_unknown(f"The flag {_flag(name)}", _flag(name), map(_flag, SETTINGS)))
         yield name, _flag(name), raw, folder
+
+
+def _from_context(context: Context, folder: Path) -> Iterable[Found]:
+    origin = f"context {context.name}"
+    yield "api_url", origin, context.url, folder
+    if context.key_file is not None:
+        yield "api_key", f"{context.key_file} of {origin}", _secret_in(f"The {origin}", context.key_file), folder
 
 
 def _from_environment(environ: Mapping[str, str], folder: Path) -> Iterable[Found]:

@@ -7,6 +7,8 @@ import click
 from detent.cli import nodes
 from detent.cli.base import group
 from detent.cli.bench import bench
+from detent.cli.config import config
+from detent.cli.contexts import context
 from detent.cli.cron import cron
 from detent.cli.database import db
 from detent.cli.jobs import job
@@ -42,6 +44,8 @@ for noun in (
     nodes.api,
     key,
     tenant,
+    context,
+    config,
     db,
     bench,
     completion,

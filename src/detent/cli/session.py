@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from detent.client import Client
-    from detent.settings import Settings
+    from detent.settings import Context, Settings
+
+CONTEXT = "DETENT_CONTEXT"
 
 Shape = Literal["people", "json", "quiet"]
 
@@ -28,6 +30,7 @@ class Session:
 
     api_url: str | None = None
     config: str | None = None
+    context: str | None = None
     shape: Shape = "people"
 
 
@@ -36,21 +39,33 @@ def session() -> Session:
     return context.ensure_object(Session)
 
 
-def load_settings(flags: Mapping[str, object]) -> Settings:
+def load_settings(flags: Mapping[str, object], context: Context | None = None) -> Settings:
     from detent.settings import Settings
 
-    environ = {name: value for name, value in os.environ.items() if name != DEBUG}
+    environ = {name: value for name, value in os.environ.items() if name not in (DEBUG, CONTEXT)}
     try:
-        return Settings.load({"config": session().config, **flags}, environ)
+        return Settings.load({"config": session().config, **flags}, environ, context=context)
     except UsageError as error:
         # The sentence names the flag, variable or key; a pointer is for documents.
         raise UsageError(error.message) from error
 
 
+def client_settings(**flags: object) -> Settings:
+    """The settings of a command that asks a server: those of the chosen context are among them."""
+    return load_settings({"api_url": session().api_url, **flags}, chosen_context())
+
+
+def chosen_context() -> Context | None:
+    """The context that --context or DETENT_CONTEXT names, else the current one."""
+    from detent.cli.context_file import read_contexts
+
+    return read_contexts().chosen(session().context or os.environ.get(CONTEXT) or None)
+
+
 def connect(timeout: float | None = None) -> Client:
     from detent.client import ANSWER_SECONDS, Client
 
-    settings = load_settings({"api_url": session().api_url})
+    settings = client_settings()
     return Client(settings.api_url, settings.api_key, timeout=timeout or ANSWER_SECONDS)
 
 
@@ -75,9 +90,17 @@ def _shape(shape: Shape) -> Callable[[click.Context, click.Parameter, bool], Non
 
 
 def server_options(hidden: bool) -> Callable[[F], F]:
-    """--api-url and --config: shown by `detent --help`, understood by every command that asks the server."""
+    """--api-url, --context and --config: shown by `detent --help`, understood by every command that asks the server."""
 
     def add(function: F) -> F:
+        named = option(
+            "--context",
+            metavar="NAME",
+            expose_value=False,
+            hidden=hidden,
+            callback=_remember("context"),
+            help="The server of this name, see `detent context`. [DETENT_CONTEXT, else the current one]",
+        )
         address = option(
             "--api-url",
             metavar="URL",
@@ -86,7 +109,7 @@ def server_options(hidden: bool) -> Callable[[F], F]:
             callback=_remember("api_url"),
             help="The server to ask. [DETENT_API_URL, else http://127.0.0.1:8787]",
         )
-        return address(config_option(hidden)(function))
+        return address(named(config_option(hidden)(function)))
 
     return add
 
