@@ -61,10 +61,13 @@ async def _open_fire(
     actor: Actor, node: int, number: int, step: timedelta, jobs: Sequence[int], hand_off: bool, careful: bool
 ) -> Rows:
     count = len(jobs)
-    return await actor.open(
-        "fire_careful" if careful else "fire", node, INCARNATION, node if hand_off else None,
-        jobs, [tick(number)] * count, [1] * count, [tick(number) + step] * count, None, *([False] if careful else []),
+    arguments = (
+        node, INCARNATION, node if hand_off else None,
+        jobs, [tick(number)] * count, [1] * count, [tick(number) + step] * count, None,
     )  # fmt: skip
+    if careful:
+        return await actor.open("fire_careful", *arguments, False)
+    return await actor.open("fire", *arguments)
 
 
 def _handed_off(job: int, number: int, exception: Mapping[str, Any] | None) -> Claim | None:

@@ -1,0 +1,149 @@
+"""Every statement that writes hot tables names its fence. No database: this reads the files.
+
+A statement that is added must be put into `FENCES` below, with the passages by which it is fenced; one that loses a
+passage fails here before any race has to happen.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+
+import pytest
+
+HOT = ("cursors", "live_runs", "partitions", "nodes")
+# A locking clause and an upsert's second half are no writes of their own.
+WRITE = re.compile(rf"(?<!FOR )(?<!KEY )(?<!DO )\b(?:INSERT INTO|UPDATE|DELETE FROM) ({'|'.join(HOT)})\b")
+
+# What a node does while it is alive: its row is locked, and an eviction is a change of that row's key.
+NODE = "me AS MATERIALIZED ( SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE)"
+# What the holder of a run does: the run, its token and its owner, locked in the order of the key and written by key.
+HELD = (
+    "job = v.job AND lane = v.lane AND scheduled_at = v.scheduled_at AND serial = v.serial AND token = v.token",
+    "AND token = v.token AND owner = $1",
+    "ORDER BY job, lane",
+    "r.job = l.job AND r.lane = l.lane",
+)
+LEASED = ("scheduled_at = v.scheduled_at AND serial = v.serial AND token = v.token", "FOR UPDATE) l")
+LANE = "ON CONFLICT (job, lane) DO NOTHING RETURNING"
+
+FENCES: dict[str, tuple[str, ...]] = {
+    # leaders: the node fence, and the compare-and-set on tick and generation
+    "fire": (NODE, "FROM v, me WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation", LANE),
+    "fire_careful": (
+        NODE,
+        "FROM me, v CROSS JOIN LATERAL",
+        "job = v.job AND next_tick = v.tick AND generation = v.generation",
+        "FOR NO KEY UPDATE SKIP LOCKED",
+        LANE,
+    ),
+    "miss": (NODE, "FROM v, me WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation"),
+    "take": (NODE, "FROM p, me WHERE t.partition = p.partition", "AND NOT n.evicted OFFSET 0", "FOR UPDATE"),
+    "release": ("holder = $1", "ORDER BY partition FOR UPDATE"),
+    "complete_jobs": ("ended AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job)", "SKIP LOCKED"),
+    # workers
+    "claim": (NODE, "FROM me, ", "owner IS NULL AND lane >= 0", "FOR UPDATE SKIP LOCKED", "greatest(r.token,"),
+    "start": (*HELD, "AND NOT cancel FOR UPDATE"),
+    "settle": (*HELD, "owner = $1 FOR UPDATE"),
+    "settle_retry": (*HELD, "owner = $1 FOR UPDATE"),
+    "give_back": (*HELD, "owner = $1 FOR UPDATE", "token = r.token + 1"),
+    # workers that pull: the lease is the fence
+    "pull_claim": (
+        "owner IS NULL AND lane >= 0",
+        "FOR UPDATE SKIP LOCKED",
+        "greatest(r.token,",
+        "INSERT INTO pull_leases",
+    ),
+    "pull_give_back": (*LEASED, "r.token = p.token AND r.owner = -p.worker", "token = r.token + 1"),
+    "pull_settle": (*LEASED, "token = p.token AND owner = -p.worker FOR UPDATE"),
+    "pull_rescue": ("lease_until < now()", "token = p.token AND owner = -p.worker FOR UPDATE", "token = r.token + 1"),
+    # survivors: only of a node that is evicted
+    "rescue": (
+        "r.owner = $1 AND EXISTS (SELECT FROM nodes WHERE node = $1 AND evicted)",
+        "ORDER BY r.job, r.lane LIMIT $3 FOR UPDATE OF r",
+        "r.job = l.job AND r.lane = l.lane",
+        "token = r.token + 1",
+    ),
+    "forget": ("n.node = $1 AND n.evicted", "NOT EXISTS (SELECT FROM live_runs WHERE owner = $1)"),
+    "evict": ("NOT evicted AND (expires_at < now() OR expires_at > now() + 2 * ttl)",),
+    # a node about itself
+    "join": ("INSERT INTO nodes",),
+    "beat": ("node = $1 AND NOT evicted",),
+    "leave": ("SET evicted = true WHERE node = $1",),
+    # people: the generation they read, a free lane, or a run that nobody holds
+    "add_jobs": ("WHERE job IN (SELECT job FROM j)",),
+    "revise_job": ("generation = generation + 1", "job = $1::bigint AND generation = $2::integer"),
+    "move_cursor": (
+        "generation = generation + 1",
+        "job = $1::bigint AND generation = $2::integer AND last_tick = coalesce($3::timestamptz, '-infinity')",
+    ),
+    "trigger_now": (LANE, "INSERT INTO run_history"),
+    "rerun": (LANE,),
+    "redrive": (LANE, "greatest(token, (SELECT incarnation FROM cluster) << 32) + 1"),
+    "cancel": ("FOR UPDATE) r", "l.owner IS NULL", "l.owner IS NOT NULL", "r.job = l.job AND r.lane = l.lane"),
+    # for measuring, on a throw-away database
+    "bench_make_due": ("FROM j, due, s",),
+}
+
+
+def statements() -> dict[str, str]:
+    """Each statement without its comments, in one line."""
+    folder = resources.files("detent.store").joinpath("sql")
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    texts = {file.name.removesuffix(".sql"): re.sub(r"--[^\n]*", "", file.read_text()) for file in files}
+    return {name: " ".join(text.split()) for name, text in texts.items()}
+
+
+STATEMENTS = statements()
+WRITERS = {name: sorted(set(WRITE.findall(text))) for name, text in STATEMENTS.items() if WRITE.search(text)}
+
+
+def test_every_statement_that_writes_a_hot_table_has_its_fence_named_here() -> None:
+    unnamed = {name: tables for name, tables in WRITERS.items() if name not in FENCES}
+    assert not unnamed, f"these write hot tables: add to FENCES by what each is fenced: {unnamed}"
+    gone = FENCES.keys() - WRITERS.keys()
+    assert not gone, f"these no longer write a hot table, or are gone: take them out of FENCES: {gone}"
+
+
+@pytest.mark.parametrize("name", FENCES)
+def test_a_writing_statement_has_its_fence(name: str) -> None:
+    for passage in FENCES[name]:
+        assert " ".join(passage.split()) in _loosened(STATEMENTS[name]), f"{name}.sql does not say: {passage}"
+
+
+def _loosened(text: str) -> str:
+    """As the passages are written: one space inside an opening parenthesis of the fence."""
+    return text.replace("me AS MATERIALIZED (SELECT", "me AS MATERIALIZED ( SELECT")
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_nothing_is_written_by_the_place_of_a_row(name: str) -> None:
+    """After a wait, a ctid is that of a version the statement cannot see."""
+    assert "ctid" not in STATEMENTS[name]
+
+
+@pytest.mark.parametrize("name", [name for name, tables in WRITERS.items() if "live_runs" in tables])
+def test_rows_of_live_runs_are_changed_by_their_whole_key(name: str) -> None:
+    changes = re.findall(r"(?<!FOR )(?:UPDATE|DELETE FROM) live_runs\b", STATEMENTS[name])
+    by_key = re.findall(r"r\.job = \w\.job AND r\.lane = \w\.lane", STATEMENTS[name])
+    assert len(by_key) >= len(changes), f"{name}.sql changes live_runs {len(changes)} times, {len(by_key)} times by key"
+
+
+def test_only_the_statements_of_leaders_take_the_node_fence_and_the_key_lock_is_spelt_alike() -> None:
+    fenced = {name for name, text in STATEMENTS.items() if "FOR KEY SHARE" in text}
+    assert fenced == {name for name, passages in FENCES.items() if NODE in passages}
+
+
+@pytest.mark.parametrize(
+    ("text", "writes"),
+    [
+        ("UPDATE cursors SET x", ["cursors"]),
+        ("SELECT FROM cursors FOR UPDATE", []),
+        ("SELECT FROM live_runs FOR NO KEY UPDATE", []),
+        ("INSERT INTO jobs DO UPDATE SET x", []),
+        ("WITH d AS (DELETE FROM live_runs r) INSERT INTO nodes", ["live_runs", "nodes"]),
+        ("UPDATE cursors_of_others SET x", []),
+    ],
+)
+def test_writes_are_told_from_locks(text: str, writes: list[str]) -> None:
+    assert WRITE.findall(text) == writes

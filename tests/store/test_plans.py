@@ -1,0 +1,220 @@
+"""Plans of the hot statements at 100,000 jobs, also after an idle night in which a vacuum saw the queue empty.
+
+A plan is looked at as the product would get it: on a connection with the product's settings, with arrays of the size it
+sends, and by what it really read. A generic plan made while `live_runs` was empty is a sequential scan for good, which
+cost 95 % of the throughput when it was measured; hence the settings, and hence these tests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import pytest
+
+from detent.store.db import session_settings, statement
+from factories import LONG_AGO, add_node
+from postgres import run_apart
+
+if TYPE_CHECKING:
+    from postgres import Postgres
+
+JOBS = 100_000
+BATCH = 1000
+NODE = 11
+HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
+TOKEN = 1 << 32 | 1
+
+FILL_CURSORS = """
+INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition)
+SELECT n, at, at, 1, 1, n % 256
+  FROM generate_series(1, $1::bigint) AS n, LATERAL (SELECT $2::timestamptz + n * interval '1 second' AS at) AS t
+"""
+# Half of the runs wait on three queues with ten priorities, the others are held.
+FILL_RUNS = """
+INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority)
+SELECT n, $2, $3, CASE WHEN n > $1 / 2 THEN $4::bigint END, $2, 1 + n % 3, 1, 0, n % 10
+  FROM generate_series(1, $1::bigint) AS n
+"""
+JOBS_TO_FIRE = list(range(20_000, 20_000 + BATCH))
+JOBS_HELD = list(range(70_000, 70_000 + BATCH))
+
+# Each statement with the indexes it goes through.
+EXPECTED = {
+    "fire": {"cursors_pkey"},
+    "fire_careful": {"cursors_pkey"},
+    "miss": {"cursors_pkey"},
+    "window": {"cursors_due"},
+    "cursors": {"cursors_pkey"},
+    "claim": {"live_ready", "live_runs_pkey"},
+    "start": {"live_runs_pkey"},
+    "settle": {"live_runs_pkey"},
+    "settle_retry": {"live_runs_pkey"},
+    "give_back": {"live_runs_pkey"},
+    "cancel": {"live_runs_pkey"},
+}
+
+
+def all_of(value: object) -> list[object]:
+    return [value] * BATCH
+
+
+def arguments_of(name: str) -> tuple[object, ...]:
+    """What the product sends: a batch of a thousand."""
+    ticks = [LONG_AGO + job * SECOND for job in JOBS_TO_FIRE]
+    later = [tick + HOUR for tick in ticks]
+    at, zero = all_of(LONG_AGO), all_of(0)
+    held = (JOBS_HELD, zero, at, zero, all_of(TOKEN))
+    sent: dict[str, tuple[object, ...]] = {
+        "fire": (NODE, 1, NODE, JOBS_TO_FIRE, ticks, all_of(1), later, None),
+        "miss": (
+            NODE, JOBS_TO_FIRE, ticks, all_of(1), later, later, ticks,
+            JOBS_TO_FIRE, ticks, ticks, all_of(1), all_of("merged"),
+        ),
+        "window": (list(range(256)), [LONG_AGO] * 256, LONG_AGO + 5 * BATCH * SECOND, 400),
+        "cursors": (JOBS_TO_FIRE,),
+        "claim": (NODE, 1, [1, 2], BATCH),
+        "start": (NODE, *held),
+        "give_back": (NODE, *held),
+        "settle": (
+            NODE, JOBS_HELD, at, all_of(TOKEN), at, at, zero, zero, all_of(1),
+            all_of(None), all_of(None), all_of("succeeded"), all_of(None),
+        ),
+        "settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR)),
+        "cancel": (JOBS_HELD, at, zero),
+    }  # fmt: skip
+    return (*sent["fire"], True) if name == "fire_careful" else sent[name]
+
+
+async def connect(url: str) -> Any:
+    settings = session_settings("detent", lock_timeout="2s", statement_timeout="60s")
+    return await asyncpg.connect(url, server_settings=settings)
+
+
+async def fill(url: str) -> None:
+    connection = await connect(url)
+    await add_node(connection, NODE)
+    await connection.execute(FILL_CURSORS, JOBS, LONG_AGO)
+    await connection.execute("VACUUM (ANALYZE) cursors")
+    await connection.execute(FILL_RUNS, JOBS, LONG_AGO, TOKEN, NODE)
+    await connection.close()
+
+
+async def empty_the_queue(connection: Any) -> None:
+    """As after an idle night: the last a vacuum saw of the queue was nothing."""
+    await connection.execute("DELETE FROM live_runs")
+    await connection.execute("VACUUM (ANALYZE) live_runs")
+    pages = await connection.fetchrow("SELECT relpages, reltuples FROM pg_class WHERE oid = 'live_runs'::regclass")
+    assert tuple(pages) == (0, 0)
+
+
+async def refill_the_queue(connection: Any) -> None:
+    await connection.execute(FILL_RUNS, JOBS, LONG_AGO, TOKEN, NODE)
+
+
+@pytest.fixture(scope="module")
+def url(postgres: Postgres) -> Iterator[str]:
+    with postgres.database_apart() as address:
+        run_apart(fill(address))
+        yield address
+
+
+@pytest.fixture(scope="module")
+def url_after_an_idle_night(postgres: Postgres) -> Iterator[str]:
+    with postgres.database_apart() as address:
+        run_apart(fill(address))
+        yield address
+
+
+@pytest.fixture
+async def full(url: str) -> AsyncIterator[Any]:
+    connection = await connect(url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def after_an_idle_night(url_after_an_idle_night: str) -> AsyncIterator[Any]:
+    connection = await connect(url_after_an_idle_night)
+    await empty_the_queue(connection)
+    yield connection
+    await connection.close()
+
+
+async def plan_of(connection: Any, name: str) -> list[dict[str, Any]]:
+    """Every node of the plan by which the statement was just executed; its effects are undone."""
+    text = f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {statement(name)}"
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        explained = await connection.fetchval(text, *arguments_of(name))
+    finally:
+        await transaction.rollback()
+    return list(_nodes(json.loads(explained)[0]["Plan"]))
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from _nodes(child)
+
+
+def sequential(nodes: list[dict[str, Any]]) -> set[str]:
+    """The tables that were read from end to end."""
+    return {node["Relation Name"] for node in nodes if node["Node Type"] == "Seq Scan" and node["Actual Loops"]}
+
+
+def rows_read(nodes: list[dict[str, Any]], table: str) -> float:
+    return sum(
+        (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+        for node in nodes
+        if node.get("Relation Name") == table and "Scan" in node["Node Type"]
+    )
+
+
+def judge(name: str, nodes: list[dict[str, Any]]) -> None:
+    assert not sequential(nodes) & {"cursors", "live_runs", "run_history", "attempts"}, name
+    indexes = {node["Index Name"] for node in nodes if node.get("Index Name") and node["Actual Loops"]}
+    assert EXPECTED[name] <= indexes, name
+    # A fire probes the lanes of its jobs, a claim finds its runs and then updates them: twice a batch, and not more.
+    for table in ("cursors", "live_runs"):
+        assert rows_read(nodes, table) <= 6 * BATCH, (name, table)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+async def test_a_hot_statement_probes_indexes_at_a_hundred_thousand_jobs(full: Any, name: str) -> None:
+    judge(name, await plan_of(full, name))
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+async def test_a_hot_statement_probes_indexes_after_a_vacuum_saw_its_table_empty(
+    after_an_idle_night: Any, name: str
+) -> None:
+    """First while the queue is still empty, when only the cursors matter, then with the morning's load."""
+    connection = after_an_idle_night
+    for _ in range(6):  # after five a server that is free to choose may keep a generic plan
+        assert "cursors" not in sequential(await plan_of(connection, name))
+    transaction = connection.transaction()
+    await transaction.start()
+    await refill_the_queue(connection)
+    judge(name, await plan_of(connection, name))
+    await transaction.rollback()
+
+
+async def test_without_the_settings_a_plan_of_an_idle_night_would_stay(after_an_idle_night: Any) -> None:
+    """What `plan_cache_mode` is for. When this fails, PostgreSQL has changed and the settings can be thought over."""
+    connection = after_an_idle_night
+    await connection.execute("SET plan_cache_mode = force_generic_plan")
+    await connection.execute(f"PREPARE claiming (bigint, bigint, integer[], bigint) AS {statement('claim')}")
+    execute = f"EXECUTE claiming ({NODE}, 1, '{{1,2}}', {BATCH})"
+    await connection.execute(execute)
+    transaction = connection.transaction()
+    await transaction.start()
+    await refill_the_queue(connection)
+    explained = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {execute}")
+    await transaction.rollback()
+    assert "live_runs" in sequential(list(_nodes(json.loads(explained)[0]["Plan"])))
