@@ -1,0 +1,346 @@
+"""Every route of the OpenAPI document, with every kind of key, against what another tenant has."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import pytest
+from api_client import Answer, ApiClient
+from two_tenants import JOB, MARKED_JOB, MARKER, SCOPES, World, made_world, nobodys, rows_of_rival
+
+import detent.api
+from conftest import Readiness, serving
+from detent.api.app import create_app
+from detent.api.auth import GRANTS
+from detent.store import Store
+
+TRACE = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+PUBLIC = {"/livez", "/readyz", "/version"}
+OF_ALL_TENANTS = {"/api/v1/tenants"}  # only administrators of the default tenant may use these
+ANSWER = aiohttp.ClientTimeout(total=20)
+
+# Bodies that are good, where the schema alone does not tell one.
+BODIES: dict[str, Any] = {"JobSpec": JOB, "TenantSpec": {"name": "beta"}}
+
+
+class Call(NamedTuple):
+    """One request of the walk."""
+
+    method: str
+    template: str
+    path: str
+    body: Any
+    scope: str
+
+    @property
+    def text(self) -> str:
+        return self.path + json.dumps(self.body)
+
+
+@pytest.fixture
+async def api(database_url: str, readiness: Readiness) -> AsyncIterator[ApiClient]:
+    """A server that others can reach."""
+    async with serving(database_url, readiness, host="0.0.0.0") as client:
+        yield client
+
+
+@pytest.fixture
+async def world(api: ApiClient, sql: Any) -> World:
+    return await made_world(api.store, sql)
+
+
+async def described(api: ApiClient) -> Any:
+    return await api.good("GET", "/openapi.json")
+
+
+def calls(document: Any, world: World) -> Iterator[Call]:
+    """Every operation, with the rival's ids and names wherever the path names something."""
+    for template, operations in document["paths"].items():
+        for method, operation in operations.items():
+            scope = operation["security"][0]["key"][0] if operation["security"] else "public"
+            body = _body(document, operation)
+            for path in _paths(template, world):
+                yield Call(method.upper(), template, path, body, scope)
+
+
+def _paths(template: str, world: World) -> list[str]:
+    if "{" not in template:
+        return [template]
+    names = {
+        "/jobs/": [world.job, world.job_name],
+        "/runs/": [world.run, world.dead_run],
+        "/keys/": [world.key],
+        "/queues/": [MARKED_JOB["queue"]],
+    }
+    known = next((values for part, values in names.items() if part in template), [world.job_name])
+    start, rest = template.partition("{")[0], template.partition("}")[2]
+    assert "{" not in rest, f"{template}: say in this test what its second part is"
+    return [f"{start}{value}{rest}" for value in known]
+
+
+def _body(document: Any, operation: Any) -> Any:
+    content = operation.get("requestBody", {}).get("content", {})
+    return _sample(document, content["application/json"]["schema"]) if "application/json" in content else None
+
+
+def _sample(document: Any, schema: Any) -> Any:
+    """A value that the schema allows, as small as can be."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return BODIES.get(name) or _sample(document, document["components"]["schemas"][name])
+    if "anyOf" in schema or "oneOf" in schema:
+        return _sample(document, (schema.get("anyOf") or schema["oneOf"])[0])
+    if "enum" in schema or "const" in schema:
+        return schema.get("const", schema.get("enum", [None])[0])
+    match schema.get("type"):
+        case "object":
+            return {name: _sample(document, schema["properties"][name]) for name in schema.get("required", ())}
+        case "array":
+            return [_sample(document, schema["items"])] * schema.get("minItems", 0)
+        case "integer" | "number":
+            return schema.get("minimum", 1)
+        case "boolean":
+            return False
+        case "null":
+            return None
+        case _:
+            return "x" * max(1, schema.get("minLength", 1))
+
+
+async def ask(api: ApiClient, call: Call, key: str | None = None, path: str | None = None) -> Answer:
+    headers = TRACE | ({} if key is None else {"Authorization": key})
+    options = {} if call.body is None else {"json": call.body}
+    return await api.ask(call.method, path or call.path, headers=headers, timeout=ANSWER, **options)
+
+
+def whole(answer: Answer) -> str:
+    """All that the answer says, in its headers too."""
+    return json.dumps([dict(answer.headers), answer.document], ensure_ascii=False)
+
+
+def tells(answer: Answer, call: Call) -> bool:
+    """Whether the answer tells anything of the rival that the request did not say itself."""
+    text = whole(answer)
+    own = [part for part in call.path.replace("?", "/").replace("=", "/").split("/") if MARKER in part]
+    for part in own:
+        text = text.replace(part, "")
+    return MARKER in text
+
+
+# --- keys that are not good ---
+
+
+async def test_nothing_but_health_answers_without_a_key(api: ApiClient, world: World) -> None:
+    bodies = set()
+    for call in calls(await described(api), world):
+        answer = await ask(api, call)
+        assert (call.scope == "public") == (call.template in PUBLIC), call
+        assert (answer.status == 401) == (call.scope != "public"), call
+        if call.scope != "public":
+            assert answer.headers["WWW-Authenticate"] == 'Bearer realm="detent"'
+            bodies.add(json.dumps(answer.document))
+    assert len(bodies) == 1
+
+
+async def test_every_key_that_is_not_good_is_refused_in_the_same_words(api: ApiClient, world: World, sql: Any) -> None:
+    before = await rows_of_rival(sql)
+    answers = set()
+    for what, key in world.bad_keys.items():
+        for call in calls(await described(api), world):
+            answer = await ask(api, call, key)
+            assert (answer.status == 401) == (call.scope != "public"), (what, call)
+            if call.scope != "public":
+                headers = {name: text for name, text in answer.headers.items() if name != "Date"}
+                answers.add(json.dumps([headers, answer.document]))
+    assert len(answers) == 1
+    assert await rows_of_rival(sql) == before
+
+
+async def test_two_keys_in_one_request_are_refused(api: ApiClient, world: World) -> None:
+    good = f"Bearer {world.keys['acme']['admin']}"
+    headers = [("Authorization", good), ("Authorization", good)]
+    await api.problem("GET", "/api/v1/jobs", 401, headers=headers)
+
+
+# --- keys that are good, for less ---
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+async def test_a_key_may_do_what_its_scope_grants_and_nothing_else(
+    api: ApiClient, world: World, scope: Any, sql: Any
+) -> None:
+    for call in calls(await described(api), world):
+        answer = await ask(api, call, f"Bearer {world.keys['acme'][scope]}")
+        allowed = call.scope == "public" or call.scope in GRANTS[scope]
+        if not allowed:
+            assert answer.status == 403, (call, answer.document)
+            assert call.scope in answer.document["detail"], call
+        elif call.template in OF_ALL_TENANTS:
+            assert answer.status == 403 and "default tenant" in answer.document["detail"], call
+        else:
+            assert answer.status < 500 and answer.status not in (401, 403), (call, answer.document)
+
+
+# --- another tenant's rows ---
+
+
+@pytest.mark.parametrize("tenant", ["acme", "default"])
+async def test_what_another_tenant_has_is_like_what_nobody_has(
+    api: ApiClient, world: World, sql: Any, tenant: str
+) -> None:
+    before = await rows_of_rival(sql)
+    document = await described(api)
+    for scope in SCOPES:
+        key = f"Bearer {world.keys[tenant][scope]}"
+        # A name that is put is then the caller's own, so this comes last.
+        for call in sorted(calls(document, world), key=lambda call: call.method == "PUT"):
+            if (tenant, call.template) == ("default", "/api/v1/tenants"):
+                continue  # who looks after all tenants sees their names
+            answer = await ask(api, call, key)
+            assert not tells(answer, call), (call, whole(answer))
+            if "{" not in call.template:
+                continue
+            unknown = await ask(api, call, key, nobodys(world, call.path))
+            assert answer.status == unknown.status, call
+            if answer.status >= 400:
+                assert nobodys(world, json.dumps(answer.document)) == json.dumps(unknown.document), call
+            else:
+                await delete(api, world, tenant, answer.document["id"], unknown.document["id"])
+    assert await rows_of_rival(sql) == before
+
+
+async def delete(api: ApiClient, world: World, tenant: str, *jobs: str) -> None:
+    for job in jobs:
+        headers = {"Authorization": f"Bearer {world.keys[tenant]['admin']}"}
+        await api.good("DELETE", f"/api/v1/jobs/{job}", 204, headers=headers)
+
+
+async def test_no_filter_finds_what_another_tenant_has(api: ApiClient, world: World) -> None:
+    document = await described(api)
+    words = [world.job, world.run, world.key, *_texts(MARKED_JOB), f"{MARKER}-reason", f"{MARKER}-tenant"]
+    for call in calls(document, world):
+        if call.method != "GET" or "{" in call.template or call.scope == "public":
+            continue
+        parameters = document["paths"][call.template]["get"]["parameters"]
+        for name in (parameter["name"] for parameter in parameters if parameter["in"] == "query"):
+            for word in words:
+                asked = call._replace(path=f"{call.path}?{name}={word}")
+                answer = await ask(api, asked, f"Bearer {world.keys['acme']['admin']}")
+                assert answer.status < 500, asked
+                assert not tells(answer, asked), asked
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str) and MARKER in value and "{" not in value:
+        yield value.rpartition("/")[2]
+    elif isinstance(value, dict | list):
+        for entry in value.values() if isinstance(value, dict) else value:
+            yield from _texts(entry)
+
+
+async def test_a_cursor_is_worth_nothing_to_another_tenant_or_another_query(api: ApiClient, world: World) -> None:
+    document = await described(api)
+    replayed = 0
+    for call in calls(document, world):
+        names = {
+            parameter["name"] for parameter in document["paths"][call.template].get("get", {}).get("parameters", ())
+        }
+        if call.method != "GET" or not {"cursor", "limit"} <= names:
+            continue
+        page = await ask(api, call, f"Bearer {world.keys['rival']['admin']}", f"{call.path}?limit=1")
+        cursor = page.document.get("next_cursor") if page.status == 200 else None
+        if cursor is None:
+            continue
+        replayed += 1
+        assert MARKER not in cursor
+        for other in calls(document, world):
+            if other.method == "GET" and {"cursor", "limit"} <= {
+                parameter["name"] for parameter in document["paths"][other.template]["get"]["parameters"]
+            }:
+                answer = await ask(
+                    api, other, f"Bearer {world.keys['acme']['admin']}", f"{other.path}?limit=1&cursor={cursor}"
+                )
+                assert answer.status in (403, 404, 422), (call, other)
+                assert not tells(answer, other)
+    assert replayed >= 3
+
+
+async def test_a_tenant_sees_all_that_it_has(api: ApiClient, world: World) -> None:
+    """What the searches above look for is there to be found."""
+    key = {"Authorization": f"Bearer {world.keys['rival']['admin']}"}
+    seen = ""
+    for path in ("/jobs", f"/jobs/{world.job}", f"/jobs/{MARKER}-paused", "/runs", f"/runs/{world.dead_run}", "/keys"):
+        seen += json.dumps(await api.good("GET", f"/api/v1{path}", headers=key))
+    for part in (
+        "name",
+        "url",
+        "header",
+        "field",
+        "payload",
+        "queue",
+        "tag",
+        "reason",
+        "result",
+        "error",
+        "tenant",
+        "tenant-key",
+    ):
+        assert f"{MARKER}-{part}" in seen, part
+
+
+# --- no route can be forgotten ---
+
+
+async def test_on_loopback_nobody_needs_a_key_but_a_wrong_one_is_refused(
+    database_url: str, readiness: Readiness, sql: Any
+) -> None:
+    async with serving(database_url, readiness) as api:
+        world = await made_world(api.store, sql)
+        document = await described(api)
+        for call in calls(document, world):
+            answer = await ask(api, call)
+            assert answer.status < 500 and answer.status not in (401, 403), (call, answer.document)
+            assert call.template in OF_ALL_TENANTS or not tells(answer, call), call
+            if call.scope != "public":
+                assert (await ask(api, call, world.bad_keys["revoked"])).status == 401
+                assert (await ask(api, call, f"Bearer {world.keys['acme']['admin']}")).status != 401
+
+
+def test_every_call_of_the_store_says_for_whom() -> None:
+    """A verb that knows tenants and is called without one would answer for the default tenant."""
+    rooms = typing_rooms()
+    found = 0
+    for file in sorted(Path(detent.api.__path__[0]).glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            match node.func:
+                case ast.Attribute(attr=verb, value=ast.Attribute(attr=room, value=ast.Attribute(attr="store"))):
+                    takes = inspect.signature(getattr(rooms[room], verb)).parameters
+                    given = {keyword.arg for keyword in node.keywords}
+                    assert "tenant" not in takes or "tenant" in given, f"{file.name}:{node.lineno}: {room}.{verb}"
+                    found += 1
+    assert found > 15
+
+
+def typing_rooms() -> dict[str, Any]:
+    store = Store.__new__(Store)
+    Store.__init__(store, None)  # type: ignore[arg-type] - the rooms are looked at, not used
+    return {name: type(room) for name, room in vars(store).items()}
+
+
+def test_a_route_without_a_scope_cannot_be_written() -> None:
+    from detent.api.routing import Routes
+
+    routes = Routes()
+    for method in (routes.post, routes.put, routes.delete):
+        with pytest.raises(TypeError, match="scope"):
+            method("/x")  # type: ignore[call-arg] - that is what is refused
+    with pytest.raises(ValueError, match="which is none of"):
+        routes.get("/x", scope="all")(create_app)  # type: ignore[arg-type] - as above

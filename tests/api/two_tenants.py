@@ -1,0 +1,141 @@
+"""Two tenants on one server: what the one has in every field that text can be written into, and keys of all kinds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from detent.identity import decode_run_id, run_id
+from detent.model import JobSpec
+from detent.store import Store
+from detent.store.jobs import DEFAULT_TENANT
+from detent.store.keys import KeyScope
+
+MARKER = "zq7rival"
+SCOPES: tuple[KeyScope, ...] = ("read", "work", "operate", "write", "admin")
+
+JOB = {"schedule": "every 1h", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}
+MARKED_JOB = {
+    "name": f"{MARKER}-name",
+    "schedule": "every 1h",
+    "target": {
+        "type": "http",
+        "url": f"http://127.0.0.1:9/{MARKER}-url",
+        "headers": {f"x-{MARKER}": f"{MARKER}-header"},
+    },
+    "payload": {f"{MARKER}-field": f"{MARKER}-payload"},
+    "queue": f"{MARKER}-queue",
+    "tags": [f"{MARKER}-tag"],
+    "idempotency_key_template": f"{MARKER}-{{{{job_id}}}}-{{{{scheduled_at_unix}}}}",
+}
+
+
+@dataclass
+class World:
+    """`keys` go by tenant and scope; `bad_keys` by what is wrong with them."""
+
+    keys: dict[str, dict[str, str]] = field(default_factory=dict)
+    bad_keys: dict[str, str] = field(default_factory=dict)
+    job: str = ""
+    job_name: str = f"{MARKER}-name"
+    run: str = ""
+    dead_run: str = ""
+    key: str = ""
+
+
+async def made_world(store: Store, sql: Any) -> World:
+    world = World()
+    for name in ("acme", f"{MARKER}-tenant"):
+        await store.keys.add_tenant(name)
+    for name in ("default", "acme", f"{MARKER}-tenant"):
+        number = await store.keys.tenant_number(name)
+        assert number is not None
+        kind = "rival" if name.startswith(MARKER) else name
+        made = {scope: await store.keys.add(scope, tenant=number, name=f"{name}-key") for scope in SCOPES}
+        world.keys[kind] = {scope: key.key for scope, key in made.items()}
+        if kind == "rival":
+            world.key = made["admin"].id
+            await _add_rows(store, sql, world, number)
+    await _add_bad_keys(store, sql, world)
+    return world
+
+
+async def _add_rows(store: Store, sql: Any, world: World, tenant: int) -> None:
+    job, paused = await store.jobs.add(
+        [msgspec.convert(MARKED_JOB, JobSpec), msgspec.convert({**MARKED_JOB, "name": f"{MARKER}-paused"}, JobSpec)],
+        tenant=tenant,
+    )
+    await store.jobs.pause(paused.id, f"{MARKER}-reason", tenant=tenant)
+    world.job = str(job.id)
+    dead = await store.jobs.trigger(job.id, tenant=tenant)
+    await sql.execute("DELETE FROM live_runs WHERE job = $1", dead.job)
+    await sql.execute(
+        "INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt,"
+        " status, reason, result) VALUES ($1, $2, 1, 1, now(), now(), $3, 1, 1, 2, $4, $5)",
+        *dead,
+        f"{MARKER}-reason",
+        f'"{MARKER}-result"',
+    )
+    await sql.execute(
+        "INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome,"
+        " error) VALUES ($1, $2, $3, 1, 1, now(), now(), 1, 'failed', $4)",
+        *dead,
+        f"{MARKER}-error",
+    )
+    world.dead_run = str(run_id(dead))
+    world.run = str(run_id(await store.jobs.trigger(job.id, tenant=tenant)))
+
+
+async def _add_bad_keys(store: Store, sql: Any, world: World) -> None:
+    good = world.keys["rival"]["admin"]
+    revoked = await store.keys.add("admin", tenant=DEFAULT_TENANT)
+    await store.keys.revoke(revoked.id, tenant=DEFAULT_TENANT)
+    expired = await store.keys.add("admin", tenant=DEFAULT_TENANT, expires_in_seconds=3600)
+    await sql.execute("UPDATE api_keys SET expires_at = now() WHERE id = $1", expired.id)
+    other_secret = f"dtn_{world.key}_{world.keys['acme']['admin'].rpartition('_')[2]}"
+    world.bad_keys = {
+        "revoked": f"Bearer {revoked.key}",
+        "expired": f"Bearer {expired.key}",
+        "of an unknown id": f"Bearer dtn_aaaaaaaaaa_{'a' * 52}",
+        "with the secret of another": f"Bearer {other_secret}",
+        "shortened": f"Bearer {good[:-1]}",
+        "in capitals": f"Bearer {good.upper()}",
+        "of another scheme": f"Basic {good}",
+        "without a scheme": good,
+        "empty": "Bearer ",
+        "something else": "Bearer x'; DROP TABLE api_keys; --",
+    }
+
+
+async def rows_of_rival(sql: asyncpg.Connection) -> list[Any]:
+    """All that the rival has: what nobody else may change."""
+    owned = "SELECT job FROM jobs JOIN tenants t USING (tenant) WHERE t.name LIKE $1"
+    rows: list[Any] = []
+    for table in ("jobs", "cursors", "live_runs", "run_history", "attempts", "job_revisions"):
+        rows += await sql.fetch(f"SELECT * FROM {table} WHERE job IN ({owned}) ORDER BY {table}.*::text", f"{MARKER}%")
+    rows += await sql.fetch(
+        "SELECT k.id, k.digest, k.scope, k.revoked_at, k.expires_at FROM api_keys k JOIN tenants t USING (tenant)"
+        " WHERE t.name LIKE $1 ORDER BY k.id",
+        f"{MARKER}%",
+    )
+    return rows
+
+
+def nobodys(world: World, text: str) -> str:
+    """The same text with ids and names that nobody has, as long as those that the rival has."""
+    key = decode_run_id(UUID(world.run))
+    assert key is not None
+    unknown_run = str(run_id(key._replace(job=(1 << 40) + 1)))
+    pairs = {
+        world.job: "01980a3e-7c3f-7000-8000-00000000002a",
+        world.run: unknown_run,
+        world.dead_run: unknown_run,
+        world.key: "aaaaaaaaaa",
+        MARKER: "xx7xxxxx",
+    }
+    return re.sub("|".join(map(re.escape, pairs)), lambda found: pairs[found[0]], text)
