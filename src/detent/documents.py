@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +16,9 @@ MAX_PAYLOAD_BYTES = 1_048_576
 MAX_REST_BYTES = 131_072
 MAX_DEPTH = 64
 MAX_NUMBER_BITS = 4096
+SHORTEST_TOO_LONG = 1_233  # digits: fewer cannot make a number of more bits
+
+_LONG_NUMBER = re.compile(rb"[0-9]{%d}" % SHORTEST_TOO_LONG)
 
 Path = tuple[str | int, ...]
 
@@ -27,6 +31,16 @@ def plain(value: Any) -> Any:
         raise _too_deep("") from None
     except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"The document holds what JSON cannot say ({error}): use plain values.") from error
+
+
+def looks_sound(encoded: bytes) -> bool:
+    """Whether a document that is JSON already can hold nothing that check_text refuses. A glance at the bytes: it may
+    say no of a good document, never yes of a bad one."""
+    return (
+        b"\\u0000" not in encoded
+        and encoded.count(b"[") + encoded.count(b"{") <= MAX_DEPTH
+        and (len(encoded) < SHORTEST_TOO_LONG or _LONG_NUMBER.search(encoded) is None)
+    )
 
 
 def check_text(document: dict[str, Any]) -> None:
@@ -60,8 +74,7 @@ def check_size(document: dict[str, Any], max_payload_bytes: int) -> None:
     rest = len(msgspec.json.encode({key: value for key, value in document.items() if key != "payload"}))
     if rest > MAX_REST_BYTES:
         raise UsageError(
-            f"The job is {rest} bytes of JSON beside its payload and {MAX_REST_BYTES} are allowed: "
-            "make it shorter."
+            f"The job is {rest} bytes of JSON beside its payload and {MAX_REST_BYTES} are allowed: make it shorter."
         )
 
 

@@ -16,20 +16,22 @@ from uuid import UUID
 
 import msgspec
 
-from detent.documents import MAX_PAYLOAD_BYTES, check_size, check_text, plain
+from detent.documents import MAX_PAYLOAD_BYTES, MAX_REST_BYTES, check_size, check_text, looks_sound, plain
 from detent.errors import UsageError
 from detent.identity import partition_of
 from detent.misfire import AUTOMATIC, SHORTEST_GRACE
-from detent.model import JobSpec, encode_json, kind_of, needs_of
+from detent.model import JobSpec, kind_of, needs_of
 from detent.refusal import pointer_to, refused, shown
 from detent.schedule import Schedule, ScheduleError
 from detent.schedule.cautions import cautions
+from detent.schedule.cron_fields import uses_hash
 from detent.schedule.keys import check_key_template
 from detent.targets import TargetError, check_target
 
 GAPS_CHECKED = 16
 LONGEST_GRACE = 2**31 - 1
 
+_DECODER = msgspec.json.Decoder(JobSpec)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _QUEUE = re.compile(r"[^\s,\x00]{1,128}")
 _ID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
@@ -71,6 +73,57 @@ def read_document(document: dict[str, Any]) -> JobSpec:
         raise refused(error, document, JobSpec) from error
 
 
+class Timing(NamedTuple):
+    """What a schedule comes to: the same for every job that has it."""
+
+    schedule: Schedule
+    stored: str
+    digest: bytes
+    warnings: list[str]
+
+
+class Timings:
+    """Schedules that were read already, for jobs that are registered together: most of them share a few."""
+
+    def __init__(self) -> None:
+        self._timings: dict[object, Timing] = {}
+        self._key_warnings: dict[object, list[str]] = {}
+        self._places: dict[tuple[int, int, datetime], tuple[Schedule, Place]] = {}
+
+    def of(self, spec: JobSpec, number: int, created_at: datetime) -> Timing:
+        written = spec.schedule if isinstance(spec.schedule, str) else msgspec.json.encode(spec.schedule)
+        key = (
+            *(written, spec.timezone, created_at, spec.dst_gap, spec.dst_overlap, spec.day_match, spec.dialect),
+            *(spec.starts_at, spec.ends_at, spec.jitter_seconds),
+        )
+        found = self._timings.get(key)
+        if found is None:
+            found = _timing(schedule_of(spec, number, created_at), created_at)
+            if not _is_the_jobs_own(spec.schedule):
+                self._timings[key] = found
+        return found
+
+    def key_warnings(self, spec: JobSpec, timing: Timing, since: datetime) -> list[str]:
+        template = spec.idempotency_key_template
+        if template is None:
+            return []
+        key = (template, spec.timezone, timing.digest, timing.schedule.anchor, since)
+        if key not in self._key_warnings:
+            self._key_warnings[key] = _key_warnings(template, spec.timezone, timing.schedule, since)
+        return self._key_warnings[key]
+
+    def place(self, job: Prepared, now: datetime) -> Place:
+        """As `place`, for a job that is new."""
+        key = (id(job.schedule), job.grace, now)
+        found = self._places.get(key)
+        if found is not None:
+            return found[1]
+        where = place(job, now)
+        if job.schedule.at is None and where.fire_at == where.next_tick and not job.schedule.jitter_seconds:
+            self._places[key] = job.schedule, where  # with the schedule, so that its id stays its own
+        return where
+
+
 def prepare(
     spec: JobSpec,
     job_id: UUID,
@@ -78,34 +131,53 @@ def prepare(
     created_at: datetime,
     *,
     max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    timings: Timings | None = None,
 ) -> Prepared:
-    spec = _checked(spec, max_payload_bytes)
+    """`timings` is shared by the jobs of one registration."""
+    timings = timings or Timings()
+    spec, definition = _read(spec, max_payload_bytes)
+    _check_parts(spec)
+    if spec.starts_at is not None or spec.ends_at is not None:
+        spec = _changed(spec, starts_at=_utc(spec.starts_at, "starts_at"), ends_at=_utc(spec.ends_at, "ends_at"))
+        definition = b""
+    timing = timings.of(spec, number, created_at)
     name = spec.name or f"job-{job_id.hex[-16:]}"
-    spec = msgspec.structs.replace(
-        spec, name=name, starts_at=_utc(spec.starts_at, "starts_at"), ends_at=_utc(spec.ends_at, "ends_at")
-    )
-    schedule = schedule_of(spec, number, created_at)
     # A zone inside the schedule, CRON_TZ or TZID, is the job's zone: what reads one of the two reads the same.
-    spec = msgspec.structs.replace(spec, timezone=schedule.timezone)
-    _check_jitter(schedule, created_at)
-    stored = msgspec.json.encode(schedule.to_stored(), order="deterministic")
+    if spec.name is None or spec.timezone != timing.schedule.timezone:
+        spec = _changed(spec, name=name, timezone=timing.schedule.timezone)
+        definition = b""
     return Prepared(
         job_id=job_id,
         number=number,
         spec=spec,
-        schedule=schedule,
+        schedule=timing.schedule,
         name=name,
         partition=partition_of(job_id),
         target=kind_of(spec.target),
         needs=needs_of(spec.target),
-        definition=encode_json(spec),
-        stored=stored.decode(),
-        digest=hashlib.sha256(stored).digest(),
+        definition=(definition or msgspec.json.encode(spec)).decode(),
+        stored=timing.stored,
+        digest=timing.digest,
         grace=AUTOMATIC if spec.misfire_grace_seconds == "auto" else spec.misfire_grace_seconds,
         lanes=spec.max_concurrent if spec.concurrent_policy == "ALLOW" else 1,
         once=spec.delivery == "at_most_once",
-        warnings=[*cautions(schedule), *_key_warnings(spec, schedule, created_at)],
+        warnings=[*timing.warnings, *timings.key_warnings(spec, timing, created_at)],
     )
+
+
+_changed = msgspec.structs.replace
+
+
+def _timing(schedule: Schedule, since: datetime) -> Timing:
+    _check_jitter(schedule, since)
+    stored = msgspec.json.encode(schedule.to_stored(), order="deterministic")
+    return Timing(schedule, stored.decode(), hashlib.sha256(stored).digest(), cautions(schedule))
+
+
+def _is_the_jobs_own(schedule: str | dict[str, Any]) -> bool:
+    """Whether `H` may stand in it, which is another time for each job."""
+    text = schedule if isinstance(schedule, str) else schedule.get("cron", "")
+    return isinstance(text, str) and uses_hash(text)
 
 
 def schedule_of(spec: JobSpec, number: int, created_at: datetime) -> Schedule:
@@ -169,21 +241,39 @@ def is_job_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def _checked(spec: JobSpec, max_payload_bytes: int) -> JobSpec:
-    """The document read again as JSON, because a program may have built it with any value in any field."""
+def _read(spec: JobSpec, max_payload_bytes: int) -> tuple[JobSpec, bytes]:
+    """The document read again as JSON, because a program may have built it with any value in any field; and that JSON.
+
+    What comes back as it went, and looks harmless as bytes, needs no second look."""
+    try:
+        encoded = msgspec.json.encode(spec)
+        again = _DECODER.decode(encoded)
+    except (msgspec.ValidationError, TypeError, ValueError, OverflowError, RecursionError):
+        again, encoded = _read_closely(spec)
+    else:
+        if again != spec or not looks_sound(encoded):
+            again, encoded = _read_closely(spec)
+    if len(encoded) > min(max_payload_bytes, MAX_REST_BYTES):
+        check_size(plain(again), max_payload_bytes)
+    return again, encoded
+
+
+def _read_closely(spec: JobSpec) -> tuple[JobSpec, bytes]:
     document = plain(spec)
     check_text(document)
     try:
-        spec = msgspec.json.decode(msgspec.json.encode(document), type=JobSpec)
+        spec = _DECODER.decode(msgspec.json.encode(document))
     except msgspec.ValidationError as error:
         raise refused(error, document, JobSpec) from error
-    check_size(document, max_payload_bytes)
+    return spec, msgspec.json.encode(spec)
+
+
+def _check_parts(spec: JobSpec) -> None:
     _check_words(spec)
     try:
         check_target(spec.target)
     except TargetError as error:
         raise UsageError(error.message, error.pointer) from error
-    return spec
 
 
 def _check_words(spec: JobSpec) -> None:
@@ -249,11 +339,9 @@ def _no_tick(spec: JobSpec, now: datetime) -> str:
     return f"The schedule {shown(spec.schedule)} has no tick left: give one that ticks in the future."
 
 
-def _key_warnings(spec: JobSpec, schedule: Schedule, since: datetime) -> list[str]:
-    if spec.idempotency_key_template is None:
-        return []
+def _key_warnings(template: str, timezone: str, schedule: Schedule, since: datetime) -> list[str]:
     try:
-        return check_key_template(spec.idempotency_key_template, schedule, spec.timezone, since)
+        return check_key_template(template, schedule, timezone, since)
     except ScheduleError as error:
         raise UsageError(error.message, error.pointer or "/idempotency_key_template") from error
 

@@ -9,6 +9,7 @@ worker could ever call, and every spelling that two parsers might read different
 from __future__ import annotations
 
 import errno
+import functools
 import re
 import socket
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -171,6 +172,7 @@ def _local_nat64(packed: bytes) -> list[IPv4Address]:
 
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<slashes>//)?(?P<authority>[^/?#]*)")
+_PLAIN_URL = re.compile(r"(?P<origin>https?://[^/?#]+)([/?][!$-;=?-Z_a-z~]*)?")
 _AUTHORITY = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>.*))?", re.DOTALL)
 _HOST_NAME = re.compile(r"(?=.{1,254}\Z)[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?")
 _NUMERIC_LABEL = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
@@ -187,7 +189,16 @@ _CHARACTER_NAMES = {
 
 def check_url(url: str) -> None:
     """Refuse a URL no worker will call, at registration."""
-    parse_url(url)
+    plain = _PLAIN_URL.fullmatch(url)
+    if plain is None:
+        parse_url(url)
+    else:
+        _check_origin(plain["origin"])  # behind it stands nothing that could be refused
+
+
+@functools.lru_cache(maxsize=4096)
+def _check_origin(origin: str) -> None:
+    parse_url(origin)
 
 
 def parse_url(url: str) -> URL:
