@@ -43,7 +43,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 def nodes(folder: Path) -> Iterator[Nodes]:
     """Starts processes. None outlives the test, and none may have met an error that nobody foresaw."""
-    with closing(Nodes(folder)) as started:
+    with closing(Nodes(folder, DETENT_DATA_DIR=str(folder / "data"))) as started:
         yield started
     for name, text in started.logs:
         assert "Traceback" not in text, f"{name} met an error:\n{text}"

@@ -150,7 +150,7 @@ async def test_an_effect_and_its_run_commit_together(cluster: Nodes, folder: Pat
     assert node.client.get_run(run)["attempt"] == 2
 
 
-@pytest.mark.parametrize("step", ["W4=exit", "W3=exit"])
+@pytest.mark.parametrize("step", ["W4=exit", pytest.param("W3=exit", marks=pytest.mark.long)])
 async def test_an_effect_in_its_own_transaction_happens_once_even_when_the_node_dies(
     cluster: Nodes, folder: Path, look: Any, step: str
 ) -> None:

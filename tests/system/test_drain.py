@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from typing import Any
@@ -62,7 +63,7 @@ async def test_runs_in_flight_are_finished_and_those_that_wait_are_handed_back(
     assert await look.fetchval("SELECT count(*) FROM attempts") == 0
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 async def test_a_second_signal_ends_at_once_and_the_runs_are_rescued(
     cluster: Nodes, look: Any, sink: Sink, number: signal.Signals
 ) -> None:
@@ -105,9 +106,9 @@ async def test_an_idle_node_hands_its_partitions_to_the_next_one(cluster: Nodes,
     assert [row["holder"].zfill(16) for row in holders] == second.identities
 
 
-@pytest.mark.parametrize("role", ["api", "scheduler", "worker"])
-async def test_every_role_ends_cleanly_when_it_has_nothing_to_do(cluster: Nodes, look: Any, role: str) -> None:
-    node = await cluster.start(role)
-    node.send(signal.SIGTERM)
-    assert await node.ended() == 0
+async def test_every_role_ends_cleanly_when_it_has_nothing_to_do(cluster: Nodes, look: Any) -> None:
+    started = await asyncio.gather(*(cluster.start(role) for role in ("api", "scheduler", "worker")))
+    for node in started:
+        node.send(signal.SIGTERM)
+    assert [await node.ended() for node in started] == [0, 0, 0]
     assert await look.fetchval("SELECT count(*) FROM nodes") == 0

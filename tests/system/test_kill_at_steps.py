@@ -24,7 +24,12 @@ from detent.client import Client
 from waiting import until
 
 # Where a node that also works for its scheduler dies, and at which hit: after some ticks went well.
-STEPS = ["S1=exit@6", "S2=exit@6", *(f"S{n}=exit@3" for n in range(3, 8)), *(f"W{n}=exit@4" for n in (3, 4, 5, 6))]
+STEPS = [
+    *(f"S{n}=exit@3" for n in range(3, 7)),
+    *(f"W{n}=exit@4" for n in range(3, 7)),
+    "S2=exit@6",
+    *(pytest.param(step, marks=pytest.mark.long) for step in ("S1=exit@6", "S7=exit@3")),
+]
 LOSING = ("S5", "S6", "W3", "W4")
 
 
@@ -55,7 +60,7 @@ async def test_a_node_killed_at_a_step_is_replaced_by_another(
     assert {row["node"] for row in lost} <= {int(victim.identities[0], 16)}
 
 
-@pytest.mark.parametrize("failpoint", ["W1=exit", "W2=exit"])
+@pytest.mark.parametrize("failpoint", [pytest.param("W1=exit", marks=pytest.mark.long), "W2=exit"])
 async def test_a_worker_killed_at_its_claim_leaves_the_runs_to_another(
     cluster: Nodes, look: Any, sink: Sink, failpoint: str
 ) -> None:
@@ -72,7 +77,7 @@ async def test_a_worker_killed_at_its_claim_leaves_the_runs_to_another(
     assert all(len(calls) == 1 for calls in sink.by_run().values())
 
 
-@pytest.mark.parametrize("failpoint", ["R1=exit", "R2=exit"])
+@pytest.mark.parametrize("failpoint", [pytest.param("R1=exit", marks=pytest.mark.long), "R2=exit"])
 async def test_a_node_killed_while_it_rescues_is_itself_replaced(
     cluster: Nodes, look: Any, sink: Sink, failpoint: str
 ) -> None:

@@ -15,6 +15,15 @@ from processes import Nodes
 from waiting import until
 
 USAGE, UNAVAILABLE = 2, 7
+ROLES = ["serve", *(pytest.param(role, marks=pytest.mark.long) for role in ("api", "scheduler", "worker"))]
+HOSTS = [
+    "0.0.0.0",
+    *(pytest.param(host, marks=pytest.mark.long) for host in ("::", "192.0.2.1", "no-such-host.invalid")),
+]
+NO_FAILPOINTS = [
+    *("W3=explode", "X9=exit"),
+    *(pytest.param(text, marks=pytest.mark.long) for text in ("W3", "W3=exit@often", "W3=sleep:long", "W3=exit;;")),
+]
 
 # Put before everything else in the Python path, it makes the wheel with the server look as if it were not installed.
 WITHOUT_THE_WHEEL = """
@@ -50,7 +59,7 @@ def taken_port() -> Iterator[int]:
 # --- the database ---
 
 
-@pytest.mark.parametrize("role", ["serve", "api", "scheduler", "worker"])
+@pytest.mark.parametrize("role", ROLES)
 async def test_a_database_that_does_not_answer_is_named_without_its_password(nodes: Nodes, role: str) -> None:
     url = "postgresql://me:secret@127.0.0.1:1/detent"
     sentence = await refusal(nodes, UNAVAILABLE, role, database_url=url)
@@ -65,7 +74,7 @@ async def test_a_database_that_does_not_exist_is_named(nodes: Nodes, database_ur
     assert '"nowhere" does not exist' in sentence
 
 
-@pytest.mark.parametrize("role", ["serve", "api", "scheduler", "worker"])
+@pytest.mark.parametrize("role", ROLES)
 async def test_an_external_database_is_not_migrated_unasked(nodes: Nodes, empty_database_url: str, role: str) -> None:
     sentence = await refusal(nodes, UNAVAILABLE, role, database_url=empty_database_url)
     assert "detent db migrate" in sentence
@@ -119,37 +128,33 @@ async def test_a_port_that_is_taken_leaves_no_embedded_server_behind(
     assert not (folder / "data" / "postgres" / "postmaster.pid").exists()
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-async def test_an_address_beyond_this_machine_is_refused_without_keys(cluster: Nodes, host: str) -> None:
-    sentence = await refusal(cluster, USAGE, "serve", "--host", host)
+@pytest.mark.parametrize("host", HOSTS)
+async def test_an_address_beyond_this_machine_is_refused_without_keys(nodes: Nodes, host: str) -> None:
+    sentence = await refusal(nodes, USAGE, "serve", "--host", host)
     assert host in sentence
     assert "127.0.0.1" in sentence
-
-
-async def test_a_host_that_is_not_an_address_is_refused(cluster: Nodes) -> None:
-    assert "no-such-host" in await refusal(cluster, USAGE, "serve", "--host", "no-such-host.invalid")
 
 
 # --- settings ---
 
 
-async def test_an_unknown_variable_is_refused_with_the_name_it_resembles(cluster: Nodes) -> None:
-    sentence = await refusal(cluster, USAGE, "serve", concurency="5")
+async def test_an_unknown_variable_is_refused_with_the_name_it_resembles(nodes: Nodes) -> None:
+    sentence = await refusal(nodes, USAGE, "serve", concurency="5")
     assert sentence == "The variable DETENT_CONCURENCY is not a setting of detent: did you mean DETENT_CONCURRENCY?"
 
 
-async def test_an_unknown_key_of_the_settings_file_is_refused(cluster: Nodes, folder: Path) -> None:
+async def test_an_unknown_key_of_the_settings_file_is_refused(nodes: Nodes, folder: Path) -> None:
     (folder / "detent.toml").write_text("prot = 1\n")
-    assert "did you mean port?" in await refusal(cluster, USAGE, "serve")
+    assert "did you mean port?" in await refusal(nodes, USAGE, "serve")
 
 
-@pytest.mark.parametrize("text", ["W3", "W3=explode", "X9=exit", "W3=exit@often", "W3=sleep:long", "W3=exit;;"])
-async def test_a_failpoint_that_is_none_is_refused(cluster: Nodes, text: str) -> None:
-    assert "is not a failpoint: write STEP=ACTION" in await refusal(cluster, USAGE, "serve", "--failpoints", text)
+@pytest.mark.parametrize("text", NO_FAILPOINTS)
+async def test_a_failpoint_that_is_none_is_refused(nodes: Nodes, text: str) -> None:
+    assert "is not a failpoint: write STEP=ACTION" in await refusal(nodes, USAGE, "serve", "--failpoints", text)
 
 
-async def test_failpoints_are_refused_in_production(cluster: Nodes) -> None:
-    sentence = await refusal(cluster, USAGE, "serve", failpoints="W3=exit", production="true")
+async def test_failpoints_are_refused_in_production(nodes: Nodes) -> None:
+    sentence = await refusal(nodes, USAGE, "serve", failpoints="W3=exit", production="true")
     assert "production" in sentence
 
 
@@ -163,32 +168,39 @@ SOURCES = {
     "raising": "raise RuntimeError('the lamp is out')\n",
     "needing": "import missing_dependency\n",
     "twice": f"{APP}@app.job(name='a', every='1h')\ndef f(run): ...\n@app.job(name='a', every='1h')\ndef g(run): ...\n",
-    "wrong": f"{APP}@app.job(name='nightly', every='1h', priority=99)\ndef f(run): ...\n",
     "unschedulable": f"{APP}@app.job(name='nightly', cron='61 * * * *')\ndef f(run): ...\n",
 }
 APPS = {
     "absent:app": "there is no module 'absent'",
-    "empty:app": "'app' in empty is not a Detent()",
     "empty:text": "'text' in empty is not a Detent()",
     "broken:app": "broken cannot be imported (SyntaxError: invalid syntax (broken.py, line 1))",
     "raising:app": "raising cannot be imported (RuntimeError: the lamp is out)",
     "needing:app": "No module named 'missing_dependency'",
     "twice:app": "two jobs named 'a'",
-    "wrong:app": "Job 'nightly' of the app: priority is 99: give a whole number from 0 to 9.",
-    "unschedulable:app": "Job 'nightly' of the app: The minute field has '61'",
 }
 
 
-@pytest.mark.parametrize("reference", APPS)
-async def test_an_app_that_cannot_be_loaded_is_refused(cluster: Nodes, folder: Path, reference: str) -> None:
+@pytest.fixture
+def app_folder(folder: Path) -> Path:
     for name, source in SOURCES.items():
         (folder / f"{name}.py").write_text(source)
-    sentence = await refusal(cluster, USAGE, "serve", "--app", reference)
-    assert APPS[reference] in sentence
+    return folder
 
 
-async def test_an_app_that_is_not_module_and_name_is_refused(cluster: Nodes) -> None:
-    assert "MODULE:NAME" in await refusal(cluster, USAGE, "serve", "--app", "shop")
+@pytest.mark.usefixtures("app_folder")
+async def test_an_app_that_cannot_be_loaded_is_refused(nodes: Nodes) -> None:
+    for reference, reason in APPS.items():
+        assert reason in await refusal(nodes, USAGE, "serve", "--app", reference)
+
+
+@pytest.mark.usefixtures("app_folder")
+async def test_an_app_with_a_job_that_cannot_be_registered_is_refused(cluster: Nodes) -> None:
+    sentence = await refusal(cluster, USAGE, "serve", "--app", "unschedulable:app")
+    assert "Job 'nightly' of the app: The minute field has '61'" in sentence
+
+
+async def test_an_app_that_is_not_module_and_name_is_refused(nodes: Nodes) -> None:
+    assert "MODULE:NAME" in await refusal(nodes, USAGE, "serve", "--app", "shop")
 
 
 # --- two at once ---

@@ -35,7 +35,9 @@ async def books_are_in_order(look: Any, node: Node, sink: Sink, jobs: list[Watch
     await check_calls(look, sink, jobs, ordered=False)
 
 
-@pytest.mark.parametrize("failpoint", ["S2=stop@6", "S4=stop@3", "W3=stop@3", "W4=stop@3"])
+@pytest.mark.parametrize(
+    "failpoint", [pytest.param("S2=stop@6", marks=pytest.mark.long), "S4=stop@3", "W3=stop@3", "W4=stop@3"]
+)
 async def test_a_node_that_was_stopped_too_long_is_refused_and_joins_again(
     cluster: Nodes, look: Any, sink: Sink, failpoint: str
 ) -> None:
@@ -82,6 +84,7 @@ async def test_a_reply_that_is_lost_strands_nothing(cluster: Nodes, look: Any, s
     assert all(len(calls) == 1 for calls in sink.by_run().values())
 
 
+@pytest.mark.long
 async def test_a_claim_whose_reply_is_lost_is_adopted(cluster: Nodes, look: Any, sink: Sink) -> None:
     api, _ = await cluster.start("api"), await cluster.start("scheduler")
     jobs = two_jobs(api, sink)
