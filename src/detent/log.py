@@ -19,7 +19,8 @@ def configure(log_format: str, level: str) -> None:
 
     pretty = log_format == "pretty" or (log_format == "auto" and sys.stderr.isatty())
     renderer: Any = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        # Plain tracebacks: the rich ones show the values of variables, and some of those are secrets.
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
         if pretty
         else structlog.processors.JSONRenderer()
     )
