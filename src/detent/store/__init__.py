@@ -12,6 +12,7 @@ from detent.store.jobs import JobStore
 from detent.store.keys import KeyStore
 from detent.store.live import LiveRunStore
 from detent.store.nodes import NodeStore
+from detent.store.pull import PullStore
 from detent.store.reruns import RerunStore
 from detent.store.runs import RunStore
 from detent.store.upkeep import UpkeepStore
@@ -25,6 +26,7 @@ class Store:
         self.keys = KeyStore(database)
         self.live = LiveRunStore(database)
         self.nodes = NodeStore(database)
+        self.pull = PullStore(database)
         self.reruns = RerunStore(database)
         self.runs = RunStore(database)
         self.upkeep = UpkeepStore(database)

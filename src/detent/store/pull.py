@@ -1,0 +1,153 @@
+"""Runs that workers in any language pull over the API: claim, heartbeat, settle, and leases that ran out.
+
+A pulled run is held by a lease of its own, which the database's clock ends. Every write names run, token and tenant;
+what matches no lease is looked up: a report that was repeated, or one that came too late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from detent.identity import RunKey
+from detent.model import Claim, Definition, JobSpec
+from detent.states import CODES, RunStatus
+from detent.store.db import Database, Row
+from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
+
+STATUSES = {code: status for status, code in CODES.items()}
+
+
+class Wanted(NamedTuple):
+    """What a worker takes from a queue: the queue's name, and what it can run; `functions`: every one there is."""
+
+    queue: str
+    has: tuple[str, ...]
+    functions: bool
+
+
+class Pulled(NamedTuple):
+    """A run just claimed; without a definition when the revision it was fired with is gone."""
+
+    claim: Claim
+    definition: Definition | None
+    lease_until: datetime
+
+
+class Held(NamedTuple):
+    """A run under a lease, with what a decision about it needs."""
+
+    claim: Claim
+    definition: Definition | None
+    tenant: int
+    claimed_at: datetime
+
+
+class Beat(NamedTuple):
+    key: RunKey
+    token: int
+    lease: timedelta
+
+
+class Extended(NamedTuple):
+    """A lease that goes on. `cancel`: the run was asked to stop."""
+
+    lease_until: datetime
+    cancel: bool
+
+
+class Report(NamedTuple):
+    """What is to become of a pulled run. Without a status it is tried again after `delay`."""
+
+    key: RunKey
+    token: int
+    status: int | None
+    outcome: str
+    reason: str | None = None
+    result: str | None = None
+    error: str | None = None
+    delay: timedelta = timedelta(0)
+
+
+class Recorded(NamedTuple):
+    """How a run stands now, and what was written under the token that was asked for."""
+
+    status: RunStatus
+    token: int | None
+    outcome: str | None
+
+
+class PullStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def worker(self, tenant: int, name: str) -> int:
+        """The number of the worker of this name."""
+        (row,) = await self._database.fetch("work", "pull_worker", tenant, name)
+        return int(row["worker"])
+
+    async def claim(self, tenant: int, worker: int, wanted: Wanted, limit: int, lease: timedelta) -> list[Pulled]:
+        rows = await self._database.fetch(
+            "work", "pull_claim", tenant, worker, wanted.queue, list(wanted.has), wanted.functions, limit, lease
+        )
+        return [Pulled(_claim(row), _definition(row), row["lease_until"]) for row in rows]
+
+    async def give_back(self, claims: Sequence[Claim]) -> None:
+        """For claims that could not be handed over: the runs wait again, as if nothing had been."""
+        columns = zip(*((*claim.key, claim.token) for claim in claims), strict=True)
+        await self._database.fetch("work", "pull_give_back", *columns)
+
+    async def heartbeat(self, tenant: int, beats: Sequence[Beat]) -> list[Extended | None]:
+        """For each: its lease as it now is, or None when it is lost."""
+        columns = zip(*((*beat.key, beat.token, beat.lease) for beat in beats), strict=True)
+        rows = await self._database.fetch("work", "pull_heartbeat", tenant, *columns)
+        found = {row["position"]: Extended(row["lease_until"], row["cancel"]) for row in rows}
+        return [found.get(position) for position in range(1, len(beats) + 1)]
+
+    async def held(self, tenant: int, key: RunKey, token: int) -> Held | None:
+        rows = await self._database.fetch("work", "pull_held", tenant, *key, token)
+        return _held(rows[0]) if rows else None
+
+    async def overdue(self, limit: int = RESCUE_BATCH) -> list[Held]:
+        """Runs over their time limit, of all tenants."""
+        return [_held(row) for row in await self._database.fetch("work", "pull_overdue", limit)]
+
+    async def settle(self, tenant: int, reports: Sequence[Report]) -> list[RunStatus | None]:
+        """Write what became of runs. For each: the status it has now, or None when no lease matched."""
+        keys, tokens, statuses, outcomes, reasons, results, errors, delays = zip(*reports, strict=True)
+        rows = await self._database.fetch(
+            "work", "pull_settle", tenant, *zip(*keys, strict=True), tokens, statuses, reasons, results, outcomes,
+            errors, delays,
+        )  # fmt: skip
+        final = {row["position"]: STATUSES.get(row["final"], RunStatus.RETRYING) for row in rows}
+        return [final.get(position) for position in range(1, len(reports) + 1)]
+
+    async def recorded(self, tenant: int, key: RunKey, token: int) -> Recorded | None:
+        """None: there is no such run."""
+        rows = await self._database.fetch("work", "pull_recorded", tenant, *key, token)
+        return Recorded(RunStatus(rows[0]["status"]), rows[0]["token"], rows[0]["outcome"]) if rows else None
+
+    async def record_stale(self, key: RunKey, token: int, words: str) -> None:
+        await self._database.fetch("work", "pull_stale", *key, token, words)
+
+    async def rescue(self) -> list[Rescued]:
+        """One batch of runs whose lease has run out; an empty answer means there are none left."""
+        rows = await self._database.fetch("work", "pull_rescue", CRASH_CAP, RESCUE_BATCH)
+        return [Rescued(row["job"], row["lane"], row["dead"]) for row in rows]
+
+
+def _claim(row: Row) -> Claim:
+    return Claim(*(row[name] for name in Claim._fields))
+
+
+def _definition(row: Row) -> Definition | None:
+    if row["definition"] is None:
+        return None
+    return Definition(row["id"], row["name"], msgspec.json.decode(row["definition"], type=JobSpec))
+
+
+def _held(row: Row) -> Held:
+    return Held(_claim(row), _definition(row), row["tenant"], row["claimed_at"])

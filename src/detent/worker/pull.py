@@ -1,0 +1,162 @@
+"""What workers that pull report of their runs, and what becomes of runs they no longer speak of.
+
+A report is settled by the same decision as an outcome of our own workers: the job's definition says whether there is
+another try, never the worker. Reports and heartbeats that arrive together are written together. A report whose lease is
+gone was either made before, and its answer lost, or it comes too late: then it is refused, and kept as `stale`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import NamedTuple, TypeVar
+
+from detent.errors import NotFound, OwnershipLost
+from detent.identity import RunKey, run_id
+from detent.log import logger
+from detent.model import Failed
+from detent.service import Batcher
+from detent.states import CODES, RunStatus
+from detent.store import Store
+from detent.store.db import Rejected
+from detent.store.live import Retry, Settlement
+from detent.store.pull import Beat, Extended, Held, Recorded, Report
+from detent.store.upkeep import RUNS_CHANNEL
+from detent.worker.execute import LONGEST_ERROR
+from detent.worker.settle import decide
+
+log = logger("pull")
+
+BATCH = 200
+
+Said = TypeVar("Said")
+Answer = TypeVar("Answer")
+
+
+class Settled(NamedTuple):
+    """What a run has become; `wait` is the time to its next try."""
+
+    status: RunStatus
+    wait: timedelta | None = None
+
+
+class PulledRuns:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._settle: Batcher[tuple[int, Report], RunStatus | Rejected | None] = Batcher(self._settle_all, BATCH)
+        self._beat: Batcher[tuple[int, Beat], Extended | None] = Batcher(self._beat_all, BATCH)
+
+    # --- what a worker says ---
+
+    async def heartbeat(self, tenant: int, key: RunKey, token: int, lease: timedelta) -> Extended:
+        extended = await self._beat((tenant, Beat(key, token, lease)))
+        if extended is None:
+            await self._existing(tenant, key, token)
+            raise _stale(key, "stop, its result would be refused")
+        return extended
+
+    async def complete(self, tenant: int, key: RunKey, token: int, result: str | None) -> Settled:
+        report = Report(key, token, CODES[RunStatus.SUCCEEDED], "succeeded", result=result)
+        return await self._report(tenant, report)
+
+    async def fail(self, tenant: int, key: RunKey, token: int, failed: Failed) -> Settled:
+        held = await self._store.pull.held(tenant, key, token)
+        if held is None:
+            return await self._unmatched(tenant, Report(key, token, None, failed.outcome))
+        return await self._report(tenant, _decided(held, failed))
+
+    async def _report(self, tenant: int, report: Report) -> Settled:
+        status = await self._settle((tenant, report))
+        if isinstance(status, Rejected):
+            raise status
+        if status is None:
+            return await self._unmatched(tenant, report)
+        return Settled(status, report.delay if status is RunStatus.RETRYING else None)
+
+    async def _unmatched(self, tenant: int, report: Report) -> Settled:
+        """Was it said before, and the answer lost, or is it too late?"""
+        recorded = await self._existing(tenant, report.key, report.token)
+        if recorded.outcome == report.outcome:
+            return Settled(recorded.status if recorded.token == report.token else RunStatus.RETRYING)
+        await self._store.pull.record_stale(report.key, report.token, f"refused: {report.outcome}")
+        log.warning("a report came too late", run=str(run_id(report.key)), token=report.token, said=report.outcome)
+        raise _stale(report.key, f"the report that it {report.outcome} is refused")
+
+    async def _existing(self, tenant: int, key: RunKey, token: int) -> Recorded:
+        recorded = await self._store.pull.recorded(tenant, key, token)
+        if recorded is None:
+            raise NotFound(f"There is no run {run_id(key)}: list the runs to see those there are.")
+        return recorded
+
+    # --- what is said together is written together ---
+
+    async def _settle_all(self, items: Sequence[tuple[int, Report]]) -> Sequence[RunStatus | Rejected | None]:
+        return await _by_tenant(items, self._settle_apart)
+
+    async def _settle_apart(self, tenant: int, reports: Sequence[Report]) -> Sequence[RunStatus | Rejected | None]:
+        """A report that breaks a constraint never fails its neighbours."""
+        try:
+            return await self._store.pull.settle(tenant, reports)
+        except Rejected as error:
+            if len(reports) == 1:
+                log.error("a report could not be stored", run=str(run_id(reports[0].key)), error=str(error))
+                return [error]
+        half = len(reports) // 2
+        first = await self._settle_apart(tenant, reports[:half])
+        return [*first, *await self._settle_apart(tenant, reports[half:])]
+
+    async def _beat_all(self, items: Sequence[tuple[int, Beat]]) -> Sequence[Extended | None]:
+        return await _by_tenant(items, self._store.pull.heartbeat)
+
+
+async def sweep(store: Store) -> int:
+    """End runs over their time limit and free those whose lease ran out; how many there were."""
+    count = await _end_overdue(store)
+    while batch := await store.pull.rescue():
+        count += len(batch)
+        log.warning("leases ran out", runs=len(batch))
+    if count:
+        await store.upkeep.wake(RUNS_CHANNEL, "ready")
+    return count
+
+
+async def _end_overdue(store: Store) -> int:
+    overdue = await store.pull.overdue()
+    for held in overdue:
+        limit = held.definition.spec.timeout_seconds if held.definition is not None else 0
+        report = _decided(held, Failed(f"No answer within {limit:g} s.", outcome="timeout"))
+        await store.pull.settle(held.tenant, [report])  # no match: its worker has reported meanwhile
+    if overdue:
+        log.warning("pulled runs over their time limit", runs=len(overdue))
+    return len(overdue)
+
+
+def _decided(held: Held, failed: Failed) -> Report:
+    """The decision our own workers would make, as a report."""
+    claim = held.claim
+    spec = held.definition.spec if held.definition is not None else None
+    failed = Failed(failed.error[:LONGEST_ERROR], failed.retryable, failed.outcome, failed.retry_after)
+    match decide(claim, spec, failed, held.claimed_at, held.claimed_at, random.random()):
+        case Retry(delay=delay):
+            return Report(claim.key, claim.token, None, failed.outcome, error=failed.error, delay=delay)
+        case Settlement(status=status, reason=reason):
+            return Report(claim.key, claim.token, status, failed.outcome, reason, error=failed.error)
+        case None:
+            raise AssertionError("a failure is always written")
+
+
+async def _by_tenant(
+    items: Sequence[tuple[int, Said]], write: Callable[[int, Sequence[Said]], Awaitable[Sequence[Answer]]]
+) -> Sequence[Answer]:
+    """One statement for each tenant, which can touch no other's rows; answers in the order of the items."""
+    answers: dict[int, Answer] = {}
+    for tenant in dict.fromkeys(owner for owner, _ in items):
+        places = [place for place, (owner, _) in enumerate(items) if owner == tenant]
+        written = await write(tenant, [items[place][1] for place in places])
+        answers.update(zip(places, written, strict=True))
+    return [answers[place] for place in range(len(items))]
+
+
+def _stale(key: RunKey, consequence: str) -> OwnershipLost:
+    return OwnershipLost(f"The run {run_id(key)} is no longer held under this token: {consequence}.")
