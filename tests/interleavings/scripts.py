@@ -273,11 +273,12 @@ async def _edit(actor: Actor, to_schedule: int, step: timedelta) -> bool:
     (row,) = await actor.run("job_to_change", 1, None, "1")
     next_tick = tick(0) if row["last_tick"] is None else row["last_tick"] + step
     revised = await actor.open(
-        "revise_job", 1, row["generation"], 1, 1, to_schedule, 5, -1, False, None, "{}", "http", [], None,
+        "revise_jobs", [1], [row["generation"]], [1], [1], [to_schedule], [5], [-1], [False], [None], ["1"], ["{}"],
+        ["http"], ["[]"], None,
     )  # fmt: skip
     moved = revised and await actor.run(
-        "move_cursor", 1, row["generation"] + 1, row["last_tick"], next_tick, next_tick, False, "active", None,
-        [], [], [], None,
+        "move_cursors", [1], [row["generation"] + 1], [row["last_tick"]], [next_tick], [next_tick], [False], "active",
+        None, [], [], [], [], None,
     )  # fmt: skip
     if moved:
         await actor.commit()

@@ -72,10 +72,15 @@ FENCES: dict[str, tuple[str, ...]] = {
     "leave": ("SET evicted = true WHERE node = $1",),
     # people: the generation they read, a free lane, or a run that nobody holds
     "add_jobs": ("WHERE job IN (SELECT job FROM j)",),
-    "revise_job": ("generation = generation + 1", "job = $1::bigint AND generation = $2::integer"),
-    "move_cursor": (
-        "generation = generation + 1",
-        "job = $1::bigint AND generation = $2::integer AND last_tick = coalesce($3::timestamptz, '-infinity')",
+    "revise_jobs": (
+        "generation = c.generation + 1",
+        "ORDER BY job) v CROSS JOIN LATERAL ( SELECT FROM cursors WHERE job = v.job AND generation = v.generation",
+        "FOR NO KEY UPDATE) c",
+    ),
+    "move_cursors": (
+        "generation = c.generation + 1",
+        "ORDER BY job) v CROSS JOIN LATERAL ( SELECT FROM cursors WHERE job = v.job AND generation = v.generation",
+        "AND last_tick = coalesce(v.last_tick, '-infinity') FOR NO KEY UPDATE) c",
     ),
     "trigger_now": (LANE, "INSERT INTO run_history"),
     "rerun": (LANE,),

@@ -102,7 +102,7 @@ async def test_two_batches_with_the_same_new_names_in_opposite_order_do_not_wait
     names = [f"n{number:03}" for number in range(200)]
     batches = [[spec(name=name) for name in order] for order in (names, names[::-1])]
     results = await asyncio.gather(*(store.jobs.add(batch) for batch in batches), return_exceptions=True)
-    assert sorted(type(result).__name__ for result in results) == ["Conflict", "list"]
+    assert sorted(type(result).__name__ for result in results) == ["NameTaken", "list"]
 
 
 async def test_a_registration_is_announced_by_number_and_a_large_one_as_a_sweep(store: Store, sql: Any) -> None:

@@ -19,16 +19,15 @@ from uuid_utils.compat import uuid7
 from detent.documents import MAX_PAYLOAD_BYTES
 from detent.errors import Conflict, NotFound
 from detent.identity import MANUAL, RunKey
-from detent.misfire import MissedRange
 from detent.model import JobSpec, TargetKind
-from detent.registration import Place, Prepared, place, prepare
+from detent.registration import Prepared, Timings, prepare
 from detent.shapes import Job, JobStatus
 from detent.store.db import Database, Row, statement
-from detent.store.job_rows import NOWHERE, canonical, edited, job_of, new_job, overdue, resumed_place
-from detent.store.upkeep import JOBS_CHANNEL, RUNS_CHANNEL
+from detent.store.job_rows import canonical, job_of, new_job, resumed_place
+from detent.store.job_writes import Move, Moved, NewJob, Ownership, announce, insert, move, revise, stop
+from detent.store.upkeep import RUNS_CHANNEL
 
 DEFAULT_TENANT = 1
-ANNOUNCED_SINGLY = 100
 TRIES = 10
 
 Change = Literal["created", "updated", "unchanged"]
@@ -51,47 +50,14 @@ class JobStore:
             return []
         rows = await self._database.fetch("people", "job_numbers", len(specs))
         now: datetime = rows[0]["now"]
-        jobs = [
-            prepare(spec, uuid7(), row["job"], now, max_payload_bytes=self.max_payload_bytes)
-            for spec, row in zip(specs, rows, strict=True)
-        ]
-        places = [place(job, now) for job in jobs]
+        timings = Timings()
+        jobs = [self._prepare(spec, uuid7(), row["job"], now, timings) for spec, row in zip(specs, rows, strict=True)]
+        new = [NewJob(job, timings.place(job, now)) for job in jobs]
+        await insert(self._database, new, Ownership(tenant, owner, now))
+        return [new_job(job, where, now) for job, where in new]
 
-        async def write(connection: Any) -> None:
-            await self._insert(connection, jobs, places, now, tenant, owner)
-            await _announce(connection, [job.number for job in jobs])
-
-        await self._database.transaction("people", write)
-        return [new_job(job, where, now) for job, where in zip(jobs, places, strict=True)]
-
-    async def _insert(
-        self,
-        connection: Any,
-        jobs: Sequence[Prepared],
-        places: Sequence[Place],
-        now: datetime,
-        tenant: int,
-        owner: str | None,
-    ) -> None:
-        schedules = await _schedule_numbers(connection, jobs)
-        queues = await _queue_numbers(connection, tenant, jobs)
-        rows = [
-            (
-                job.number, job.job_id, job.name, job.partition, job.target, job.definition,
-                msgspec.json.encode(job.spec.tags).decode(), where.next_tick, where.fire_at, job.spec.max_runs,
-                queues[job.spec.queue, job.needs], schedules[job.digest], where.grace, job.lanes,
-                job.spec.priority, job.once,
-            )
-            for job, where in zip(jobs, places, strict=True)
-        ]  # fmt: skip
-        columns = zip(*rows, strict=True)
-        added = await connection.fetch(statement("add_jobs"), *columns, tenant, owner, now)
-        numbers = {row["job"] for row in added}
-        taken = [job.name for job in jobs if job.number not in numbers]
-        if taken:
-            raise Conflict(
-                f"There is already a job named {taken[0]!r}: choose another name, or change or delete that job."
-            )
+    def _prepare(self, spec: JobSpec, job_id: UUID, number: int, created_at: datetime, timings: Timings) -> Prepared:
+        return prepare(spec, job_id, number, created_at, max_payload_bytes=self.max_payload_bytes, timings=timings)
 
     async def upsert(
         self, spec: JobSpec, *, tenant: int = DEFAULT_TENANT, owner: str | None = None
@@ -104,7 +70,7 @@ class JobStore:
                     return (await self.add([spec], tenant=tenant, owner=owner))[0], "created"
                 except Conflict:
                     continue  # somebody else has just created it
-            job = prepare(spec, row["id"], row["job"], row["created_at"], max_payload_bytes=self.max_payload_bytes)
+            job = self._prepare(spec, row["id"], row["job"], row["created_at"], Timings())
             change = await self._change_to(job, row, owner)
             if change is not None:
                 return msgspec.structs.replace(await self._one(job.number), warnings=job.warnings), change
@@ -117,8 +83,8 @@ class JobStore:
                 await self._database.fetch("people", "adopt_job", row["job"], owner)
             return "unchanged"
         try:
-            await self._database.transaction("people", lambda c: _revise(c, job, row, owner))
-        except _Moved:
+            await self._database.transaction("people", lambda c: revise(c, [(job, row)], owner))
+        except Moved:
             return None
         return "updated"
 
@@ -177,7 +143,7 @@ class JobStore:
             if row["status"] == "completed":
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to pause.")
             if row["status"] == "active":
-                await _stop(connection, row, "paused", reason)
+                await stop(connection, row, "paused", reason)
             elif reason is not None:
                 await connection.fetch(statement("explain_pause"), row["job"], reason)
 
@@ -191,8 +157,8 @@ class JobStore:
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to go on with.")
             if row["status"] == "active":
                 return
-            await _move(connection, row, resumed_place(row), "active")
-            await _announce(connection, [row["job"]])
+            await move(connection, [Move(row, resumed_place(row))], "active")
+            await announce(connection, [row["job"]])
 
         return await self._one(await self._change(job_id, tenant, change))
 
@@ -200,7 +166,7 @@ class JobStore:
         """No more ticks, and the name is free again. Runs in flight go on; history stays."""
 
         async def change(connection: Any, row: Row) -> None:
-            await _stop(connection, row, "deleted", None)
+            await stop(connection, row, "deleted", None)
 
         await self._change(job_id, tenant, change)
 
@@ -223,7 +189,7 @@ class JobStore:
             row = await self._existing(tenant, job_id)
             try:
                 await self._database.transaction("people", partial(_with_row, change, row))
-            except _Moved:
+            except Moved:
                 continue
             return int(row["job"])
         raise _busy(row["name"])
@@ -245,89 +211,9 @@ class JobStore:
         return None if number is None else await self._one(number)
 
 
-class _Moved(Exception):  # noqa: N818 - it says what happened
-    """The job is no longer as it was read: nothing of the change is kept, and it is computed again."""
-
-
 def _busy(name: str) -> Conflict:
     return Conflict(f"The job {name!r} is being changed by others at this moment: try again.")
 
 
 async def _with_row(change: Callable[[Any, Row], Awaitable[None]], row: Row, connection: Any) -> None:
     await change(connection, row)
-
-
-async def _revise(connection: Any, job: Prepared, row: Row, owner: str | None) -> None:
-    edit = edited(job, row)
-    schedules = await _schedule_numbers(connection, [job])
-    queues = await _queue_numbers(connection, row["tenant"], [job])
-    revised = await connection.fetch(
-        statement("revise_job"), job.number, row["generation"], job.lanes, queues[job.spec.queue, job.needs],
-        schedules[job.digest], job.spec.priority, edit.grace, job.once, edit.runs_left, job.definition, job.target,
-        job.spec.tags, owner,
-    )  # fmt: skip
-    if not revised:
-        raise _Moved
-    if edit.place is not None and row["status"] != "paused":
-        now_read = {**row, "generation": row["generation"] + 1}
-        await _move(connection, now_read, edit.place, "active", None, overdue(row, "edited"))
-    await _announce(connection, [job.number])
-
-
-async def _stop(connection: Any, row: Row, status: JobStatus, reason: str | None) -> None:
-    await _move(connection, row, NOWHERE, status, reason, overdue(row, status))
-    await _announce(connection, [row["job"]])
-
-
-async def _move(
-    connection: Any,
-    row: Row,
-    where: Place,
-    status: JobStatus,
-    reason: str | None = None,
-    given_up: Sequence[MissedRange] = (),
-) -> None:
-    ended = status == "active" and where.next_tick is None
-    moved = await connection.fetch(
-        statement("move_cursor"), row["job"], row["generation"], row["last_tick"], where.next_tick, where.fire_at,
-        ended, status, reason, [ticks.first for ticks in given_up], [ticks.last for ticks in given_up],
-        [ticks.ticks for ticks in given_up], given_up[0].reason if given_up else None,
-    )  # fmt: skip
-    if not moved:
-        raise _Moved
-
-
-async def _announce(connection: Any, numbers: Sequence[int]) -> None:
-    payload = ",".join(map(str, numbers)) if len(numbers) <= ANNOUNCED_SINGLY else "sweep"
-    await connection.fetch(statement("wake"), JOBS_CHANNEL, payload)
-
-
-async def _schedule_numbers(connection: Any, jobs: Sequence[Prepared]) -> dict[bytes, int]:
-    wanted = {job.digest: job.stored for job in jobs}
-    found = await _numbers_of(connection, "schedule_numbers", list(wanted))
-    missing = [digest for digest in wanted if digest not in found]
-    if missing:
-        await connection.fetch(statement("add_schedules"), [wanted[digest] for digest in missing], missing)
-        # A statement of its own: it also sees what somebody else was faster to insert.
-        found |= await _numbers_of(connection, "schedule_numbers", missing)
-    return found
-
-
-async def _numbers_of(connection: Any, name: str, digests: Sequence[bytes]) -> dict[bytes, int]:
-    rows = await connection.fetch(statement(name), digests)
-    return {row["digest"]: row["schedule"] for row in rows}
-
-
-async def _queue_numbers(connection: Any, tenant: int, jobs: Sequence[Prepared]) -> dict[tuple[str, str], int]:
-    wanted = list({(job.spec.queue, job.needs) for job in jobs})
-    found = await _queues(connection, tenant, wanted)
-    missing = [pair for pair in wanted if pair not in found]
-    if missing:
-        await connection.fetch(statement("add_queues"), tenant, *zip(*missing, strict=True))
-        found |= await _queues(connection, tenant, missing)
-    return found
-
-
-async def _queues(connection: Any, tenant: int, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    rows = await connection.fetch(statement("queue_numbers"), tenant, *zip(*pairs, strict=True))
-    return {(row["name"], row["needs"]): row["queue"] for row in rows}
