@@ -1,0 +1,188 @@
+"""What becomes of ticks that are past: RUN_ONCE."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from detent.misfire import (
+    AUTOMATIC,
+    SHORTEST_GRACE,
+    MissedRange,
+    Verdict,
+    grace_period,
+    judge,
+    split_by_day,
+)
+from detent.schedule import Schedule
+
+TICK = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+
+
+def every(text: str) -> Schedule:
+    """An interval as it comes from its shared row: without the anchor, which is the job's own."""
+    return Schedule.from_stored(Schedule.parse(f"every {text}").to_stored())
+
+
+def test_a_single_late_tick_inside_its_grace_is_fired_itself() -> None:
+    assert judge(every("1h"), TICK, TICK + 20 * MINUTE, AUTOMATIC) == Verdict(TICK, [])
+
+
+def test_of_several_the_latest_runs_and_those_before_it_are_merged() -> None:
+    verdict = judge(every("10m"), TICK, TICK + 35 * MINUTE, AUTOMATIC)
+    merged = MissedRange(TICK, TICK + 20 * MINUTE, 3, "merged")
+    assert verdict == Verdict(TICK + 30 * MINUTE, [merged])
+
+
+def test_a_tick_that_is_due_this_very_moment_is_the_latest() -> None:
+    verdict = judge(every("10m"), TICK, TICK + 30 * MINUTE, AUTOMATIC)
+    assert verdict.next_tick == TICK + 30 * MINUTE
+    assert [missed.ticks for missed in verdict.missed] == [3]
+
+
+def test_when_even_the_latest_is_beyond_its_grace_none_runs() -> None:
+    verdict = judge(every("1d"), TICK, TICK + 2 * DAY + 13 * HOUR, 3600)
+    assert verdict.next_tick == TICK + 3 * DAY
+    assert [(missed.first, missed.ticks, missed.reason) for missed in verdict.missed] == [
+        (TICK, 1, "grace"),
+        (TICK + DAY, 1, "grace"),
+        (TICK + 2 * DAY, 1, "grace"),
+    ]
+
+
+@pytest.mark.parametrize(("late", "runs"), [(HOUR, True), (HOUR + timedelta(milliseconds=1), False)])
+def test_the_end_of_the_grace_is_still_inside(late: timedelta, runs: bool) -> None:
+    verdict = judge(every("1d"), TICK, TICK + late, 3600)
+    assert (verdict.next_tick == TICK) == runs
+    assert bool(verdict.missed) != runs
+
+
+def test_no_grace_at_all_runs_nothing_that_is_late() -> None:
+    verdict = judge(every("10m"), TICK, TICK + 15 * MINUTE, 0)
+    assert verdict == Verdict(TICK + 20 * MINUTE, [MissedRange(TICK, TICK + 10 * MINUTE, 2, "grace")])
+
+
+@pytest.mark.parametrize(
+    ("following", "grace"),
+    [(MINUTE, HOUR), (2 * HOUR, HOUR), (DAY, 12 * HOUR), (7 * DAY, 84 * HOUR), (None, SHORTEST_GRACE)],
+)
+def test_the_automatic_grace_is_an_hour_or_half_the_way_to_the_next_tick(
+    following: timedelta | None, grace: timedelta
+) -> None:
+    assert grace_period(AUTOMATIC, TICK, None if following is None else TICK + following) == grace
+
+
+def test_a_chosen_grace_is_taken_as_it_is() -> None:
+    assert grace_period(0, TICK, TICK + DAY) == timedelta(0)
+    assert grace_period(90, TICK, None) == timedelta(seconds=90)
+
+
+def test_a_nightly_job_still_runs_after_two_hours_of_outage() -> None:
+    nightly = Schedule.parse("0 3 * * *")
+    tick = datetime(2026, 3, 10, 3, 0, tzinfo=UTC)
+    assert judge(nightly, tick, tick + 2 * HOUR, AUTOMATIC) == Verdict(tick, [])
+
+
+# --- one-offs ---
+
+
+def once(at: datetime = TICK) -> Schedule:
+    return Schedule.from_stored(Schedule.parse(at.isoformat()).to_stored())
+
+
+def test_a_late_one_off_runs_within_its_grace() -> None:
+    assert judge(once(), TICK, TICK + 50 * MINUTE, AUTOMATIC) == Verdict(TICK, [])
+
+
+def test_a_one_off_beyond_its_grace_is_missed_and_has_no_tick_to_come() -> None:
+    verdict = judge(once(), TICK, TICK + 2 * HOUR, AUTOMATIC)
+    assert verdict == Verdict(None, [MissedRange(TICK, TICK, 1, "grace")])
+
+
+def test_a_schedule_that_ended_meanwhile_runs_its_last_tick() -> None:
+    schedule = Schedule.parse("every 10m", anchor=TICK, ends_at=TICK + 25 * MINUTE)
+    verdict = judge(schedule, TICK, TICK + 40 * MINUTE, AUTOMATIC)
+    assert verdict == Verdict(TICK + 20 * MINUTE, [MissedRange(TICK, TICK + 10 * MINUTE, 2, "merged")])
+
+
+# --- ranges ---
+
+
+def test_a_range_ends_with_its_day() -> None:
+    start = datetime(2026, 3, 10, 22, 0, tzinfo=UTC)
+    verdict = judge(every("1h"), start, start + 28 * HOUR + MINUTE, AUTOMATIC)
+    assert verdict.next_tick == start + 28 * HOUR
+    assert verdict.missed == [
+        MissedRange(start, start + HOUR, 2, "merged"),
+        MissedRange(start + 2 * HOUR, start + 25 * HOUR, 24, "merged"),
+        MissedRange(start + 26 * HOUR, start + 27 * HOUR, 2, "merged"),
+    ]
+
+
+def test_a_tick_at_midnight_belongs_to_the_day_it_begins() -> None:
+    midnight = datetime(2026, 3, 11, tzinfo=UTC)
+    ranges = split_by_day(every("12h").anchored(midnight), midnight - 12 * HOUR, midnight, "grace")
+    assert ranges == [
+        MissedRange(midnight - 12 * HOUR, midnight - 12 * HOUR, 1, "grace"),
+        MissedRange(midnight, midnight, 1, "grace"),
+    ]
+
+
+def test_days_are_utc_days_whatever_the_jobs_zone() -> None:
+    tokyo = Schedule.parse("0 * * * *", timezone="Asia/Tokyo")
+    first = datetime(2026, 3, 10, 20, 0, tzinfo=UTC)
+    ranges = split_by_day(tokyo, first, first + 6 * HOUR, "merged")
+    assert [(item.first.day, item.ticks) for item in ranges] == [(10, 4), (11, 3)]
+
+
+def test_a_job_in_the_hour_that_happens_twice_is_counted_by_its_schedule() -> None:
+    berlin = Schedule.parse("*/30 * * * *", timezone="Europe/Berlin")
+    first = datetime(2026, 10, 24, 23, 0, tzinfo=UTC)
+    last = berlin.latest(first, first + 4 * HOUR)
+    assert last is not None
+    ranges = split_by_day(berlin, first, last, "merged")
+    assert sum(item.ticks for item in ranges) == 1 + len(berlin.between(first, last, 100))
+
+
+SCHEDULES = [
+    every("40s"),
+    every("7m"),
+    every("5h"),
+    Schedule.parse("*/5 * * * *"),
+    Schedule.parse("30 2 * * *", timezone="Europe/Berlin"),
+    Schedule.parse("0 9 * * mon-fri", timezone="America/New_York"),
+    Schedule.parse("15,45 */3 * * *", timezone="Australia/Lord_Howe"),
+]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(SCHEDULES),
+    st.datetimes(datetime(2025, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC)),
+    st.timedeltas(MINUTE, 3 * DAY),
+    st.one_of(st.just(AUTOMATIC), st.integers(0, 200_000)),
+)
+def test_every_tick_is_accounted_for_once(schedule: Schedule, moment: datetime, outage: timedelta, grace: int) -> None:
+    """The ranges and the tick to run are together exactly the ticks of the outage, whatever the schedule."""
+    tick = schedule.next_after(moment.replace(microsecond=0))
+    assert tick is not None
+    ticks = schedule.anchored(tick)
+    now = tick + outage
+    verdict = judge(schedule, tick, now, grace)
+    all_past = [tick, *ticks.between(tick, now, 1_000_000)]
+    covered = [at for item in verdict.missed for at in _ticks_of(ticks, item)]
+    ran = [verdict.next_tick] if verdict.next_tick is not None and verdict.next_tick <= now else []
+    assert covered + ran == all_past
+    assert all(item.first.date() == item.last.date() for item in verdict.missed)
+    if not ran:
+        assert verdict.next_tick == ticks.next_after(now)
+
+
+def _ticks_of(schedule: Schedule, item: MissedRange) -> list[datetime]:
+    found = [item.first, *schedule.between(item.first, item.last, 1_000_000)]
+    assert len(found) == item.ticks
+    return found

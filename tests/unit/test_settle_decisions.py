@@ -1,0 +1,128 @@
+"""What is written for an outcome: the one place where outcomes become transitions."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from detent.model import Cancelled, Claim, Committed, Failed, HttpTarget, JobSpec, Outcome, Succeeded
+from detent.states import CODES, RunStatus
+from detent.store.live import Retry, Settlement
+from detent.worker.settle import decide
+
+STARTED = datetime(2026, 1, 1, tzinfo=UTC)
+FINISHED = STARTED + timedelta(seconds=3)
+RETRYABLE = [Failed("broken"), Failed("slow", outcome="timeout"), Failed("said", result="a body")]
+FINAL = [Failed("wrong", retryable=False), Failed("gone", retryable=False, result="a body")]
+
+
+def claim(attempt: int = 1, *, once: bool = False) -> Claim:
+    return Claim(1, 0, STARTED, 0, 1 << 32 | 1, 1, attempt, once=once)
+
+
+def spec(**fields: Any) -> JobSpec:
+    values = {"max_retries": 2, "retry_backoff": "exponential", "retry_base_seconds": 10, "retry_max_seconds": 100}
+    return JobSpec(schedule="every 1h", target=HttpTarget(url="http://x/"), **{**values, **fields})
+
+
+def decided(outcome: Outcome, held: Claim | None = None, of: JobSpec | None = None, chance: float = 0.5) -> Any:
+    return decide(held or claim(), of or spec(), outcome, STARTED, FINISHED, chance)
+
+
+@pytest.mark.parametrize("attempt", [1, 3])
+@pytest.mark.parametrize("once", [False, True])
+def test_a_success_ends_the_run_whatever_came_before(attempt: int, once: bool) -> None:
+    held = claim(attempt, once=once)
+    assert decided(Succeeded("fine"), held) == Settlement(
+        held, STARTED, FINISHED, CODES[RunStatus.SUCCEEDED], None, "fine", "succeeded", None
+    )
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_cancelled_run_ends_and_says_why(once: bool) -> None:
+    held = claim(once=once)
+    assert decided(Cancelled("cancelled while it ran"), held) == Settlement(
+        held,
+        STARTED,
+        FINISHED,
+        CODES[RunStatus.CANCELLED],
+        "cancelled while it ran",
+        None,
+        "cancelled",
+        "cancelled while it ran",
+    )
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_what_the_handler_committed_itself_is_not_written_again(once: bool) -> None:
+    assert decided(Committed(), claim(once=once)) is None
+
+
+@pytest.mark.parametrize("failed", RETRYABLE, ids=str)
+@pytest.mark.parametrize(("attempt", "longest"), [(1, 10), (2, 20)])
+def test_a_failure_with_retries_left_is_tried_again(failed: Failed, attempt: int, longest: float) -> None:
+    held = claim(attempt)
+    assert decided(failed, held) == Retry(
+        held, STARTED, FINISHED, failed.outcome, failed.error, timedelta(seconds=longest / 2)
+    )
+
+
+@pytest.mark.parametrize("failed", RETRYABLE, ids=str)
+@pytest.mark.parametrize("attempt", [3, 4])
+def test_the_last_failure_is_the_end(failed: Failed, attempt: int) -> None:
+    held = claim(attempt)
+    assert decided(failed, held) == Settlement(
+        held,
+        STARTED,
+        FINISHED,
+        CODES[RunStatus.DEAD],
+        "retries exhausted",
+        failed.result,
+        failed.outcome,
+        failed.error,
+    )
+
+
+@pytest.mark.parametrize("failed", FINAL, ids=str)
+@pytest.mark.parametrize("attempt", [1, 3])
+def test_a_failure_that_trying_again_cannot_help_is_the_end_at_once(failed: Failed, attempt: int) -> None:
+    written = decided(failed, claim(attempt))
+    assert (written.status, written.reason) == (CODES[RunStatus.DEAD], "not retryable")
+    assert (written.result, written.outcome, written.error) == (failed.result, failed.outcome, failed.error)
+
+
+@pytest.mark.parametrize("failed", [*RETRYABLE, *FINAL], ids=str)
+def test_a_run_that_may_be_called_only_once_is_never_tried_again(failed: Failed) -> None:
+    written = decided(failed, claim(once=True), spec(max_retries=1000))
+    assert isinstance(written, Settlement)
+    assert written.status == CODES[RunStatus.DEAD]
+
+
+def test_a_job_without_retries_is_dead_after_its_first_failure() -> None:
+    written = decided(Failed("broken"), of=spec(max_retries=0))
+    assert (written.status, written.reason) == (CODES[RunStatus.DEAD], "retries exhausted")
+
+
+def test_without_a_definition_nothing_is_tried_again() -> None:
+    written = decide(claim(), None, Failed("The job's definition is gone.", retryable=False), STARTED, FINISHED, 0.5)
+    assert isinstance(written, Settlement)
+    assert written.status == CODES[RunStatus.DEAD]
+
+
+@pytest.mark.parametrize(("asked", "seconds"), [(None, 5), (2.0, 5), (30.0, 30)])
+def test_a_target_that_asks_for_more_patience_gets_it(asked: float | None, seconds: float) -> None:
+    written = decided(Failed("busy", retry_after=asked))
+    assert written.delay == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(("backoff", "seconds"), [("fixed", [5, 5]), ("linear", [5, 10]), ("exponential", [5, 10])])
+def test_the_wait_follows_the_jobs_own_backoff(backoff: str, seconds: list[float]) -> None:
+    delays = [decided(Failed("broken"), claim(attempt), spec(retry_backoff=backoff)).delay for attempt in (1, 2)]
+    assert delays == [timedelta(seconds=number) for number in seconds]
+
+
+def test_the_wait_is_never_longer_than_the_job_allows() -> None:
+    written = decided(Failed("broken"), claim(90), spec(max_retries=1000), chance=0.999)
+    assert written.delay <= timedelta(seconds=100)
