@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
 
+from detent.api.auth import NOBODY
 from detent.errors import Conflict, NotFound
-from detent.store import Database, Store
+from detent.identity import RunKey, decode_run_id
+from detent.store import Database, Store, history
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import Credential, KeyHolder, read_key
+from factories import LONG_AGO, add_job, add_live_run
 
 FORM = re.compile(r"dtn_[a-z2-7]{10}_[a-z2-7]{52}")
 
@@ -186,3 +191,67 @@ async def test_a_tenant_has_its_name_alone(store: Store) -> None:
     tenants, following = await store.keys.list_tenants()
     assert ([tenant.name for tenant in tenants], following) == (["default", "acme"], None)
     assert await store.keys.tenant_number("nobody") is None
+
+
+@pytest.mark.parametrize("few", [0, 100])
+async def test_runs_are_found_for_their_tenant_alone_whether_it_has_few_jobs_or_many(
+    store: Store, sql: Any, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(history, "FEW_JOBS", few)
+    monkeypatch.setattr(history, "MOST_EXAMINED", 10)
+    await store.keys.add_tenant("acme")
+    tenant = await store.keys.tenant_number("acme")
+    assert tenant is not None
+    jobs = [await add_job(sql, name=f"j{number}") for number in range(4)]
+    await sql.execute("UPDATE jobs SET tenant = $1 WHERE job = ANY ($2)", tenant, jobs[:2])
+    start = datetime.now(UTC) - timedelta(hours=2)
+    await sql.execute(
+        "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status)"
+        " SELECT j, $2::timestamptz + n * interval '1 second', now(), 0, 1, 4 FROM unnest($1::bigint[]) j,"
+        " generate_series(1, 30) n",
+        jobs,
+        start,
+    )
+    for job in jobs:
+        await add_live_run(sql, job, start + timedelta(hours=1))
+    for owner, mine in ((tenant, jobs[:2]), (DEFAULT_TENANT, jobs[2:])):
+        seen: list[RunKey] = []
+        after: RunKey | None = None
+        while True:
+            page, after = await store.runs.list(tenant=owner, after=after, limit=7)
+            seen += [decoded(run.id) for run in page]
+            if after is None:
+                break
+        assert len(seen) == 62 and seen == sorted(seen, key=lambda key: (key.scheduled_at, key.job), reverse=True)
+        assert {key.job for key in seen} == set(mine)
+
+
+def decoded(run: UUID) -> RunKey:
+    key = decode_run_id(run)
+    assert key is not None
+    return key
+
+
+async def test_a_run_of_another_tenant_is_neither_found_nor_cancelled(store: Store, sql: Any) -> None:
+    await store.keys.add_tenant("acme")
+    tenant = await store.keys.tenant_number("acme")
+    assert tenant is not None
+    job = await add_job(sql)
+    await add_live_run(sql, job, LONG_AGO)
+    key = RunKey(job, LONG_AGO, 0)
+    assert await store.runs.get(key, tenant=tenant) is None
+    with pytest.raises(NotFound):
+        await store.runs.cancel(key, tenant=tenant)
+    assert await sql.fetchval("SELECT count(*) FROM live_runs WHERE NOT cancel") == 1
+    assert await store.runs.get(key, tenant=DEFAULT_TENANT)
+
+
+async def test_a_request_for_no_tenant_finds_nothing(store: Store, sql: Any) -> None:
+    job = await add_job(sql, name="j")
+    await add_live_run(sql, job, LONG_AGO)
+    nobody = NOBODY.tenant
+    assert await store.jobs.list(tenant=nobody) == ([], None)
+    assert await store.jobs.find("j", tenant=nobody) is None
+    assert await store.runs.list(tenant=nobody) == ([], None)
+    assert await store.runs.get(RunKey(job, LONG_AGO, 0), tenant=nobody) is None
+    assert await store.keys.list(tenant=nobody) == ([], None)

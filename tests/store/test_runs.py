@@ -231,8 +231,8 @@ async def test_a_job_list_goes_along_the_key_of_history(store: Store, sql: Any) 
     await sql.execute("SET plan_cache_mode = force_custom_plan")
     await sql.execute("SET enable_seqscan = off")  # the tables are empty here
     key = history.NEWEST
-    arguments = (AT - timedelta(days=90), AT, key.scheduled_at, key.job, key.serial, None, 51, 1)
-    rows = await sql.fetch("EXPLAIN " + statement("history_slice_of_job"), *arguments)
+    arguments = (AT - timedelta(days=90), AT, key.scheduled_at, key.job, key.serial, None, 51, [1])
+    rows = await sql.fetch("EXPLAIN " + statement("history_slice_of_jobs"), *arguments)
     plan = "\n".join(row[0] for row in rows)
     assert "Index Scan" in plan
     assert "Seq Scan" not in plan

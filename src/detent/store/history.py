@@ -2,11 +2,13 @@
 
 History has no index by time alone, which every settle would pay for; it is walked in stretches instead, short ones
 where runs are dense and longer ones where they are not, until the page is full. A walk that has looked at very many
-runs without filling its page ends with what it has, and with the key to go on from.
+runs without filling its page ends with what it has, and with the key to go on from. A tenant with few jobs does not
+walk past the runs of all others: its own are looked up job by job.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -22,13 +24,15 @@ GROWTH = 8
 FEW = 5_000
 MANY = 50_000
 MOST_EXAMINED = 500_000
+FEW_JOBS = 100
 
 
 class Query(NamedTuple):
-    """Which runs, behind which key, and how many. `job` None means all jobs, `statuses` None any status."""
+    """Which runs, behind which key, and how many. `jobs` None means all of the tenant's, which are many; `statuses`
+    None means any."""
 
     tenant: int
-    job: int | None
+    jobs: Sequence[int] | None
     statuses: frozenset[RunStatus] | None
     before: RunKey
     limit: int
@@ -40,6 +44,12 @@ class Query(NamedTuple):
     @property
     def wants_finished(self) -> bool:
         return self.statuses is None or bool(self.statuses & FINAL)
+
+
+async def few_jobs(connection: Any, tenant: int) -> list[int] | None:
+    """The jobs of a tenant, also those that were deleted; None when they are many."""
+    rows = await connection.fetch(statement("few_jobs"), tenant, FEW_JOBS + 1)
+    return [row["job"] for row in rows] if len(rows) <= FEW_JOBS else None
 
 
 async def newest_runs(connection: Any, query: Query) -> tuple[list[Row], RunKey | None]:
@@ -59,7 +69,7 @@ async def _walk(connection: Any, query: Query, rows: list[Row]) -> datetime:
     upper = query.before.scheduled_at
     stretch, examined = FIRST_STRETCH, 0
     lower = EPOCH
-    if query.job is None or query.statuses is not None:
+    if query.jobs is None or query.statuses is not None:
         (clock,) = await connection.fetch(statement("clock"))
         lower = min(upper, clock["now"]) - stretch
     while True:
@@ -67,11 +77,8 @@ async def _walk(connection: Any, query: Query, rows: list[Row]) -> datetime:
         rows += found
         if lower <= EPOCH or sum(row["scheduled_at"] > lower for row in rows) > query.limit:
             return lower
-        size = (
-            len(found)
-            if query.statuses is None and query.job is not None
-            else await _size(connection, query, lower, upper)
-        )
+        all_found = query.statuses is None and query.jobs is not None
+        size = len(found) if all_found else await _size(connection, query, lower, upper)
         examined += size
         if examined > MOST_EXAMINED:
             return lower
@@ -89,7 +96,7 @@ async def _live(connection: Any, query: Query) -> list[Row]:
     job, at, serial = query.before
     words = None if query.statuses is None else [status.value for status in query.statuses & OPEN]
     found = await connection.fetch(
-        statement("live_slice"), query.job, at, job, serial, words, query.limit + 1, query.tenant
+        statement("live_slice"), query.jobs, at, job, serial, words, query.limit + 1, query.tenant
     )
     return list(found)
 
@@ -97,12 +104,12 @@ async def _live(connection: Any, query: Query) -> list[Row]:
 async def _finished(connection: Any, query: Query, lower: datetime, upper: datetime) -> list[Row]:
     job, at, serial = query.before
     codes = None if query.statuses is None else [CODES[status] for status in query.statuses & FINAL]
-    name = "history_slice" if query.job is None else "history_slice_of_job"
-    of_whom = query.tenant if query.job is None else query.job
+    name = "history_slice" if query.jobs is None else "history_slice_of_jobs"
+    of_whom = query.tenant if query.jobs is None else query.jobs
     found = await connection.fetch(statement(name), lower, upper, at, job, serial, codes, query.limit + 1, of_whom)
     return list(found)
 
 
 async def _size(connection: Any, query: Query, lower: datetime, upper: datetime) -> int:
-    (found,) = await connection.fetch(statement("history_size"), lower, upper, query.job)
+    (found,) = await connection.fetch(statement("history_size"), lower, upper, query.jobs)
     return int(found["runs"])

@@ -11,7 +11,7 @@ from detent.identity import RunKey, run_id
 from detent.shapes import Attempt, Run
 from detent.states import RunStatus
 from detent.store.db import Database, Row, statement
-from detent.store.history import NEWEST, Query, newest_runs
+from detent.store.history import NEWEST, Query, few_jobs, newest_runs
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.run_rows import Origin, attempt_of, run_of, status_of
 from detent.store.upkeep import RUNS_CHANNEL
@@ -42,13 +42,14 @@ class RunStore:
         `status` may name several; none means any. The key may be there although the page is not full, and is None
         only at the end."""
         number = None if job is None else await number_of(self._database, job, tenant)
-        query = Query(tenant, number, frozenset(status) or None, after or NEWEST, limit)
         # One snapshot, so that a run that is settled meanwhile is seen once: live or finished.
         async with (
             self._database.connection("people") as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
             await connection.fetch(statement("limit_reader"))
+            jobs = await few_jobs(connection, tenant) if number is None else [number]
+            query = Query(tenant, jobs, frozenset(status) or None, after or NEWEST, limit)
             rows, following = await newest_runs(connection, query)
             return await documents(connection, rows), following
 
@@ -95,9 +96,19 @@ async def documents(connection: Any, rows: Sequence[Row]) -> list[Run]:
     }
     keys = [(row["job"], row["scheduled_at"], row["serial"]) for row in rows]
     kept: dict[int, list[Attempt]] = {}
-    for row in await connection.fetch(statement("run_attempts"), *zip(*keys, strict=True)):
-        kept.setdefault(row["position"], []).append(attempt_of(row))
+    tried = await connection.fetch(statement("run_attempts"), *zip(*keys, strict=True))
+    workers = await _workers(connection, {row["node"] for row in (*rows, *tried)})
+    for row in tried:
+        kept.setdefault(row["position"], []).append(attempt_of(row, workers))
     return [
-        run_of(row, origins[row["job"], row["revision"]], kept.get(position, []))
+        run_of(row, origins[row["job"], row["revision"]], kept.get(position, []), workers)
         for position, row in enumerate(rows, 1)
     ]
+
+
+async def _workers(connection: Any, nodes: set[int | None]) -> dict[int, str]:
+    """The names of those among the owners that pull: their numbers are below zero, since they are no nodes."""
+    pulling = [-node for node in nodes if node is not None and node < 0]
+    if not pulling:
+        return {}
+    return {-row["worker"]: row["name"] for row in await connection.fetch(statement("pull_worker_names"), pulling)}
