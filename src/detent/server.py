@@ -7,9 +7,9 @@ import contextlib
 import socket
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
 
 import uvicorn
+from starlette.applications import Starlette
 
 from detent.errors import Unavailable
 
@@ -32,9 +32,10 @@ class _Server(uvicorn.Server):
 
 
 class ApiServer:
-    def __init__(self, app: Any, host: str, port: int) -> None:
+    def __init__(self, app: Starlette, host: str, port: int) -> None:
         self._host = host
         self._port = port
+        self._app = app
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -59,6 +60,7 @@ class ApiServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.should_exit = True
+        await self._app.state.close()  # requests that wait are answered now, not cut off later
         if self._task is not None:
             await self._task
 

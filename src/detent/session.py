@@ -37,6 +37,7 @@ from detent.store.live import Settlement
 from detent.store.nodes import NodeInfo
 from detent.version import __version__
 from detent.worker.execute import Runner
+from detent.worker.pull import sweep
 from detent.worker.worker import Worker
 
 log = logger("node")
@@ -104,7 +105,7 @@ class Session:
         self.leadership = Leadership(self._store, self.membership, schedules, self._gained, self._runs_ready)
         self._loops = [Loop("leadership", self.leadership.tick), Loop("hints", self.hints.tick)]
         if schedules:
-            self._loops += [self.scheduler.loop, Loop("upkeep", self._upkeep)]
+            self._loops += [self.scheduler.loop, Loop("upkeep", self._upkeep), Loop("pulled", self._sweep_pulled)]
         if self.worker is not None:
             self._loops += [self.worker.loop, self.worker.reconciling]
         for loop in self._loops:
@@ -138,6 +139,10 @@ class Session:
             await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
         self._upkeep_passes += 1
         await self._store.upkeep.complete_jobs()
+        return UPKEEP_EVERY
+
+    async def _sweep_pulled(self) -> float:
+        await sweep(self._store)
         return UPKEEP_EVERY
 
     # --- what handlers may ask ---

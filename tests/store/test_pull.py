@@ -1,4 +1,4 @@
-"""Pulled runs: who gets them, how long they are held, what a late word is worth, and that embedded workers miss them."""
+"""Pulled runs: who gets them, how long they are held, what a late word is worth, and that others leave them alone."""
 
 from __future__ import annotations
 

@@ -12,22 +12,27 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from detent.api import health, jobs, keys, openapi, problems, runs
+from detent.api import health, jobs, keys, openapi, problems, pull, runs
 from detent.api.auth import Door
 from detent.api.context import Api
+from detent.api.desk import Desk
 from detent.api.guard import Guard
 from detent.api.limits import Limiter
 from detent.api.problems import Refusal
 from detent.api.routing import JSON_HEADERS, starlette_routes
 from detent.settings import Settings
 from detent.store import Store
+from detent.worker.pull import PulledRuns
+
+PARTS = (health, jobs, runs, pull, keys)
 
 
 def create_app(store: Store, *, settings: Settings, readiness: Callable[[], dict[str, bool]]) -> Starlette:
     store.jobs.max_payload_bytes = settings.max_payload_bytes
     door = Door(store.keys, Limiter(settings.requests_per_second), local=settings.local)
-    api = Api(store, settings, readiness, door)
-    endpoints = [*health.routes.endpoints, *jobs.routes.endpoints, *runs.routes.endpoints, *keys.routes.endpoints]
+    desk = Desk(store)
+    api = Api(store, settings, readiness, door, desk, PulledRuns(store))
+    endpoints = [endpoint for part in PARTS for endpoint in part.routes.endpoints]
     described = msgspec.json.encode(openapi.document(endpoints))
 
     async def describe(request: Request) -> Response:
@@ -39,6 +44,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Callable[[], dict
         exception_handlers={HTTPException: _unmatched},
     )
     app.router.redirect_slashes = False
+    app.state.close = desk.close
     return app
 
 

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from detent.api.auth import NOBODY, Caller, Door
+from detent.api.desk import Desk
 from detent.settings import Settings
 from detent.store import Store
+from detent.worker.pull import PulledRuns
 
 PREFIX = "/api/v1"
 
@@ -21,6 +23,8 @@ class Api:
     settings: Settings
     readiness: Callable[[], dict[str, bool]]
     door: Door
+    desk: Desk
+    pulled: PulledRuns
     caller: Caller = NOBODY
 
     @property

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from detent.errors import Conflict, DetentError, NotAuthorised, NotFound, Unavailable, UsageError
+from detent.errors import Conflict, DetentError, NotAuthorised, NotFound, OwnershipLost, Unavailable, UsageError
 from detent.log import logger
 from detent.store.db import LockTimeout, OutcomeUnknown
 
@@ -78,6 +78,8 @@ def kind_of(error: DetentError) -> Kind:
             return Kind(403, "not-authorised")
         case Conflict():
             return Kind(409, "conflict")
+        case OwnershipLost():
+            return Kind(409, "stale")
         case OutcomeUnknown():
             return Kind(503, "outcome-unknown")
         case Unavailable() | LockTimeout():

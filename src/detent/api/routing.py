@@ -1,7 +1,8 @@
 """Typed routes: a handler's annotations say what it reads and what it answers.
 
 A handler takes `api` first. A parameter named `body` is the JSON body (optional where its type allows None), `query`
-the query parameters as a struct, and every other one is a part of the path. It answers with a value, with a `Reply`
+the query parameters as a struct, `hung_up` a function that returns once the client has gone (for those that wait, after
+the body is read), and every other one is a part of the path. It answers with a value, with a `Reply`
 where the status or headers depend on the case, or with None for 204. The same annotations make the OpenAPI document.
 
 Every route says in its decorator which scope it needs (`api/auth.py`); only GET has a default, `read`. The handler's
@@ -15,6 +16,7 @@ import inspect
 import types
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -69,6 +71,7 @@ class Endpoint:
         self.other_status = tuple(other_status)
         self.answer = _inner(hints.pop("return"), Reply)
         self.query = hints.pop("query", NoQuery)
+        hints.pop("hung_up", None)
         body = hints.pop("body", None)
         self.body = None if body is None else _without_none(body)
         self.body_required = self.body is body
@@ -86,6 +89,8 @@ class Endpoint:
             given["query"] = query
         if self.body is not None:
             given["body"] = await self._read(api, request)
+        if "hung_up" in self.takes:
+            given["hung_up"] = partial(_hung_up, request)
         return self._render(await self.handler(api, **given))
 
     async def _read(self, api: Api, request: Request) -> Any:
@@ -159,6 +164,11 @@ def _dispatcher(api: Api, methods: Mapping[str, Endpoint]) -> Callable[[Request]
             return problems.answer(error, request.headers)
 
     return dispatch
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _inner(annotation: Any, wrapper: type) -> Any:

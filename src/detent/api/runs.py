@@ -31,18 +31,18 @@ async def get_run(api: Api, id: str) -> Run:  # noqa: A002 - the name of the pat
 @routes.post("/runs/{id}/cancel", or_else=(202,), scope="operate")
 async def cancel_run(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - as above
     """Cancel a run: at once where nobody has it, otherwise its node is asked to stop it, and this answers 202."""
-    status = await api.store.runs.cancel(_key(id), tenant=api.tenant)
+    status = await api.store.runs.cancel(run_key(id), tenant=api.tenant)
     return Reply(await _found(api, id), 200 if status is RunStatus.CANCELLED else 202)
 
 
 async def _found(api: Api, text: str) -> Run:
-    run = await api.store.runs.get(_key(text), tenant=api.tenant)
+    run = await api.store.runs.get(run_key(text), tenant=api.tenant)
     if run is None:
         raise _unknown(text)
     return run
 
 
-def _key(text: str) -> RunKey:
+def run_key(text: str) -> RunKey:
     key = decode_run_id(UUID(text)) if is_job_id(text) else None
     if key is None:
         raise _unknown(text)

@@ -1,0 +1,202 @@
+"""Where workers that pull wait for work.
+
+A request that may wait costs no connection and no statement of its own while it does. Those who want the same from the
+same queue stand in one line; when runs may be ready, the first of the line is served, then the next, until there is
+nothing left. A notification says when to look, and looking every `POLL_EVERY` seconds is the guarantee.
+
+Whoever hangs up leaves the line. What was claimed for somebody who is gone goes back as if it had not been.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import NamedTuple
+
+from detent.clock import monotonic
+from detent.errors import DetentError
+from detent.log import logger
+from detent.service import Loop
+from detent.store import Store
+from detent.store.listen import Listener
+from detent.store.pull import Pulled, Wanted
+from detent.store.upkeep import RUNS_CHANNEL
+
+log = logger("desk")
+
+POLL_EVERY = 2.0
+CHECK_EVERY = 5.0
+WORKERS_KEPT = 10_000
+WORKER_KNOWN_SECONDS = 3600.0
+LATEST_WAKE = 60.0
+
+
+class Asking(NamedTuple):
+    """Who asks, and for how much."""
+
+    tenant: int
+    worker: str
+    wanted: Wanted
+    limit: int
+    lease: timedelta
+
+
+class Waiter:
+    """Somebody in a line. `served` has their runs; it is done without any when they have left."""
+
+    def __init__(self, asking: Asking) -> None:
+        self.asking = asking
+        self.served: asyncio.Future[list[Pulled]] = asyncio.get_running_loop().create_future()
+
+    def serve(self, runs: list[Pulled]) -> bool:
+        """False: they have left."""
+        if self.served.done():
+            return False
+        self.served.set_result(runs)
+        return True
+
+
+class Line:
+    """Those who want the same; it ends when nobody stands in it any more."""
+
+    def __init__(self) -> None:
+        self.waiters: deque[Waiter] = deque()
+        self.awake = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class Desk:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lines: dict[tuple[int, Wanted], Line] = {}
+        self._workers: OrderedDict[tuple[int, str], tuple[int, float]] = OrderedDict()
+        self._listener = Listener(store.database, {RUNS_CHANNEL: self._on_runs})
+        self._listening: Loop | None = None
+        self._hints = 0
+        self._closed = False
+
+    async def claim(self, asking: Asking, wait: float, hung_up: Callable[[], Awaitable[None]]) -> list[Pulled]:
+        """Runs for a worker: those that are ready, or the first that become so within `wait` seconds."""
+        hints = self._hints
+        runs = await self._claim(asking)
+        if runs or wait <= 0 or self._closed:
+            return runs
+        waiter = Waiter(asking)
+        self._join(waiter, hurry=self._hints != hints)
+        leaving = asyncio.ensure_future(hung_up())
+        try:
+            await asyncio.wait((waiter.served, leaving), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            return await self._depart(waiter, gone=leaving.done())
+        finally:
+            leaving.cancel()
+            waiter.serve([])
+
+    async def _depart(self, waiter: Waiter, *, gone: bool) -> list[Pulled]:
+        waiter.serve([])
+        runs = waiter.served.result()
+        if gone:
+            await self._put_back(runs)
+            return []
+        return runs
+
+    def _join(self, waiter: Waiter, *, hurry: bool) -> None:
+        self._listen()
+        key = (waiter.asking.tenant, waiter.asking.wanted)
+        line = self._lines.setdefault(key, Line())
+        line.waiters.append(waiter)
+        if hurry:
+            line.awake.set()
+        if line.task is None:
+            line.task = asyncio.create_task(self._attend(key, line), name="desk")
+
+    # --- one line ---
+
+    async def _attend(self, key: tuple[int, Wanted], line: Line) -> None:
+        while line.waiters:
+            try:
+                async with asyncio.timeout(POLL_EVERY):
+                    await line.awake.wait()
+            except TimeoutError:
+                pass
+            line.awake.clear()
+            try:
+                await self._serve(line.waiters)
+            except DetentError as error:
+                log.warning("nobody can be served at the moment", error=str(error))
+        del self._lines[key]
+
+    async def _serve(self, waiters: deque[Waiter]) -> None:
+        """From the first of the line on, as long as there are runs."""
+        while waiters:
+            if waiters[0].served.done():
+                waiters.popleft()
+                continue
+            runs = await self._claim(waiters[0].asking)
+            if not runs:
+                return
+            if not waiters.popleft().serve(runs):
+                await self._put_back(runs)
+
+    async def _claim(self, asking: Asking) -> list[Pulled]:
+        number = await self._number(asking.tenant, asking.worker)
+        return await self._store.pull.claim(asking.tenant, number, asking.wanted, asking.limit, asking.lease)
+
+    async def _put_back(self, runs: list[Pulled]) -> None:
+        if not runs:
+            return
+        try:
+            await self._store.pull.give_back([run.claim for run in runs])
+        except DetentError as error:
+            log.warning("runs wait for the end of their lease", runs=len(runs), error=str(error))
+
+    async def _number(self, tenant: int, name: str) -> int:
+        known = self._workers.get((tenant, name))
+        if known is not None and monotonic() < known[1]:
+            self._workers.move_to_end((tenant, name))
+            return known[0]
+        number = await self._store.pull.worker(tenant, name)
+        self._workers[tenant, name] = number, monotonic() + WORKER_KNOWN_SECONDS
+        if len(self._workers) > WORKERS_KEPT:
+            self._workers.popitem(last=False)
+        return number
+
+    # --- hints ---
+
+    def wake(self) -> None:
+        self._hints += 1
+        for line in self._lines.values():
+            line.awake.set()
+
+    def wake_in(self, wait: timedelta) -> None:
+        """A run is planned for then; what is further away is found by looking."""
+        if wait.total_seconds() <= LATEST_WAKE:
+            asyncio.get_running_loop().call_later(wait.total_seconds(), self.wake)
+
+    def _listen(self) -> None:
+        if self._listening is None:
+            self._listening = Loop("desk hints", self._ensure_listening)
+            self._listening.start()
+
+    async def _ensure_listening(self) -> float:
+        if await self._listener.ensure():
+            self.wake()
+        return CHECK_EVERY
+
+    def _on_runs(self, payload: str) -> None:
+        if payload != "cancel":
+            self.wake()
+
+    async def close(self) -> None:
+        """Everybody goes home with nothing, at once."""
+        self._closed = True
+        lines = list(self._lines.values())
+        for line in lines:
+            for waiter in line.waiters:
+                waiter.serve([])
+            line.awake.set()
+        await asyncio.gather(*(line.task for line in lines if line.task is not None))
+        if self._listening is not None:
+            await self._listening.stop()
+        await self._listener.close()

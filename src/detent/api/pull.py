@@ -1,0 +1,112 @@
+"""The pull protocol: workers in any language claim runs of a queue, say that they live, and report what came of them.
+
+Every call after the claim names the run's token. A report may be sent again until it is answered: the second is told
+what the first did. One that comes after the run was given to somebody else is a 409, and is kept as `stale`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from detent.api.context import PREFIX, Api
+from detent.api.desk import Asking
+from detent.api.routing import Routes
+from detent.api.runs import run_key
+from detent.errors import UsageError
+from detent.identity import run_id
+from detent.model import Failed, encode_json
+from detent.shapes import (
+    ClaimedRun,
+    ClaimedRuns,
+    ClaimRequest,
+    CompleteRequest,
+    FailRequest,
+    HeartbeatRequest,
+    Lease,
+    SettledRun,
+)
+from detent.store.pull import Pulled, Wanted
+from detent.worker.execute import call_of
+from detent.worker.pull import Settled
+
+routes = Routes(PREFIX)
+
+
+@routes.post("/queues/{queue}/claim", scope="work")
+async def claim_runs(api: Api, queue: str, body: ClaimRequest, hung_up: Callable[[], Awaitable[None]]) -> ClaimedRuns:
+    """Claim runs of a queue for a worker, waiting for some if there are none."""
+    asking = Asking(api.tenant, body.worker, _wanted(queue, body), body.limit, timedelta(seconds=body.lease_seconds))
+    pulled = await api.desk.claim(asking, body.wait_seconds, hung_up)
+    return ClaimedRuns([run for each in pulled if (run := await _claimed(api, each)) is not None])
+
+
+@routes.post("/runs/{id}/heartbeat", scope="work")
+async def heartbeat_run(api: Api, id: str, body: HeartbeatRequest) -> Lease:  # noqa: A002 - part of the contract
+    """Hold a claimed run for longer, and hear whether it is asked to stop."""
+    lease = timedelta(seconds=body.lease_seconds)
+    extended = await api.pulled.heartbeat(api.tenant, run_key(id), body.token, lease)
+    return Lease(lease_until=extended.lease_until, cancel=extended.cancel)
+
+
+@routes.post("/runs/{id}/complete", scope="work")
+async def complete_run(api: Api, id: str, body: CompleteRequest) -> SettledRun:  # noqa: A002 - as above
+    """Report that a claimed run succeeded."""
+    result = None if body.result is None else encode_json(body.result)
+    limit = api.settings.max_result_bytes
+    if result is not None and len(result.encode()) > limit:
+        raise UsageError(
+            f"The result is {len(result.encode())} bytes of JSON and {limit} are kept: "
+            "keep it elsewhere and report a reference to it.",
+            "/result",
+        )
+    return _settled(id, await api.pulled.complete(api.tenant, run_key(id), body.token, result))
+
+
+@routes.post("/runs/{id}/fail", scope="work")
+async def fail_run(api: Api, id: str, body: FailRequest) -> SettledRun:  # noqa: A002 - as above
+    """Report that the attempt failed; the job's definition says whether there is another."""
+    failed = Failed(body.error, body.retryable, retry_after=body.retry_after)
+    settled = await api.pulled.fail(api.tenant, run_key(id), body.token, failed)
+    if settled.wait is not None:
+        api.desk.wake_in(settled.wait)
+    return _settled(id, settled)
+
+
+def _wanted(queue: str, body: ClaimRequest) -> Wanted:
+    if body.functions is not None and "python" not in body.targets:
+        raise UsageError(
+            "functions are given, but targets has no python: add it, or leave functions out.", "/functions"
+        )
+    has = {"": "http" in body.targets, "shell": "shell" in body.targets}
+    names = tuple(sorted({f"python:{name}" for name in body.functions or ()}))
+    kinds = tuple(need for need, wanted in has.items() if wanted)
+    return Wanted(queue, kinds + names, "python" in body.targets and body.functions is None)
+
+
+async def _claimed(api: Api, pulled: Pulled) -> ClaimedRun | None:
+    """None: nobody knows any more what was to be done, and the run is ended for that."""
+    claim = pulled.claim
+    if pulled.definition is None:
+        gone = Failed("The job's definition is gone.", retryable=False)
+        await api.pulled.fail(api.tenant, claim.key, claim.token, gone)
+        return None
+    call = call_of(claim, pulled.definition)
+    return ClaimedRun(
+        run_id=claim.run_id,
+        job_id=pulled.definition.job_id,
+        job=call.job,
+        scheduled_at=call.scheduled_at,
+        attempt=call.attempt,
+        token=call.token,
+        idempotency_key=call.idempotency_key,
+        payload=call.payload,
+        target=call.target,
+        timeout_seconds=call.timeout_seconds,
+        lease_until=pulled.lease_until,
+    )
+
+
+def _settled(text: str, settled: Settled) -> SettledRun:
+    wait = None if settled.wait is None else settled.wait.total_seconds()
+    return SettledRun(id=run_id(run_key(text)), status=settled.status, retry_in_seconds=wait)
