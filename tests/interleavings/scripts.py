@@ -270,15 +270,17 @@ def edits(to_schedule: int, step: timedelta) -> Script:
 
 
 async def _edit(actor: Actor, to_schedule: int, step: timedelta) -> bool:
-    (row,) = await actor.run("job_to_change", 1, None, "1")
-    next_tick = tick(0) if row["last_tick"] is None else row["last_tick"] + step
+    (row,) = await actor.run("cursors", [1])
+    last_tick = None if row["next_tick"] == tick(0) else tick(0)
+    next_tick = tick(0) if last_tick is None else last_tick + step
+    generation = row["generation"]
     revised = await actor.open(
-        "revise_jobs", [1], [row["generation"]], [1], [1], [to_schedule], [5], [-1], [False], [None], ["1"], ["{}"],
-        ["http"], ["[]"], None,
+        "revise_jobs", [1], [generation], [1], [1], [to_schedule], [5], [-1], [False], [None],
+        ["1"], ["{}"], ["http"], ["[]"], None,
     )  # fmt: skip
     moved = revised and await actor.run(
-        "move_cursors", [1], [row["generation"] + 1], [row["last_tick"]], [next_tick], [next_tick], [False], "active",
-        None, [], [], [], [], None,
+        "move_cursors", [1], [generation + 1], [last_tick], [next_tick], [next_tick], [False], "active", None,
+        [], [], [], [], None,
     )  # fmt: skip
     if moved:
         await actor.commit()

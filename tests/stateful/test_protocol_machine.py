@@ -1,0 +1,250 @@
+"""Any sequence of verbs by any node, under any token that was ever granted, stale ones too.
+
+After every step the database holds what the model says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from datetime import timedelta
+from typing import Any, ClassVar, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from protocol_model import SECOND, Job, Model, tick
+
+from detent.identity import RunKey
+from detent.states import CODES, RunStatus
+from detent.store import Database, Store
+from detent.store.cursors import Advance, Exceptional
+from detent.store.db import connect, statement
+from detent.store.live import Retry, Settlement
+from factories import add_job, add_node
+
+Result = TypeVar("Result")
+NOW = tick(0)
+EMPTY = "DELETE FROM live_runs; DELETE FROM run_history; DELETE FROM attempts; DELETE FROM cursors; DELETE FROM nodes"
+ADD_CURSOR = """
+INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition, lanes, once)
+VALUES ($1, $2, $2, 1, 1, 0, $3, $4)
+"""
+
+chosen = st.integers(0, 1_000_000)  # an index into whatever there is
+
+
+class Machine(RuleBasedStateMachine):
+    loop: ClassVar[asyncio.AbstractEventLoop]
+    store: ClassVar[Store]
+    look: ClassVar[Any]
+    jobs: ClassVar[list[int]]
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return self.loop.run_until_complete(work)
+
+    def pick(self, things: list[Result], number: int) -> Result:
+        return things[number % len(things)]
+
+    @initialize()
+    def begin(self) -> None:
+        self.run(self.look.execute(EMPTY))
+        skip, allow, once = self.jobs
+        self.model = Model({skip: Job(1, False), allow: Job(3, False), once: Job(1, True)})
+        for number, job in self.model.jobs.items():
+            self.run(self.look.execute(ADD_CURSOR, number, tick(0), job.lanes, job.once))
+        for node in (1, 2):
+            self.join(node)
+
+    @rule(node=st.integers(1, 5))
+    def join(self, node: int) -> None:
+        if node not in self.model.nodes:
+            self.run(add_node(self.look, node))
+            self.model.nodes[node] = True
+
+    @rule(
+        node=st.integers(1, 5),
+        number=chosen,
+        hand_off=st.booleans(),
+        careful=st.booleans(),
+        generation=st.sampled_from([0, 0, 0, -1, 1]),
+        ahead=st.sampled_from([0, 0, 0, -1, 1]),
+    )
+    def fire(self, node: int, number: int, hand_off: bool, careful: bool, generation: int, ahead: int) -> None:
+        """With the cursor as it is, or as somebody believes it to be."""
+        job = self.pick(self.jobs, number)
+        cursor = self.model.jobs[job]
+        at = cursor.next_tick + ahead
+        advance = Advance(job, tick(at), cursor.generation + generation, tick(at + 1), None)
+        expected = [Exceptional(job, None, "refused")]
+        if self.model.alive(node) and not generation and not ahead:
+            lane, why = self.model.fire(node, job, hand_off)
+            expected = [] if lane == 0 else [Exceptional(job, lane, why)]
+        assert self.run(self.store.cursors.fire(node, 1, hand_off, [advance], careful=careful)) == expected
+
+    @rule(node=st.integers(1, 5), limit=st.integers(1, 4))
+    def claim(self, node: int, limit: int) -> None:
+        ready = self.model.claimable() if self.model.alive(node) else []
+        claims = self.run(self.store.live.claim(node, 1, [1], limit))
+        assert len(claims) == min(limit, len(ready))
+        for claim in claims:
+            assert claim == self.model.claim(node, claim.key)
+
+    @precondition(lambda self: self.model.grants)
+    @rule(number=chosen)
+    def start(self, number: int) -> None:
+        node, claim = self.pick(self.model.grants, number)
+        run = self.model.held(node, claim)
+        allowed = run is not None and not run.cancel
+        assert self.run(self.store.live.start(node, [claim])) == ({(claim.job, claim.lane)} if allowed else set())
+        if run is not None and allowed:
+            run.started = True
+
+    @precondition(lambda self: self.model.grants)
+    @rule(number=chosen, status=st.sampled_from([RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED]))
+    def settle(self, number: int, status: RunStatus) -> None:
+        node, claim = self.pick(self.model.grants, number)
+        run = self.model.held(node, claim)
+        settlement = Settlement(claim, NOW, NOW, CODES[status])
+        assert self.run(self.store.live.settle(node, [settlement])) == ([] if run is not None else [settlement])
+        if run is not None:
+            self.model.end(run, status)
+
+    @precondition(lambda self: self.model.grants)
+    @rule(number=chosen)
+    def fail(self, number: int) -> None:
+        node, claim = self.pick(self.model.grants, number)
+        run = self.model.held(node, claim)
+        failure = Retry(claim, NOW, NOW, "failed", "no", timedelta(0))
+        assert self.run(self.store.live.retry(node, [failure])) == ([] if run is not None else [failure])
+        if run is not None:
+            self.model.retry(run)
+
+    @precondition(lambda self: self.model.grants)
+    @rule(number=chosen)
+    def give_back(self, number: int) -> None:
+        node, claim = self.pick(self.model.grants, number)
+        run = self.model.held(node, claim)
+        given = self.run(self.store.live.give_back(node, [claim]))
+        assert given == ({(claim.job, claim.lane)} if run is not None else set())
+        if run is not None:
+            self.model.give_back(run)
+
+    @precondition(lambda self: self.model.live or self.model.ended)
+    @rule(number=chosen)
+    def cancel(self, number: int) -> None:
+        key = self.pick([*self.model.live, *self.model.ended], number)
+        expected = {key: self.model.cancel(key)} if key in self.model.live else {}
+        assert self.run(self.store.live.cancel([key])) == expected
+
+    @rule(number=chosen)
+    def edit(self, number: int) -> None:
+        """The same next tick under a new generation: what an old wheel entry must not fire."""
+        job = self.pick(self.jobs, number)
+        cursor = self.model.jobs[job]
+        last = tick(cursor.next_tick - 1) if cursor.next_tick else None
+        at = tick(cursor.next_tick)
+        places = ([job], [cursor.generation], [last], [at], [at], [False], "active", None)
+        assert self.run(self.look.fetch(statement("move_cursors"), *places, [], [], [], [], None))
+        cursor.generation += 1
+
+    @rule(node=st.integers(1, 5))
+    def leave(self, node: int) -> None:
+        self.run(self.store.nodes.leave(node))
+        if node in self.model.nodes:
+            self.model.nodes[node] = False
+
+    @rule(node=st.integers(1, 5))
+    def rescue(self, node: int) -> None:
+        lanes = {key: run.lane for key, run in self.model.live.items()}
+        expected = {(key.job, lanes[key]) for key in self.model.rescue(node)}
+        assert {(run.job, run.lane) for run in self.run(self.store.nodes.rescue(node))} == expected
+
+    @rule(node=st.integers(1, 5))
+    def forget(self, node: int) -> None:
+        expected = self.model.forgettable(node)
+        assert self.run(self.store.nodes.forget(node)) == expected
+        if expected:
+            del self.model.nodes[node]
+
+    @invariant()
+    def the_database_is_as_the_model_says(self) -> None:
+        if hasattr(self, "model"):
+            self.run(self._compare())
+
+    async def _compare(self) -> None:
+        live = await self.look.fetch("SELECT *, started_at IS NOT NULL AS started FROM live_runs")
+        names = ("lane", "token", "owner", "attempt", "crashes", "started", "cancel")
+        found = {_key(row): tuple(row[name] for name in names) for row in live}
+        assert found == {key: run.row() for key, run in self.model.live.items()}
+        past = {_key(row): (row["status"], row["token"]) for row in await self.look.fetch("SELECT * FROM run_history")}
+        assert past == {key: (CODES[status], token) for key, (status, token) in self.model.ended.items()}
+        cursors = await self.look.fetch("SELECT job, next_tick, last_tick, generation FROM cursors")
+        for row in cursors:
+            job = self.model.jobs[row["job"]]
+            assert (row["next_tick"], row["generation"]) == (tick(job.next_tick), job.generation)
+            ticks = {key.scheduled_at for key in [*found, *past] if key.job == row["job"]}
+            assert ticks == {tick(number) for number in range(job.next_tick)}, "a tick is lost or there twice"
+
+    def teardown(self) -> None:
+        if hasattr(self, "model"):
+            self.run(self._tokens_rise())
+
+    async def _tokens_rise(self) -> None:
+        given: dict[RunKey, list[int]] = {}
+        for _, claim in self.model.grants:
+            given.setdefault(claim.key, []).append(claim.token)
+        assert all(tokens == sorted(set(tokens)) for tokens in given.values())
+
+
+def _key(row: Any) -> RunKey:
+    return RunKey(row["job"], row["scheduled_at"], row["serial"])
+
+
+@pytest.fixture
+def machine(database_url: str) -> Iterator[type[Machine]]:
+    loop = asyncio.new_event_loop()
+
+    async def open_all() -> None:
+        database = Database(database_url)
+        await database.open()
+        Machine.store = Store(database)
+        Machine.look = await connect(database_url, "detent")
+        Machine.jobs = [await add_job(Machine.look, tick(0) + n * SECOND) for n in range(3)]
+
+    async def close_all() -> None:
+        await Machine.look.close()
+        await Machine.store.database.close()
+
+    Machine.loop = loop
+    loop.run_until_complete(open_all())
+    yield Machine
+    loop.run_until_complete(close_all())
+    loop.close()
+
+
+def profile(examples: int, steps: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def test_any_sequence_of_verbs_does_what_the_model_says(machine: type[Machine]) -> None:
+    run_state_machine_as_test(machine, settings=profile(40, 40))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_long_sequences_of_verbs_do_what_the_model_says(machine: type[Machine]) -> None:
+    run_state_machine_as_test(machine, settings=profile(1000, 100))
