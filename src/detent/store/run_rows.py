@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -40,9 +40,10 @@ def status_of(row: Row) -> RunStatus:
     return STATUSES[status] if isinstance(status, int) else RunStatus(status)
 
 
-def run_of(row: Row, origin: Origin, kept: Sequence[Attempt]) -> Run:
+def run_of(row: Row, origin: Origin, kept: Sequence[Attempt], workers: Mapping[int, str]) -> Run:
+    """`workers` are the names of those that pull, by the number they have as owners of runs."""
     key, status = key_of(row), status_of(row)
-    attempts = _with_the_last(row, status, kept)
+    attempts = _with_the_last(row, status, kept, workers)
     started, finished = row["started_at"], row["finished_at"]
     first_start = min((a.started_at for a in attempts if a.started_at is not None), default=started)
     return Run(
@@ -58,7 +59,7 @@ def run_of(row: Row, origin: Origin, kept: Sequence[Attempt]) -> Run:
         finished_at=finished,
         duration_ms=_milliseconds(started, finished),
         lateness_ms=_milliseconds(key.scheduled_at, first_start),
-        node=_node(row["node"]),
+        node=_node(row["node"], workers),
         result=_json(row["result"]),
         error=None if status is RunStatus.SUCCEEDED else _last_error(attempts),
         idempotency_key=templated_key(origin.job_id, origin.name, origin.template, origin.timezone, key),
@@ -68,11 +69,11 @@ def run_of(row: Row, origin: Origin, kept: Sequence[Attempt]) -> Run:
     )
 
 
-def attempt_of(row: Row) -> Attempt:
+def attempt_of(row: Row, workers: Mapping[int, str]) -> Attempt:
     return Attempt(
         attempt=row["attempt"],
         token=row["token"],
-        node=_node(row["node"]),
+        node=_node(row["node"], workers),
         started_at=row["started_at"],
         finished_at=row["finished_at"],
         outcome=row["outcome"],
@@ -80,11 +81,13 @@ def attempt_of(row: Row) -> Attempt:
     )
 
 
-def _with_the_last(row: Row, status: RunStatus, kept: Sequence[Attempt]) -> list[Attempt]:
+def _with_the_last(
+    row: Row, status: RunStatus, kept: Sequence[Attempt], workers: Mapping[int, str]
+) -> list[Attempt]:
     """An attempt that simply succeeded the first time is kept nowhere but in the run itself."""
     if status is not RunStatus.SUCCEEDED or any(attempt.token == row["token"] for attempt in kept):
         return list(kept)
-    return [*kept, attempt_of({**row, "outcome": "succeeded", "error": None})]
+    return [*kept, attempt_of({**row, "outcome": "succeeded", "error": None}, workers)]
 
 
 def _last_error(attempts: Iterable[Attempt]) -> str | None:
@@ -107,5 +110,7 @@ def _milliseconds(start: datetime | None, end: datetime | None) -> int | None:
     return None if start is None or end is None else (end - start) // MILLISECOND
 
 
-def _node(node: int | None) -> str | None:
-    return None if node is None else node_name(node)
+def _node(node: int | None, workers: Mapping[int, str]) -> str | None:
+    if node is None or node > 0:
+        return None if node is None else node_name(node)
+    return f"pull:{workers.get(node, '')}"
