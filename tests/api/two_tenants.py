@@ -66,10 +66,9 @@ async def made_world(store: Store, sql: Any) -> World:
 
 
 async def _add_rows(store: Store, sql: Any, world: World, tenant: int) -> None:
-    job, paused = await store.jobs.add(
-        [msgspec.convert(MARKED_JOB, JobSpec), msgspec.convert({**MARKED_JOB, "name": f"{MARKER}-paused"}, JobSpec)],
-        tenant=tenant,
-    )
+    changes: list[dict[str, Any]] = [{}, {"name": f"{MARKER}-paused"}, {"name": f"{MARKER}-plain", "queue": "default"}]
+    specs = [msgspec.convert(MARKED_JOB | change, JobSpec) for change in changes]
+    job, paused, plain = await store.jobs.add(specs, tenant=tenant)
     await store.jobs.pause(paused.id, f"{MARKER}-reason", tenant=tenant)
     world.job = str(job.id)
     dead = await store.jobs.trigger(job.id, tenant=tenant)
@@ -88,6 +87,7 @@ async def _add_rows(store: Store, sql: Any, world: World, tenant: int) -> None:
         f"{MARKER}-error",
     )
     world.dead_run = str(run_id(dead))
+    await store.jobs.trigger(plain.id, tenant=tenant)
     world.run = str(run_id(await store.jobs.trigger(job.id, tenant=tenant)))
 
 
