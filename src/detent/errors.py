@@ -15,6 +15,7 @@ The command line turns the class into its exit code, the API into its status.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -36,6 +37,14 @@ class UsageError(DetentError):
     def __init__(self, message: str, pointer: str = "") -> None:
         super().__init__(message)
         self.pointer = pointer
+
+
+class ManyFaults(UsageError):  # noqa: N818 - it says what there are
+    """Several parts of the input are wrong; `faults` are all of them, or the first so many."""
+
+    def __init__(self, message: str, faults: Sequence[UsageError]) -> None:
+        super().__init__(message, faults[0].pointer)
+        self.faults = faults
 
 
 class NotFound(DetentError):  # noqa: N818 - named after the answer the user gets

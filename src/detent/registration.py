@@ -99,7 +99,7 @@ class Timings:
         found = self._timings.get(key)
         if found is None:
             found = _timing(schedule_of(spec, number, created_at), created_at)
-            if not _is_the_jobs_own(spec.schedule):
+            if found.schedule.kind != "cron" or not _may_hash(spec.schedule):
                 self._timings[key] = found
         return found
 
@@ -174,10 +174,9 @@ def _timing(schedule: Schedule, since: datetime) -> Timing:
     return Timing(schedule, stored.decode(), hashlib.sha256(stored).digest(), cautions(schedule))
 
 
-def _is_the_jobs_own(schedule: str | dict[str, Any]) -> bool:
-    """Whether `H` may stand in it, which is another time for each job."""
-    text = schedule if isinstance(schedule, str) else schedule.get("cron", "")
-    return isinstance(text, str) and uses_hash(text)
+def _may_hash(schedule: str | dict[str, Any]) -> bool:
+    """Whether `H` stands in it, which is another time for each job."""
+    return uses_hash(schedule if isinstance(schedule, str) else schedule["cron"])
 
 
 def schedule_of(spec: JobSpec, number: int, created_at: datetime) -> Schedule:

@@ -6,6 +6,7 @@ policy and reads no clock but the database's.
 
 from __future__ import annotations
 
+from detent.store.batches import BatchStore
 from detent.store.cursors import CursorStore
 from detent.store.db import Database
 from detent.store.jobs import JobStore
@@ -21,6 +22,7 @@ from detent.store.upkeep import UpkeepStore
 class Store:
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.batches = BatchStore(database)
         self.cursors = CursorStore(database)
         self.jobs = JobStore(database)
         self.keys = KeyStore(database)

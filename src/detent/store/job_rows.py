@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,8 @@ from detent.registration import Place, Prepared, next_tick, place, schedule_of, 
 from detent.shapes import Job, JobStatus
 from detent.states import CODES, RunStatus
 from detent.store.db import Row
+
+Change = Literal["created", "updated", "unchanged"]
 
 NOWHERE = Place(None, None, AUTOMATIC)
 STATUSES = {code: status for status, code in CODES.items()}

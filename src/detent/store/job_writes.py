@@ -6,7 +6,8 @@ circle.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from detent.store.upkeep import JOBS_CHANNEL
 
 ANNOUNCED_SINGLY = 100
 FEW = 50
+ENCODED_AT_A_TIME = 256
 NAME_INDEX = "jobs_name"
 
 JOB_COLUMNS = (
@@ -130,8 +132,16 @@ async def _copy(connection: Any, jobs: Sequence[NewJob], cursors: Sequence[Any],
         )
         for job, _ in sorted(jobs, key=lambda new: new.job.name)
     ]  # fmt: skip
-    await connection.copy_records_to_table("jobs", records=rows, columns=JOB_COLUMNS)
-    await connection.copy_records_to_table("cursors", records=cursors, columns=CURSOR_COLUMNS)
+    await connection.copy_records_to_table("jobs", records=_gently(rows), columns=JOB_COLUMNS)
+    await connection.copy_records_to_table("cursors", records=_gently(cursors), columns=CURSOR_COLUMNS)
+
+
+async def _gently(rows: Sequence[Any]) -> AsyncIterator[Any]:
+    """With the loop's turn in between, which also fires."""
+    for position, row in enumerate(rows):
+        if position % ENCODED_AT_A_TIME == 0:
+            await asyncio.sleep(0)
+        yield row
 
 
 async def revise(connection: Any, changes: Sequence[tuple[Prepared, Row]], owner: str | None) -> None:

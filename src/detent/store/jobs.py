@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -23,14 +23,13 @@ from detent.model import JobSpec, TargetKind
 from detent.registration import Prepared, Timings, prepare
 from detent.shapes import Job, JobStatus
 from detent.store.db import Database, Row, statement
-from detent.store.job_rows import canonical, job_of, new_job, resumed_place
+from detent.store.job_rows import Change, canonical, job_of, new_job, resumed_place
 from detent.store.job_writes import Move, Moved, NewJob, Ownership, announce, insert, move, revise, stop
 from detent.store.upkeep import RUNS_CHANNEL
 
 DEFAULT_TENANT = 1
 TRIES = 10
 
-Change = Literal["created", "updated", "unchanged"]
 JobPage = tuple[list[Job], int | None]
 Names = list[str]
 
@@ -48,10 +47,11 @@ class JobStore:
         """Register jobs, all or none."""
         if not specs:
             return []
-        rows = await self._database.fetch("people", "job_numbers", len(specs))
-        now: datetime = rows[0]["now"]
+        (reserved,) = await self._database.fetch("people", "reserve_numbers", len(specs))
+        now: datetime = reserved["now"]
         timings = Timings()
-        jobs = [self._prepare(spec, uuid7(), row["job"], now, timings) for spec, row in zip(specs, rows, strict=True)]
+        numbered = zip(specs, reserved["numbers"], strict=True)
+        jobs = [self._prepare(spec, uuid7(), number, now, timings) for spec, number in numbered]
         new = [NewJob(job, timings.place(job, now)) for job in jobs]
         await insert(self._database, new, Ownership(tenant, owner, now))
         return [new_job(job, where, now) for job, where in new]
