@@ -5,7 +5,7 @@ READY := .venv/.ready
 DETENT_DATA_DIR ?= .detent
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long check lint format lock bench clean
+.PHONY: help run test test-long check lint format lock bench chaos clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,11 @@ format: $(READY)  ## Format the code
 bench: $(READY)  ## Measure the loop and the schedule engine on a throw-away database
 	@$(BIN)/detent bench loop
 	@$(BIN)/detent bench cron
+
+chaos: $(READY)  ## Kill, restart and take over real processes, with the promised bounds
+	@$(BIN)/python chaos/every_second.py
+	@$(BIN)/python chaos/kill_restart.py
+	@$(BIN)/python chaos/takeover.py
 
 lock: $(READY)  ## Resolve dependencies anew into requirements/dev.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --group dev --extra embedded pyproject.toml -o requirements/dev.lock

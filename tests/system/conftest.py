@@ -14,6 +14,8 @@ from sink import Sink
 
 from detent.store.db import connect
 
+LEASE = "1.5"  # short, so that a take-over does not make a test long
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
@@ -43,7 +45,8 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 def nodes(folder: Path) -> Iterator[Nodes]:
     """Starts processes. None outlives the test, and none may have met an error that nobody foresaw."""
-    with closing(Nodes(folder, DETENT_DATA_DIR=str(folder / "data"))) as started:
+    settings = {"DETENT_DATA_DIR": str(folder / "data"), "DETENT_LEASE_TTL_SECONDS": LEASE}
+    with closing(Nodes(folder, **settings)) as started:
         yield started
     for name, text in started.logs:
         assert "Traceback" not in text, f"{name} met an error:\n{text}"

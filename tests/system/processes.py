@@ -19,9 +19,6 @@ START_SECONDS = 60.0
 END_SECONDS = 45.0
 READY = re.compile(r"^(?:listening on (http://\S+)|[a-z]+ ready)$", re.MULTILINE)
 
-# Short, so that a take-over does not make a test long.
-LEASE = {"DETENT_LEASE_TTL_SECONDS": "1.5"}
-
 
 def environment(home: Path, **variables: str) -> dict[str, str]:
     """What a process of a test may know: nothing of the settings of whoever runs the tests."""
@@ -126,7 +123,7 @@ class Nodes:
 
     def __init__(self, folder: Path, **variables: str) -> None:
         self.folder = folder
-        self.variables = {**LEASE, **variables}
+        self.variables = variables
         self.started: list[Node] = []
         self._kept: list[tuple[str, str]] | None = None
 
