@@ -11,6 +11,7 @@ from detent.cli.config import config
 from detent.cli.contexts import context
 from detent.cli.cron import cron
 from detent.cli.database import db
+from detent.cli.doctor.command import doctor
 from detent.cli.jobs import job
 from detent.cli.keys import key, tenant
 from detent.cli.runs import run
@@ -44,6 +45,7 @@ for noun in (
     nodes.api,
     key,
     tenant,
+    doctor,
     context,
     config,
     db,

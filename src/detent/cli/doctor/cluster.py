@@ -1,0 +1,95 @@
+"""Checks of the cluster: who is alive, who leads, and whether the API answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from detent.cli import times
+from detent.cli.doctor.findings import Finding, number
+from detent.client import Client
+from detent.errors import DetentError
+from detent.identity import node_name
+from detent.settings import Settings
+from detent.store.db import Row
+
+MUCH_OFFSET = 1.0
+
+
+def called(node: Row) -> str:
+    return f"{node_name(node['node'])} on {node['host']}"
+
+
+def check_nodes(nodes: Sequence[Row]) -> Iterator[Finding]:
+    alive = [node for node in nodes if node["alive"]]
+    if not alive:
+        yield Finding("nodes", "fail", "No node is alive: nothing fires and nothing runs.", "Start `detent serve`.")
+    else:
+        roles = {role for node in alive for role in node["roles"]}
+        missing = [role for role in ("scheduler", "worker") if role not in roles]
+        told = f"{number(len(alive), 'node')} alive: {', '.join(map(called, alive))}"
+        if missing:
+            advice = f"Start `detent {missing[0]}`, or `detent serve`."
+            yield Finding("nodes", "fail", f"{told}; none of them is a {missing[0]}.", advice)
+        else:
+            yield Finding("nodes", "ok", f"{told}.")
+    for node in nodes:
+        if not node["alive"]:
+            yield _gone(node, bool(alive))
+    yield from _differences(alive)
+
+
+def _gone(node: Row, others: bool) -> Finding:
+    told = (
+        f"Node {called(node)} has not been heard of for {times.span(node['age'] * 1000)}; it still has "
+        f"{number(node['partitions'], 'partition')} and {number(node['runs'], 'run')}."
+    )
+    if others and node["age"] < 3 * node["ttl"]:
+        return Finding("lost node", "warn", told, "The others take over within seconds: look again.")
+    advice = "Nobody takes over: look at the logs of the others." if others else "A node that starts takes over."
+    return Finding("lost node", "fail" if others else "warn", told, advice)
+
+
+def _differences(alive: Sequence[Row]) -> Iterator[Finding]:
+    for node in alive:
+        if abs(node["clock_offset"]) >= MUCH_OFFSET:
+            told = f"The clock of {called(node)} is {times.span(node['clock_offset'] * 1000)} off the database's."
+            yield Finding("clock of node", "warn", told, "Ticks are right all the same; set up NTP there.")
+    for column, what, advice in (
+        ("version", "versions of detent", "Finish the upgrade: mixed versions are for rolling deploys only."),
+        ("tzdata", "releases of the zone data", "Install the same tzdata everywhere: next ticks may differ."),
+    ):
+        found = sorted({node[column] for node in alive})
+        if len(found) > 1:
+            by_value = "; ".join(
+                f"{value}: {', '.join(called(node) for node in alive if node[column] == value)}" for value in found
+            )
+            yield Finding("nodes differ", "warn", f"Nodes have different {what} ({by_value}).", advice)
+
+
+def check_partitions(row: Row, nodes: Sequence[Row]) -> Finding:
+    if not row["without"]:
+        return Finding("partitions", "ok", f"Each of the {row['total']} partitions has a leader.")
+    told = f"{row['without']} of {row['total']} partitions have no leader: their jobs do not fire."
+    if not any(node["alive"] and "scheduler" in node["roles"] for node in nodes):
+        return Finding("partitions", "fail", told, "Start `detent serve` or `detent scheduler`.")
+    return Finding("partitions", "fail", told, "Take-over needs seconds: look again, then read the schedulers' logs.")
+
+
+def check_api(settings: Settings, client: Client) -> tuple[Finding, bool]:
+    """What answers at the API's address, and whether that is a detent server."""
+    named = settings.origins["api_url"] != "default"
+    try:
+        ready = client.ready()
+        version = client.version()["version"]
+    except DetentError as error:
+        told, _, advice = error.message.partition(": ")
+        return Finding("api", "fail" if named else "warn", f"{told}.", _sentence(advice)), False
+    missing = [name for name, good in ready.get("checks", {}).items() if not good]
+    if missing:
+        told = f"detent {version} answers at {settings.api_url} and is not ready: {', '.join(missing)}."
+        return Finding("api", "fail", told, "Look at its log."), True
+    return Finding("api", "ok", f"detent {version} answers at {settings.api_url} and is ready."), True
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

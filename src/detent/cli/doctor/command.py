@@ -1,0 +1,198 @@
+"""`detent doctor`"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from detent.cli import base, output
+from detent.cli.base import command, option
+from detent.cli.nodes import database_options
+from detent.cli.session import client_settings, complete_job, server_options, session, shapes
+from detent.cli.text import clean
+from detent.errors import DetentError, NotFound
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from detent.cli.doctor.findings import Finding, Story
+    from detent.settings import Settings
+    from detent.store.db import Row
+    from detent.store.doctor import Doctor
+    from detent.store.embedded_state import EmbeddedState
+
+STORIES = ("runs-twice", "never-ran", "stuck", "cpu-spike", "flapping")
+STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+@command(
+    None,
+    "doctor",
+    panel="Look after it",
+    examples=("detent doctor", "detent doctor --story runs-twice --job report"),
+)
+@option("--story", type=click.Choice(STORIES), multiple=True, help="Only this complaint; may be repeated.")
+@option("--job", metavar="JOB", shell_complete=complete_job, help="Tell the stories about this job alone.")
+@database_options
+@server_options(hidden=True)
+@shapes()
+def doctor(story: tuple[str, ...], job: str | None, **flags: str | None) -> int:
+    """Look for what is wrong, and say what to do about it.
+
+    Looks at this machine, the database, the nodes and the API, then at the
+    five things people complain about: a job runs twice, never ran after a
+    node was lost, runs are stuck, the CPU spikes each minute, leadership
+    flaps. It changes nothing. Exit code 1 when something has failed.
+    """
+    settings = client_settings(**flags)
+    findings, stories = asyncio.run(_examine(settings, story, job))
+    if session().shape == "json":
+        document = {"checks": [one.document() for one in findings], "stories": [one.document() for one in stories]}
+        output.print_json(document)
+    else:
+        _print(findings, stories)
+    statuses = [one.status for one in (*findings, *(one for story in stories for one in story.findings))]
+    if session().shape == "people":
+        output.say(_summary(statuses))
+    return int("fail" in statuses)
+
+
+async def _examine(settings: Settings, asked: Sequence[str], job: str | None) -> tuple[list[Finding], list[Story]]:
+    from detent.cli.doctor.findings import Finding
+    from detent.store.doctor import examining
+
+    findings: list[Finding] = []
+    state = _embedded(settings)
+    if not asked:
+        findings += _machine(settings, state)
+    url = settings.database_url or (state.url if state else None)
+    if url is None:
+        if asked or job:
+            findings += _machine(settings, state)
+        return findings, []
+    try:
+        async with examining(url, settings.database_schema) as doctor:
+            return await _look_inside(doctor, url, findings, asked, job)
+    except NotFound:
+        raise
+    except DetentError as error:
+        told, _, advice = error.message.rpartition(": ")
+        findings.append(Finding("database", "fail", f"{told}.", advice[:1].upper() + advice[1:]))
+        return findings, []
+
+
+async def _look_inside(
+    doctor: Doctor, url: str, findings: list[Finding], asked: Sequence[str], job: str | None
+) -> tuple[list[Finding], list[Story]]:
+    from detent.cli.doctor import database, stories
+
+    migrated = await database.check_migrations(doctor)
+    if not asked:
+        findings += [finding async for finding in database.check_server(doctor, url)]
+    if not asked or migrated.status != "ok":
+        findings.append(migrated)
+    if migrated.status != "ok":
+        return findings, []
+    if not asked:
+        findings += await _cluster(doctor)
+    row = await _job(doctor, job) if job else None
+    return findings, [await stories.tell(name, doctor, row) for name in asked or STORIES]
+
+
+async def _cluster(doctor: Doctor) -> list[Finding]:
+    from detent.cli.doctor import cluster, database
+
+    nodes = await doctor.ask("nodes")
+    alive = [node for node in nodes if node["alive"]]
+    handlers = any("worker" in node["roles"] for node in alive)
+    found = [await database.check_connections(doctor, len(alive), handlers)]
+    found += [finding async for finding in database.check_pooler(doctor, await doctor.pooling())]
+    found += cluster.check_nodes(nodes)
+    found.append(cluster.check_partitions(await doctor.one("partitions"), nodes))
+    return found
+
+
+async def _job(doctor: Doctor, name: str) -> Row:
+    rows = await doctor.ask("job", name)
+    if not rows:
+        raise NotFound(f"There is no job {name!r}: list the jobs to see those there are.")
+    return rows[0]
+
+
+def _embedded(settings: Settings) -> EmbeddedState | None:
+    from detent.store.embedded_state import embedded_state
+
+    try:
+        return embedded_state(settings.data_dir)
+    except PermissionError:
+        return None
+
+
+def _machine(settings: Settings, state: EmbeddedState | None) -> list[Finding]:
+    from detent.cli.doctor import cluster, machine
+    from detent.client import Client
+
+    with Client(settings.api_url, settings.api_key, timeout=5) as client:
+        api, _ = cluster.check_api(settings, client)
+    return [
+        machine.check_zone_data(),
+        machine.check_disk(settings.data_dir),
+        *machine.check_embedded(settings, state),
+        machine.check_port(settings, _answers_there(settings)),
+        api,
+    ]
+
+
+def _answers_there(settings: Settings) -> bool:
+    """Whether what listens at the configured address is a detent server."""
+    from detent.client import Client
+
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    try:
+        with Client(f"http://{host}:{settings.port}", timeout=2) as client:
+            return "version" in client.version()
+    except DetentError:
+        return False
+
+
+def _print(findings: Sequence[Finding], stories: Sequence[Story]) -> None:
+    if not base.on_terminal():
+        output.print_lines((one.status, one.check, one.found, one.advice) for one in findings)
+        for story in stories:
+            output.print_lines((one.status, story.name, one.found, one.advice) for one in story.findings)
+        return
+    terminal = output.console()
+    terminal.print(_table(findings))
+    for story in stories:
+        terminal.print(f"\n{story.complaint}?", style="bold")
+        terminal.print(f"Looked at {'; '.join(story.looked_at)}.", style="dim")
+        terminal.print(_table(story.findings))
+
+
+def _table(findings: Sequence[Finding]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
+    for one in findings:
+        made.add_row(Text(one.status, style=STYLES[one.status]), Text(clean(f"{one.check}: {one.found}".lstrip(": "))))
+        if one.advice:
+            made.add_row("", Text(f"→ {clean(one.advice)}", style="italic"))
+    return made
+
+
+def _summary(statuses: Sequence[str]) -> str:
+    failed, warned = statuses.count("fail"), statuses.count("warn")
+    if not failed and not warned:
+        return "Everything looks good."
+    told = [
+        f"{count} {word}{'' if count == 1 else 's'}"
+        for count, word in ((failed, "failure"), (warned, "warning"))
+        if count
+    ]
+    return f"Found {' and '.join(told)}."

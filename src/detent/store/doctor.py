@@ -1,0 +1,128 @@
+"""What `detent doctor` asks the database: only reading, each question by itself and within a few seconds.
+
+A connection of the doctor is not one of a node: it carries none of the settings that nodes ask for, so that it sees
+what the role and the server give by themselves, and it prepares no statement that a pooler could hand to another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from time import monotonic
+from typing import Any, Literal
+
+import asyncpg
+
+from detent.errors import DetentError, Unavailable
+from detent.store import migrate
+from detent.store.db import Row, connect, session_settings, statement, unreachable
+
+ANSWER_SECONDS = 5.0
+PROBES = 3
+# Of one node: its three pools, its heartbeat and its listener; and what its Python handlers may open besides.
+CONNECTIONS_PER_NODE = 13
+CONNECTIONS_FOR_HANDLERS = 10
+
+Pooling = Literal["none", "session", "transaction"]
+
+_REACH = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError)
+
+
+class TooSlow(DetentError):  # noqa: N818 - named after what happened
+    """The question took longer than the doctor may ask for."""
+
+
+class Doctor:
+    def __init__(self, connection: Any, url: str, schema: str) -> None:
+        self._connection = connection
+        self._url = url
+        self._schema = schema
+
+    async def ask(self, name: str, *arguments: object) -> Sequence[Row]:
+        """The rows of a named statement, in a transaction that can change nothing."""
+        try:
+            async with self._connection.transaction(readonly=True):
+                await self._connection.fetch(statement("doctor_limits"), f"{ANSWER_SECONDS:.0f}s", self._schema)
+                rows: Sequence[Row] = await self._connection.fetch(statement(f"doctor_{name}"), *arguments)
+                return rows
+        except asyncpg.QueryCanceledError:
+            raise TooSlow(f"not answered within {ANSWER_SECONDS:.0f} s") from None
+
+    async def one(self, name: str, *arguments: object) -> Row:
+        return (await self.ask(name, *arguments))[0]
+
+    async def round_trips(self, count: int = 5) -> list[timedelta]:
+        took = []
+        for _ in range(count):
+            began = monotonic()
+            await self._connection.fetchval(statement("doctor_backend"))
+            took.append(timedelta(seconds=monotonic() - began))
+        return took
+
+    async def migrations(self) -> list[migrate.MigrationState]:
+        async with self._connection.transaction():
+            await self._connection.fetch(statement("doctor_limits"), f"{ANSWER_SECONDS:.0f}s", self._schema)
+            return await migrate.status(self._connection)
+
+    async def settings_of_a_node(self) -> Row:
+        """What a connection really gets that asks for a node's settings; raises Unavailable if it is refused."""
+        connection = await connect(self._url, self._schema)
+        try:
+            row: Row = await connection.fetchrow(statement("doctor_server"))
+            return row
+        finally:
+            await connection.close()
+
+    async def pooling(self) -> Pooling:
+        """Whether something between us and the server shares its connections.
+
+        A pooler hands out process numbers of its own. If what one session leaves behind is found by another that is
+        connected at the same time, both are given the same server connection in turn: transaction pooling."""
+        real = await self._connection.fetchval(statement("doctor_backend"))
+        if real == self._connection.get_server_pid():
+            return "none"
+        mark = secrets.token_hex(8)
+        async with _plain(self._url) as other:
+            for _ in range(PROBES):
+                await self._connection.fetchval(statement("doctor_leave_mark"), mark)
+                found = await other.fetchval(statement("doctor_find_mark"))
+                if found == mark:
+                    await other.fetchval(statement("doctor_leave_mark"), "")
+                    return "transaction"
+        return "session"
+
+
+@asynccontextmanager
+async def examining(url: str, schema: str) -> AsyncIterator[Doctor]:
+    try:
+        connection = await asyncpg.connect(url, timeout=10, command_timeout=2 * ANSWER_SECONDS, statement_cache_size=0)
+    except _REACH as error:
+        raise unreachable(url, error) from error
+    try:
+        yield Doctor(connection, url, schema)
+    finally:
+        with contextlib.suppress(*_REACH):
+            await connection.close(timeout=2)
+
+
+@asynccontextmanager
+async def _plain(url: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(url, timeout=10, statement_cache_size=0)
+    try:
+        yield connection
+    finally:
+        await connection.close(timeout=2)
+
+
+def refused_settings(error: Unavailable) -> bool:
+    """Whether a connection was refused for what it asks for at its start, as poolers do."""
+    return "startup parameter" in error.message
+
+
+def wanted_settings() -> dict[str, str]:
+    """What every node needs of its connections to be fast (and gets, unless a pooler is in between)."""
+    asked = session_settings("", lock_timeout="", statement_timeout="")
+    return {name: asked[name] for name in ("plan_cache_mode", "random_page_cost", "jit")}

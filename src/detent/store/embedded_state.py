@@ -1,0 +1,83 @@
+"""Looking at an embedded PostgreSQL from outside: where it is, whether it runs, and who uses it. Starts nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from detent.store import embedded_host as host
+from detent.store.embedded import DATABASE, USER
+
+_LOCK = re.compile(r"\d+: FLOCK\s+ADVISORY\s+READ\s+(?P<pid>\d+)\s+\S+:(?P<inode>\d+)\s")
+
+
+class Process(NamedTuple):
+    pid: int
+    command: str
+
+
+class EmbeddedState(NamedTuple):
+    """`version` None: there is no cluster yet. `server` None: it is not running. `url` is for whoever may enter."""
+
+    place: Path
+    version: str | None
+    server: int | None
+    url: str | None
+    users: list[Process]
+
+
+def embedded_state(data_dir: Path, system_dir: Path = host.SYSTEM_DIR) -> EmbeddedState:
+    """May raise PermissionError where the folder is somebody else's."""
+    data_dir = data_dir.absolute()
+    aside = host.place_aside(data_dir, system_dir)
+    place = aside if not (data_dir / "postgres").exists() and (aside / "postgres").exists() else data_dir
+    version = _text(place / "postgres" / "PG_VERSION")
+    server, url = _running(place / "postgres" / "postmaster.pid")
+    return EmbeddedState(place, version, server, url, users_of(place / "users.lock") if version else [])
+
+
+def _running(file: Path) -> tuple[int | None, str | None]:
+    lines = (_text(file) or "").splitlines()
+    if len(lines) < 5 or not lines[0].isdecimal() or not _alive(int(lines[0])):
+        return None, None
+    folder = quote(lines[4], safe="")
+    return int(lines[0]), f"postgresql://{USER}@/{DATABASE}?host={folder}&port={lines[3]}" if lines[4] else None
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's, and alive
+        return True
+    return True
+
+
+def users_of(lock: Path) -> list[Process]:
+    """The processes that hold the lock of users; none where the kernel does not tell."""
+    try:
+        inode = str(lock.stat().st_ino)
+        held = Path("/proc/locks").read_text()
+    except OSError:
+        return []
+    pids = [int(found["pid"]) for found in _LOCK.finditer(held) if found["inode"] == inode]
+    return [Process(pid, command_of(pid)) for pid in sorted(set(pids))]
+
+
+def command_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return " ".join(word.decode("utf-8", "replace") for word in words if word)
+    return ""
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None

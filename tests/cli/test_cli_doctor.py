@@ -1,0 +1,320 @@
+"""`detent doctor` on real databases: healthy, sick in one way each, and not there at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import pytest
+from command_line import CommandLine
+
+from detent.store.embedded_state import embedded_state
+from postgres import run_apart
+from waiting import until_sync
+
+if TYPE_CHECKING:
+    from postgres import Postgres
+
+URL = "https://example.org/"
+DEAD_NODE = (
+    "INSERT INTO nodes (node, ttl, expires_at, started_at, beat_at, host, pid, roles, version, tzdata)"
+    " VALUES (7, '5s', now() - interval '1 hour', now() - interval '2 hours', now() - interval '1 hour',"
+    " 'gone.example', 1, '{scheduler,worker}', '0', '2020a')"
+)
+JOB = (
+    "INSERT INTO schedules (stored, digest) VALUES ('{{}}', '\\x{number:02x}');"
+    "INSERT INTO jobs (job, id, name, partition, target, definition) OVERRIDING SYSTEM VALUE"
+    " VALUES ({number}, gen_random_uuid(), '{name}', 5, 'http', '{definition}');"
+    "INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition)"
+    " SELECT {number}, {tick}, {tick}, min(q.queue), 1, 5 FROM queues q"
+)
+
+
+class Patient:
+    """A database that is made sick by statements, and what the doctor says then."""
+
+    def __init__(self, detent: CommandLine, url: str) -> None:
+        self.detent = detent
+        self.url = url
+
+    def do(self, *statements: str) -> None:
+        async def work() -> None:
+            connection = await asyncpg.connect(self.url, server_settings={"search_path": "detent"})
+            try:
+                for statement in statements:
+                    await connection.execute(statement)
+            finally:
+                await connection.close()
+
+        run_apart(work())
+
+    def job(self, number: int, name: str, tick: str = "now() + interval '1 day'", **definition: Any) -> None:
+        whole = {"name": name, "schedule": "every 1d", "target": {"type": "http", "url": URL}, "timeout_seconds": 60}
+        self.do(JOB.format(number=number, name=name, tick=tick, definition=json.dumps(whole | definition)))
+
+    def run(self, job: int, lane: int = 0, owner: str = "NULL", age: str = "1 hour", queue: int = 1) -> None:
+        self.do(
+            "INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority)"
+            f" VALUES ({job}, now() - interval '{age}', 1, {owner}, now() - interval '{age}', {queue}, 1, {lane}, 5)"
+        )
+
+    def examine(self, *arguments: str) -> tuple[int, dict[str, Any]]:
+        done = self.detent("doctor", "--database-url", self.url, "--json", *arguments)
+        assert done.err == "", done.err
+        return done.code, json.loads(done.out)
+
+    def checks(self) -> dict[str, dict[str, Any]]:
+        return {check["check"]: check for check in self.examine()[1]["checks"]}
+
+    def story(self, name: str, *arguments: str) -> list[dict[str, Any]]:
+        (story,) = self.examine("--story", name, *arguments)[1]["stories"]
+        assert story["looked_at"] and story["story"] == name
+        findings: list[dict[str, Any]] = story["findings"]
+        assert all(finding["found"].endswith(".") for finding in findings)
+        assert all(finding["advice"] for finding in findings if finding["status"] != "ok")
+        return findings
+
+    def worst(self, name: str, *arguments: str) -> list[str]:
+        return [finding["found"] for finding in self.story(name, *arguments) if finding["status"] != "ok"]
+
+
+@pytest.fixture
+def patient(detent: CommandLine, database_url: str) -> Patient:
+    return Patient(detent, database_url)
+
+
+def test_a_healthy_cluster_has_nothing_to_complain_about(patient: Patient, detent: CommandLine) -> None:
+    server = detent.start("serve", "--database-url", patient.url, "--port", "0")
+    try:
+        assert server.stderr is not None
+        line = ""
+        while not (found := re.search(r"listening on (http://\S+)", line)):
+            line = server.stderr.readline().decode()
+            assert line, "the server ended"
+        port = found[1].rpartition(":")[2]
+        detent.environ |= {"DETENT_API_URL": found[1], "DETENT_PORT": port}
+        until_sync(lambda: patient.checks()["partitions"]["status"] == "ok", 20)
+        code, document = patient.examine()
+        assert code == 0, document
+        statuses = {check["check"]: check["status"] for check in document["checks"]}
+        assert set(statuses) >= {
+            *("zone data", "disk", "embedded", "port", "api", "database", "version", "clock", "migrations"),
+            *("connections", "pooler", "role settings", "nodes", "partitions"),
+        }
+        assert {name for name, status in statuses.items() if status == "fail"} == set()
+        assert f"process {server.pid}" in patient.checks()["port"]["found"]
+        assert [story["status"] for story in document["stories"]] == ["ok"] * 5
+        seen = detent.on_terminal("doctor", "--database-url", patient.url)
+        assert seen.code == 0 and "A job runs twice?" in seen.out and "Looked at" in seen.out
+    finally:
+        server.terminate()
+        server.communicate()
+
+
+def test_a_database_without_nodes_fires_nothing(patient: Patient) -> None:
+    code, document = patient.examine()
+    failed = {check["check"] for check in document["checks"] if check["status"] == "fail"}
+    assert code == 1 and failed >= {"nodes", "partitions"}
+
+
+def test_a_database_that_was_not_migrated_is_told_and_not_looked_into(
+    detent: CommandLine, empty_database_url: str
+) -> None:
+    patient = Patient(detent, empty_database_url)
+    code, document = patient.examine()
+    assert code == 1 and document["stories"] == []
+    assert patient.checks()["migrations"]["advice"] == "Run `detent db migrate`."
+
+
+def test_a_database_that_is_not_there_is_one_failure(detent: CommandLine) -> None:
+    done = detent("doctor", "--database-url", "postgresql://ada:hidden@127.0.0.1:1/jobs")
+    assert done.code == 1 and "hidden" not in done.out + done.err
+    assert ["fail", "database"] in [row[:2] for row in done.rows]
+
+
+def test_an_embedded_database_that_does_not_run_is_left_alone(detent: CommandLine) -> None:
+    del detent.environ["DETENT_API_URL"]
+    done = detent("doctor", "--data-dir", "data", DETENT_PORT=str(free_port()))
+    assert done.code == 0
+    assert ["warn", "embedded"] in [row[:2] for row in done.rows]
+    assert not (detent.folder / "data").exists()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_running_embedded_database_is_told_with_who_uses_it(postgres: Postgres) -> None:
+    state = embedded_state(postgres.server.data_dir)
+    assert state.version and state.server and state.url
+    assert [user.pid for user in state.users] == [os.getpid()]
+
+
+def test_a_port_that_another_program_has_is_told_with_its_process(detent: CommandLine, patient: Patient) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        detent.environ["DETENT_PORT"] = str(taken.getsockname()[1])
+        port = patient.checks()["port"]
+    assert port["status"] == "fail" and f"process {os.getpid()}" in port["found"]
+
+
+def test_connections_that_cannot_be_enough_are_told(patient: Patient) -> None:
+    database = patient.url.partition("?")[0].rpartition("/")[2]
+    patient.do(f"ALTER DATABASE {database} CONNECTION LIMIT 9", "SELECT 1")
+    found = patient.checks()["connections"]
+    assert found["status"] == "fail" and found["found"].startswith("9 connections are allowed")
+
+
+def test_nodes_that_differ_are_told(patient: Patient) -> None:
+    for number, zone in ((1, "2025a"), (2, "2026f")):
+        patient.do(
+            "INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata, clock_offset)"
+            f" VALUES ({number}, '1 hour', now() + interval '1 hour', 'host{number}', 1, '{{scheduler,worker}}', '0',"
+            f" '{zone}', {number - 1} * 3.5)"
+        )
+    checks = patient.checks()
+    assert "releases of the zone data (2025a: " in checks["nodes differ"]["found"]
+    assert "host2 is 3.5 s off" in checks["clock of node"]["found"]
+
+
+def test_a_job_that_ran_twice_is_explained(patient: Patient) -> None:
+    assert patient.worst("runs-twice") == []
+    patient.job(1, "one")
+    patient.job(2, "copy")
+    patient.job(3, "other", dst_overlap="both", priority=1)
+    for number, outcome in enumerate(("lost", "timeout", "failed", "stale"), 1):
+        patient.do(
+            "INSERT INTO attempts (job, scheduled_at, serial, token, finished_at, attempt, outcome)"
+            f" VALUES (1, date_trunc('second', now()), 0, {number}, now(), 1, '{outcome}')"
+        )
+    told = patient.worst("runs-twice")
+    assert len(told) == 6
+    assert any("node that ran them was lost" in one for one in told)
+    assert any("differ in nothing but their names" in one and "one, copy" in one for one in told)
+    assert any("dst_overlap both: other" in one for one in told)
+    assert len(patient.worst("runs-twice", "--job", "other")) == 1
+    missing = patient.detent("doctor", "--database-url", patient.url, "--story", "stuck", "--job", "nobody")
+    assert missing.code == 3
+
+
+def test_a_job_that_never_ran_after_a_node_was_lost_is_explained(patient: Patient) -> None:
+    patient.do(DEAD_NODE, "UPDATE partitions SET holder = 7, term = 1, taken_at = now() - interval '2 hours'")
+    patient.job(1, "late", tick="now() - interval '30 minutes'")
+    patient.run(1, owner="7")
+    patient.do(
+        "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason, ticks, until)"
+        " VALUES (1, now() - interval '1 hour', now(), 0, 1, 5, 'grace', 12, now() - interval '40 minutes')"
+    )
+    told = " ".join(patient.worst("never-ran"))
+    for words in (
+        "No node is alive",
+        "gone.example has not been heard of for 1 h; it still has 256 partitions and 1 run",
+        "256 of 256 partitions have no leader",
+        "1 tick is overdue in 1 partition, the oldest 30 min ago",
+        "1 run is held by nobody alive",
+        "12 ticks missed: grace (late",
+    ):
+        assert words in told, words
+
+
+def test_a_paused_job_is_told_before_anything_else(patient: Patient) -> None:
+    patient.job(1, "still")
+    patient.do("UPDATE jobs SET status = 'paused', reason = 'holiday'")
+    assert patient.worst("stuck", "--job", "still")[0] == "The job still is paused (holiday), so it does not fire."
+
+
+def test_stuck_runs_are_told_with_what_they_wait_for(patient: Patient) -> None:
+    patient.do(
+        "INSERT INTO queues (tenant, name, needs) VALUES (1, 'default', 'shell'), (1, 'slow', 'python:shop:report')",
+        "INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata)"
+        " VALUES (8, '1 hour', now() + interval '1 hour', 'here', 1, '{worker}', '0', '2026f')",
+    )
+    for number, name in enumerate(("plain", "script", "function", "held"), 1):
+        patient.job(number, name)
+    for number in (1, 2, 3):
+        patient.run(number, queue=number)
+    patient.run(4, owner="8")
+    findings = patient.story("stuck")
+    told = {finding["found"].partition(" (")[0]: finding["advice"] for finding in findings}
+    assert "detent worker --allow-shell" in " ".join(told.values())
+    assert "No worker has shop:report: detent worker --app MODULE:NAME --queue slow" in " ".join(told.values())
+    held = [finding for finding in findings if "of held was ready 1 h ago" in finding["found"]]
+    assert held and "detent run cancel" in held[0]["advice"]
+
+
+def test_a_herd_of_ticks_is_told_with_how_to_spread_it(patient: Patient) -> None:
+    patient.do(
+        "INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition) SELECT n, at, at, 1, 1, n % 256"
+        " FROM generate_series(1, 3000) n, (SELECT date_trunc('minute', now()) + interval '5 minutes' AS at) t"
+    )
+    (told,) = patient.worst("cpu-spike")
+    assert told.startswith("3000 ticks in the next hour, 100% of them on a full minute; the most at once are 3000")
+    assert "H * * * *" in patient.story("cpu-spike")[0]["advice"]
+
+
+def test_leadership_that_does_not_stay_is_told(patient: Patient) -> None:
+    assert patient.worst("flapping") == []
+    patient.do("UPDATE partitions SET taken_at = now() - (partition % 10) * interval '1 minute', term = 9")
+    (told,) = patient.worst("flapping")
+    assert "leadership was taken 10 times (256 partitions)" in told
+
+
+PGBOUNCER = shutil.which("pgbouncer") or shutil.which("/usr/sbin/pgbouncer")
+
+
+@pytest.fixture
+def pooled(patient: Patient) -> Iterator[Any]:
+    """Starts PgBouncer in front of the database, pooling as asked; gives the address."""
+    place = Path(tempfile.mkdtemp(prefix="detent-pooler-"))
+    place.chmod(0o755)  # PgBouncer does not run as root, and has to get in
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(mode: str) -> str:
+        assert PGBOUNCER is not None
+        host = re.search(r"host=([^&]+)", patient.url)
+        assert host is not None
+        folder, port = host[1].replace("%2F", "/"), free_port()
+        database = patient.url.partition("?")[0].rpartition("/")[2]
+        settings = place / f"{mode}.ini"
+        settings.write_text(
+            f"[databases]\njobs = host={folder} port=5432 dbname={database} user=detent\n[pgbouncer]\nauth_type = any\n"
+            f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\npool_mode = {mode}\n"
+        )
+        owner = Path(folder).stat()
+        change = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if os.geteuid() == 0 else {}
+        running.append(subprocess.Popen([PGBOUNCER, "-q", str(settings)], **change))
+        until_sync(lambda: _answers(port), 10)
+        return f"postgresql://detent@127.0.0.1:{port}/jobs"
+
+    yield start
+    for process in running:
+        process.terminate()
+        process.wait()
+    shutil.rmtree(place)
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.skipif(PGBOUNCER is None, reason="PgBouncer is not installed")
+@pytest.mark.parametrize(("mode", "status"), [("transaction", "fail"), ("session", "ok")])
+def test_a_pooler_in_between_is_found(detent: CommandLine, pooled: Any, mode: str, status: str) -> None:
+    checks = Patient(detent, pooled(mode)).checks()
+    assert checks["pooler"]["status"] == status and "pool" in checks["pooler"]["found"]
+    assert checks["role settings"]["status"] == "fail"
+    assert "ignore_startup_parameters" in checks["role settings"]["advice"]
+    assert checks["migrations"]["status"] == "ok"
