@@ -139,6 +139,7 @@ class Session:
             await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
         self._upkeep_passes += 1
         await self._store.upkeep.complete_jobs()
+        await self._store.requests.forget()
         return UPKEEP_EVERY
 
     async def _sweep_pulled(self) -> float:

@@ -14,6 +14,7 @@ from detent.store.keys import KeyStore
 from detent.store.live import LiveRunStore
 from detent.store.nodes import NodeStore
 from detent.store.pull import PullStore
+from detent.store.requests import RequestStore
 from detent.store.reruns import RerunStore
 from detent.store.runs import RunStore
 from detent.store.upkeep import UpkeepStore
@@ -29,6 +30,7 @@ class Store:
         self.live = LiveRunStore(database)
         self.nodes = NodeStore(database)
         self.pull = PullStore(database)
+        self.requests = RequestStore(database)
         self.reruns = RerunStore(database)
         self.runs = RunStore(database)
         self.upkeep = UpkeepStore(database)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -32,6 +33,8 @@ STATEMENT_SECONDS = 4.0
 LONG_STATEMENT_SECONDS = 120.0
 
 Row = Mapping[str, Any]
+
+_joined: ContextVar[Any] = ContextVar("joined", default=None)
 
 
 class LockTimeout(DetentError):  # noqa: N818 - named after what happened
@@ -205,18 +208,38 @@ class Database:
             return await work(connection)
 
     @asynccontextmanager
+    async def joined(self) -> AsyncIterator[Any]:
+        """One transaction around every verb for people that is called inside: each takes part in it, with a savepoint
+        where it would have had a transaction of its own."""
+        async with self.connection("people") as connection, connection.transaction():
+            before = _joined.set(connection)
+            try:
+                yield connection
+            finally:
+                _joined.reset(before)
+
+    @asynccontextmanager
     async def connection(self, pool: str) -> AsyncIterator[Any]:
         """A pooled connection; driver errors leave as one of the four meanings."""
-        if pool not in self._pools:
-            raise Unavailable("The database is closed.")
         try:
-            async with self._pools[pool].acquire(timeout=STATEMENT_SECONDS) as connection:
+            async with self._acquired(pool) as connection:
                 yield connection
         except Exception as error:
             meaning = translate(error)
             if meaning is None:
                 raise
             raise meaning from error
+
+    @asynccontextmanager
+    async def _acquired(self, pool: str) -> AsyncIterator[Any]:
+        held = _joined.get() if pool == "people" else None
+        if held is not None:
+            yield held
+            return
+        if pool not in self._pools:
+            raise Unavailable("The database is closed.")
+        async with self._pools[pool].acquire(timeout=STATEMENT_SECONDS) as connection:
+            yield connection
 
     def _deadline(self, pool: str) -> float:
         return LONG_STATEMENT_SECONDS if pool == "people" else STATEMENT_SECONDS

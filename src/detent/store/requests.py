@@ -1,0 +1,79 @@
+"""Requests that are sent again: what was done once is answered again and not done again.
+
+The work of a request and the answer to it are one transaction, so a crash leaves both or neither. While a request is
+under way, an advisory lock of the same transaction keeps others with its key out: it leaves nothing to clean up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from detent.errors import Conflict, UsageError
+from detent.store.db import Database, statement
+
+KEPT = timedelta(hours=24)
+FORGOTTEN_AT_ONCE = 1_000
+
+
+class Answer(NamedTuple):
+    """An answer as it was sent."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class UnderWay(Conflict):
+    """The same request is being served at this moment."""
+
+
+class OtherRequest(UsageError):  # noqa: N818 - it says what is wrong
+    """The key belongs to another request."""
+
+
+class RequestStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def once(
+        self,
+        key: str,
+        digest: bytes,
+        work: Callable[[], Awaitable[Answer]],
+        *,
+        tenant: int,
+        idle: timedelta,
+    ) -> tuple[Answer, bool]:
+        """The answer to a request, and whether it was given before. Verbs that `work` calls become part of one
+        transaction; what it raises leaves nothing behind, and the key is as if it had not been used."""
+        async with self._database.joined() as connection:
+            limit = f"{idle // timedelta(milliseconds=1)}ms"
+            (row,) = await connection.fetch(statement("hold_request"), _lock_number(tenant, key), limit)
+            if not row["held"]:
+                raise UnderWay(f"A request with the idempotency key {key!r} is under way: wait for its end.")
+            found = await connection.fetch(statement("kept_request"), tenant, key, KEPT)
+            if found and found[0]["digest"] != digest:
+                raise OtherRequest(
+                    f"The idempotency key {key!r} was used for another request: use a new one for each request."
+                )
+            if found:
+                (kept,) = found
+                return Answer(kept["status"], msgspec.json.decode(kept["headers"]), kept["body"]), True
+            answer = await work()
+            headers = msgspec.json.encode(answer.headers).decode()
+            await connection.fetch(statement("keep_request"), tenant, key, digest, answer.status, headers, answer.body)
+            return answer, False
+
+    async def forget(self) -> int:
+        """Remove answers that were kept long enough; how many there were."""
+        return len(await self._database.fetch("work", "forget_requests", KEPT, FORGOTTEN_AT_ONCE))
+
+
+def _lock_number(tenant: int, key: str) -> int:
+    digest = hashlib.blake2b(f"{tenant}:{key}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
