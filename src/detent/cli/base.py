@@ -22,6 +22,11 @@ def on_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
+def can_draw() -> bool:
+    """Whether something that moves can be drawn for a person: progress is talk, and goes to stderr."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 def can_ask() -> bool:
     """Whether a person can answer a question."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()

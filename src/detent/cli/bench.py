@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from detent.cli import base, output
+from detent.cli import output
 from detent.cli.base import command, group, option
+from detent.cli.progress import Progress
 from detent.cli.session import read_number, session, shapes
 
 bench = group("bench", "Measure detent on this machine, on a throw-away database.", panel="Tools")
@@ -18,6 +18,7 @@ bench = group("bench", "Measure detent on this machine, on a throw-away database
 @shapes()
 def loop(jobs: str, concurrency: str) -> None:
     """Fire, call a no-op, settle and record many ticks that are due at once."""
+    import asyncio
     from dataclasses import asdict
 
     from detent import node
@@ -27,7 +28,7 @@ def loop(jobs: str, concurrency: str) -> None:
     configure("auto", "warning")
     number = read_number("--jobs", jobs, 1, 10_000_000)
     at_once = read_number("--concurrency", concurrency, 1, 100_000)
-    with Progress(number) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
+    with Progress("runs", number) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
         result = runner.run(bench_loop(number, at_once, progress.update))
     if session().shape == "json":
         output.print_json(asdict(result))
@@ -48,29 +49,3 @@ def cron(**_: Any) -> None:
         output.print_lines(
             (row["expression"], row["what"], f"{row['microseconds']:.2f} µs", f"{row['times']:.2f} x") for row in rows
         )
-
-
-class Progress:
-    """A bar on a terminal, nothing elsewhere."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._bar: Any = None
-        self._task: Any = None
-
-    def __enter__(self) -> Progress:
-        if base.on_terminal():
-            from rich.progress import Progress as Bar
-
-            self._bar = Bar(transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task("runs", total=self._total)
-        return self
-
-    def update(self, done: int) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done)
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()

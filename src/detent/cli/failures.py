@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Sequence
 
 import click
 
@@ -17,6 +18,14 @@ class TimedOut(DetentError):  # noqa: N818 - named after what happened, as in er
     """What was waited for did not happen in the time given; the exit code is that of timeout(1)."""
 
     exit_code = 124
+
+
+class Detailed(UsageError):  # noqa: N818 - as above
+    """Wrong in several places: `lines` says each of them before the sentence says what follows from it."""
+
+    def __init__(self, message: str, lines: Sequence[str]) -> None:
+        super().__init__(message)
+        self.lines = lines
 
 
 def report(error: Exception) -> int:
@@ -35,6 +44,8 @@ def report(error: Exception) -> int:
         say_error(_usage(error))
         return error.exit_code
     if isinstance(error, DetentError):
+        for line in error.lines if isinstance(error, Detailed) else ():
+            talk(flat(line))
         say_error(_sentence(error))
         return error.exit_code
     say_error(f"detent failed in a way it should not ({_shown(error)}): set {DEBUG}=1 to see where.")

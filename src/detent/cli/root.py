@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from detent.cli import nodes
+from detent.cli import apply, nodes
 from detent.cli.base import group
 from detent.cli.bench import bench
 from detent.cli.config import config
 from detent.cli.contexts import context
 from detent.cli.cron import cron
+from detent.cli.crontab import importing
 from detent.cli.database import db
 from detent.cli.doctor.command import doctor
 from detent.cli.jobs import job
@@ -39,6 +40,11 @@ for noun in (
     job,
     run,
     cron,
+    apply.apply,
+    apply.diff,
+    apply.validate,
+    apply.export,
+    importing,
     nodes.serve,
     nodes.scheduler,
     nodes.worker,

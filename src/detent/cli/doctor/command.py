@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -47,6 +46,8 @@ def doctor(story: tuple[str, ...], job: str | None, **flags: str | None) -> int:
     node was lost, runs are stuck, the CPU spikes each minute, leadership
     flaps. It changes nothing. Exit code 1 when something has failed.
     """
+    import asyncio
+
     settings = client_settings(**flags)
     findings, stories = asyncio.run(_examine(settings, story, job))
     if session().shape == "json":

@@ -1,0 +1,211 @@
+"""`detent import crontab`"""
+
+from __future__ import annotations
+
+import pwd
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from detent.cli import base, output, times
+from detent.cli.base import command, group, option
+from detent.cli.files import STDIN, read_text
+from detent.cli.session import asks_server, connect, session
+from detent.cli.text import clean
+from detent.errors import UsageError
+
+if TYPE_CHECKING:
+    from detent.declarative.crontab import Options, Translation, Verdict
+
+importing = group("import", "Bring jobs over from other schedulers.", panel="Jobs as files")
+
+SYSTEM = ("/etc/crontab", "/etc/cron.d/")
+STYLES = {"job": "green", "refused": "red", "off": "yellow", "setting": "cyan"}
+
+
+@command(
+    importing,
+    "crontab",
+    examples=(
+        "detent import crontab /etc/crontab --dry-run",
+        "crontab -l | detent import crontab - --yes",
+        "detent import crontab jobs.cron --output jobs.yaml",
+    ),
+)
+@click.argument("file", metavar="FILE")
+@option("--user-column/--no-user-column", default=None, help="Whether a user stands before each command. [found out]")
+@option("--timezone", "--tz", "timezone", metavar="ZONE", help="The zone of the crontab's machine. [of this one]")
+@option(
+    "--target",
+    type=click.Choice(["shell", "http-template"]),
+    default="shell",
+    help="What commands become: shell jobs, or calls of --url with the command as payload. [shell]",
+)
+@option("--url", metavar="URL", help="With http-template: the address; {name} becomes the job's name.")
+@option("--prefix", default="", metavar="TEXT", help="Put this before every name.")
+@option("--queue", metavar="NAME", help="The queue of the jobs. [default]")
+@option("--owner", metavar="LABEL", help="Whose jobs these are, see `detent apply --prune`.")
+@option("--output", "-o", "path", metavar="FILE", help="Write the jobs to a file for `detent apply` instead.")
+@option("--dry-run", is_flag=True, help="Only explain; no server is asked.")
+@option("--yes", "-y", is_flag=True, help="Do not ask.")
+@asks_server()
+def crontab(
+    file: str,
+    user_column: bool | None,
+    timezone: str | None,
+    target: str,
+    url: str | None,
+    path: str | None,
+    dry_run: bool,
+    yes: bool,
+    **rest: str | None,
+) -> int:
+    """Make jobs of the lines of a crontab; - reads stdin.
+
+    Every line is explained before anything is done: what it becomes, or why
+    it cannot become a job.
+    """
+    from detent.declarative.crontab import translate
+
+    text = read_text(file)
+    options = _options(file, text, user_column, timezone, _url(target, url), rest)
+    translation = translate(file, text, options, times.now())
+    _show(translation, options)
+    if not translation.jobs:
+        output.say("There is nothing to import.")
+        return 1 if translation.refused else 0
+    if path is not None:
+        return _write(translation, options, Path(path))
+    return 0 if dry_run else _create(translation, file, yes)
+
+
+def _url(target: str, url: str | None) -> str | None:
+    if target == "http-template" and not url:
+        raise UsageError(
+            "--target http-template needs an address: give it with --url, such as https://host/run/{name}."
+        )
+    if target == "shell" and url:
+        raise UsageError("--url is given without --target http-template: give both, or neither.")
+    return url
+
+
+def _options(
+    file: str, text: str, user_column: bool | None, timezone: str | None, url: str | None, rest: dict[str, str | None]
+) -> Options:
+    from detent.cli.local_zone import local_zone
+    from detent.declarative.crontab import Options
+    from detent.declarative.crontab_lines import has_user_column
+    from detent.declarative.jobs_file import check_owner
+
+    if user_column is None:
+        whole = str(Path(file).absolute())
+        known = {entry.pw_name for entry in pwd.getpwall()} | {"root"}
+        user_column = whole.startswith(SYSTEM) or has_user_column(text, known)
+    return Options(
+        timezone=_checked_zone(timezone) if timezone else local_zone(),
+        user_column=user_column,
+        url=url,
+        prefix=rest["prefix"] or "",
+        owner=check_owner(rest["owner"]) if rest["owner"] else None,
+        queue=rest["queue"],
+    )
+
+
+def _checked_zone(name: str) -> str:
+    from detent.schedule import ScheduleError
+    from detent.schedule.zones import load_zone
+
+    try:
+        return load_zone(name).name
+    except ScheduleError as error:
+        raise UsageError(f"--timezone: {error.message}") from error
+
+
+def _show(translation: Translation, options: Options) -> None:
+    if session().shape == "json":
+        output.print_json(_document(translation, options))
+        return
+    shown = [verdict for verdict in translation.verdicts if verdict.what not in ("blank", "comment")]
+    if base.on_terminal():
+        for verdict in shown:
+            _show_verdict(verdict)
+    else:
+        output.print_lines(
+            (one.line.number, one.what, one.job.name if one.job else None, " ".join(one.sentences)) for one in shown
+        )
+    form = "a system crontab, with users" if options.user_column else "a user's crontab"
+    output.say(f"Read as {form}, in {options.timezone}.")
+    for note in translation.notes:
+        output.say(f"note: {note}")
+    jobs, refused = len(translation.jobs), len(translation.refused)
+    output.say(f"{jobs} job{'' if jobs == 1 else 's'}; {refused} line{'' if refused == 1 else 's'} cannot be imported.")
+
+
+def _show_verdict(verdict: Verdict) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    terminal = output.console()
+    head = Text(f"{verdict.line.number:>4}  ", style="dim").append(clean(verdict.line.text.strip()), style="bold")
+    terminal.print(head, overflow="ellipsis", no_wrap=True)
+    for position, sentence in enumerate(verdict.sentences):
+        style = STYLES.get(verdict.what, "") if position == 0 else ""
+        mark = "→ " if position == 0 else "· "
+        terminal.print(Padding(Text(mark + clean(sentence), style=style), (0, 0, 0, 6)))
+
+
+def _document(translation: Translation, options: Options) -> dict[str, object]:
+    return {
+        "user_column": options.user_column,
+        "timezone": options.timezone,
+        "notes": translation.notes,
+        "lines": [
+            {
+                "line": one.line.number,
+                "text": one.line.text,
+                "what": one.what,
+                "explanation": one.sentences,
+                "job": one.job.document if one.job else None,
+            }
+            for one in translation.verdicts
+        ],
+    }
+
+
+def _write(translation: Translation, options: Options, path: Path) -> int:
+    from detent.declarative.yaml_text import write
+
+    whole = {"owner": options.owner} if options.owner else {}
+    whole["jobs"] = [job.document for job in translation.jobs]  # type: ignore[assignment]  # the values differ in type
+    try:
+        path.expanduser().write_text(write(whole), "utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}).") from error
+    output.say(f"Wrote {len(translation.jobs)} jobs to {path}: look at it, then run `detent apply -f {path}`.")
+    return 0
+
+
+def _create(translation: Translation, file: str, yes: bool) -> int:
+    from detent.cli.planning import carry_out, plan_for, show_plan, summary
+
+    with connect() as client:
+        plan = plan_for(client, translation.jobs, None)
+        if plan.of("update"):
+            show_plan(plan)
+        else:
+            output.say(summary(plan))
+        if not plan.changes:
+            return 0
+        instead = f"detent import crontab {'-' if file == STDIN else file} --yes"
+        if not output.agreed(yes, "Create these jobs?", instead):
+            output.say("Nothing was created.")
+            return 1
+        done = carry_out(client, plan)
+    parts = [f"{count} {word}" for word, count in done.items() if count]
+    output.say(f"Done: {', '.join(parts)}. Take the lines out of the crontab{_hint(file)}, or they run twice.")
+    return 0
+
+
+def _hint(file: str) -> str:
+    return "" if file == STDIN or not Path(file).is_absolute() else f" {file}"

@@ -1,0 +1,203 @@
+"""What files say against what the server has: fetched, planned, shown, and made so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from detent.cli import base, output
+from detent.cli.output import Item
+from detent.cli.progress import Progress
+from detent.cli.session import session
+from detent.cli.text import clean, flat
+from detent.errors import DetentError, NotFound
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from detent.client import Client
+    from detent.declarative.jobs_file import Declared
+    from detent.declarative.plan import Difference, Plan, Step
+
+BATCH = 500
+PAGE = 500  # the most the API lists at once
+LOOKED_UP_SINGLY = 20
+MOST_SHOWN = 100
+MOST_TEXT = 70
+
+SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
+
+
+def all_jobs(client: Client, **filters: object) -> Iterator[dict[str, Any]]:
+    cursor: str | None = None
+    while True:
+        page = client.list_jobs(**filters, limit=PAGE, cursor=cursor)
+        yield from page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return
+
+
+def plan_for(client: Client, declared: Sequence[Declared], prune: str | None) -> Plan:
+    """`prune` is the owner whose other jobs are to go."""
+    from detent.declarative.plan import make_plan
+
+    current = _current(client, [job.name for job in declared])
+    prunable = list(all_jobs(client, owner=prune)) if prune is not None else []
+    return make_plan(declared, current, prunable)
+
+
+def _current(client: Client, names: Sequence[str]) -> dict[str, Item]:
+    if len(names) > LOOKED_UP_SINGLY:
+        wanted = set(names)
+        return {job["name"]: job for job in all_jobs(client) if job["name"] in wanted}
+    found: dict[str, Item] = {}
+    for name in names:
+        try:
+            found[name] = client.get_job(name)
+        except NotFound:
+            pass
+    return found
+
+
+# -- shown
+
+
+def summary(plan: Plan) -> str:
+    parts = [f"{len(plan.of(action))} to {action}" for action in ("create", "update", "delete") if plan.of(action)]
+    same = len(plan.of("unchanged"))
+    if not parts:
+        return f"Nothing to change: {same} unchanged."
+    return f"{', '.join(parts)}{f'; {same} unchanged' if same else ''}."
+
+
+def document_of(plan: Plan) -> dict[str, Any]:
+    counts = {action: len(plan.of(action)) for action in ("create", "update", "unchanged", "delete")}
+    return {**counts, "steps": [_step(step) for step in plan.steps if step.action != "unchanged"]}
+
+
+def _step(step: Step) -> dict[str, Any]:
+    where = {"file": step.declared.source, "line": step.declared.line} if step.declared else {}
+    return {"action": step.action, "name": step.name, **where, "differences": list(map(_difference, step.differences))}
+
+
+def _difference(one: Difference) -> dict[str, Any]:
+    found = {"path": one.path}
+    if one.has_before:
+        found["before"] = one.before
+    if one.has_after:
+        found["after"] = one.after
+    return found
+
+
+def show_plan(plan: Plan) -> None:
+    """For a person a coloured list of what changes; for a pipe a line for each change."""
+    if session().shape == "json":
+        return
+    steps = plan.of("create", "update", "delete")
+    if session().shape == "quiet":
+        output.print_lines((step.name,) for step in steps)
+    elif not base.on_terminal():
+        output.print_lines(row for step in steps for row in _rows(step))
+    else:
+        terminal = output.console()
+        for step in steps[:MOST_SHOWN]:
+            for line in _lines(step):
+                terminal.print(line, overflow="ellipsis", no_wrap=True, crop=True)
+        if len(steps) > MOST_SHOWN:
+            terminal.print(f"… and {len(steps) - MOST_SHOWN} more")
+    output.say(summary(plan))
+    _warn(step for step in steps if step.declared is not None)
+
+
+def _warn(steps: Iterable[Step]) -> None:
+    for step in steps:
+        for warning in step.declared.warnings if step.declared else ():
+            output.say(f"note: {step.name}: {warning}")
+
+
+def _rows(step: Step) -> Iterator[tuple[object, ...]]:
+    if step.action != "update":
+        yield step.action, step.name
+        return
+    for one in step.differences:
+        yield step.action, step.name, one.path, _text(one.before, one.has_before), _text(one.after, one.has_after)
+
+
+def _lines(step: Step) -> Iterator[Text]:
+    from rich.text import Text
+
+    sign, style = SIGNS[step.action]
+    yield Text(f"{sign} {step.action} {clean(step.name)}", style=style)
+    for one in step.differences:
+        line = Text(f"    {one.path}: ")
+        if one.has_before:
+            line.append(_text(one.before, True), style="red")
+            line.append(" → ")
+        line.append(_text(one.after, True) if one.has_after else "(gone)", style="green" if one.has_after else "dim")
+        yield line
+
+
+def _text(value: object, there: bool) -> str:
+    if not there:
+        return ""
+    text = flat(json.dumps(value, ensure_ascii=False))
+    return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 1]}…"
+
+
+# -- made so
+
+
+def carry_out(client: Client, plan: Plan) -> dict[str, int]:
+    """Make the changes, some hundred jobs at a time; what was done stays done when this is cut off."""
+    done = {"created": 0, "updated": 0, "deleted": 0, "unchanged": len(plan.of("unchanged"))}
+    try:
+        with Progress("jobs", plan.changes) as progress:
+            for steps in _batches(plan.of("create", "update")):
+                for change in _send(client, steps):
+                    done[change] += 1
+                progress.advance(len(steps))
+            for step in plan.of("delete"):
+                _delete(client, step)
+                done["deleted"] += 1
+                progress.advance()
+    except DetentError as error:
+        made = done["created"] + done["updated"] + done["deleted"]
+        if made:
+            error.message = (
+                f"{error.message.rstrip('.')}. {made} of {plan.changes} changes were made: run it again to go on."
+            )
+        raise
+    return done
+
+
+def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """Some hundred at a time, each of one owner."""
+    for _, same in groupby(steps, key=lambda step: step.declared.owner if step.declared else None):
+        group = list(same)
+        for start in range(0, len(group), BATCH):
+            yield group[start : start + BATCH]
+
+
+def _send(client: Client, steps: Sequence[Step]) -> Iterator[str]:
+    jobs = [step.declared for step in steps if step.declared is not None]
+    answer = client.put_jobs([job.document for job in jobs], owner=jobs[0].owner)
+    for item in answer["items"]:
+        yield item["change"]
+
+
+def _delete(client: Client, step: Step) -> None:
+    assert step.current is not None
+    try:
+        client.delete_job(step.current["id"])
+    except NotFound:
+        pass  # gone already, which is what was wanted
+
+
+def say_done(done: dict[str, int]) -> None:
+    parts = [f"{count} {word}" for word, count in done.items() if count]
+    output.say(f"Done: {', '.join(parts) or 'nothing to do'}.")
+    if session().shape == "json":
+        output.print_json(done)
