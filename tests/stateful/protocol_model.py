@@ -60,6 +60,17 @@ class Model:
         taken = {run.lane for run in self.live.values() if run.key.job == number}
         return next((lane for lane in range(self.jobs[number].lanes) if lane not in taken), None)
 
+    def held_by_the_living(self) -> list[Run]:
+        return [run for run in self.live.values() if run.owner is not None and self.alive(run.owner)]
+
+    def outlived(self) -> list[tuple[int, Claim]]:
+        """Grants of runs that their node holds again, under a later token."""
+        return [
+            (node, claim)
+            for node, claim in self.grants
+            if (run := self.live.get(claim.key)) is not None and run.owner == node and run.token != claim.token
+        ]
+
     def held(self, node: int, claim: Claim) -> Run | None:
         """The run this claim still holds, for this node."""
         run = self.live.get(claim.key)
