@@ -1,80 +1,28 @@
-"""A small synchronous client of the REST API, on the standard library alone: imported fast, without a loop.
+"""A synchronous client that speaks in documents, the API's JSON as dicts and lists: what the command line uses.
 
-One client is one connection, kept alive between calls; give each thread its own. Proxies named in the
-environment are not used: a scheduler's API is inside. Every answer is the API's JSON as dicts and lists, every
-refusal is the class of `errors.py` with the same meaning, and a server that cannot be reached is `Unavailable`.
+Programs use `detent.Client`, whose answers have types.
 """
 
 from __future__ import annotations
 
-import http.client
-import json
-import select
-import socket
-from collections.abc import Callable, Mapping
-from types import TracebackType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
 
-from detent.errors import Conflict, DetentError, NotAuthorised, NotFound, Unavailable, UsageError
-from detent.version import __version__
+from detent.transport import ANSWER_SECONDS, PAGE_SIZE, Connection, Document, encode, segment, with_query
 
-Document = dict[str, Any]
-
-CONNECT_SECONDS = 5.0
-ANSWER_SECONDS = 30.0
-PAGE_SIZE = 500  # the most the API gives at once
-
-# Asking these twice is asking once, so a kept-alive connection that died meanwhile may be replaced silently.
-_REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
-
-# What is not listed is wrong usage below 500, and a fault of the server from there on.
-_MEANINGS: Mapping[int, type[DetentError]] = {
-    401: NotAuthorised,
-    403: NotAuthorised,
-    404: NotFound,
-    409: Conflict,
-    412: Conflict,
-    429: Unavailable,
-    502: Unavailable,
-    503: Unavailable,
-    504: Unavailable,
-}
+__all__ = ["ANSWER_SECONDS", "PAGE_SIZE", "Client", "gather"]
 
 
-class Client:
+class Client(Connection):
     """`url` is where the server listens, such as http://127.0.0.1:8787; `key` is sent as a bearer token."""
 
-    def __init__(self, url: str, key: str | None = None, *, timeout: float = ANSWER_SECONDS) -> None:
-        parts = urlsplit(url)
-        try:
-            port = parts.port
-        except ValueError:
-            port = -1
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
-            raise UsageError(f"{url!r} is not the address of a server: give one such as http://127.0.0.1:8787.")
-        if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-            raise UsageError("The API key is not usable: give a key without spaces.")
-        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        self.url = f"{parts.scheme}://{host}{f':{port}' if port is not None else ''}{parts.path.rstrip('/')}"
-        self.timeout = timeout
-        self.change: str | None = None
-        self._prefix = parts.path.rstrip("/")
-        self._headers = {"Accept": "application/json", "User-Agent": f"detent/{__version__}"}
-        if key is not None:
-            self._headers["Authorization"] = f"Bearer {key}"
-        self._connection = _connection(parts.scheme, parts.hostname, port)
+    change: str | None = None
 
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    def close(self) -> None:
-        self._connection.close()
 
     # -- jobs
 
@@ -83,7 +31,12 @@ class Client:
 
     def put_job(self, name: str, document: Mapping[str, Any]) -> Document:
         """Make the job of this name be this; `change` then says created, updated or unchanged."""
-        return self._ask("PUT", f"/api/v1/jobs/by-name/{_segment(name)}", body=document)
+        return self._ask("PUT", f"/api/v1/jobs/by-name/{segment(name)}", body=document)
+
+    def put_jobs(self, documents: Sequence[Mapping[str, Any]], owner: str | None = None) -> Document:
+        """Make the jobs of these names be these, all or none; each item of the answer says what `change` it was."""
+        filters = {"mode": "upsert", "owner": owner}
+        return self._ask("POST", "/api/v1/jobs/batch", filters, body=documents)
 
     def list_jobs(self, **filters: object) -> Document:
         return self._ask("GET", "/api/v1/jobs", filters)
@@ -128,7 +81,7 @@ class Client:
         return self._ask("GET", "/api/v1/keys", filters)
 
     def revoke_key(self, key: str, tenant: str | None = None) -> None:
-        self._ask("DELETE", f"/api/v1/keys/{_segment(key)}", {"tenant": tenant})
+        self._ask("DELETE", f"/api/v1/keys/{segment(key)}", {"tenant": tenant})
 
     def create_tenant(self, name: str) -> Document:
         return self._ask("POST", "/api/v1/tenants", body={"name": name})
@@ -142,106 +95,22 @@ class Client:
         return self._ask("GET", "/version")
 
     def live(self) -> bool:
-        return self._exchange("GET", "/livez", None)[0] == 200
+        return self.exchange("GET", "/livez", None).status == 200
 
     def ready(self) -> Document:
         """What `/readyz?verbose` says, ready or not."""
-        status, kind, raw = self._exchange("GET", "/readyz?verbose", None)
-        return self._document(status, kind, raw)
+        return self.exchange("GET", "/readyz?verbose", None).document(self.server)
 
     # -- one call
 
     def _ask(
         self, method: str, path: str, filters: Mapping[str, object] | None = None, body: object = None
     ) -> Document:
-        query = _query(filters or {})
-        status, kind, raw = self._exchange(method, f"{path}?{query}" if query else path, body)
-        if 200 <= status < 300:
-            return self._document(status, kind, raw) if raw else {}
-        raise self._refusal(status, kind, raw)
-
-    def _exchange(self, method: str, target: str, body: object) -> tuple[int, str, bytes]:
-        """One request and its whole answer: status, content type, body."""
-        sent = None if body is None else _encode(body)
-        kept = self._still_open()
-        try:
-            return self._send(method, target, sent)
-        except TimeoutError as error:
-            self._connection.close()
-            raise Unavailable(f"The detent server at {self.url} did not answer within {self.timeout:g} s.") from error
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            if kept and method in _REPEATABLE:
-                return self._exchange(method, target, body)
-            raise self._unreachable(error) from error
-        except BaseException:
-            self._connection.close()  # an interrupted exchange leaves half an answer on the wire
-            raise
-
-    def _still_open(self) -> bool:
-        """Whether the connection of the last call can be used again; a dead one is put away."""
-        channel = self._connection.sock
-        if channel is None:
-            return False
-        if select.select([channel], [], [], 0)[0]:  # readable while nothing was asked: the server hung up
-            self._connection.close()
-            return False
-        return True
-
-    def _send(self, method: str, target: str, sent: bytes | None) -> tuple[int, str, bytes]:
-        headers = dict(self._headers)
-        if sent is not None:
-            headers["Content-Type"] = "application/json"
-        if self._connection.sock is None:
-            self._connect()
-        try:
-            self._connection.request(method, self._prefix + target, sent, headers)
-        except (BrokenPipeError, ConnectionResetError):
-            if sent is None:
-                raise
-            # A body that is too large is refused before all of it was read, and the refusal may have arrived.
-        answer = self._connection.getresponse()
-        self.change = answer.headers.get("Detent-Change")
-        return answer.status, answer.headers.get_content_type(), answer.read()
-
-    def _connect(self) -> None:
-        self._connection.timeout = CONNECT_SECONDS
-        try:
-            self._connection.connect()
-        except TimeoutError as error:
-            raise OSError(f"no connection within {CONNECT_SECONDS:g} s") from error
-        self._connection.sock.settimeout(self.timeout)
-
-    # -- what an answer means
-
-    def _document(self, status: int, kind: str, raw: bytes) -> Document:
-        try:
-            document = json.loads(raw) if kind.endswith("json") else None
-        except ValueError:
-            document = None
-        if not isinstance(document, dict):
-            raise Unavailable(
-                f"What answers at {self.url} is not a detent server (status {status}, {kind}): check DETENT_API_URL."
-            )
-        return document
-
-    def _refusal(self, status: int, kind: str, raw: bytes) -> DetentError:
-        problem = self._document(status, kind, raw)
-        detail = str(problem.get("detail") or problem.get("title") or f"The server answered with status {status}.")
-        meaning = _MEANINGS.get(status, UsageError if status < 500 else DetentError)
-        if meaning is UsageError:
-            return UsageError(detail, str(problem.get("pointer") or ""))
-        if meaning is DetentError and problem.get("trace_id"):
-            detail = f"{detail} (trace {problem['trace_id']})"
-        return meaning(detail)
-
-    def _unreachable(self, error: Exception) -> Unavailable:
-        reason = ""
-        if not isinstance(error, ConnectionRefusedError):
-            reason = f" ({_reason(error)})"
-        return Unavailable(
-            f"No detent server answers at {self.url}{reason}: start one with `detent serve`, or set DETENT_API_URL."
-        )
+        answer = self.exchange(method, with_query(path, filters or {}), None if body is None else encode(body))
+        self.change = answer.change
+        if not answer.good:
+            raise answer.refusal(self.server)
+        return answer.document(self.server) if answer.raw else {}
 
 
 def gather(fetch: Callable[..., Document], limit: int, cursor: str | None = None) -> Document:
@@ -258,43 +127,9 @@ def gather(fetch: Callable[..., Document], limit: int, cursor: str | None = None
             return {"items": items, "next_cursor": cursor}
 
 
-def _connection(scheme: str, host: str, port: int | None) -> http.client.HTTPConnection:
-    if scheme == "https":
-        return http.client.HTTPSConnection(host, port)
-    return http.client.HTTPConnection(host, port)
-
-
-def _encode(body: object) -> bytes:
-    try:
-        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"The document cannot be sent as JSON: {error}.") from error
-
-
-def _segment(text: str) -> str:
-    if not text:
-        raise UsageError("The name is empty: give the name or the id.")
-    return quote(text, safe="", errors="surrogatepass")
-
-
 def _job(job: str) -> str:
-    return f"/api/v1/jobs/{_segment(job)}"
+    return f"/api/v1/jobs/{segment(job)}"
 
 
 def _run(run: str) -> str:
-    return f"/api/v1/runs/{_segment(run)}"
-
-
-def _query(filters: Mapping[str, object]) -> str:
-    given = {name: value for name, value in filters.items() if value is not None and value != ()}
-    return urlencode(given, doseq=True, errors="surrogatepass")
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, socket.gaierror):
-        return "the host name is not known"
-    if isinstance(error, http.client.RemoteDisconnected):
-        return "it hung up without an answer"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__
+    return f"/api/v1/runs/{segment(run)}"

@@ -1,0 +1,215 @@
+"""What every client of the REST API shares: where the server is, one exchange, and what an answer means.
+
+On the standard library alone: imported fast, without a loop. Proxies named in the environment are not used: a
+scheduler's API is inside. Every refusal is the class of `errors.py` with the same meaning, and a server that cannot be
+reached is `Unavailable`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import select
+import socket
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+from detent.errors import Conflict, DetentError, NotAuthorised, NotFound, OwnershipLost, Unavailable, UsageError
+from detent.version import __version__
+
+Document = dict[str, Any]
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 30.0
+PAGE_SIZE = 500  # the most the API gives at once
+
+# Asking these twice is asking once, so a kept-alive connection that died meanwhile may be replaced silently.
+_REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
+
+# What is not listed is wrong usage below 500, and a fault of the server from there on.
+_MEANINGS: Mapping[int, type[DetentError]] = {
+    401: NotAuthorised,
+    403: NotAuthorised,
+    404: NotFound,
+    409: Conflict,
+    412: Conflict,
+    429: Unavailable,
+    502: Unavailable,
+    503: Unavailable,
+    504: Unavailable,
+}
+
+
+class Server:
+    """Where the server is and what is sent with every request."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        parts = urlsplit(url)
+        try:
+            self.port = parts.port
+        except ValueError:
+            self.port = -1
+        if parts.scheme not in ("http", "https") or not parts.hostname or self.port == -1:
+            raise UsageError(f"{url!r} is not the address of a server: give one such as http://127.0.0.1:8787.")
+        if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+            raise UsageError("The API key is not usable: give a key without spaces.")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        self.scheme = parts.scheme
+        self.host = parts.hostname
+        self.prefix = parts.path.rstrip("/")
+        self.url = f"{parts.scheme}://{host}{f':{self.port}' if self.port is not None else ''}{self.prefix}"
+        self.headers = {"Accept": "application/json", "User-Agent": f"detent/{__version__}"}
+        if key is not None:
+            self.headers["Authorization"] = f"Bearer {key}"
+
+    def too_slow(self, seconds: float) -> Unavailable:
+        return Unavailable(f"The detent server at {self.url} did not answer within {seconds:g} s.")
+
+    def unreachable(self, reason: str) -> Unavailable:
+        """`reason` is empty where there is no more to say than that nobody answers."""
+        why = f" ({reason})" if reason else ""
+        return Unavailable(
+            f"No detent server answers at {self.url}{why}: start one with `detent serve`, or set DETENT_API_URL."
+        )
+
+    def foreign(self, answer: Answer) -> Unavailable:
+        return Unavailable(
+            f"What answers at {self.url} is not a detent server (status {answer.status}, {answer.kind}): "
+            "check DETENT_API_URL."
+        )
+
+
+class Answer(NamedTuple):
+    """What came back: status, content type, body, and what an upsert did."""
+
+    status: int
+    kind: str
+    raw: bytes
+    change: str | None = None
+
+    @property
+    def good(self) -> bool:
+        return 200 <= self.status < 300
+
+    def document(self, server: Server) -> Document:
+        try:
+            document = json.loads(self.raw) if self.kind.endswith("json") else None
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            raise server.foreign(self)
+        return document
+
+    def refusal(self, server: Server) -> DetentError:
+        """The error that a problem stands for."""
+        problem = self.document(server)
+        detail = str(problem.get("detail") or problem.get("title") or f"The server answered with status {self.status}.")
+        meaning = _MEANINGS.get(self.status, UsageError if self.status < 500 else DetentError)
+        if problem.get("type") == "/problems/stale":
+            return OwnershipLost(detail)
+        if meaning is UsageError:
+            return UsageError(detail, str(problem.get("pointer") or ""))
+        if meaning is DetentError and problem.get("trace_id"):
+            detail = f"{detail} (trace {problem['trace_id']})"
+        return meaning(detail)
+
+
+class Connection:
+    """One connection, kept alive between calls; give each thread its own."""
+
+    def __init__(self, url: str, key: str | None = None, *, timeout: float = ANSWER_SECONDS) -> None:
+        self.server = Server(url, key)
+        self.timeout = timeout
+        kind = http.client.HTTPSConnection if self.server.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(self.server.host, self.server.port)
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def exchange(self, method: str, target: str, body: bytes | None, patience: float = 0) -> Answer:
+        """One request and its whole answer. `patience` is how long the server may take on purpose."""
+        kept = self._still_open()
+        try:
+            return self._send(method, target, body, self.timeout + patience)
+        except TimeoutError as error:
+            self._connection.close()
+            raise self.server.too_slow(self.timeout + patience) from error
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            if kept and method in _REPEATABLE:
+                return self.exchange(method, target, body, patience)
+            raise self.server.unreachable(_reason(error)) from error
+        except BaseException:
+            self._connection.close()  # an interrupted exchange leaves half an answer on the wire
+            raise
+
+    def _still_open(self) -> bool:
+        """Whether the connection of the last call can be used again; a dead one is put away."""
+        channel = self._connection.sock
+        if channel is None:
+            return False
+        if select.select([channel], [], [], 0)[0]:  # readable while nothing was asked: the server hung up
+            self._connection.close()
+            return False
+        return True
+
+    def _send(self, method: str, target: str, body: bytes | None, seconds: float) -> Answer:
+        headers = dict(self.server.headers)
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        if self._connection.sock is None:
+            self._connect()
+        self._connection.sock.settimeout(seconds)
+        try:
+            self._connection.request(method, self.server.prefix + target, body, headers)
+        except (BrokenPipeError, ConnectionResetError):
+            if body is None:
+                raise
+            # A body that is too large is refused before all of it was read, and the refusal may have arrived.
+        answer = self._connection.getresponse()
+        change = answer.headers.get("Detent-Change")
+        return Answer(answer.status, answer.headers.get_content_type(), answer.read(), change)
+
+    def _connect(self) -> None:
+        self._connection.timeout = CONNECT_SECONDS
+        try:
+            self._connection.connect()
+        except TimeoutError as error:
+            raise OSError(f"no connection within {CONNECT_SECONDS:g} s") from error
+
+
+def encode(body: object) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"The document cannot be sent as JSON: {error}.") from error
+
+
+def segment(text: str) -> str:
+    """A name or an id as a part of a path."""
+    if not text:
+        raise UsageError("The name is empty: give the name or the id.")
+    return quote(text, safe="", errors="surrogatepass")
+
+
+def with_query(path: str, filters: Mapping[str, object]) -> str:
+    given = {name: value for name, value in filters.items() if value is not None and value != ()}
+    query = urlencode(given, doseq=True, errors="surrogatepass")
+    return f"{path}?{query}" if query else path
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return ""
+    if isinstance(error, socket.gaierror):
+        return "the host name is not known"
+    if isinstance(error, http.client.RemoteDisconnected):
+        return "it hung up without an answer"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
