@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from detent.transport import ANSWER_SECONDS, PAGE_SIZE, Connection, Document, encode, segment, with_query
+from detent.transport import ANSWER_SECONDS, NO_HEADERS, PAGE_SIZE, Connection, Document, encode, segment, with_query
+
+NOTHING: Mapping[str, object] = {}
 
 __all__ = ["ANSWER_SECONDS", "PAGE_SIZE", "Client", "gather"]
 
@@ -38,6 +40,11 @@ class Client(Connection):
         filters = {"mode": "upsert", "owner": owner}
         return self._ask("POST", "/api/v1/jobs/batch", filters, body=documents)
 
+    def patch_job(self, job: str, fields: Mapping[str, Any], revision: int | None = None) -> Document:
+        """Change these fields, null meaning the default; refused unless the job is at this revision, if one is given."""
+        headers = {} if revision is None else {"If-Match": f'"{revision}"'}
+        return self._ask("PATCH", _job(job), body=fields, headers=headers)
+
     def list_jobs(self, **filters: object) -> Document:
         return self._ask("GET", "/api/v1/jobs", filters)
 
@@ -57,6 +64,10 @@ class Client(Connection):
         """Start a run now, beside the schedule; returns the run."""
         return self._ask("POST", f"{_job(job)}/trigger")
 
+    def retry_job(self, job: str) -> Document:
+        """Run the latest finished run once more; returns the new run."""
+        return self._ask("POST", f"{_job(job)}/retry")
+
     def job_runs(self, job: str, **filters: object) -> Document:
         return self._ask("GET", f"{_job(job)}/runs", filters)
 
@@ -70,6 +81,26 @@ class Client(Connection):
 
     def cancel_run(self, run: str) -> Document:
         return self._ask("POST", f"{_run(run)}/cancel")
+
+    def retry_run(self, run: str) -> Document:
+        """Run a finished run once more; returns the new run."""
+        return self._ask("POST", f"{_run(run)}/retry")
+
+    def dead_letters(self, **filters: object) -> Document:
+        return self._ask("GET", "/api/v1/dead-letters", filters)
+
+    def redrive(self, which: Mapping[str, Any]) -> Document:
+        """Bring dead runs back: `runs`, a list of ids, or those of a `job`, or all that there are."""
+        return self._ask("POST", "/api/v1/dead-letters/redrive", body=which)
+
+    # -- schedules and nodes
+
+    def preview(self, document: Mapping[str, Any]) -> Document:
+        """What a schedule means: words, next ticks, warnings."""
+        return self._ask("POST", "/api/v1/schedules/preview", body=document)
+
+    def cluster(self) -> Document:
+        return self._ask("GET", "/api/v1/cluster")
 
     # -- keys and tenants
 
@@ -104,9 +135,15 @@ class Client(Connection):
     # -- one call
 
     def _ask(
-        self, method: str, path: str, filters: Mapping[str, object] | None = None, body: object = None
+        self,
+        method: str,
+        path: str,
+        filters: Mapping[str, object] = NOTHING,
+        body: object = None,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> Document:
-        answer = self.exchange(method, with_query(path, filters or {}), None if body is None else encode(body))
+        sent = None if body is None else encode(body)
+        answer = self.exchange(method, with_query(path, filters), sent, headers=headers)
         self.change = answer.change
         if not answer.good:
             raise answer.refusal(self.server)

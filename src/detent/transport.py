@@ -15,7 +15,16 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
-from detent.errors import Conflict, DetentError, NotAuthorised, NotFound, OwnershipLost, Unavailable, UsageError
+from detent.errors import (
+    Conflict,
+    DetentError,
+    ManyFaults,
+    NotAuthorised,
+    NotFound,
+    OwnershipLost,
+    Unavailable,
+    UsageError,
+)
 from detent.version import __version__
 
 Document = dict[str, Any]
@@ -39,6 +48,9 @@ _MEANINGS: Mapping[int, type[DetentError]] = {
     503: Unavailable,
     504: Unavailable,
 }
+
+
+NO_HEADERS: Mapping[str, str] = {}
 
 
 class Server:
@@ -108,6 +120,10 @@ class Answer(NamedTuple):
         meaning = _MEANINGS.get(self.status, UsageError if self.status < 500 else DetentError)
         if problem.get("type") == "/problems/stale":
             return OwnershipLost(detail)
+        if meaning is UsageError and problem.get("errors"):
+            return ManyFaults(
+                detail, [UsageError(str(one["detail"]), str(one["pointer"])) for one in problem["errors"]]
+            )
         if meaning is UsageError:
             return UsageError(detail, str(problem.get("pointer") or ""))
         if meaning is DetentError and problem.get("trace_id"):
@@ -131,18 +147,25 @@ class Connection:
     def close(self) -> None:
         self._connection.close()
 
-    def exchange(self, method: str, target: str, body: bytes | None, patience: float = 0) -> Answer:
+    def exchange(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        patience: float = 0,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> Answer:
         """One request and its whole answer. `patience` is how long the server may take on purpose."""
         kept = self._still_open()
         try:
-            return self._send(method, target, body, self.timeout + patience)
+            return self._send(method, target, body, self.timeout + patience, headers)
         except TimeoutError as error:
             self._connection.close()
             raise self.server.too_slow(self.timeout + patience) from error
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             if kept and method in _REPEATABLE:
-                return self.exchange(method, target, body, patience)
+                return self.exchange(method, target, body, patience, headers)
             raise self.server.unreachable(_reason(error)) from error
         except BaseException:
             self._connection.close()  # an interrupted exchange leaves half an answer on the wire
@@ -158,8 +181,8 @@ class Connection:
             return False
         return True
 
-    def _send(self, method: str, target: str, body: bytes | None, seconds: float) -> Answer:
-        headers = dict(self.server.headers)
+    def _send(self, method: str, target: str, body: bytes | None, seconds: float, extra: Mapping[str, str]) -> Answer:
+        headers = {**self.server.headers, **extra}
         if body is not None:
             headers["Content-Type"] = "application/json"
         if self._connection.sock is None:
