@@ -63,7 +63,7 @@ class Shell:
                 self._compare(block, command, expected)
         else:
             code, output = self._execute(block.text)
-            assert code == block.exit_code, f"{block.place} ended with {code}:\n{block.text}\n{output}"
+            assert code == block.exit_code, f"{block.place} ended with {code}:\n{block.text}\n{output}\n{self.logs}"
 
     def prints(self, block: Block) -> None:
         """A text is what some command prints, whatever its exit code."""
@@ -113,6 +113,11 @@ class Shell:
         self.servers.clear()
 
     @property
+    def logs(self) -> str:
+        """What the servers of this page had to say last."""
+        return "\n".join(log.read_text("utf-8", "replace")[-4000:] for log in sorted(self.home.glob("server-*.log")))
+
+    @property
     def folder(self) -> Path:
         """Where the reader is now."""
         kept = self.home / ".docs-folder"
@@ -122,7 +127,7 @@ class Shell:
 
     def _script(self, commands: str) -> Path:
         for written, meant in self.rewrites.items():
-            commands = commands.replace(written, meant)
+            commands = commands.replace(written, shlex.quote(meant) if "&" in meant else meant)
         self._count += 1
         script = self.home / f"script-{self._count}.sh"
         state, folder = (shlex.quote(str(self.home / name)) for name in (".docs-state", ".docs-folder"))
@@ -166,7 +171,7 @@ class Shell:
 
     def _compare(self, block: Block, command: str, expected: list[str]) -> None:
         code, output = self._execute_on_terminal(command)
-        assert code == block.exit_code, f"{block.place} ended with {code}:\n{command}\n{output}"
+        assert code == block.exit_code, f"{block.place} ended with {code}:\n{command}\n{output}\n{self.logs}"
         for written, meant in self.rewrites.items():
             output = output.replace(meant, written)
         if expected:

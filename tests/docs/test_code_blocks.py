@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import socket
 import subprocess
 import sys
@@ -58,20 +57,16 @@ def shell(page: str, home: Path, request: pytest.FixtureRequest) -> Iterator[She
     """The shell of a reader of this page, beside the checkout or wherever else."""
     own = home / page.replace("/", "-")
     own.mkdir()
-    variables, rewrites = {}, dict(MAKE)
-    if any(block.is_server for block in blocks_of(page)):
-        address = f"127.0.0.1:{free_port()}"
-        variables = {
-            "DETENT_PORT": address.partition(":")[2],
-        }
-        if not any("--data-dir" in block.text for block in blocks_of(page)):
-            variables["DETENT_DATA_DIR"] = str(own / "data")
-    else:
-        address = request.getfixturevalue("shared")
-    rewrites[ADDRESS] = address
-    variables["DETENT_API_URL"] = f"http://{address}"
+    starts = any(block.is_server for block in blocks_of(page))
+    address = f"127.0.0.1:{free_port()}" if starts else request.getfixturevalue("shared")
+    rewrites = {**MAKE, ADDRESS: address}
     if any(DATABASE_URL in block.text for block in blocks_of(page)):
         rewrites[DATABASE_URL] = request.getfixturevalue("empty_database_url")
+    variables = {
+        "DETENT_API_URL": f"http://{address}",
+        "DETENT_PORT": address.partition(":")[2],
+        "DETENT_DATA_DIR": ".detent",
+    }
     shell = Shell(own, checkout_like(own / "checkout"), variables, rewrites)
     yield shell
     shell.stop_servers()
@@ -138,7 +133,7 @@ def run_python(block: Block, shell: Shell, scratch: str, served: str) -> None:
         timeout=LIMIT_SECONDS,
     )
     assert done.returncode == 0, f"{block.place}:\n{done.stderr}"
-    if "Detent()" in block.text and f"{path.stem}:" not in served and not re.search("^def test_", block.text, re.M):
+    if "Detent()" in block.text and ".test(" not in block.text and f"{path.stem}:" not in served:
         run_apart(try_app(path, block, scratch))
 
 
