@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 from detent.version import __version__
 
 if TYPE_CHECKING:
+    from detent.clients import AsyncClient, Client
     from detent.run import Run
     from detent.sdk import Detent
 
-__all__ = ["Detent", "Run", "__version__"]
+__all__ = ["AsyncClient", "Client", "Detent", "Run", "__version__"]
 
-_HOMES = {"Detent": "detent.sdk", "Run": "detent.run"}
+_HOMES = {
+    "AsyncClient": "detent.clients",
+    "Client": "detent.clients",
+    "Detent": "detent.sdk",
+    "Run": "detent.run",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,309 @@
+"""Both clients for programs, put through the same life against the real API behind a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from detent import AsyncClient, Client, errors
+from detent.api.app import PARTS, create_app
+from detent.model import HttpTarget, JobSpec, PythonTarget
+from detent.operations import Listing, Operation, Operations, Request, get_run
+from detent.server import ApiServer
+from detent.settings import Settings
+from detent.shapes import ClaimedRun
+from detent.states import RunStatus
+from detent.store import Database, Store
+
+HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
+
+
+@pytest.fixture
+async def url(database_url: str) -> AsyncIterator[str]:
+    database = Database(database_url)
+    await database.open()
+    app = create_app(Store(database), settings=Settings(), readiness=dict)
+    async with ApiServer(app, "127.0.0.1", 0) as server:
+        yield server.url
+    await database.close()
+
+
+class Asked:
+    """A client of either kind, asked in one way: every verb is awaited, and a listing is a list."""
+
+    def __init__(self, client: Client | AsyncClient) -> None:
+        self.client = client
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self.client, name)
+
+        async def ask(*arguments: Any, **options: Any) -> Any:
+            if isinstance(self.client, AsyncClient):
+                answer = verb(*arguments, **options)
+                return [item async for item in answer] if inspect.isasyncgen(answer) else await answer
+            answer = await asyncio.to_thread(verb, *arguments, **options)
+            return await asyncio.to_thread(list, answer) if inspect.isgenerator(answer) else answer
+
+        return ask
+
+
+@pytest.fixture(params=[Client, AsyncClient])
+async def kind(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+async def client(url: str, kind: Any) -> AsyncIterator[Any]:
+    asked = Asked(kind(url))
+    yield asked
+    await asked.close() if kind is AsyncClient else asked.client.close()
+
+
+async def test_a_job_goes_through_its_whole_life(client: Any) -> None:
+    made = await client.create_job(
+        JobSpec(name="a/b ü", schedule="@daily", target=HttpTarget(url="http://h/"), tags=["x"])
+    )
+    assert isinstance(made.id, UUID)
+    assert isinstance(made.next_run_at, datetime)
+    assert made.target == HttpTarget(url="http://h/")
+    assert await client.get_job("a/b ü") == await client.get_job(made.id)
+    assert (await client.pause_job("a/b ü", "too loud")).paused_reason == "too loud"
+    assert (await client.resume_job(made.id)).status == "active"
+    run = await client.trigger_job("a/b ü")
+    assert (run.status, run.result, run.job_id) == (RunStatus.PENDING, None, made.id)
+    assert [each.id for each in await client.list_runs("a/b ü")] == [run.id]
+    cancelled = await client.cancel_run(run.id)
+    assert cancelled.status is RunStatus.CANCELLED
+    assert await client.wait_for_run(run.id) == await client.get_run(str(run.id))
+    assert await client.delete_job("a/b ü") is None
+    with pytest.raises(errors.NotFound):
+        await client.get_job("a/b ü")
+
+
+async def test_an_upsert_tells_what_it_did(client: Any) -> None:
+    document = {"name": "j", "schedule": "every 1h", "target": HTTP}
+    changes = [
+        (await client.upsert_job(each)).change for each in (document, document, {**document, "schedule": "every 2h"})
+    ]
+    assert changes == ["created", "unchanged", "updated"]
+    assert (await client.upsert_job({**document, "priority": 9})).job.priority == 9
+    with pytest.raises(errors.UsageError, match="name is empty"):
+        await client.upsert_job({"schedule": "@daily", "target": HTTP})
+
+
+async def test_a_listing_goes_over_as_many_pages_as_it_takes(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("detent.operations.PAGE_SIZE", 3)
+    names = [f"job-{number}" for number in range(8)]
+    for name in names:
+        await client.create_job({"name": name, "schedule": "@daily", "target": HTTP, "tags": [name[-1:]]})
+        await client.trigger_job(name)
+    assert [job.name for job in await client.list_jobs()] == names
+    assert [job.name for job in await client.list_jobs(tag="3")] == ["job-3"]
+    assert await client.list_jobs(status="paused") == []
+    runs = await client.list_runs(status=[RunStatus.PENDING, "running"])
+    assert [run.job for run in runs] == names[::-1]
+    assert await client.list_runs("job-1", status=["dead"]) == []
+
+
+async def test_a_worker_claims_beats_and_reports(client: Any) -> None:
+    target = PythonTarget(function="send")
+    await client.create_job(
+        JobSpec(name="w", schedule="@daily", target=target, queue="mail", payload=[1], max_retries=1)
+    )
+    assert await client.claim_runs("mail", "me", functions=["send"]) == []
+    triggered = await client.trigger_job("w")
+    (run,) = await client.claim_runs("mail", "me", wait_seconds=5)
+    assert isinstance(run, ClaimedRun)
+    assert (run.run_id, run.payload, run.target) == (triggered.id, [1], target)
+    lease = await client.heartbeat_run(run, lease_seconds=300)
+    assert lease.lease_until > run.lease_until
+    settled = await client.fail_run(run, "not yet", retry_after=0)
+    assert settled.status is RunStatus.RETRYING
+    with pytest.raises(errors.OwnershipLost, match="no longer held under this token"):
+        await client.complete_run(run)
+    (again,) = await client.claim_runs("mail", "me", wait_seconds=5)
+    assert (await client.complete_run(again, {"sent": True})).status is RunStatus.SUCCEEDED
+    done = await client.wait_for_run(run.run_id, timeout=5)
+    assert (done.result, done.attempt, done.node) == ({"sent": True}, 2, "pull:me")
+
+
+async def test_waiting_ends_with_the_run_or_with_its_time(client: Any) -> None:
+    await client.create_job({"name": "slow", "schedule": "@daily", "target": HTTP})
+    run = await client.trigger_job("slow")
+    with pytest.raises(TimeoutError, match=r"of slow is still pending after 0\.05 s"):
+        await client.wait_for_run(run.id, timeout=0.05)
+    waiting = asyncio.create_task(client.wait_for_run(run.id))
+    await client.cancel_run(run.id)
+    assert (await asyncio.wait_for(waiting, 20)).status is RunStatus.CANCELLED
+
+
+async def test_a_refusal_is_the_error_of_its_meaning(client: Any) -> None:
+    with pytest.raises(errors.UsageError) as caught:
+        await client.create_job({"schedule": "61 * * * *", "target": HTTP})
+    assert caught.value.pointer == "/schedule"
+    await client.create_job({"name": "j", "schedule": "@daily", "target": HTTP})
+    with pytest.raises(errors.Conflict):
+        await client.create_job({"name": "j", "schedule": "@daily", "target": HTTP})
+    with pytest.raises(errors.UsageError, match="JSON"):
+        await client.create_job({"payload": float("nan")})
+
+
+async def test_the_server_tells_its_version(client: Any) -> None:
+    assert (await client.version()).api == "v1"
+
+
+async def test_the_environment_says_where_the_server_is_and_with_which_key(
+    url: str, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DETENT_API_URL", url)
+    monkeypatch.setenv("DETENT_API_KEY", "detent_wrong")
+    asked = Asked(kind())
+    assert asked.client.url == url
+    with pytest.raises(errors.NotAuthorised):
+        _ = [await asked.list_jobs()]
+    await asked.close() if kind is AsyncClient else asked.client.close()
+
+
+def closed_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+async def test_without_a_server_the_error_says_how_to_start_one(kind: Any) -> None:
+    address = f"http://127.0.0.1:{closed_port()}"
+    asked = Asked(kind(address))
+    with pytest.raises(errors.Unavailable) as caught:
+        await asked.get_job("x")
+    assert caught.value.message == (
+        f"No detent server answers at {address}: start one with `detent serve`, or set DETENT_API_URL."
+    )
+    await asked.close() if kind is AsyncClient else asked.client.close()
+
+
+async def answering(kind: Any, reply: bytes | None, timeout: float = 30) -> Any:
+    """What a client makes of this answer; None: none ever comes."""
+    over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if reply is None:
+            await over.wait()
+        else:
+            writer.write(reply)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    asked = Asked(kind(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", timeout=timeout))
+    try:
+        return await asked.get_job("x")
+    finally:
+        over.set()
+        await asked.close() if kind is AsyncClient else asked.client.close()
+        server.close()
+
+
+def reply(body: bytes, kind: str = "application/json", status: int = 200) -> bytes:
+    head = f"HTTP/1.1 {status} x\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (reply(b"<html>", "text/html"), "is not a detent server"),
+        (reply(b"{"), "is not a detent server"),
+        (reply(b"no", "text/plain", 404), "is not a detent server"),
+        (reply(b"", "text/html", 302), "is not a detent server"),
+        (reply(b'{"id": 5}'), "use the same version of both"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{",
+            "No detent server answers",
+        ),
+    ],
+)
+async def test_what_is_not_a_detent_server_is_told_apart(kind: Any, answer: bytes, words: str) -> None:
+    with pytest.raises(errors.Unavailable, match=words):
+        await answering(kind, answer)
+
+
+async def test_a_server_that_does_not_answer_in_time_is_unavailable(kind: Any) -> None:
+    with pytest.raises(errors.Unavailable, match=r"did not answer within 0\.1 s"):
+        await answering(kind, None, timeout=0.1)
+
+
+# --- one description ---
+
+
+def verbs() -> dict[str, Any]:
+    return {name: verb for name, verb in vars(Operations).items() if not name.startswith("_")}
+
+
+SAMPLES: dict[str, tuple[Any, ...]] = {
+    "create_job": ({"name": "x"},),
+    "upsert_job": ({"name": "x"},),
+    "claim_runs": ("q", "w"),
+    "list_jobs": (),
+    "list_runs": (),
+    "version": (),
+    "fail_run": ("RUN", "error"),
+}
+
+
+def a_claimed_run() -> ClaimedRun:
+    values = dict.fromkeys(ClaimedRun.__struct_fields__)
+    return ClaimedRun(**{**values, "run_id": UUID(int=1), "token": 1})  # type: ignore[arg-type]  # only these are read
+
+
+def test_every_verb_asks_for_something_that_the_api_has() -> None:
+    known = {
+        (endpoint.method, re.sub(r"\{\w+\}", "[^/]+", endpoint.path))
+        for part in PARTS
+        for endpoint in part.routes.endpoints
+    }
+    for name, verb in verbs().items():
+        arguments = [a_claimed_run() if each == "RUN" else each for each in SAMPLES.get(name, ("x",))]
+        if name in ("heartbeat_run", "complete_run"):
+            arguments = [a_claimed_run()]
+        made = verb.make(*arguments)
+        request: Request[Any] = made if isinstance(verb, Operation | Listing) else next(made)
+        matches = [path for method, path in known if method == request.method and re.fullmatch(path, request.path)]
+        assert matches, f"{name} asks for {request.method} {request.path}, which is not in the API"
+
+
+def test_both_clients_have_every_verb_and_its_words() -> None:
+    for kind in (Client("http://localhost"), AsyncClient("http://localhost")):
+        for name, verb in verbs().items():
+            assert getattr(kind, name).__doc__ == verb.make.__doc__
+            assert list(inspect.signature(getattr(kind, name)).parameters) == list(
+                inspect.signature(verb.make).parameters
+            )
+    assert Client.get_run.make is get_run
+
+
+# --- imported fast ---
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import detent", {"msgspec", "asyncio", "asyncpg", "aiohttp", "starlette", "http.client", "logging"}),
+        ("from detent import Detent, Run", {"asyncpg", "aiohttp", "starlette", "click", "rich", "detent.schedule"}),
+        ("from detent import Client", {"asyncpg", "aiohttp", "starlette", "click", "rich", "asyncio", "detent.store"}),
+        ("from detent import AsyncClient", {"asyncpg", "aiohttp", "starlette", "click", "rich", "detent.store"}),
+    ],
+)
+def test_an_import_loads_only_what_it_needs(statement: str, absent: set[str]) -> None:
+    program = f"{statement}\nimport sys\nprint(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) & absent == set()
