@@ -5,7 +5,7 @@ READY := .venv/.ready
 DETENT_DATA_DIR ?= .detent
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long check lint format lock bench chaos clean
+.PHONY: help run test test-long check lint format lock bench chaos docs-cli clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,10 @@ chaos: $(READY)  ## Kill, restart and take over real processes, with the promise
 	@$(BIN)/python chaos/every_second.py
 	@$(BIN)/python chaos/kill_restart.py
 	@$(BIN)/python chaos/takeover.py
+
+docs-cli: $(READY)  ## Write the pages that are made from the code: the commands, the schema of job files
+	@$(BIN)/python -m detent.cli.reference > docs/cli.md
+	@$(BIN)/python -m detent.declarative.schema > docs/jobs.schema.json
 
 lock: $(READY)  ## Resolve dependencies anew into requirements/dev.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --group dev --extra embedded pyproject.toml -o requirements/dev.lock

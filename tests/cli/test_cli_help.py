@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import subprocess
+import sys
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import msgspec
@@ -13,6 +17,7 @@ from command_line import CommandLine
 from contract_server import ContractServer
 
 from detent.cli.document import OPTIONS, POLICIES
+from detent.cli.reference import page
 from detent.cli.root import root
 from detent.model import JobSpec
 from detent.settings import SETTINGS
@@ -138,3 +143,37 @@ def test_a_schedule_is_explained_without_a_server(detent: CommandLine) -> None:
 def test_the_script_of_the_schema_needs_no_database(detent: CommandLine) -> None:
     done = detent("db", "sql")
     assert done.code == 0 and "CREATE TABLE jobs" in done.out
+
+
+def test_the_reference_page_is_that_of_the_commands() -> None:
+    stored = Path(__file__).parents[2] / "docs" / "cli.md"
+    assert stored.read_text() == page(), "run `make docs-cli`"
+
+
+def test_the_reference_page_knows_every_command_and_option() -> None:
+    text = page()
+    for path, command in COMMANDS.items():
+        assert f"# {path}\n" in text
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                assert all(f"`{name}`" in text for name in parameter.opts), path
+
+
+def test_help_is_made_without_what_only_some_commands_need() -> None:
+    """Imports are what its time goes into, and they can be counted where time cannot."""
+    code = (
+        "import sys; sys.argv = ['detent', '--help']; from detent.cli import main; main(); print(sorted(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(ast.literal_eval(done.stdout.splitlines()[-1]))
+    assert not loaded & {
+        "asyncio",
+        "asyncpg",
+        "yaml",
+        "rich",
+        "rich_click",
+        "starlette",
+        "aiohttp",
+        "uvicorn",
+        "msgspec",
+    }

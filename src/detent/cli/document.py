@@ -152,7 +152,7 @@ def build(name: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     if name is not None:
         document["name"] = name
     if flags["payload"] is not None:
-        document["payload"] = _payload(flags["payload"])
+        document["payload"] = read_payload(flags["payload"])
     document.update(_policies(flags))
     return document
 
@@ -222,7 +222,7 @@ def _from_file(path: str) -> dict[str, Any]:
     return document
 
 
-def _payload(text: str) -> object:
+def read_payload(text: str) -> object:
     if text == "-":
         return _json(_read("--payload", text), "stdin", "send the payload as JSON")
     if text.startswith("@"):

@@ -14,8 +14,10 @@ from detent.cli import output, times
 from detent.cli.base import command, group, option
 from detent.cli.document import build, document_options
 from detent.cli.output import Column, Field, Item
-from detent.cli.runs import history_columns, paging_options, show_runs, status_option, wait_for
-from detent.cli.session import asks_server, complete_job, connect, session
+from detent.cli.runs import history_columns, paging_options, search_option, show_runs, status_option
+from detent.cli.session import asks_server, complete_job, connect
+from detent.cli.watch import watch as watching
+from detent.cli.watch import watch_option
 from detent.errors import UsageError
 
 job = group("job", "Create, look at and steer jobs.", panel="Jobs and runs")
@@ -82,6 +84,7 @@ def fields(job: Item, at: datetime) -> Iterator[Field]:
     yield Field("queue", "Queue", job["queue"], f"{job['queue']}, priority {job['priority']}")
     yield Field("priority", "", job["priority"], "")
     yield Field("tags", "Tags", ", ".join(job.get("tags") or ()) or None)
+    yield Field("owner", "Owner", job.get("owner"))
     yield Field("timeout_seconds", "Timeout", job["timeout_seconds"], times.span(job["timeout_seconds"] * 1000))
     yield Field("max_retries", "Retries", job["max_retries"], f"{job['max_retries']}, {job['retry_backoff']} backoff")
     yield Field(
@@ -92,7 +95,7 @@ def fields(job: Item, at: datetime) -> Iterator[Field]:
     )
 
 
-def _show(answer: Item) -> None:
+def show(answer: Item) -> None:
     output.print_fields(answer, fields(answer, times.now()))
 
 
@@ -127,7 +130,7 @@ def create(name: str | None, upsert: bool, **flags: Any) -> None:
     output.say(f"{done} job {answer['name']}.")
     for warning in answer["warnings"]:
         output.say(f"warning: {warning}")
-    _show(answer)
+    show(answer)
 
 
 @command(job, "list", examples=("detent job list", "detent job list --status paused -q"))
@@ -140,17 +143,23 @@ def create(name: str | None, upsert: bool, **flags: Any) -> None:
 @option("--prefix", metavar="TEXT", help="Only jobs whose name begins with this.")
 @option("--tag", metavar="TAG", help="Only jobs with this tag.")
 @option("--target", metavar="KIND", help="Only jobs of this kind: http, python or shell.")
+@option("--owner", metavar="LABEL", help="Only jobs of this owner, see `detent apply`.")
+@search_option("name:report tag:billing next:<1h")
 @paging_options
+@watch_option
 @asks_server(quiet="ids only")
-def list_jobs(limit: int, cursor: str | None, **filters: str | None) -> None:
+def list_jobs(limit: int, cursor: str | None, watch: bool, **filters: str | None) -> None:
     """List the jobs."""
     from detent.client import gather
 
-    with connect() as client:
-        page = gather(partial(client.list_jobs, **filters), limit, cursor)
     asked = any(filters.values())
     empty = "No job matches." if asked else "There are no jobs yet: make one with `detent job create --help`."
-    output.print_page(page, COLUMNS, empty)
+    with connect() as client:
+        fetch = partial(client.list_jobs, **filters)
+        if watch:
+            watching(fetch, limit, COLUMNS, empty)
+        else:
+            output.print_page(gather(fetch, limit, cursor), COLUMNS, empty)
 
 
 @command(job, "get", examples=("detent job get report", "detent job get report --json"))
@@ -159,7 +168,7 @@ def list_jobs(limit: int, cursor: str | None, **filters: str | None) -> None:
 def get(job_name: str) -> None:
     """Show one job, by name or id."""
     with connect() as client:
-        _show(client.get_job(job_name))
+        show(client.get_job(job_name))
 
 
 @command(job, "history", examples=("detent job history report --status dead",))
@@ -171,66 +180,3 @@ def history(job_name: str, status: tuple[str, ...], limit: int, cursor: str | No
     """List the runs of one job, the latest first."""
     with connect() as client:
         show_runs(partial(client.job_runs, job_name, status=status), limit, cursor, history_columns())
-
-
-@command(job, "pause", examples=("detent job pause report",))
-@argument
-@option("--reason", metavar="TEXT", help="Why; shown to whoever looks at the job.")
-@asks_server(quiet="its id only")
-def pause(job_name: str, reason: str | None) -> None:
-    """Stop a job from firing until it is resumed; runs that have begun go on."""
-    with connect() as client:
-        answer = client.pause_job(job_name, reason)
-    output.say(f"Paused {answer['name']}: `detent job resume {shlex.quote(answer['name'])}` lets it fire again.")
-    output.print_for_machines(answer)
-
-
-@command(job, "resume", examples=("detent job resume report",))
-@argument
-@asks_server(quiet="its id only")
-def resume(job_name: str) -> None:
-    """Let a paused job fire again."""
-    with connect() as client:
-        answer = client.resume_job(job_name)
-    following = times.both(answer["next_run_at"], times.now(), str(answer["timezone"]))
-    output.say(f"Resumed {answer['name']}; next run {following or 'none'}.")
-    output.print_for_machines(answer)
-
-
-@command(job, "trigger", examples=("detent job trigger report", "detent job trigger report --wait --timeout 5m"))
-@argument
-@option("--wait", is_flag=True, help="Wait for the end of the run; exit code 5 when it does not succeed.")
-@option("--timeout", metavar="TIME", help="With --wait: the longest wait; exit code 124 after it.")
-@asks_server(quiet="the run's id only")
-def trigger(job_name: str, wait: bool, timeout: str | None) -> None:
-    """Start a run of a job now; its schedule goes on as before."""
-    if timeout and not wait:
-        raise UsageError("--timeout is given without --wait: it limits the wait.")
-    with connect() as client:
-        run = client.trigger_job(job_name)
-        if wait:
-            output.say(f"Triggered {run['job']}: run {run['id']}.")
-            wait_for(client, run["id"], timeout)
-            return
-    output.say(f"Triggered {run['job']}: `detent run wait {run['id']}` waits for its end.")
-    if session().shape == "people":
-        output.print_lines([(run["id"],)])
-    else:
-        output.print_for_machines(run)
-
-
-@command(job, "delete", examples=("detent job delete report", "detent job delete report --yes"))
-@argument
-@option("--yes", "-y", is_flag=True, help="Do not ask.")
-@asks_server(quiet="its id only")
-def delete(job_name: str, yes: bool) -> int:
-    """Delete a job; its runs stay in the history, its name is free again."""
-    with connect() as client:
-        found = client.get_job(job_name)
-        if not output.agreed(yes, f"Delete job {found['name']}?", f"detent job delete {shlex.quote(job_name)} --yes"):
-            output.say("Nothing was deleted.")
-            return 1
-        answer = client.delete_job(found["id"])
-    output.say(f"Deleted job {found['name']}.")
-    output.print_for_machines(answer or found)
-    return 0

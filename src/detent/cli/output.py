@@ -33,6 +33,7 @@ STATUS_STYLES = {
     "paused": "yellow",
     "completed": "dim",
     "applied": "green",
+    "alive": "green",
     "pending": "dim",
     "running": "cyan",
     "retrying": "yellow",

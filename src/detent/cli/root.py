@@ -7,13 +7,14 @@ import click
 from detent.cli import apply, nodes
 from detent.cli.base import group
 from detent.cli.bench import bench
+from detent.cli.cluster import dlq, node
 from detent.cli.config import config
 from detent.cli.contexts import context
 from detent.cli.cron import cron
 from detent.cli.crontab import importing
 from detent.cli.database import db
 from detent.cli.doctor.command import doctor
-from detent.cli.jobs import job
+from detent.cli.job_changes import job
 from detent.cli.keys import key, tenant
 from detent.cli.runs import run
 from detent.cli.session import server_options
@@ -39,6 +40,7 @@ click.version_option(__version__, message="detent %(version)s")(root)
 for noun in (
     job,
     run,
+    dlq,
     cron,
     apply.apply,
     apply.diff,
@@ -51,6 +53,7 @@ for noun in (
     nodes.api,
     key,
     tenant,
+    node,
     doctor,
     context,
     config,

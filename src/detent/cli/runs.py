@@ -16,21 +16,20 @@ from detent.cli.base import F, command, group, on_terminal, option
 from detent.cli.failures import TimedOut
 from detent.cli.output import Column, Field, Item
 from detent.cli.session import asks_server, complete_job, complete_run, connect, read_number, session
-from detent.errors import RunFailed, Unavailable, UsageError
+from detent.cli.watch import watch as watching
+from detent.cli.watch import watch_option
+from detent.errors import RunFailed, UsageError
 from detent.states import OPEN, RunStatus
 
 if TYPE_CHECKING:
-    from rich.console import Group as Lines
-
     from detent.client import Client
 
 STATUSES = tuple(str(status) for status in RunStatus)
-WATCH_SECONDS = 2.0
-HEADER_LINES = 2
+NO_RUNS = "There are no such runs."
 FIRST_LOOK_SECONDS = 0.1
 SLOWEST_LOOK_SECONDS = 1.0
 
-run = group("run", "Look at runs, wait for them, cancel them.", panel="Jobs and runs")
+run = group("run", "Look at runs, wait for them, repeat them, cancel them.", panel="Jobs and runs")
 argument = click.argument("run_id", metavar="RUN", shell_complete=complete_run)
 
 COLUMNS = (
@@ -111,10 +110,14 @@ def paging_options(function: F) -> F:
     return limit(further(function))
 
 
+def search_option(example: str) -> Callable[[F], F]:
+    return option("--search", metavar="TEXT", help=f"Only what this finds, such as '{example}'.")
+
+
 def show_runs(fetch: Callable[..., dict[str, Any]], limit: int, cursor: str | None, columns: Sequence[Column]) -> None:
     from detent.client import gather
 
-    output.print_page(gather(fetch, limit, cursor), columns, "There are no such runs.")
+    output.print_page(gather(fetch, limit, cursor), columns, NO_RUNS)
 
 
 @command(
@@ -124,48 +127,22 @@ def show_runs(fetch: Callable[..., dict[str, Any]], limit: int, cursor: str | No
 )
 @option("--job", metavar="JOB", shell_complete=complete_job, help="Only runs of this job, by name or id.")
 @status_option
+@search_option("status:dead job:report")
 @paging_options
-@option("--watch", "-w", is_flag=True, help="Show the list again every 2 s until Ctrl-C.")
+@watch_option
 @asks_server(quiet="ids only")
-def list_runs(job: str | None, status: tuple[str, ...], limit: int, cursor: str | None, watch: bool) -> None:
+def list_runs(
+    job: str | None, status: tuple[str, ...], search: str | None, limit: int, cursor: str | None, watch: bool
+) -> None:
     """List runs, the latest first."""
     columns = history_columns() if job else COLUMNS
+    filters = {"status": status, "search": search}
     with connect() as client:
-        fetch = partial(client.job_runs, job, status=status) if job else partial(client.list_runs, status=status)
+        fetch = partial(client.job_runs, job, **filters) if job else partial(client.list_runs, **filters)
         if watch:
-            _watch(fetch, limit, columns)
+            watching(fetch, limit, columns, NO_RUNS)
         else:
             show_runs(fetch, limit, cursor, columns)
-
-
-def _watch(fetch: Callable[..., dict[str, Any]], limit: int, columns: Sequence[Column]) -> None:
-    if not on_terminal() or session().shape != "people":
-        raise UsageError("--watch draws on a terminal: leave it out here.")
-    from rich.live import Live
-
-    terminal = output.console()
-    limit = min(limit, max(1, terminal.height - HEADER_LINES))
-    page: dict[str, Any] = fetch(limit=limit, cursor=None)
-    pause = threading.Event()
-    with Live(console=terminal, auto_refresh=False, screen=True) as live:
-        trouble = ""
-        while True:
-            live.update(_screen(page, columns, terminal.width, trouble), refresh=True)
-            pause.wait(WATCH_SECONDS)
-            try:
-                page, trouble = fetch(limit=limit, cursor=None), ""
-            except Unavailable as error:  # the server may well be back at the next look
-                trouble = error.message
-
-
-def _screen(page: Item, columns: Sequence[Column], width: int, trouble: str) -> Lines:
-    from rich.console import Group as Lines
-    from rich.text import Text
-
-    at = times.now()
-    line = Text(trouble, style="red") if trouble else Text(f"{at:%H:%M:%S} UTC, Ctrl-C ends", style="dim")
-    rows = output.table(page["items"], columns, at, width)
-    return Lines(line, rows if page["items"] else Text("There are no such runs."))
 
 
 @command(run, "get", examples=("detent run get 0192f4c8-8c00-7000-8000-000000000007",))
@@ -270,3 +247,38 @@ def cancel(run_id: str, yes: bool) -> int:
     output.say(f"Run {answer['id']} is {'cancelled' if over else 'told to stop'}.")
     output.print_for_machines(answer)
     return 0
+
+
+def wait_options(function: F) -> F:
+    timeout = option("--timeout", metavar="TIME", help="With --wait: the longest wait; exit code 124 after it.")
+    wait = option("--wait", is_flag=True, help="Wait for the end of the run; exit code 5 when it does not succeed.")
+    return wait(timeout(function))
+
+
+def check_wait(wait: bool, timeout: str | None) -> None:
+    if timeout and not wait:
+        raise UsageError("--timeout is given without --wait: it limits the wait.")
+
+
+@command(run, "retry", examples=("detent run retry 0192f4c8-8c00-7000-8000-000000000007 --wait",))
+@argument
+@wait_options
+@asks_server(quiet="the new run's id only")
+def retry(run_id: str, wait: bool, timeout: str | None) -> None:
+    """Run a finished run once more, at once, with the job as it is now."""
+    check_wait(wait, timeout)
+    with connect() as client:
+        say_started(client, client.retry_run(run_id), wait, timeout, "Run again")
+
+
+def say_started(client: Client, started: Item, wait: bool, timeout: str | None, done: str) -> None:
+    """Tell of a run that was just made, and wait for it when asked to."""
+    if wait:
+        output.say(f"{done} {started['job']}: run {started['id']}.")
+        wait_for(client, started["id"], timeout)
+        return
+    output.say(f"{done} {started['job']}: `detent run wait {started['id']}` waits for its end.")
+    if session().shape == "people":
+        output.print_lines([(started["id"],)])
+    else:
+        output.print_for_machines(started)

@@ -84,6 +84,12 @@ def _told(job: Declared, wanted: Mapping[str, Any]) -> Iterator[Difference]:
         yield Difference("owner", after=job.owner)
 
 
+def differences_between(before: Document, after: Document) -> list[Difference]:
+    """What is different in two answers about one job, its name included."""
+    renamed = [] if before["name"] == after["name"] else [Difference("name", before["name"], after["name"])]
+    return renamed + list(_differences(before, after))
+
+
 def _differences(current: Document, wanted: Mapping[str, Any]) -> Iterator[Difference]:
     for field in FIELDS:
         yield from _walk(field, current.get(field), wanted[field])

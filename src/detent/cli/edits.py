@@ -1,0 +1,98 @@
+"""From `--set FIELD=VALUE` to the fields that change, and from what changed to sentences."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from detent.cli import output
+from detent.cli.document import POLICIES, read_payload
+from detent.cli.output import Item
+from detent.cli.session import session
+from detent.errors import UsageError
+
+READERS = {policy.field: policy.read for policy in POLICIES}
+LISTS = ("tags",)
+PARTED = ("target", "payload")  # fields of which a part can be named
+
+
+def edited_fields(job: Item, assignments: Sequence[str], unset: Sequence[str]) -> dict[str, Any]:
+    """What to send: whole fields, with the parts that were named changed inside of them; None for a default."""
+    fields: dict[str, Any] = {}
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        if not equals or not path:
+            raise UsageError(f"--set is {assignment!r}: give it as FIELD=VALUE, such as priority=8.")
+        _put(fields, job, path.split("."), text)
+    for path in unset:
+        _drop(fields, job, path.split("."))
+    return fields
+
+
+def _put(fields: dict[str, Any], job: Item, path: list[str], text: str) -> None:
+    field = path[0]
+    if len(path) == 1:
+        fields[field] = _read(field, text)
+        return
+    holder = _holder(fields, job, path)
+    holder[path[-1]] = _json_or_text(text) if field == "payload" or path[-1] == "command" else text
+
+
+def _drop(fields: dict[str, Any], job: Item, path: list[str]) -> None:
+    if len(path) == 1:
+        fields[path[0]] = None
+        return
+    holder = _holder(fields, job, path)
+    if path[-1] not in holder:
+        raise UsageError(f"--unset is {'.'.join(path)!r}, and the job has no such part.")
+    del holder[path[-1]]
+
+
+def _holder(fields: dict[str, Any], job: Item, path: list[str]) -> dict[str, Any]:
+    """What holds the part that a path names, in a copy of the field it belongs to."""
+    field = path[0]
+    if field not in PARTED:
+        raise UsageError(f"{'.'.join(path)!r} names a part of {field}: only target and payload have parts.")
+    if not isinstance(fields.get(field), dict):
+        fields[field] = copy.deepcopy(job[field]) if isinstance(job[field], dict) else {}
+    holder: dict[str, Any] = fields[field]
+    for part in path[1:-1]:
+        holder = holder.setdefault(part, {})
+        if not isinstance(holder, dict):
+            raise UsageError(f"{'.'.join(path)!r} goes through {part}, which is not an object: set the whole of it.")
+    return holder
+
+
+def _read(field: str, text: str) -> Any:
+    flag = f"--set {field}"
+    if field in READERS:
+        return READERS[field](flag, text)
+    if field == "payload":
+        return read_payload(text)
+    if field in LISTS and not text.startswith("["):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return text if field == "name" else _json_or_text(text)
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def said_changes(before: Item, after: Mapping[str, Any], done: str) -> None:
+    from detent.declarative.plan import differences_between
+
+    found = differences_between(before, after)
+    if not found:
+        output.say(f"Nothing to change in {before['name']}.")
+        return
+    output.say(f"{done} {before['name']}:")
+    if session().shape == "people":
+        for one in found:
+            was = json.dumps(one.before, ensure_ascii=False) if one.has_before else "nothing"
+            now = json.dumps(one.after, ensure_ascii=False) if one.has_after else "nothing"
+            output.say(f"  {one.path}: {was} → {now}")

@@ -1,0 +1,142 @@
+"""`detent job …`: verbs that change a job, or make it run."""
+
+from __future__ import annotations
+
+import shlex
+
+from detent.cli import output, times
+from detent.cli.base import command, option
+from detent.cli.cron import show as show_preview
+from detent.cli.edits import edited_fields, said_changes
+from detent.cli.jobs import argument, job
+from detent.cli.runs import check_wait, say_started, wait_options
+from detent.cli.session import asks_server, connect, read_number, session
+from detent.errors import UsageError
+
+__all__ = ["job"]  # with all its verbs: those that only look, and those here
+
+# What decides when a job ticks.
+PREVIEWED = ("schedule", "timezone", "dst_gap", "dst_overlap", "day_match", "dialect", "starts_at", "ends_at")
+
+
+@command(
+    job,
+    "edit",
+    examples=(
+        "detent job edit report --set timeout_seconds=10m --set priority=8",
+        "detent job edit report --set target.url=https://example.com/ --unset payload",
+        'detent job edit report --set schedule="0 7 * * *" --dry-run',
+    ),
+)
+@argument
+@option(
+    *("--set", "assignments"),
+    metavar="FIELD=VALUE",
+    multiple=True,
+    help="Change this field, or a part of it such as target.url; may be repeated.",
+)
+@option("--unset", metavar="FIELD", multiple=True, help="Put this field back to its default; may be repeated.")
+@option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@asks_server(quiet="its id only")
+def edit(job_name: str, assignments: tuple[str, ...], unset: tuple[str, ...], dry_run: bool) -> None:
+    """Change some fields of a job and leave the others as they are.
+
+    Nothing is lost when somebody else changes the job at the same time: the
+    edit is then refused, and can be made again.
+    """
+    if not assignments and not unset:
+        raise UsageError("There is nothing to change: give --set FIELD=VALUE or --unset FIELD.")
+    with connect() as client:
+        found = client.get_job(job_name)
+        fields = edited_fields(found, assignments, unset)
+        if dry_run:
+            said_changes(found, {**found, **fields}, "Would change")
+            return
+        answer = client.patch_job(found["id"], fields, found["revision"])
+    said_changes(found, answer, "Changed")
+    for warning in answer["warnings"]:
+        output.say(f"warning: {warning}")
+    output.print_for_machines(answer)
+
+
+@command(job, "next", examples=("detent job next report --count 10",))
+@argument
+@option("--count", "-n", default="5", metavar="N", help="How many ticks. [5]")
+@asks_server()
+def following(job_name: str, count: str) -> None:
+    """List the next ticks of a job, with what a change of the clock does."""
+    number = read_number("--count", count, 1, 1000)
+    with connect() as client:
+        found = client.get_job(job_name)
+        asked = {field: found[field] for field in PREVIEWED}
+        answer = client.preview({**asked, "job": found["id"], "count": number})
+    if session().shape == "people" and found["status"] != "active":
+        output.say(f"{found['name']} is {found['status']}: it would tick at these times, and does not.")
+    show_preview(answer)
+
+
+@command(job, "retry", examples=("detent job retry report --wait",))
+@argument
+@wait_options
+@asks_server(quiet="the new run's id only")
+def retry(job_name: str, wait: bool, timeout: str | None) -> None:
+    """Run the latest finished run of a job once more, at once."""
+    check_wait(wait, timeout)
+    with connect() as client:
+        say_started(client, client.retry_job(job_name), wait, timeout, "Run again")
+
+
+@command(job, "pause", examples=("detent job pause report",))
+@argument
+@option("--reason", metavar="TEXT", help="Why; shown to whoever looks at the job.")
+@asks_server(quiet="its id only")
+def pause(job_name: str, reason: str | None) -> None:
+    """Stop a job from firing until it is resumed; runs that have begun go on."""
+    with connect() as client:
+        answer = client.pause_job(job_name, reason)
+    output.say(f"Paused {answer['name']}: `detent job resume {shlex.quote(answer['name'])}` lets it fire again.")
+    output.print_for_machines(answer)
+
+
+@command(job, "resume", examples=("detent job resume report",))
+@argument
+@asks_server(quiet="its id only")
+def resume(job_name: str) -> None:
+    """Let a paused job fire again."""
+    with connect() as client:
+        answer = client.resume_job(job_name)
+    following = times.both(answer["next_run_at"], times.now(), str(answer["timezone"]))
+    output.say(f"Resumed {answer['name']}; next run {following or 'none'}.")
+    output.print_for_machines(answer)
+
+
+@command(job, "trigger", examples=("detent job trigger report", "detent job trigger report --wait --timeout 5m"))
+@argument
+@wait_options
+@asks_server(quiet="the run's id only")
+def trigger(job_name: str, wait: bool, timeout: str | None) -> None:
+    """Start a run of a job now; its schedule goes on as before."""
+    check_wait(wait, timeout)
+    with connect() as client:
+        say_started(client, client.trigger_job(job_name), wait, timeout, "Triggered")
+
+
+@command(job, "delete", examples=("detent job delete report", "detent job delete report --yes"))
+@argument
+@option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
+@option("--yes", "-y", is_flag=True, help="Do not ask.")
+@asks_server(quiet="its id only")
+def delete(job_name: str, dry_run: bool, yes: bool) -> int:
+    """Delete a job; its runs stay in the history, its name is free again."""
+    with connect() as client:
+        found = client.get_job(job_name)
+        if dry_run:
+            output.say(f"Would delete job {found['name']} ({found['id']}).")
+            return 0
+        if not output.agreed(yes, f"Delete job {found['name']}?", f"detent job delete {shlex.quote(job_name)} --yes"):
+            output.say("Nothing was deleted.")
+            return 1
+        answer = client.delete_job(found["id"])
+    output.say(f"Deleted job {found['name']}.")
+    output.print_for_machines(answer or found)
+    return 0
