@@ -90,12 +90,13 @@ def test_a_crontab_is_explained_line_by_line_without_a_server(detent: CommandLin
     assert done.code == 0
     assert [row[:3] for row in done.rows] == [
         ["1", "setting", ""],
+        ["2", "comment", ""],
         ["3", "job", "backup"],
         ["4", "job", "pay"],
         ["5", "refused", ""],
         ["6", "job", "mail"],
     ]
-    assert "At 02:00 every day (Europe/Berlin)" in done.rows[1][3]
+    assert "At 02:00 every day (Europe/Berlin)" in done.rows[2][3]
     assert "Read as a user's crontab, in Europe/Berlin." in done.err
     assert "--allow-shell" in done.err
     assert done.err.endswith("3 jobs; 1 line cannot be imported.\n")

@@ -126,7 +126,7 @@ def _show(translation: Translation, options: Options) -> None:
     if session().shape == "json":
         output.print_json(_document(translation, options))
         return
-    shown = [verdict for verdict in translation.verdicts if verdict.what not in ("blank", "comment")]
+    shown = [verdict for verdict in translation.verdicts if verdict.what != "blank"]
     if base.on_terminal():
         for verdict in shown:
             _show_verdict(verdict)

@@ -99,16 +99,17 @@ class _Translator:
         self._shell = "/bin/sh"
         self._env: dict[str, str] = {}
         self._jitter = 0
-        self._comments: list[str] = []
+        self._comments: list[Verdict] = []  # that stand right above
         self._names: set[str] = set()
 
     def verdict(self, line: CronLine) -> Verdict:
         comments, self._comments = self._comments, []
         match line.kind:
             case "comment":
+                said = Verdict(line, "comment", ["A comment."])
                 heading = not line.value or _HEADING.search(line.value)
-                self._comments = comments if heading else [*comments, line.value]
-                return Verdict(line, "comment", [])
+                self._comments = comments if heading else [*comments, said]
+                return said
             case "blank":
                 return Verdict(line, "blank", [])
             case "off":
@@ -156,7 +157,7 @@ class _Translator:
 
     # -- jobs
 
-    def _job(self, line: CronLine, job: CronJob, comments: list[str]) -> Verdict:
+    def _job(self, line: CronLine, job: CronJob, comments: list[Verdict]) -> Verdict:
         if job.schedule.lower() == "@reboot":
             advice = "start it with the machine, for instance as a systemd unit."
             return Verdict(line, "refused", [f"It runs when a machine starts, which is no time: {advice}"])
@@ -169,11 +170,13 @@ class _Translator:
         except UsageError as error:
             return Verdict(line, "refused", [error.message])
         self._names.add(document["name"])
+        for comment in comments:
+            comment.sentences[:] = [f"A comment, kept as a tag of {document['name']}."]
         declared = Declared(self._source, line.number, self._options.owner, document, prepared.spec, prepared.warnings)
         first = f"{document['name']}: {self._told(prepared, document)}"
         return Verdict(line, "job", [first, *remarks, *hints(job), *prepared.warnings], declared)
 
-    def _document(self, line: CronLine, job: CronJob, comments: list[str], remarks: list[str]) -> dict[str, Any]:
+    def _document(self, line: CronLine, job: CronJob, comments: list[Verdict], remarks: list[str]) -> dict[str, Any]:
         name = self._unique(self._options.prefix + name_for(job.command, f"line-{line.number}"))
         document: dict[str, Any] = {"name": name, "schedule": self._schedule(job.schedule, remarks)}
         if self._zone != "UTC":
@@ -233,11 +236,11 @@ class _Translator:
         return f"{words}, next {tick.astimezone(schedule.zone.info):%a %Y-%m-%d %H:%M}"
 
 
-def _tags(job: CronJob, comments: list[str]) -> list[str]:
+def _tags(job: CronJob, comments: list[Verdict]) -> list[str]:
     tags = ["crontab"]
     if job.user is not None:
         tags.append(f"user:{job.user}")
-    said = " ".join(" ".join(comments).split())
+    said = " ".join(" ".join(comment.line.value for comment in comments).split())
     said = "".join(character for character in said if character.isprintable())[:LONGEST_TAG].strip()
     return [*tags, said] if said and said not in tags else tags
 
