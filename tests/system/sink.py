@@ -7,6 +7,7 @@ does with a call is in the path:
     /fail/K      answer 503 to the first K calls of a key, then as /ok
     /slow/S      apply the effect, answer after S seconds
     /hang        apply the effect, answer when released
+    /hang-again  as /ok for the first call of a key, as /hang for later ones
 
 An effect is applied once per key, as a target does that deduplicates: a later call with the same key is answered with
 the first call's effect. The raw calls are all kept.
@@ -106,10 +107,11 @@ class Sink:
         if mode == "fail" and self._failures[call.key] < int(argument):
             self._failures[call.key] += 1
             return web.Response(status=503, text="not yet")
+        hangs = mode == "hang" or (mode == "hang-again" and call.key in self.effects)
         effect = self.effects.setdefault(call.key, f"effect {len(self.effects) + 1}")
         if mode == "slow":
             await asyncio.sleep(float(argument))
-        elif mode == "hang":
+        elif hangs:
             await self._released.wait()
         self.answered.append(call.key)
         return web.Response(text=effect)
