@@ -5,7 +5,7 @@ READY := .venv/.ready
 DETENT_DATA_DIR ?= .detent
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long check lint format lock bench chaos docs-cli clean
+.PHONY: help run test test-long check lint format lock bench chaos docs docs-cli clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,12 @@ chaos: $(READY)  ## Kill, restart and take over real processes, with the promise
 	@$(BIN)/python chaos/kill_restart.py
 	@$(BIN)/python chaos/takeover.py
 
+docs: docs-cli  ## Build the manual into build/site
+	@$(BIN)/python tests/docs/reference_pages.py
+	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python .venv/docs
+	@$(BIN)/uv pip install --quiet --python .venv/docs/bin/python --group docs
+	@.venv/docs/bin/zensical build --clean --strict
+
 docs-cli: $(READY)  ## Write the pages that are made from the code: the commands, the schema of job files
 	@$(BIN)/python -m detent.cli.reference > docs/cli.md
 	@$(BIN)/python -m detent.declarative.schema > docs/jobs.schema.json
@@ -57,4 +63,4 @@ lock: $(READY)  ## Resolve dependencies anew into requirements/dev.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --group dev --extra embedded pyproject.toml -o requirements/dev.lock
 
 clean:  ## Remove what the targets above made (not the data in .detent)
-	@rm -rf .venv .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
+	@rm -rf .venv .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache dist build
