@@ -49,9 +49,7 @@ def arm(text: str, *, production: bool = False) -> None:
     if not text:
         return
     if production:
-        raise UsageError(
-            "Failpoints are refused in production mode: leave out --failpoints or the production setting."
-        )
+        raise UsageError("Failpoints are refused in production mode: leave out --failpoints or the production setting.")
     for part in text.split(";"):
         step, _, rest = part.strip().partition("=")
         action, _, hit = rest.partition("@")
@@ -61,9 +59,7 @@ def arm(text: str, *, production: bool = False) -> None:
         except ValueError:
             point = None
         if point is None or step not in STEPS or action not in ACTIONS:
-            raise UsageError(
-                f"{part.strip()!r} is not a failpoint: write STEP=ACTION[@N], for example W3=exit@2."
-            )
+            raise UsageError(f"{part.strip()!r} is not a failpoint: write STEP=ACTION[@N], for example W3=exit@2.")
         _armed[step] = point
 
 

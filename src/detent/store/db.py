@@ -81,9 +81,7 @@ async def connect(url: str, schema: str, *, lock_timeout: str = "2s", statement_
     """One connection of its own, outside any pool: for heartbeats, notifications and migrations."""
     settings = session_settings(schema, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
     try:
-        return await asyncpg.connect(
-            url, server_settings=settings, timeout=10, command_timeout=STATEMENT_SECONDS
-        )
+        return await asyncpg.connect(url, server_settings=settings, timeout=10, command_timeout=STATEMENT_SECONDS)
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
         raise unreachable(url, error) from error
 
@@ -108,9 +106,7 @@ def translate(error: BaseException) -> DetentError | None:
     if isinstance(error, asyncpg.IntegrityConstraintViolationError | asyncpg.DataError):
         constraint = getattr(error, "constraint_name", None)
         return Rejected(str(error), constraint, getattr(error, "sqlstate", None) or "22000")
-    if isinstance(
-        error, asyncpg.PostgresConnectionError | asyncpg.AdminShutdownError | asyncpg.CrashShutdownError
-    ):
+    if isinstance(error, asyncpg.PostgresConnectionError | asyncpg.AdminShutdownError | asyncpg.CrashShutdownError):
         return OutcomeUnknown(str(error) or "the connection was lost")
     if isinstance(error, asyncpg.PostgresError):
         return Unavailable(f"The database refused a statement: {error}.")
@@ -177,14 +173,10 @@ class Database:
     async def fetch(self, pool: str, name: str, *arguments: object) -> list[Row]:
         """Run the named statement, alone in its transaction, and return its rows."""
         async with self.connection(pool) as connection:
-            rows: list[Row] = await connection.fetch(
-                statement(name), *arguments, timeout=self._deadline(pool)
-            )
+            rows: list[Row] = await connection.fetch(statement(name), *arguments, timeout=self._deadline(pool))
             return rows
 
-    async def fetch_guarded(
-        self, pool: str, name: str, before: str, after: str, *arguments: object
-    ) -> list[Row]:
+    async def fetch_guarded(self, pool: str, name: str, before: str, after: str, *arguments: object) -> list[Row]:
         """As fetch, with failpoints: `before` the commit (only then is there an explicit transaction), `after` it."""
         if failpoints.armed(before):
             guarded: list[Row] = await self.transaction(pool, lambda c: self._then_hit(c, name, before, arguments))
@@ -196,9 +188,7 @@ class Database:
             raise OutcomeUnknown("the reply was dropped by a failpoint") from error
         return rows
 
-    async def _then_hit(
-        self, connection: Any, name: str, step: str, arguments: tuple[object, ...]
-    ) -> list[Row]:
+    async def _then_hit(self, connection: Any, name: str, step: str, arguments: tuple[object, ...]) -> list[Row]:
         rows: list[Row] = await connection.fetch(statement(name), *arguments)
         await failpoints.hit(step)
         return rows

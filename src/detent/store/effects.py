@@ -38,9 +38,7 @@ class EffectPool:
             now = await connection.fetchval("SELECT clock_timestamp()")
             unsettled = await connection.fetch(statement("settle"), node, *settle_columns([settlement(now)]))
             if unsettled:
-                raise OwnershipLost(
-                    "This run was cancelled or taken over before it could commit: nothing was written."
-                )
+                raise OwnershipLost("This run was cancelled or taken over before it could commit: nothing was written.")
 
     async def _open(self) -> Any:
         if self._making is None:

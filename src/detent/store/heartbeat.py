@@ -25,9 +25,7 @@ class HeartbeatConnection:
         """Renew the node's row; None when the node has been evicted."""
         if self._connection is None or self._connection.is_closed():
             limit = f"{int(self._seconds * 1000)}ms"
-            self._connection = await connect(
-                self._url, self._schema, lock_timeout=limit, statement_timeout=limit
-            )
+            self._connection = await connect(self._url, self._schema, lock_timeout=limit, statement_timeout=limit)
         try:
             row = await self._connection.fetchrow(statement("beat"), node, offset, timeout=self._seconds)
         except BaseException:

@@ -81,9 +81,7 @@ def attempt_of(row: Row, workers: Mapping[int, str]) -> Attempt:
     )
 
 
-def _with_the_last(
-    row: Row, status: RunStatus, kept: Sequence[Attempt], workers: Mapping[int, str]
-) -> list[Attempt]:
+def _with_the_last(row: Row, status: RunStatus, kept: Sequence[Attempt], workers: Mapping[int, str]) -> list[Attempt]:
     """An attempt that simply succeeded the first time is kept nowhere but in the run itself."""
     if status is not RunStatus.SUCCEEDED or any(attempt.token == row["token"] for attempt in kept):
         return list(kept)

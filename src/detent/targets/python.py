@@ -52,9 +52,7 @@ class HandlerThread:
 
 
 class PythonTargetRunner:
-    def __init__(
-        self, functions: Mapping[str, Callable[..., Any]], thread: HandlerThread, make_run: MakeRun
-    ) -> None:
+    def __init__(self, functions: Mapping[str, Callable[..., Any]], thread: HandlerThread, make_run: MakeRun) -> None:
         self._functions = functions
         self._thread = thread
         self._make_run = make_run
