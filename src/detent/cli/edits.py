@@ -84,6 +84,7 @@ def _json_or_text(text: str) -> Any:
 
 
 def said_changes(before: Item, after: Mapping[str, Any], done: str) -> None:
+    from detent.cli.planning import value_text
     from detent.declarative.plan import differences_between
 
     found = differences_between(before, after)
@@ -93,6 +94,6 @@ def said_changes(before: Item, after: Mapping[str, Any], done: str) -> None:
     output.say(f"{done} {before['name']}:")
     if session().shape == "people":
         for one in found:
-            was = json.dumps(one.before, ensure_ascii=False) if one.has_before else "nothing"
-            now = json.dumps(one.after, ensure_ascii=False) if one.has_after else "nothing"
+            was = value_text(one.before) if one.has_before else "nothing"
+            now = value_text(one.after) if one.has_after else "nothing"
             output.say(f"  {one.path}: {was} → {now}")

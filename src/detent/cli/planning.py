@@ -26,6 +26,7 @@ PAGE = 500  # the most the API lists at once
 LOOKED_UP_SINGLY = 20
 MOST_SHOWN = 100
 MOST_TEXT = 70
+LONG = 1e15  # beyond it, a float is clearer in its own form
 
 SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
 
@@ -143,8 +144,15 @@ def _lines(step: Step) -> Iterator[Text]:
 def _text(value: object, there: bool) -> str:
     if not there:
         return ""
-    text = flat(json.dumps(value, ensure_ascii=False))
+    text = flat(value_text(value))
     return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 1]}…"
+
+
+def value_text(value: object) -> str:
+    """As JSON; whole numbers without the .0 that the API writes for some of them."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < LONG:
+        value = int(value)
+    return json.dumps(value, ensure_ascii=False)
 
 
 # -- made so

@@ -22,8 +22,13 @@ def document_of(job: Mapping[str, Any]) -> dict[str, Any]:
     document = {"name": job["name"]}
     for field in FIELDS:
         if field in job and job[field] != _DEFAULTS[field]:
-            document[field] = _target(job[field]) if field == "target" else job[field]
+            document[field] = _target(job[field]) if field == "target" else _tidy(field, job[field])
     return document
+
+
+def _tidy(field: str, value: Any) -> Any:
+    """Whole numbers as people write them; a payload is left as it is."""
+    return int(value) if field != "payload" and isinstance(value, float) and value.is_integer() else value
 
 
 def _target(target: Mapping[str, Any]) -> dict[str, Any]:
