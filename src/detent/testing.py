@@ -28,7 +28,7 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 
 from detent.errors import NotFound, UsageError
-from detent.identity import RunKey, run_id
+from detent.identity import MANUAL, MILLISECOND, RunKey, run_id
 from detent.keys import idempotency_key
 from detent.model import Call, JobSpec, PythonTarget
 from detent.registration import Prepared, place, prepare, read_document
@@ -115,7 +115,7 @@ class _Job:
         self.function = function
         self.next_tick = place(prepared, now).next_tick
         self.runs_left = prepared.spec.max_runs
-        self.serials = 0
+        self.triggered: datetime | None = None
         self.live = 0
 
     @property
@@ -146,7 +146,7 @@ class _Held:
 class TestMode:
     """An app under a manual clock; made by `Detent.test`, used as a context manager.
 
-    `runs` are in the order of their ticks' arrival. In a test that is itself a coroutine, use `async with` and
+    `runs` are in the order of their ticks' arrival. In a test that is itself a coroutine, use
     `await t.advance_async(…)`.
     """
 
@@ -194,12 +194,6 @@ class TestMode:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._runner.close()
-
-    async def __aenter__(self) -> TestMode:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
         self._runner.close()
 
     # --- the clock ---
@@ -283,8 +277,9 @@ class TestMode:
 
     def _trigger(self, job: _Job) -> Steps[TestedRun]:
         with self._alone():
-            job.serials += 1
-            run = self._new_run(job, RunKey(job.prepared.number, self.now, job.serials))
+            later = None if job.triggered is None else job.triggered + MILLISECOND  # the time alone names such a run
+            job.triggered = max(self.now, later or self.now)
+            run = self._new_run(job, RunKey(job.prepared.number, job.triggered, MANUAL))
             yield from self._start(job, run)
             return run
 

@@ -154,15 +154,16 @@ def test_a_trigger_runs_beside_the_schedule_under_a_key_of_its_own() -> None:
     with app.test(start=datetime(2026, 1, 1, tzinfo=UTC)) as t:
         run = t.trigger("job")
         t.advance(timedelta(hours=1))
-        again = t.trigger("job")
+        again, once_more = t.trigger("job"), t.trigger("job")
     assert (run.result, run.payload, run.scheduled_at) == (
         {"n": [1, 2]},
         {"n": [1, 2]},
         datetime(2026, 1, 1, tzinfo=UTC),
     )
     keys = [each.idempotency_key for each in t.runs]
-    assert len(set(keys)) == len({each.id for each in t.runs}) == 3
-    assert keys[2] == again.idempotency_key
+    assert len(set(keys)) == len({each.id for each in t.runs}) == 4
+    assert keys[2:] == [each.idempotency_key for each in (again, once_more)]
+    assert keys[0].endswith(f":{run.id}")
     assert keys[1].endswith(f":{int(datetime(2026, 1, 1, 1, tzinfo=UTC).timestamp())}")
 
 
@@ -188,7 +189,7 @@ async def test_a_test_that_is_a_coroutine_moves_the_clock_on_its_own_loop() -> N
     async def job() -> None:
         loops.append(asyncio.get_running_loop())
 
-    async with app.test() as t:
+    with app.test() as t:
         with pytest.raises(UsageError, match="advance_async"):
             t.advance(hours=1)
         await t.advance_async(hours=2)
@@ -210,7 +211,7 @@ async def test_a_transaction_is_one_of_the_connection_that_the_test_gives(databa
                 raise ValueError("no")
         return "not kept: the run committed itself"
 
-    async with app.test(connection=connection) as t:
+    with app.test(connection=connection) as t:
         await t.advance_async(hours=3)
     assert [(run.status, run.result) for run in t.runs] == [("succeeded", None), ("dead", None), ("succeeded", None)]
     paid = await connection.fetch("SELECT key FROM public.payments ORDER BY key")

@@ -208,8 +208,8 @@ async def test_embedded_workers_do_not_touch_a_pulled_run(look: Any, verbs: Stor
     before = tuple(await live(look))
     assert await verbs.live.claim(NODE, 1, [1], 10) == []
     assert await verbs.live.reconcile(NODE) == []
-    assert await verbs.live.start(NODE, [held]) == set()
-    assert await verbs.live.give_back(NODE, [held]) == set()
+    assert not await verbs.live.start(NODE, [held])
+    assert not await verbs.live.give_back(NODE, [held])
     done = Settlement(held, LONG_AGO, LONG_AGO, SUCCEEDED)
     assert await verbs.live.settle(NODE, [done]) == [done]
     await look.execute("UPDATE nodes SET evicted = true")
@@ -492,6 +492,15 @@ async def test_the_same_report_twice_in_one_batch_is_written_once(look: Any, ver
     answers = await verbs.pull.settle(MINE, [old, success(held), failure(held), success(held)])
     assert answers == [None, RunStatus.SUCCEEDED, None, None]
     assert len(await ended(look)) == 1
+
+
+async def test_a_report_under_an_old_token_leaves_the_lease_of_now(look: Any, verbs: Store, worker: int) -> None:
+    held = await claimed(look, verbs, worker)
+    assert await verbs.pull.settle(MINE, [success(held)._replace(token=held.token - 1)]) == [None]
+    await verbs.pull.give_back([held._replace(token=held.token - 1)])
+    (extended,) = await verbs.pull.heartbeat(MINE, [Beat(held.key, held.token, MINUTE)])
+    assert extended is not None
+    assert (await live(look))["owner"] == -worker
 
 
 async def test_what_is_on_record_tells_a_repeated_report_from_a_late_one(look: Any, verbs: Store, worker: int) -> None:

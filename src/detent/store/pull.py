@@ -13,10 +13,13 @@ from typing import NamedTuple
 import msgspec
 
 from detent.identity import RunKey
+from detent.log import logger
 from detent.model import Claim, Definition, JobSpec
 from detent.states import CODES, RunStatus
 from detent.store.db import Database, Row
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
+
+log = logger("store")
 
 STATUSES = {code: status for status, code in CODES.items()}
 
@@ -144,9 +147,14 @@ def _claim(row: Row) -> Claim:
 
 
 def _definition(row: Row) -> Definition | None:
+    """None for one that is gone, or that this version cannot read; its neighbours are none the worse for it."""
     if row["definition"] is None:
         return None
-    return Definition(row["id"], row["name"], msgspec.json.decode(row["definition"], type=JobSpec))
+    try:
+        return Definition(row["id"], row["name"], msgspec.json.decode(row["definition"], type=JobSpec))
+    except msgspec.MsgspecError as error:
+        log.error("a job's definition cannot be read", job=row["name"], error=str(error))
+        return None
 
 
 def _held(row: Row) -> Held:
