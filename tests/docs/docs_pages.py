@@ -24,6 +24,7 @@ LANGUAGES = ("console", "sh", "python", "json", "yaml", "toml", "sql", "ini", "j
 
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^`]*)")
 _MARKER = re.compile(r"\s*<!-- docs-test: (?P<marker>.+?) -->\s*")
+_KNOWN = re.compile(r"|server|server instead|exit \d+|drawing|(syntax only|printed by): .+")
 _TITLE = re.compile(r'title="(?P<title>[^"]+)"')
 
 
@@ -38,6 +39,10 @@ class Block(NamedTuple):
     @property
     def place(self) -> str:
         return f"{self.page}:{self.line}"
+
+    @property
+    def has_known_marker(self) -> bool:
+        return _KNOWN.fullmatch(self.marker) is not None
 
     @property
     def is_server(self) -> bool:

@@ -37,10 +37,20 @@ trap 'code=$?; declare -px > {state}; pwd > {folder}; exit $code' EXIT
 
 
 class Shell:
-    def __init__(self, home: Path, start: Path, variables: dict[str, str], rewrites: dict[str, str]) -> None:
+    def __init__(
+        self,
+        home: Path,
+        start: Path,
+        variables: dict[str, str],
+        rewrites: dict[str, str],
+        patience: float = LIMIT_SECONDS,
+    ) -> None:
+        """`start` is the folder the reader begins in, `rewrites` what is meant where a page says something else, and
+        `patience` how long a server may take until it is ready."""
         self.home = home
         self.start = start
         self.rewrites = rewrites
+        self.patience = patience
         self.environ = {
             "PATH": f"{ROOT / '.venv/bin'}:{os.environ['PATH']}",
             "HOME": str(home),
@@ -92,7 +102,7 @@ class Shell:
         self.servers.append(server)
         until_sync(
             lambda: READY.search(log.read_text("utf-8", "replace")) or server.poll() is not None,
-            LIMIT_SECONDS,
+            self.patience,
             f"{block.place} to be ready",
         )
         text = log.read_text("utf-8", "replace")

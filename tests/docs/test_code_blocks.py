@@ -29,6 +29,8 @@ UNNAMED = {
     "The minute field has '60': 60 is outside 0 to 59; '0' is the full minute or hour, and '*' is each one.": "text",
 }
 REFUSED = {"docs/schedules.md": "detent cron explain '60 * * * *'"}
+# The pages for whose readers the PostgreSQL that comes along is the point; on others, one that is there is quicker.
+WITH_EMBEDDED = ("README.md", "docs/tutorial.md")
 PAGES = [page for page in pages() if blocks_of(page)]
 
 
@@ -67,6 +69,8 @@ def shell(page: str, home: Path, request: pytest.FixtureRequest) -> Iterator[She
         "DETENT_PORT": address.partition(":")[2],
         "DETENT_DATA_DIR": ".detent",
     }
+    if page not in WITH_EMBEDDED and DATABASE_URL not in rewrites:
+        variables["DETENT_DATABASE_URL"] = request.getfixturevalue("database_url")
     shell = Shell(own, checkout_like(own / "checkout"), variables, rewrites)
     yield shell
     shell.stop_servers()
@@ -85,6 +89,11 @@ def test_every_block_says_its_language() -> None:
         named(block).place for page in PAGES for block in blocks_of(page) if named(block).language not in LANGUAGES
     ]
     assert not unknown, f"name one of {', '.join(LANGUAGES)}: {unknown}"
+
+
+def test_every_remark_about_a_block_is_understood() -> None:
+    strange = [block.place for page in PAGES for block in blocks_of(page) if not block.has_known_marker]
+    assert not strange, "docs_pages.py says which remarks there are"
 
 
 def test_no_other_name_of_a_block_is_kept_than_is_needed() -> None:
