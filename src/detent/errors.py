@@ -63,6 +63,14 @@ class Conflict(DetentError):  # noqa: N818 - as above
     exit_code = 6
 
 
+class RevisionMismatch(Conflict):
+    """The thing is not at the revision that a change was made for; `revision` is the one it is at."""
+
+    def __init__(self, message: str, revision: int | None) -> None:
+        super().__init__(message)
+        self.revision = revision
+
+
 class Unavailable(DetentError):  # noqa: N818 - as above
     exit_code = 7
 

@@ -42,6 +42,7 @@ class Job(Struct, frozen=True, kw_only=True):
     created_at: Instant
     updated_at: Instant
     tags: list[str]
+    owner: str | None = None
     timeout_seconds: float
     max_retries: int
     retry_backoff: Backoff
@@ -180,3 +181,35 @@ class SettledRun(Struct, frozen=True, kw_only=True):
     id: UUID
     status: RunStatus
     retry_in_seconds: float | None = None
+
+
+class ClusterNode(Struct, frozen=True, kw_only=True):
+    """A node as it last told of itself. `clock_offset_ms` is how far its clock is ahead of the database's, `partitions`
+    how many it leads. One that is not alive is gone, and others are taking over from it."""
+
+    id: str
+    host: str
+    roles: list[str]
+    alive: bool
+    started_at: Instant
+    heartbeat_age_ms: int
+    clock_offset_ms: float
+    version: str
+    tzdata: str
+    partitions: int
+
+
+class ClusterPartition(Struct, frozen=True, kw_only=True):
+    """Who leads a partition, under which term, and for how long. No node: nobody yet."""
+
+    partition: int
+    node: str | None
+    term: int
+    age_ms: int | None
+
+
+class Cluster(Struct, frozen=True, kw_only=True):
+    """The nodes, and who leads each partition."""
+
+    nodes: list[ClusterNode]
+    partitions: list[ClusterPartition]

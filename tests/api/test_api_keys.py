@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import structlog
 from api_client import HTTP, ApiClient
+from api_server import Readiness, serving
 
-from conftest import Readiness, serving
+from detent.api import problems
 from detent.api.auth import REMEMBERED_SECONDS, Door
 from detent.api.limits import MOST_CALLERS, Limiter, network_of
 from detent.api.problems import Refusal
@@ -211,6 +212,7 @@ def logs() -> Iterator[None]:
     before = logging.root.handlers[:], logging.root.level
     yield
     structlog.reset_defaults()
+    vars(problems.log).pop("bind", None)  # it was kept on first use, with an output that is closed now
     logging.root.handlers[:], logging.root.level = before
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 from api_client import HTTP, ApiClient
-
-from conftest import Readiness, serving
+from api_server import Readiness, serving
 
 if TYPE_CHECKING:
     from postgres import Postgres

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 from api_client import Answer, ApiClient
+from api_server import Readiness, serving
 from two_tenants import JOB, MARKED_JOB, MARKER, SCOPES, World, made_world, nobodys, rows_of_rival
 
 import detent.api
-from conftest import Readiness, serving
 from detent.api.app import create_app
 from detent.api.auth import GRANTS
 from detent.store import Store

@@ -18,6 +18,7 @@ from detent.shapes import Job
 from detent.states import RunStatus
 from detent.store import Database, Store
 from detent.store.cursors import Advance
+from detent.store.job_search import JobSearch
 from factories import add_node
 
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
@@ -326,14 +327,14 @@ async def test_lists_filter_and_go_on_where_they_ended(store: Store) -> None:
     await store.jobs.pause(jobs[1].id)
 
     async def names(**filters: Any) -> list[str]:
-        return [job.name for job in (await store.jobs.list(**filters))[0]]
+        return [job.name for job in (await store.jobs.list(JobSearch(**filters)))[0]]
 
     assert await names() == ["mail-1", "mail-2", "py", "mail%"]
-    assert await names(status="paused") == ["mail-2"]
+    assert await names(statuses=("paused",)) == ["mail-2"]
     assert await names(prefix="mail%") == ["mail%"]
     assert await names(prefix="mail-") == ["mail-1", "mail-2"]
-    assert await names(tag="y") == ["mail-2"]
-    assert await names(target="python") == ["py"]
+    assert await names(tags=("y",)) == ["mail-2"]
+    assert await names(targets=("python",)) == ["py"]
     first, after = await store.jobs.list(limit=3)
     assert after is not None
     rest, end = await store.jobs.list(limit=3, after=after)
@@ -341,7 +342,7 @@ async def test_lists_filter_and_go_on_where_they_ended(store: Store) -> None:
     assert end is None
     await store.jobs.delete(jobs[0].id)
     assert await names(prefix="mail-1") == []
-    assert await names(status="deleted") == ["mail-1"]
+    assert await names(statuses=("deleted",)) == ["mail-1"]
 
 
 async def test_a_job_shows_its_newest_run_live_or_finished(store: Store, sql: Any) -> None:

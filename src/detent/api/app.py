@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from detent.api import health, jobs, keys, openapi, problems, pull, runs
+from detent.api import batch, cluster, dead_letters, health, jobs, keys, openapi, preview, problems, pull, runs
 from detent.api.auth import Door
 from detent.api.context import Api
 from detent.api.desk import Desk
@@ -24,11 +24,11 @@ from detent.settings import Settings
 from detent.store import Store
 from detent.worker.pull import PulledRuns
 
-PARTS = (health, jobs, runs, pull, keys)
+PARTS = (health, batch, jobs, runs, dead_letters, preview, cluster, pull, keys)
 
 
 def create_app(store: Store, *, settings: Settings, readiness: Callable[[], dict[str, bool]]) -> Starlette:
-    store.jobs.max_payload_bytes = settings.max_payload_bytes
+    store.jobs.max_payload_bytes = store.batches.max_payload_bytes = settings.max_payload_bytes
     door = Door(store.keys, Limiter(settings.requests_per_second), local=settings.local)
     desk = Desk(store)
     api = Api(store, settings, readiness, door, desk, PulledRuns(store))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from detent import failpoints
+from detent.api.conditions import ChangeHeaders, PutHeaders, ReadHeaders, expected, not_modified, tag_of
 from detent.api.context import PREFIX, Api
 from detent.api.cursors import after_job, after_run, binding, read_after_job, read_after_run
 from detent.api.routing import Reply, Routes
+from detent.api.search import RunSearch, job_search, run_search
 from detent.errors import NotFound, UsageError
 from detent.identity import run_id
 from detent.model import JobSpec, Name, TargetKind
@@ -19,29 +20,58 @@ from detent.refusal import shown
 from detent.registration import is_job_id
 from detent.shapes import Job, JobStatus, Page, Run
 from detent.states import RunStatus
+from detent.store.job_search import JobSearch
 
 routes = Routes(PREFIX)
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
+SearchText = Annotated[str, Meta(max_length=500)]
 
 
 class JobQuery(Struct, forbid_unknown_fields=True):
-    """`prefix` is the beginning of the name; without a status, jobs that were deleted are left out."""
+    """`search` is the grammar of api/search.py; `prefix` is the beginning of the name. All that is given must hold, and
+    without a status jobs that were deleted are left out."""
 
+    search: SearchText | None = None
     status: JobStatus | None = None
     prefix: Name | None = None
     tag: Name | None = None
     target: TargetKind | None = None
+    owner: Name | None = None
     cursor: str | None = None
     limit: Limit = 50
+
+
+class PutQuery(Struct, forbid_unknown_fields=True):
+    """`owner` is the label of who keeps this job; left out, the job keeps the one it has."""
+
+    owner: Name | None = None
 
 
 class RunQuery(Struct, forbid_unknown_fields=True):
-    """`status` may be given more than once."""
+    """`search` is the grammar of api/search.py; `status` may be given more than once."""
 
+    search: SearchText | None = None
     status: list[RunStatus] = []
     cursor: str | None = None
     limit: Limit = 50
+
+
+if TYPE_CHECKING:
+
+    class JobPatch(Struct):
+        """Some fields of a job; null puts one back to its default."""
+
+else:
+    # The fields of a job as people write it, each of which may be left out or null.
+    JobPatch = msgspec.defstruct(
+        "JobPatch",
+        [(field.name, field.type | None | UnsetType, UNSET) for field in msgspec.structs.fields(JobSpec)],
+        namespace={"__doc__": "Some fields of a job; null puts one back to its default."},
+        module=__name__,
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
 
 
 class Pause(Struct, forbid_unknown_fields=True):
@@ -50,12 +80,10 @@ class Pause(Struct, forbid_unknown_fields=True):
     reason: Annotated[str, Meta(max_length=1000)] | None = None
 
 
-@routes.post("/jobs", status=201, scope="write")
+@routes.post("/jobs", status=201, scope="write", once=True)
 async def create_job(api: Api, body: JobSpec) -> Reply[Job]:
     """Register a job."""
-    await failpoints.hit("A1")
     (job,) = await api.store.jobs.add([body], tenant=api.tenant)
-    await failpoints.hit("A2")
     return Reply(job, Location=f"{PREFIX}/jobs/{job.id}")
 
 
@@ -63,11 +91,15 @@ async def create_job(api: Api, body: JobSpec) -> Reply[Job]:
 async def list_jobs(api: Api, query: JobQuery) -> Page[Job]:
     """List jobs in the order of their creation."""
     bound = binding(api.tenant, query)
-    jobs, following = await api.store.jobs.list(
-        status=query.status,
+    start = JobSearch(
+        statuses=None if query.status is None else (query.status,),
         prefix=query.prefix,
-        tag=query.tag,
-        target=query.target,
+        tags=() if query.tag is None else (query.tag,),
+        targets=() if query.target is None else (query.target,),
+        owner=query.owner,
+    )
+    jobs, following = await api.store.jobs.list(
+        job_search(query.search or "", start),
         after=read_after_job(query.cursor, bound),
         limit=query.limit,
         tenant=api.tenant,
@@ -76,20 +108,23 @@ async def list_jobs(api: Api, query: JobQuery) -> Page[Job]:
 
 
 @routes.put("/jobs/by-name/{name}", or_else=(201,), scope="write")
-async def put_job(api: Api, name: str, body: JobSpec) -> Reply[Job]:
+async def put_job(api: Api, name: str, query: PutQuery, body: JobSpec, headers: PutHeaders) -> Reply[Job]:
     """Make the job of this name be this; nothing happens when it is this already."""
     if body.name is not None and body.name != name:
         raise UsageError(
             f"The name is {shown(body.name)} in the body and {shown(name)} in the path: leave it out of the body.",
             "/name",
         )
-    job, change = await api.store.jobs.upsert(msgspec.structs.replace(body, name=name), tenant=api.tenant)
+    named = msgspec.structs.replace(body, name=name)
+    job, change = await api.store.jobs.upsert(
+        named, tenant=api.tenant, owner=query.owner, expected=expected(headers)
+    )
     status = 201 if change == "created" else 200
     return Reply(job, status, Location=f"{PREFIX}/jobs/{job.id}", Detent_Change=change)
 
 
-@routes.get("/jobs/{id}")
-async def get_job(api: Api, id: str) -> Job:  # noqa: A002 - the name of the path parameter is part of the contract
+@routes.get("/jobs/{id}", or_else=(304,))
+async def get_job(api: Api, id: str, headers: ReadHeaders) -> Reply[Job]:  # noqa: A002 - part of the contract
     """Look at one job."""
     if is_job_id(id):
         job = await api.store.jobs.get(UUID(id), tenant=api.tenant)
@@ -97,13 +132,24 @@ async def get_job(api: Api, id: str) -> Job:  # noqa: A002 - the name of the pat
         job = await api.store.jobs.find(id, tenant=api.tenant)
     if job is None or job.status == "deleted":
         raise unknown_job(id)
-    return job
+    if not_modified(headers, job.revision):
+        return Reply.empty(304, ETag=tag_of(job.revision))
+    return Reply(job)
+
+
+@routes.patch("/jobs/{id}", scope="write")
+async def patch_job(api: Api, id: str, body: JobPatch, headers: ChangeHeaders) -> Reply[Job]:  # noqa: A002 - as above
+    """Change some fields of a job, which never runs it; null puts a field back to its default."""
+    fields = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
+    number = await job_id(api, id)
+    job, change = await api.store.jobs.patch(number, fields, tenant=api.tenant, expected=expected(headers))
+    return Reply(job, Detent_Change=change)
 
 
 @routes.delete("/jobs/{id}", scope="write")
-async def delete_job(api: Api, id: str) -> None:  # noqa: A002 - as above
+async def delete_job(api: Api, id: str, headers: ChangeHeaders) -> None:  # noqa: A002 - as above
     """Delete a job: no more ticks, its name is free, runs in flight go on and history stays."""
-    await api.store.jobs.delete(await job_id(api, id), tenant=api.tenant)
+    await api.store.jobs.delete(await job_id(api, id), tenant=api.tenant, expected=expected(headers))
 
 
 @routes.post("/jobs/{id}/pause", scope="operate")
@@ -118,7 +164,7 @@ async def resume_job(api: Api, id: str) -> Job:  # noqa: A002 - as above
     return await api.store.jobs.resume(await job_id(api, id), tenant=api.tenant)
 
 
-@routes.post("/jobs/{id}/trigger", status=202, scope="operate")
+@routes.post("/jobs/{id}/trigger", status=202, scope="operate", once=True)
 async def trigger_job(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - as above
     """Run a job now, beside its schedule."""
     key = await api.store.jobs.trigger(await job_id(api, id), tenant=api.tenant)
@@ -135,9 +181,24 @@ async def list_runs_of_job(api: Api, id: str, query: RunQuery) -> Page[Run]:  # 
 
 
 async def page_of_runs(api: Api, query: RunQuery, job: UUID | None = None) -> Page[Run]:
-    bound = binding(api.tenant, query, job)
+    search = run_search(query.search or "", RunSearch(statuses=frozenset(query.status) or None))
+    if search.job is not None:
+        if job is not None:
+            raise UsageError(
+                "The search names a job, and the path does already: leave it out of the search.", "/search"
+            )
+        job = await job_id(api, search.job)
+    if search.statuses is not None and not search.statuses:
+        return Page([], None)
+    bound = binding(api.tenant, query, str(job))
     runs, following = await api.store.runs.list(
-        job=job, status=query.status, after=read_after_run(query.cursor, bound), limit=query.limit, tenant=api.tenant
+        job=job,
+        status=search.statuses or (),
+        since=search.since,
+        until=search.until,
+        after=read_after_run(query.cursor, bound),
+        limit=query.limit,
+        tenant=api.tenant,
     )
     return Page(runs, None if following is None else after_run(following, bound))
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
+from detent.api import idempotency
 from detent.api.problems import Problem
 from detent.api.routing import Endpoint
+from detent.shapes import Job
 from detent.version import __version__
 
 REFERENCE = "#/components/schemas/{name}"
@@ -43,7 +45,11 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 
 def _types(endpoints: Iterable[Endpoint]) -> Iterable[Any]:
     for endpoint in endpoints:
-        yield from (kind for kind in (endpoint.body, endpoint.answer) if kind not in (None, type(None)))
+        yield from (kind for kind in (_body_type(endpoint), endpoint.answer) if kind not in (None, type(None)))
+
+
+def _body_type(endpoint: Endpoint) -> Any:
+    return endpoint.body if endpoint.upload is None else endpoint.upload.described
 
 
 def _operation(endpoint: Endpoint, known: dict[Any, Any]) -> dict[str, Any]:
@@ -51,16 +57,22 @@ def _operation(endpoint: Endpoint, known: dict[Any, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": f"{name}_{endpoint.path.rpartition('/')[2]}" if endpoint.path.endswith("/executions") else name,
         "summary": endpoint.summary,
-        "parameters": [*_path_parameters(endpoint), *_query_parameters(endpoint)],
+        "parameters": [*_path_parameters(endpoint), *_query_parameters(endpoint), *_header_parameters(endpoint)],
         "responses": _responses(endpoint, known),
         "security": [] if endpoint.scope == "public" else [{"key": [endpoint.scope]}],
     }
     if endpoint.body is not None:
         operation["requestBody"] = {
             "required": endpoint.body_required,
-            "content": {"application/json": {"schema": known[endpoint.body]}},
+            "content": {kind: {"schema": _schema_of(kind, endpoint, known)} for kind in endpoint.media_types},
         }
     return operation
+
+
+def _schema_of(media_type: str, endpoint: Endpoint, known: dict[Any, Any]) -> Any:
+    if media_type == "application/json":
+        return known[_body_type(endpoint)]
+    return {"type": "string", "description": "The same, one in each line."}
 
 
 def _path_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
@@ -74,11 +86,25 @@ def _query_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
         yield {"name": name, "in": "query", "required": False, "schema": kind}
 
 
+def _header_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
+    _, described = msgspec.json.schema_components([endpoint.headers], ref_template=REFERENCE)
+    for name, kind in described[endpoint.headers.__name__].get("properties", {}).items():
+        yield {"name": name.replace("_", "-").title(), "in": "header", "required": False, "schema": kind}
+    if endpoint.once:
+        text = "A name of your own for this request: sent again within a day, it is answered again and not done again."
+        kind = {"type": "string", "pattern": idempotency.PATTERN}
+        yield {"name": idempotency.HEADER, "in": "header", "required": False, "description": text, "schema": kind}
+
+
 def _responses(endpoint: Endpoint, known: dict[Any, Any]) -> dict[str, Any]:
     good: dict[str, Any] = {"description": endpoint.summary}
     if endpoint.answer is not type(None):
         good["content"] = {"application/json": {"schema": known[endpoint.answer]}}
+    if endpoint.answer is Job:
+        good["headers"] = {"ETag": {"description": "The revision of the job.", "schema": {"type": "string"}}}
     responses = {str(status): good for status in (endpoint.status, *endpoint.other_status)}
+    if "304" in responses:
+        responses["304"] = {"description": "It is as you know it."}
     problem = {"application/problem+json": {"schema": known[Problem]}}
     responses["default"] = {"description": "The request was not served.", "content": problem}
     return responses

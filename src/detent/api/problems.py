@@ -14,13 +14,25 @@ from typing import NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from detent.errors import Conflict, DetentError, NotAuthorised, NotFound, OwnershipLost, Unavailable, UsageError
+from detent.errors import (
+    Conflict,
+    DetentError,
+    ManyFaults,
+    NotAuthorised,
+    NotFound,
+    OwnershipLost,
+    RevisionMismatch,
+    Unavailable,
+    UsageError,
+)
 from detent.log import logger
 from detent.store.db import LockTimeout, OutcomeUnknown
+from detent.store.requests import OtherRequest, UnderWay
 
 log = logger("api")
 
 RETRY_SECONDS = "1"
+PAGES = "/problems"
 
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _SCHEDULE_FIELDS = frozenset(
@@ -31,14 +43,25 @@ _SCHEDULE_FIELDS = frozenset(
 )
 
 
+class Fault(msgspec.Struct, frozen=True):
+    """One of several things that are wrong, and where it is."""
+
+    pointer: str
+    detail: str
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a request was not served. `pointer` is the JSON pointer of the wrong part of the request, if one is."""
+    """Why a request was not served. `type` is a page of this server about it; `pointer` is the JSON pointer of the
+    wrong part of the request, if one is. Where several parts are wrong, `errors` has each; where a change was made for
+    another revision, `revision` is the one there is."""
 
     type: str
     title: str
     status: int
     detail: str
     pointer: str | None = None
+    errors: list[Fault] | None = None
+    revision: int | None = None
     trace_id: str
 
 
@@ -70,12 +93,20 @@ def kind_of(error: DetentError) -> Kind:
     match error:
         case BadCursor():
             return Kind(422, "bad-cursor")
+        case OtherRequest():
+            return Kind(422, "idempotency-key-reused")
+        case ManyFaults():
+            return Kind(422, "many-faults")
         case UsageError(pointer=pointer):
             return Kind(422, _slug_for(pointer))
         case NotFound():
             return Kind(404, "not-found")
         case NotAuthorised():
             return Kind(403, "not-authorised")
+        case RevisionMismatch():
+            return Kind(412, "revision-mismatch")
+        case UnderWay():
+            return Kind(409, "request-under-way")
         case Conflict():
             return Kind(409, "conflict")
         case OwnershipLost():
@@ -108,28 +139,40 @@ def answer(error: Exception, headers: Mapping[str, str]) -> Response:
     """The response to a request that failed; `headers` are the request's."""
     trace_id = trace_of(headers)
     if isinstance(error, Refusal):
-        return respond(error.kind, error.detail, None, trace_id, error.headers)
+        return _respond(_problem(error.kind, error.detail, trace_id), error.headers)
     kind = kind_of(error) if isinstance(error, DetentError) else Kind(500, "internal")
     if kind.slug in _OWN_FAULTS:
         log.error("request failed", trace_id=trace_id, problem=kind.slug, exc_info=error)
-    detail = _OWN_FAULTS.get(kind.slug) or str(error)
-    pointer = error.pointer if isinstance(error, UsageError) else None
-    extra = {"Retry-After": RETRY_SECONDS} if kind.status == 503 else {}
-    return respond(kind, detail, pointer, trace_id, extra)
+    problem = _problem(kind, _OWN_FAULTS.get(kind.slug) or str(error), trace_id)
+    return _respond(_with_details(problem, error), _headers_for(kind, error))
 
 
-def respond(kind: Kind, detail: str, pointer: str | None, trace_id: str, headers: Mapping[str, str]) -> Response:
-    problem = Problem(
-        type=f"/problems/{kind.slug}",
-        title=kind.title,
-        status=kind.status,
-        detail=detail,
-        pointer=pointer,
-        trace_id=trace_id,
+def _problem(kind: Kind, detail: str, trace_id: str) -> Problem:
+    return Problem(type=f"{PAGES}/{kind.slug}", title=kind.title, status=kind.status, detail=detail, trace_id=trace_id)
+
+
+def _with_details(problem: Problem, error: Exception) -> Problem:
+    faults = [Fault(fault.pointer, fault.message) for fault in getattr(error, "faults", ())]
+    return msgspec.structs.replace(
+        problem,
+        pointer=error.pointer if isinstance(error, UsageError) else None,
+        errors=faults or None,
+        revision=error.revision if isinstance(error, RevisionMismatch) else None,
     )
+
+
+def _headers_for(kind: Kind, error: Exception) -> dict[str, str]:
+    if kind.status == 503 or isinstance(error, UnderWay):
+        return {"Retry-After": RETRY_SECONDS}
+    if isinstance(error, RevisionMismatch) and error.revision is not None:
+        return {"ETag": f'"{error.revision}"'}
+    return {}
+
+
+def _respond(problem: Problem, headers: Mapping[str, str]) -> Response:
     return Response(
         msgspec.json.encode(problem),
-        kind.status,
+        problem.status,
         {"Cache-Control": "no-store", **headers},
         media_type="application/problem+json",
     )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+import typing
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from detent.api.problems import Refusal
@@ -15,6 +18,7 @@ from detent.errors import NotFound, UsageError
 from detent.refusal import nearest, refused
 
 BODY_SECONDS = 30.0
+BODY_BYTES_PER_SECOND = 1_048_576  # a large body has longer
 MAX_QUERY_FIELDS = 50
 
 Value = TypeVar("Value")
@@ -32,31 +36,59 @@ async def read_body(request: Request, limit: int) -> bytes:
     if not length.isdecimal() or int(length) > limit:
         raise too_large
     body = bytearray()
+    seconds = BODY_SECONDS + int(length) / BODY_BYTES_PER_SECOND
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(seconds):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > limit:
                     raise too_large
     except TimeoutError:
-        detail = f"The body did not arrive within {BODY_SECONDS:g} seconds: send it again, faster."
+        detail = f"The body did not arrive within {seconds:.0f} seconds: send it again, faster."
         raise Refusal(408, "body-too-slow", detail, {"Connection": "close"}) from None
     except ClientDisconnect:
         raise Refusal(400, "malformed-request", "The connection was closed before the body was sent.") from None
     return bytes(body)
 
 
-def check_content_type(request: Request) -> None:
+class Upload:
+    """A body that is read otherwise than as one JSON document."""
+
+    media_types: ClassVar[tuple[str, ...]]
+    max_bytes: ClassVar[int]
+    described: ClassVar[Any]
+    """The type of its JSON form, for the OpenAPI document."""
+
+    def __init__(self, raw: bytes, media_type: str) -> None:
+        self.raw = raw
+        self.media_type = media_type
+
+
+def media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").lower().partition(";")[0].strip()
+
+
+def check_content_type(request: Request, allowed: Sequence[str]) -> None:
     """JSON must be declared: a form that some web page posts cannot declare it."""
     given = request.headers.get("content-type", "")
-    kind, _, rest = given.lower().partition(";")
-    charset = rest.partition("charset=")[2].strip(' "') or "utf-8"
-    if kind.strip() != "application/json" or charset not in ("utf-8", "utf8"):
+    charset = given.lower().partition("charset=")[2].strip(' "') or "utf-8"
+    if media_type(request) not in allowed or charset not in ("utf-8", "utf8"):
         raise Refusal(
             415,
             "unsupported-media-type",
-            f"The content type is {given or 'missing'}: send JSON with the header Content-Type: application/json.",
+            f"The content type is {given or 'missing'}: send JSON with the header Content-Type: "
+            f"{' or '.join(allowed)}.",
         )
+
+
+def decode_headers(headers: Headers, expected: type[Value]) -> Value:
+    """Those headers that the struct names, each as one text."""
+    given = {
+        field.name: ", ".join(headers.getlist(field.name.replace("_", "-")))
+        for field in msgspec.structs.fields(typing.cast("type[msgspec.Struct]", expected))
+        if field.name.replace("_", "-") in headers
+    }
+    return msgspec.convert(given, expected)
 
 
 def decode_body(raw: bytes, expected: type[Value]) -> Value:

@@ -1,9 +1,12 @@
 """Typed routes: a handler's annotations say what it reads and what it answers.
 
 A handler takes `api` first. A parameter named `body` is the JSON body (optional where its type allows None), `query`
-the query parameters as a struct, `hung_up` a function that returns once the client has gone (for those that wait, after
-the body is read), and every other one is a part of the path. It answers with a value, with a `Reply`
-where the status or headers depend on the case, or with None for 204. The same annotations make the OpenAPI document.
+the query parameters as a struct, `headers` those request headers that its struct names, `hung_up` a function that
+returns once the client has gone (for those that wait, after the body is read), and every other one is a part of the
+path. It answers with a value, with a `Reply` where the status or headers depend on the case, or with None for 204. The
+same annotations make the OpenAPI document.
+
+A route that makes something says `once`: it may be called with an Idempotency-Key (`api/idempotency.py`).
 
 Every route says in its decorator which scope it needs (`api/auth.py`); only GET has a default, `read`. The handler's
 `api` is the caller's own: what it reads or changes, it reads or changes with `tenant=api.tenant`.
@@ -26,8 +29,20 @@ from starlette.routing import Route
 
 from detent.api import problems
 from detent.api.auth import SCOPES, Scope
+from detent.api.conditions import tag_of
 from detent.api.context import Api
-from detent.api.reading import check_content_type, decode_body, decode_query, decode_segment, read_body
+from detent.api.idempotency import served_once
+from detent.api.reading import (
+    Upload,
+    check_content_type,
+    decode_body,
+    decode_headers,
+    decode_query,
+    decode_segment,
+    media_type,
+    read_body,
+)
+from detent.shapes import Job
 
 Answer = TypeVar("Answer")
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
@@ -43,9 +58,18 @@ class Reply(Generic[Answer]):
         self.status = status
         self.headers = {name.replace("_", "-"): text for name, text in headers.items()}
 
+    @staticmethod
+    def empty(status: int, **headers: str) -> Reply[Any]:
+        """A status and headers alone."""
+        return Reply(None, status, **headers)
+
 
 class NoQuery(msgspec.Struct, forbid_unknown_fields=True):
     """For routes that have no query parameters."""
+
+
+class NoHeaders(msgspec.Struct):
+    """For routes that look at no headers of their own."""
 
 
 class Endpoint:
@@ -56,9 +80,11 @@ class Endpoint:
         method: str,
         path: str,
         handler: Callable[..., Awaitable[Any]],
-        status: int,
-        other_status: Iterable[int],
+        *,
         scope: Scope,
+        status: int = 200,
+        or_else: Iterable[int] = (),
+        once: bool = False,
     ) -> None:
         if scope not in SCOPES:
             raise ValueError(f"{method} {path} needs the scope {scope!r}, which is none of {', '.join(SCOPES)}.")
@@ -68,9 +94,11 @@ class Endpoint:
         self.path = path
         self.handler = handler
         self.status = status
-        self.other_status = tuple(other_status)
+        self.other_status = tuple(or_else)
+        self.once = once
         self.answer = _inner(hints.pop("return"), Reply)
         self.query = hints.pop("query", NoQuery)
+        self.headers = hints.pop("headers", NoHeaders)
         hints.pop("hung_up", None)
         body = hints.pop("body", None)
         self.body = None if body is None else _without_none(body)
@@ -87,29 +115,54 @@ class Endpoint:
         query = decode_query(request.scope["query_string"], self.query)
         if "query" in self.takes:
             given["query"] = query
-        if self.body is not None:
-            given["body"] = await self._read(api, request)
+        if "headers" in self.takes:
+            given["headers"] = decode_headers(request.headers, self.headers)
+        raw = b"" if self.body is None else await self._receive(api, request)
         if "hung_up" in self.takes:
             given["hung_up"] = partial(_hung_up, request)
-        return self._render(await self.handler(api, **given))
 
-    async def _read(self, api: Api, request: Request) -> Any:
+        async def serve() -> Response:
+            if self.body is not None:
+                given["body"] = self._decode(raw, request)
+            return self._render(await self.handler(api, **given))
+
+        return await (served_once(api, request, raw, serve) if self.once else serve())
+
+    async def _receive(self, api: Api, request: Request) -> bytes:
         if self.body_required:
-            check_content_type(request)
-        raw = await read_body(request, api.max_body_bytes)
-        if not self.body_required:
-            if not raw.strip():
-                return None
-            check_content_type(request)
+            check_content_type(request, self.media_types)
+        upload = self.upload
+        limit = api.max_body_bytes if upload is None else upload.max_bytes
+        raw = await read_body(request, limit)
+        if not self.body_required and raw.strip():
+            check_content_type(request, self.media_types)
+        return raw
+
+    def _decode(self, raw: bytes, request: Request) -> Any:
+        if not self.body_required and not raw.strip():
+            return None
+        if self.upload is not None:
+            return self.upload(raw, media_type(request))
         return decode_body(raw, typing.cast("type[Any]", self.body))
+
+    @property
+    def upload(self) -> type[Upload] | None:
+        """The type of a body that is read otherwise than as one JSON document."""
+        return self.body if isinstance(self.body, type) and issubclass(self.body, Upload) else None
+
+    @property
+    def media_types(self) -> tuple[str, ...]:
+        return ("application/json",) if self.upload is None else self.upload.media_types
 
     def _render(self, value: Any) -> Response:
         reply = value if isinstance(value, Reply) else Reply(value)
         status = reply.status or self.status
+        headers = {**JSON_HEADERS, **reply.headers}
+        if isinstance(reply.value, Job):
+            headers["ETag"] = tag_of(reply.value.revision)
         if reply.value is None:
-            return Response(None, status, {**JSON_HEADERS, **reply.headers})
-        content = msgspec.json.encode(reply.value)
-        return Response(content, status, {**JSON_HEADERS, **reply.headers}, media_type="application/json")
+            return Response(None, status, headers)
+        return Response(msgspec.json.encode(reply.value), status, headers, media_type="application/json")
 
 
 class Routes:
@@ -119,28 +172,27 @@ class Routes:
         self._prefix = prefix
         self.endpoints: list[Endpoint] = []
 
-    def get(self, *paths: str, scope: Scope = "read") -> Callable[[Handler], Handler]:
-        return self._add("GET", paths, 200, (), scope)
+    def get(self, *paths: str, scope: Scope = "read", or_else: Iterable[int] = ()) -> Callable[[Handler], Handler]:
+        return self._add("GET", paths, scope=scope, or_else=or_else)
 
     def post(
-        self, *paths: str, scope: Scope, status: int = 200, or_else: Iterable[int] = ()
+        self, *paths: str, scope: Scope, status: int = 200, or_else: Iterable[int] = (), once: bool = False
     ) -> Callable[[Handler], Handler]:
-        return self._add("POST", paths, status, or_else, scope)
+        return self._add("POST", paths, scope=scope, status=status, or_else=or_else, once=once)
 
-    def put(
-        self, *paths: str, scope: Scope, status: int = 200, or_else: Iterable[int] = ()
-    ) -> Callable[[Handler], Handler]:
-        return self._add("PUT", paths, status, or_else, scope)
+    def put(self, *paths: str, scope: Scope, or_else: Iterable[int] = ()) -> Callable[[Handler], Handler]:
+        return self._add("PUT", paths, scope=scope, or_else=or_else)
+
+    def patch(self, *paths: str, scope: Scope) -> Callable[[Handler], Handler]:
+        return self._add("PATCH", paths, scope=scope)
 
     def delete(self, *paths: str, scope: Scope) -> Callable[[Handler], Handler]:
-        return self._add("DELETE", paths, 204, (), scope)
+        return self._add("DELETE", paths, scope=scope, status=204)
 
-    def _add(
-        self, method: str, paths: Iterable[str], status: int, or_else: Iterable[int], scope: Scope
-    ) -> Callable[[Handler], Handler]:
+    def _add(self, method: str, paths: Iterable[str], **options: Any) -> Callable[[Handler], Handler]:
         def add(handler: Handler) -> Handler:
             for path in paths:
-                self.endpoints.append(Endpoint(method, self._prefix + path, handler, status, or_else, scope))
+                self.endpoints.append(Endpoint(method, self._prefix + path, handler, **options))
             return handler
 
         return add

@@ -25,17 +25,17 @@ async def list_runs(api: Api, query: RunQuery) -> Page[Run]:
 @routes.get("/runs/{id}")
 async def get_run(api: Api, id: str) -> Run:  # noqa: A002 - the name of the path parameter is part of the contract
     """Look at one run with its attempts."""
-    return await _found(api, id)
+    return await found_run(api, id)
 
 
 @routes.post("/runs/{id}/cancel", or_else=(202,), scope="operate")
 async def cancel_run(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - as above
     """Cancel a run: at once where nobody has it, otherwise its node is asked to stop it, and this answers 202."""
     status = await api.store.runs.cancel(run_key(id), tenant=api.tenant)
-    return Reply(await _found(api, id), 200 if status is RunStatus.CANCELLED else 202)
+    return Reply(await found_run(api, id), 200 if status is RunStatus.CANCELLED else 202)
 
 
-async def _found(api: Api, text: str) -> Run:
+async def found_run(api: Api, text: str) -> Run:
     run = await api.store.runs.get(run_key(text), tenant=api.tenant)
     if run is None:
         raise _unknown(text)

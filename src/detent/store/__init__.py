@@ -7,6 +7,7 @@ policy and reads no clock but the database's.
 from __future__ import annotations
 
 from detent.store.batches import BatchStore
+from detent.store.cluster import ClusterStore
 from detent.store.cursors import CursorStore
 from detent.store.db import Database
 from detent.store.jobs import JobStore
@@ -24,6 +25,7 @@ class Store:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.batches = BatchStore(database)
+        self.cluster = ClusterStore(database)
         self.cursors = CursorStore(database)
         self.jobs = JobStore(database)
         self.keys = KeyStore(database)

@@ -36,6 +36,8 @@ class Query(NamedTuple):
     statuses: frozenset[RunStatus] | None
     before: RunKey
     limit: int
+    floor: datetime = EPOCH
+    """Only ticks after this."""
 
     @property
     def wants_live(self) -> bool:
@@ -55,27 +57,27 @@ async def few_jobs(connection: Any, tenant: int) -> list[int] | None:
 async def newest_runs(connection: Any, query: Query) -> tuple[list[Row], RunKey | None]:
     """The page, and the key to go on from: None at the end, and only there."""
     rows = await _live(connection, query) if query.wants_live else []
-    lower = await _walk(connection, query, rows) if query.wants_finished else EPOCH
+    lower = await _walk(connection, query, rows) if query.wants_finished else query.floor
     rows.sort(key=lambda row: (row["scheduled_at"], row["job"], row["serial"]), reverse=True)
     complete = [row for row in rows if row["scheduled_at"] > lower]
     page = complete[: query.limit]
     if len(complete) > query.limit:
         return page, key_of(page[-1])
-    return page, None if lower <= EPOCH else NEWEST._replace(scheduled_at=lower)
+    return page, None if lower <= query.floor else NEWEST._replace(scheduled_at=lower)
 
 
 async def _walk(connection: Any, query: Query, rows: list[Row]) -> datetime:
     """Add finished runs to `rows`; the answer is the time after which none is left out."""
     upper = query.before.scheduled_at
     stretch, examined = FIRST_STRETCH, 0
-    lower = EPOCH
+    lower = query.floor
     if query.jobs is None or query.statuses is not None:
         (clock,) = await connection.fetch(statement("clock"))
-        lower = min(upper, clock["now"]) - stretch
+        lower = max(min(upper, clock["now"]) - stretch, query.floor)
     while True:
         found = await _finished(connection, query, lower, upper)
         rows += found
-        if lower <= EPOCH or sum(row["scheduled_at"] > lower for row in rows) > query.limit:
+        if lower <= query.floor or sum(row["scheduled_at"] > lower for row in rows) > query.limit:
             return lower
         all_found = query.statuses is None and query.jobs is not None
         size = len(found) if all_found else await _size(connection, query, lower, upper)
@@ -83,7 +85,7 @@ async def _walk(connection: Any, query: Query, rows: list[Row]) -> datetime:
         if examined > MOST_EXAMINED:
             return lower
         stretch = _next_stretch(stretch, size)
-        lower, upper = max(lower - stretch, EPOCH), lower
+        lower, upper = max(lower - stretch, query.floor), lower
 
 
 def _next_stretch(stretch: timedelta, size: int) -> timedelta:

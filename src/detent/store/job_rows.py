@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from detent.errors import UsageError
+from detent.errors import RevisionMismatch, UsageError
 from detent.misfire import AUTOMATIC, MissedRange, split_by_day
 from detent.model import JobSpec
 from detent.registration import Place, Prepared, next_tick, place, schedule_of, stand_on
@@ -20,6 +21,7 @@ Change = Literal["created", "updated", "unchanged"]
 NOWHERE = Place(None, None, AUTOMATIC)
 STATUSES = {code: status for status, code in CODES.items()}
 SPEC_FIELDS = frozenset(JobSpec.__struct_fields__) - {"name"}
+SPEC_DEFAULTS = {field.name: field for field in msgspec.structs.fields(JobSpec)}
 
 
 class Edit(NamedTuple):
@@ -28,6 +30,55 @@ class Edit(NamedTuple):
     place: Place | None
     grace: int
     runs_left: int | None
+
+
+class Expected(NamedTuple):
+    """What a change wants to find: a job at one of these revisions (None: at any), or none at all."""
+
+    revisions: frozenset[int] | None = None
+    present: bool = False
+    absent: bool = False
+
+    def check(self, row: Row | None) -> None:
+        """Raise unless this is what was found."""
+        if row is None:
+            if self.present:
+                raise RevisionMismatch("There is no such job, and the request asks for one: leave If-Match out.", None)
+        elif self.absent:
+            raise RevisionMismatch(
+                f"There is a job {row['name']!r} already, and the request asks for none.", row["revision"]
+            )
+        elif self.revisions is not None and row["revision"] not in self.revisions:
+            raise RevisionMismatch(
+                f"The job {row['name']!r} is at revision {row['revision']}, which is not the one you have: look at it "
+                "again, then change it.",
+                row["revision"],
+            )
+
+
+def patched(row: Row, fields: Mapping[str, Any]) -> JobSpec:
+    """The job with some fields changed; None puts a field back to its default."""
+    old = msgspec.json.decode(row["definition"], type=JobSpec)
+    changes = {name: _default(name) if value is None else value for name, value in fields.items()}
+    if "schedule" in fields and "timezone" not in fields and _zone_is_inside(old, row):
+        changes["timezone"] = _default("timezone")
+    return msgspec.structs.replace(old, **changes)
+
+
+def _default(name: str) -> Any:
+    field = SPEC_DEFAULTS[name]
+    if field.required:
+        raise UsageError(f"{name} is null, and it has no default: give one, or leave it out to keep it.", f"/{name}")
+    return field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+
+
+def _zone_is_inside(spec: JobSpec, row: Row) -> bool:
+    """Whether the job's zone is one that its schedule brought along, CRON_TZ or TZID."""
+    try:
+        bare = schedule_of(msgspec.structs.replace(spec, timezone="UTC"), row["job"], row["created_at"])
+    except UsageError:
+        return False
+    return bare.timezone == spec.timezone != "UTC"
 
 
 def edited(job: Prepared, row: Row) -> Edit:
@@ -99,6 +150,7 @@ def job_of(row: Row) -> Job:
         id=row["id"],
         name=row["name"],
         status=row["status"],
+        owner=row["owner"],
         paused_reason=row["reason"],
         next_run_at=row["next_tick"],
         last_run_at=row["last_run_at"],
@@ -110,7 +162,7 @@ def job_of(row: Row) -> Job:
     )
 
 
-def new_job(job: Prepared, where: Place, now: datetime) -> Job:
+def new_job(job: Prepared, where: Place, now: datetime, owner: str | None = None) -> Job:
     """A job as it has just been registered."""
     status: JobStatus = "active"
     return _document(
@@ -119,6 +171,7 @@ def new_job(job: Prepared, where: Place, now: datetime) -> Job:
         id=job.job_id,
         name=job.name,
         status=status,
+        owner=owner,
         paused_reason=None,
         next_run_at=where.next_tick,
         last_run_at=None,

@@ -7,7 +7,7 @@ accounted for comes back. A tick that is due and given up by a change is in the 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -19,16 +19,31 @@ from uuid_utils.compat import uuid7
 from detent.documents import MAX_PAYLOAD_BYTES
 from detent.errors import Conflict, NotFound
 from detent.identity import MANUAL, RunKey
-from detent.model import JobSpec, TargetKind
+from detent.model import JobSpec
 from detent.registration import Prepared, Timings, prepare
-from detent.shapes import Job, JobStatus
-from detent.store.db import Database, Row, statement
-from detent.store.job_rows import Change, canonical, job_of, new_job, resumed_place
-from detent.store.job_writes import Move, Moved, NewJob, Ownership, announce, insert, move, revise, stop
+from detent.shapes import Job
+from detent.store.db import Database, Rejected, Row, statement
+from detent.store.job_rows import Change, Expected, canonical, job_of, new_job, patched, resumed_place
+from detent.store.job_search import JobSearch, find
+from detent.store.job_writes import (
+    NAME_INDEX,
+    Move,
+    Moved,
+    NameTaken,
+    NewJob,
+    Ownership,
+    announce,
+    insert,
+    move,
+    revise,
+    stop,
+)
 from detent.store.upkeep import RUNS_CHANNEL
 
 DEFAULT_TENANT = 1
 TRIES = 10
+EVERYTHING = JobSearch()
+ANYTHING = Expected()
 
 JobPage = tuple[list[Job], int | None]
 Names = list[str]
@@ -54,38 +69,71 @@ class JobStore:
         jobs = [self._prepare(spec, uuid7(), number, now, timings) for spec, number in numbered]
         new = [NewJob(job, timings.place(job, now)) for job in jobs]
         await insert(self._database, new, Ownership(tenant, owner, now))
-        return [new_job(job, where, now) for job, where in new]
+        return [new_job(job, where, now, owner) for job, where in new]
 
     def _prepare(self, spec: JobSpec, job_id: UUID, number: int, created_at: datetime, timings: Timings) -> Prepared:
         return prepare(spec, job_id, number, created_at, max_payload_bytes=self.max_payload_bytes, timings=timings)
 
     async def upsert(
-        self, spec: JobSpec, *, tenant: int = DEFAULT_TENANT, owner: str | None = None
+        self,
+        spec: JobSpec,
+        *,
+        tenant: int = DEFAULT_TENANT,
+        owner: str | None = None,
+        expected: Expected = ANYTHING,
     ) -> tuple[Job, Change]:
         """Make the job of this name be this: create it, change it, or leave it alone when it is this already."""
         for _ in range(TRIES):
             row = await self._read(tenant, name=spec.name) if spec.name else None
+            expected.check(row)
             if row is None:
                 try:
                     return (await self.add([spec], tenant=tenant, owner=owner))[0], "created"
                 except Conflict:
                     continue  # somebody else has just created it
-            job = self._prepare(spec, row["id"], row["job"], row["created_at"], Timings())
-            change = await self._change_to(job, row, owner)
-            if change is not None:
-                return msgspec.structs.replace(await self._one(job.number), warnings=job.warnings), change
+            changed = await self._changed_to(spec, row, owner)
+            if changed is not None:
+                return changed
         raise _busy(spec.name or "")
+
+    async def patch(
+        self,
+        job_id: UUID,
+        fields: Mapping[str, Any],
+        *,
+        tenant: int = DEFAULT_TENANT,
+        expected: Expected = ANYTHING,
+    ) -> tuple[Job, Change]:
+        """Change some fields of a job; None puts one back to its default."""
+        for _ in range(TRIES):
+            row = await self._existing(tenant, job_id)
+            expected.check(row)
+            changed = await self._changed_to(patched(row, fields), row, None)
+            if changed is not None:
+                return changed
+        raise _busy(row["name"])
+
+    async def _changed_to(self, spec: JobSpec, row: Row, owner: str | None) -> tuple[Job, Change] | None:
+        job = self._prepare(spec, row["id"], row["job"], row["created_at"], Timings())
+        change = await self._change_to(job, row, owner)
+        if change is None:
+            return None
+        return msgspec.structs.replace(await self._one(job.number), warnings=job.warnings), change
 
     async def _change_to(self, job: Prepared, row: Row, owner: str | None) -> Change | None:
         """None: the job was changed meanwhile."""
         if await self._is_same(job, row):
             if owner is not None and owner != row["owner"]:
-                await self._database.fetch("people", "adopt_job", row["job"], owner)
+                await self._database.fetch("people", "adopt_jobs", [row["job"]], owner)
             return "unchanged"
         try:
             await self._database.transaction("people", lambda c: revise(c, [(job, row)], owner))
         except Moved:
             return None
+        except Rejected as error:
+            if error.constraint != NAME_INDEX:
+                raise
+            raise NameTaken([job.name]) from error
         return "updated"
 
     async def _is_same(self, job: Prepared, row: Row) -> bool:
@@ -117,20 +165,19 @@ class JobStore:
 
     async def list(
         self,
+        search: JobSearch = EVERYTHING,
         *,
-        status: JobStatus | None = None,
-        prefix: str | None = None,
-        tag: str | None = None,
-        target: TargetKind | None = None,
         after: int = 0,
         limit: int = 50,
         tenant: int = DEFAULT_TENANT,
     ) -> JobPage:
-        """Jobs in the order of their creation, and what to pass as `after` for more (None: these were all)."""
-        rows = await self._database.fetch("people", "list_jobs", tenant, after, limit + 1, status, prefix, tag, target)
-        numbers = [row["job"] for row in rows[:limit]]
-        found = await self._database.fetch("people", "read_jobs", numbers) if numbers else []
-        return [job_of(row) for row in found], numbers[-1] if len(rows) > limit else None
+        """Jobs in the order of their creation, and what to pass as `after` for more, which may be there although the
+        page is not full, and is None only at the end."""
+        async with self._database.connection("people") as connection, connection.transaction(readonly=True):
+            await connection.fetch(statement("limit_reader"))
+            numbers, following = await find(connection, tenant, search, after, limit)
+            rows = await connection.fetch(statement("read_jobs"), numbers) if numbers else []
+        return [job_of(row) for row in rows], following
 
     async def owned(self, owner: str, *, tenant: int = DEFAULT_TENANT) -> Names:
         """The names of the jobs that this app registered in its code."""
@@ -162,10 +209,11 @@ class JobStore:
 
         return await self._one(await self._change(job_id, tenant, change))
 
-    async def delete(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> None:
+    async def delete(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT, expected: Expected = ANYTHING) -> None:
         """No more ticks, and the name is free again. Runs in flight go on; history stays."""
 
         async def change(connection: Any, row: Row) -> None:
+            expected.check(row)
             await stop(connection, row, "deleted", None)
 
         await self._change(job_id, tenant, change)

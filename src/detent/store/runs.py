@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from detent.errors import Conflict, NotFound
-from detent.identity import RunKey, run_id
+from detent.identity import EPOCH, RunKey, run_id
 from detent.shapes import Attempt, Run
 from detent.states import RunStatus
 from detent.store.db import Database, Row, statement
 from detent.store.history import NEWEST, Query, few_jobs, newest_runs
+from detent.store.job_search import Moment
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.run_rows import Origin, attempt_of, run_of, status_of
 from detent.store.upkeep import RUNS_CHANNEL
+
+MICROSECOND = timedelta(microseconds=1)
 
 RunPage = tuple[list[Run], RunKey | None]
 
@@ -33,14 +37,16 @@ class RunStore:
         *,
         job: UUID | None = None,
         status: Collection[RunStatus] = (),
+        since: Moment | None = None,
+        until: Moment | None = None,
         after: RunKey | None = None,
         limit: int = 50,
         tenant: int = DEFAULT_TENANT,
     ) -> RunPage:
         """Runs from the newest tick to the oldest, of one job or of all, and the key to pass as `after` for more.
 
-        `status` may name several; none means any. The key may be there although the page is not full, and is None
-        only at the end."""
+        `status` may name several; none means any. `since` and `until` bound the tick, as times or from now on. The key
+        may be there although the page is not full, and is None only at the end."""
         number = None if job is None else await number_of(self._database, job, tenant)
         # One snapshot, so that a run that is settled meanwhile is seen once: live or finished.
         async with (
@@ -49,7 +55,10 @@ class RunStore:
         ):
             await connection.fetch(statement("limit_reader"))
             jobs = await few_jobs(connection, tenant) if number is None else [number]
-            query = Query(tenant, jobs, frozenset(status) or None, after or NEWEST, limit)
+            (clock,) = await connection.fetch(statement("clock"))
+            floor = EPOCH if since is None else max(_time(since, clock["now"]) - MICROSECOND, EPOCH)
+            first = NEWEST if until is None else NEWEST._replace(scheduled_at=_time(until, clock["now"]))
+            query = Query(tenant, jobs, frozenset(status) or None, after or first, limit, floor)
             rows, following = await newest_runs(connection, query)
             return await documents(connection, rows), following
 
@@ -57,6 +66,10 @@ class RunStore:
         """Cancelled: it had not started. Running: its node was asked to stop it."""
         status: RunStatus = await self._database.transaction("people", lambda c: _cancel(c, key, tenant))
         return status
+
+
+def _time(moment: Moment, now: datetime) -> datetime:
+    return moment if isinstance(moment, datetime) else now + moment
 
 
 async def number_of(database: Database, job_id: UUID, tenant: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import NamedTuple
 
 from detent.store.db import Database
@@ -22,6 +23,11 @@ class UpkeepStore:
     async def cluster(self) -> ClusterIdentity:
         row = (await self._database.fetch("work", "cluster"))[0]
         return ClusterIdentity(row["incarnation"], row["server_version"])
+
+    async def now(self) -> datetime:
+        """The time by which everything is done."""
+        moment: datetime = (await self._database.fetch("people", "clock"))[0]["now"]
+        return moment
 
     async def make_history_days(self, ahead: int) -> int:
         rows = await self._database.fetch("people", "make_history_days", ahead)

@@ -1,0 +1,140 @@
+"""POST /jobs/batch: up to ten thousand jobs in one call, all or none, as a JSON array or one job in a line (NDJSON)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, ClassVar, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from detent.api.context import PREFIX, Api
+from detent.api.problems import Refusal
+from detent.api.reading import Upload
+from detent.api.routing import Routes
+from detent.documents import MAX_DEPTH
+from detent.errors import UsageError
+from detent.model import JobSpec, Name
+from detent.refusal import refused
+from detent.store.batches import Registered
+from detent.store.job_rows import Change
+
+routes = Routes(PREFIX)
+
+MOST_JOBS = 10_000
+NDJSON = "application/x-ndjson"
+READ_AT_A_TIME = 256
+
+_DECODER = msgspec.json.Decoder(JobSpec)
+
+
+class Jobs(Struct, forbid_unknown_fields=True):
+    """The jobs of a batch."""
+
+    jobs: Annotated[list[JobSpec], Meta(min_length=1, max_length=MOST_JOBS)]
+
+
+class RawJobs(Struct, forbid_unknown_fields=True):
+    jobs: list[Raw]
+
+
+class BatchBody(Upload):
+    """The jobs, not yet read one by one."""
+
+    media_types: ClassVar[tuple[str, ...]] = ("application/json", NDJSON)
+    max_bytes: ClassVar[int] = 64 * 1_048_576
+    described: ClassVar[Any] = Annotated[list[JobSpec], Meta(min_length=1, max_length=MOST_JOBS)] | Jobs
+
+    async def read(self) -> list[JobSpec | UsageError]:
+        """Each job, or what is wrong with it, with the loop's turn in between."""
+        items = _lines(self.raw) if self.media_type == NDJSON else _items(self.raw)
+        if not items:
+            raise UsageError("There is no job in the batch: give one to ten thousand.")
+        if len(items) > MOST_JOBS:
+            raise UsageError(f"There are {len(items)} jobs in the batch and {MOST_JOBS} are allowed: send it in parts.")
+        read: list[JobSpec | UsageError] = []
+        for position, item in enumerate(items):
+            if position % READ_AT_A_TIME == 0:
+                await asyncio.sleep(0)
+            read.append(_read(item))
+        return read
+
+
+class BatchQuery(Struct, forbid_unknown_fields=True):
+    """`upsert`: a job whose name is there already is made to be this; what is this already is left alone. `owner` is
+    the label of who keeps these jobs; left out, jobs that are there keep the one they have."""
+
+    mode: Literal["create", "upsert"] = "create"
+    owner: Name | None = None
+
+
+class BatchItem(Struct, frozen=True, omit_defaults=True):
+    """What became of one job of a batch."""
+
+    id: UUID
+    name: str
+    change: Change
+    revision: int
+    warnings: list[str] = []
+
+
+class BatchResult(Struct, frozen=True):
+    """What became of a batch; `items` are in the order of the request."""
+
+    created: int
+    updated: int
+    unchanged: int
+    items: list[BatchItem]
+
+
+@routes.post("/jobs/batch", scope="write", once=True)
+async def create_jobs(api: Api, query: BatchQuery, body: BatchBody) -> BatchResult:
+    """Register many jobs, all or none."""
+    items = await body.read()
+    verb = api.store.batches.create if query.mode == "create" else api.store.batches.upsert
+    return _result(await verb(items, tenant=api.tenant, owner=query.owner))
+
+
+def _result(told: list[Registered]) -> BatchResult:
+    counts = dict.fromkeys(("created", "updated", "unchanged"), 0)
+    for each in told:
+        counts[each.change] += 1
+    return BatchResult(**counts, items=[BatchItem(*each) for each in told])
+
+
+def _lines(raw: bytes) -> list[Any]:
+    return [line for line in raw.split(b"\n") if line and not line.isspace()]
+
+
+def _items(raw: bytes) -> list[Any]:
+    start = raw.lstrip()[:1]
+    try:
+        if start == b"{":
+            return list(msgspec.json.decode(raw, type=RawJobs).jobs)
+        return msgspec.json.decode(raw, type=list[Raw])
+    except msgspec.ValidationError as error:
+        raise _not_a_batch(error, raw, start) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Refusal(400, "malformed-json", f"The body is not JSON ({error}): check its syntax.") from error
+    except RecursionError:
+        raise UsageError(f"The document is nested deeper than {MAX_DEPTH} levels: make it flatter.") from None
+
+
+def _not_a_batch(error: msgspec.ValidationError, raw: bytes, start: bytes) -> UsageError:
+    if start == b"{":
+        return refused(error, msgspec.json.decode(raw), RawJobs)
+    return UsageError(
+        'The body is no list of jobs: send [job, …], {"jobs": [job, …]}, or one job in each line as NDJSON.'
+    )
+
+
+def _read(item: Any) -> JobSpec | UsageError:
+    try:
+        return _DECODER.decode(item)
+    except msgspec.ValidationError as error:
+        return refused(error, msgspec.json.decode(item), JobSpec)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return UsageError(f"This is not JSON ({error}): check its syntax.")
+    except RecursionError:
+        return UsageError(f"The document is nested deeper than {MAX_DEPTH} levels: make it flatter.")

@@ -1,0 +1,63 @@
+"""Requests that may be sent again: with an Idempotency-Key, the second is answered as the first was.
+
+The key is the client's own, and good for a day. The same key with another request is refused (422), and while the first
+is still being served the second has to wait (409). Only what was done is kept: a request that was refused may be put
+right and sent again under its key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from detent import failpoints
+from detent.api.context import Api
+from detent.api.problems import Refusal
+from detent.store.requests import Answer
+
+HEADER = "Idempotency-Key"
+PATTERN = r"^[!-~]{1,255}$"
+_KEY = re.compile(PATTERN)
+# Reading ten thousand jobs is done inside the transaction, and may take seconds on a busy machine.
+IDLE = timedelta(seconds=2)
+IDLE_PER_BYTE = timedelta(microseconds=5)
+LONGEST_IDLE = timedelta(seconds=60)
+
+Serve = Callable[[], Awaitable[Response]]
+
+
+async def served_once(api: Api, request: Request, raw: bytes, serve: Serve) -> Response:
+    """Served, unless the same request was served before; `raw` is its body."""
+    await failpoints.hit("A1")
+    key = request.headers.get(HEADER)
+    response = await (serve() if key is None else _with_key(api, request, raw, serve, key))
+    await failpoints.hit("A2")
+    return response
+
+
+async def _with_key(api: Api, request: Request, raw: bytes, serve: Serve, key: str) -> Response:
+    if not _KEY.fullmatch(key):
+        detail = f"The header {HEADER} must have 1 to 255 visible ASCII characters, such as those of a UUID."
+        raise Refusal(400, "malformed-request", detail)
+
+    async def work() -> Answer:
+        response = await serve()
+        headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+        return Answer(response.status_code, headers, bytes(response.body))
+
+    idle = min(IDLE + len(raw) * IDLE_PER_BYTE, LONGEST_IDLE)
+    answer, again = await api.store.requests.once(key, _digest(request, raw), work, tenant=api.tenant, idle=idle)
+    response = Response(answer.body, answer.status, answer.headers)
+    if again:
+        response.headers["Idempotent-Replayed"] = "true"
+    return response
+
+
+def _digest(request: Request, raw: bytes) -> bytes:
+    head = f"{request.method} {request.scope['path']}?{request.scope['query_string'].decode('latin-1')}\n"
+    return hashlib.sha256(head.encode() + raw).digest()

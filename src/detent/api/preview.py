@@ -1,0 +1,102 @@
+"""POST /schedules/preview: a schedule in words, its next ticks, and what a change of the clock does to them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from detent.api.context import PREFIX, Api
+from detent.api.jobs import job_id, unknown_job
+from detent.api.routing import Routes
+from detent.errors import UsageError
+from detent.registration import whole_milliseconds
+from detent.schedule import ScheduleError
+from detent.schedule.explain import explain_text
+from detent.schedule.instants import check_range
+from detent.schedule.preview import MOST_TICKS
+from detent.shapes import Instant
+
+routes = Routes(PREFIX)
+
+
+class PreviewRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A schedule as in a job, with the fields of a job that decide when it ticks. `from` is the time after which ticks
+    are looked for, and now if it is left out; an interval without an anchor counts from there. With a `job` (a name or
+    an id), `H` and the anchor are what they are for that job."""
+
+    schedule: str | dict[str, Any]
+    timezone: str = "UTC"
+    count: Annotated[int, Meta(ge=1, le=MOST_TICKS)] = 10
+    from_: Instant | None = msgspec.field(default=None, name="from")
+    dst_gap: Literal["run", "shift", "skip"] = "run"
+    dst_overlap: Literal["first", "last", "both"] = "first"
+    day_match: Literal["or", "and"] | None = None
+    dialect: Literal["unix", "quartz"] = "unix"
+    starts_at: Instant | None = None
+    ends_at: Instant | None = None
+    job: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+
+
+class PreviewTick(Struct, frozen=True):
+    """`local` is the wall time with its offset; `dst` tells what a change of the clock did to this tick."""
+
+    at: Instant
+    local: str
+    dst: Literal["moved", "repeated"] | None
+
+
+class SkippedTick(Struct, frozen=True):
+    """A wall time that does not run, and why."""
+
+    local: str
+    why: str
+
+
+class Preview(Struct, frozen=True):
+    """A schedule in words and in ticks."""
+
+    description: str
+    timezone: str
+    ticks: list[PreviewTick]
+    skipped: list[SkippedTick]
+    warnings: list[str]
+
+
+@routes.post("/schedules/preview", scope="read")
+async def preview_schedule(api: Api, body: PreviewRequest) -> Preview:
+    """Explain a schedule in words and in its next ticks, without making a job."""
+    since = body.from_ or await api.store.upkeep.now()
+    try:
+        check_range(since)
+    except ScheduleError as error:
+        raise UsageError(error.message, "/from") from error
+    options: dict[str, Any] = {
+        "hash_key": "preview",
+        "dst_gap": body.dst_gap,
+        "dst_overlap": body.dst_overlap,
+        "day_match": body.day_match,
+        "dialect": body.dialect,
+        "starts_at": body.starts_at,
+        "ends_at": body.ends_at,
+    }
+    if body.job is not None:
+        options |= await _of_job(api, body.job)
+    try:
+        # In a thread: the rarest of a thousand ticks may be far away, and this loop also fires.
+        found = await asyncio.to_thread(explain_text, body.schedule, body.timezone, body.count, since, **options)
+    except ScheduleError as error:
+        raise UsageError(error.message, error.pointer or "/schedule") from error
+    return msgspec.convert(found, Preview)
+
+
+async def _of_job(api: Api, reference: str) -> dict[str, Any]:
+    """What decides about ticks and is not in the document: the job's number, and when it was made."""
+    found = await job_id(api, reference)
+    number = await api.store.jobs.number(found, tenant=api.tenant)
+    job = await api.store.jobs.get(found, tenant=api.tenant)
+    if job is None:
+        raise unknown_job(reference)
+    return {"hash_key": str(number), "anchor": whole_milliseconds(job.created_at)}

@@ -1,0 +1,89 @@
+"""Which jobs a list is of.
+
+What no index answers is looked for in stretches of jobs, a bounded number in one call: such a list may end before its
+page is full, with where to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from detent.model import TargetKind
+from detent.shapes import JobStatus
+from detent.store.db import statement
+
+NOT_DELETED: tuple[JobStatus, ...] = ("active", "paused", "completed")
+LAST = (1 << 62) - 1
+FIRST_STRETCH = 10_000
+LONGEST_STRETCH = 400_000
+MOST_EXAMINED = 2_000_000
+GROWTH = 4
+
+Moment = datetime | timedelta
+"""A time, or how far it is from now."""
+
+
+class JobSearch(NamedTuple):
+    """All of this must hold; what is empty or None does not matter. Without statuses, deleted jobs are left out; where
+    they contradict each other there are none."""
+
+    statuses: tuple[JobStatus, ...] | None = None
+    prefix: str | None = None
+    words: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    targets: tuple[TargetKind, ...] = ()
+    queues: tuple[str, ...] = ()
+    next_before: Moment | None = None
+    next_after: Moment | None = None
+    owner: str | None = None
+
+    @property
+    def wanted(self) -> tuple[JobStatus, ...]:
+        return NOT_DELETED if self.statuses is None else self.statuses
+
+    @property
+    def walks(self) -> bool:
+        """Whether many jobs may have to be looked at for each that is found."""
+        timed = self.next_before is not None or self.next_after is not None
+        return not self.by_name and (timed or bool(self.words or self.prefix or self.queues or self.owner))
+
+    @property
+    def by_name(self) -> bool:
+        """Whether the index of names answers it, in which there are no deleted jobs."""
+        return self.prefix is not None and "deleted" not in self.wanted
+
+    def filters(self) -> Iterator[object]:
+        yield self.prefix
+        for values in (self.words, self.tags, self.targets, self.queues):
+            yield list(values) or None
+        for moment in (self.next_before, self.next_after):
+            yield moment if isinstance(moment, datetime) else None
+            yield moment if isinstance(moment, timedelta) else None
+        yield self.owner
+
+
+async def find(connection: Any, tenant: int, search: JobSearch, after: int, limit: int) -> tuple[list[int], int | None]:
+    """The numbers of a page, and what to pass as `after` for more (None: these were all)."""
+    if not search.wanted:
+        return [], None
+    if not search.walks:
+        found = await _stretch(connection, tenant, search, after, LAST, limit + 1)
+        return found[:limit], found[limit - 1] if len(found) > limit else None
+    (row,) = await connection.fetch(statement("last_job"))
+    end = row["job"] or 0
+    found, lower, stretch = [], after, FIRST_STRETCH
+    while lower < end and lower - after < MOST_EXAMINED:
+        upper = lower + stretch
+        found += await _stretch(connection, tenant, search, lower, upper, limit + 1 - len(found))
+        if len(found) > limit:
+            return found[:limit], found[limit - 1]
+        lower, stretch = upper, min(stretch * GROWTH, LONGEST_STRETCH)
+    return found, lower if lower < end else None
+
+
+async def _stretch(connection: Any, tenant: int, search: JobSearch, lower: int, upper: int, limit: int) -> list[int]:
+    name = "list_jobs_by_name" if search.by_name else "list_jobs"
+    rows = await connection.fetch(statement(name), tenant, list(search.wanted), lower, upper, limit, *search.filters())
+    return [row["job"] for row in rows]

@@ -1,0 +1,2 @@
+-- The newest job there is.
+SELECT max(job) AS job FROM jobs

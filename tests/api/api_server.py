@@ -1,0 +1,39 @@
+"""The real application behind a real socket."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+from api_client import ApiClient
+
+from detent.api.app import create_app
+from detent.server import ApiServer
+from detent.settings import Settings
+from detent.store import Database, Store
+
+
+@dataclasses.dataclass
+class Readiness:
+    """What the node would say of itself."""
+
+    checks: dict[str, bool]
+
+    def __call__(self) -> dict[str, bool]:
+        return self.checks
+
+
+@asynccontextmanager
+async def serving(url: str, readiness: Readiness, **settings: Any) -> AsyncIterator[ApiClient]:
+    database = Database(url)
+    await database.open()
+    store = Store(database)
+    app = create_app(store, settings=Settings(**settings), readiness=readiness)
+    try:
+        async with ApiServer(app, "127.0.0.1", 0) as server, aiohttp.ClientSession() as session:
+            yield ApiClient(server.url, session, store)
+    finally:
+        await database.close()
