@@ -185,7 +185,7 @@ def schedule_of(spec: JobSpec, number: int, created_at: datetime) -> Schedule:
         return Schedule.parse(
             spec.schedule,
             timezone=spec.timezone,
-            anchor=_whole_milliseconds(created_at),
+            anchor=whole_milliseconds(created_at),
             hash_key=str(number),
             dst_gap=spec.dst_gap,
             dst_overlap=spec.dst_overlap,
@@ -228,7 +228,7 @@ def _place_in_the_past(job: Prepared, at: datetime, now: datetime, last_tick: da
             "/schedule/at" if isinstance(job.spec.schedule, dict) else "/schedule",
         )
     if last_tick is not None and at <= last_tick:
-        at = max(_whole_milliseconds(now), last_tick + timedelta(milliseconds=1))
+        at = max(whole_milliseconds(now), last_tick + timedelta(milliseconds=1))
     # It was asked for although it is late, so its grace is counted from now.
     grace = SHORTEST_GRACE.total_seconds() if job.grace == AUTOMATIC else job.grace
     late = max((now - at).total_seconds(), 0)
@@ -345,5 +345,5 @@ def _key_warnings(template: str, timezone: str, schedule: Schedule, since: datet
         raise UsageError(error.message, error.pointer or "/idempotency_key_template") from error
 
 
-def _whole_milliseconds(moment: datetime) -> datetime:
+def whole_milliseconds(moment: datetime) -> datetime:
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)

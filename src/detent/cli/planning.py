@@ -8,11 +8,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from detent.cli import base, output
+from detent.cli.failures import Detailed
 from detent.cli.output import Item
 from detent.cli.progress import Progress
 from detent.cli.session import session
 from detent.cli.text import clean, flat
-from detent.errors import DetentError, NotFound
+from detent.errors import DetentError, ManyFaults, NotFound
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -164,8 +165,9 @@ def carry_out(client: Client, plan: Plan) -> dict[str, int]:
     try:
         with Progress("jobs", plan.changes) as progress:
             for steps in _batches(plan.of("create", "update")):
-                for change in _send(client, steps):
-                    done[change] += 1
+                for step, change in zip(steps, _send(client, steps), strict=True):
+                    # A job that only changed hands is the same to the server.
+                    done["updated" if change == "unchanged" and step.differences else change] += 1
                 progress.advance(len(steps))
             for step in plan.of("delete"):
                 _delete(client, step)
@@ -191,9 +193,25 @@ def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
 
 def _send(client: Client, steps: Sequence[Step]) -> Iterator[str]:
     jobs = [step.declared for step in steps if step.declared is not None]
-    answer = client.put_jobs([job.document for job in jobs], owner=jobs[0].owner)
+    try:
+        answer = client.put_jobs([job.document for job in jobs], owner=jobs[0].owner)
+    except ManyFaults as error:
+        raise _refused(jobs, error) from error
     for item in answer["items"]:
         yield item["change"]
+
+
+def _refused(jobs: Sequence[Declared], error: ManyFaults) -> Detailed:
+    """What only the server can know to be wrong, on the lines of the files."""
+    lines = []
+    for fault in error.faults:
+        index, _, _ = fault.pointer.removeprefix("/").partition("/")
+        job = jobs[int(index)]
+        lines.append(f"{job.source}:{job.line}: {fault.message}")
+    count = len(lines)
+    return Detailed(
+        f"The server refused {count} job{'' if count == 1 else 's'}, and none of their batch was kept.", lines
+    )
 
 
 def _delete(client: Client, step: Step) -> None:

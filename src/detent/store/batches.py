@@ -19,7 +19,7 @@ from detent.documents import MAX_PAYLOAD_BYTES
 from detent.errors import Conflict, ManyFaults, UsageError
 from detent.model import JobSpec
 from detent.registration import Prepared, Timings, prepare
-from detent.store.db import Database, Rejected, Row
+from detent.store.db import Database, Rejected, Row, statement
 from detent.store.job_rows import Change, canonical
 from detent.store.job_writes import NAME_INDEX, Moved, NameTaken, NewJob, Ownership, announce, insert, insert_on, revise
 from detent.store.jobs import DEFAULT_TENANT, TRIES
@@ -39,10 +39,11 @@ class Registered(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What there is to do, and how it will be told, item by item."""
+    """What there is to do, which jobs are as they should be, and how it will be told, item by item."""
 
     new: list[NewJob]
     changed: list[tuple[Prepared, Row]]
+    same: list[Row]
     told: list[Registered]
 
 
@@ -104,6 +105,7 @@ class BatchStore:
         before, after = zip(*((row["definition"], job.definition) for job, row in plan.changed), strict=True)
         rows = await self._database.fetch("people", "same_definitions", before, after)
         same = {row["position"] for row in rows}
+        plan.same.extend(plan.changed[position - 1][1] for position in same)
         ids = {plan.changed[position - 1][0].job_id for position in same}
         for index, told in enumerate(plan.told):
             if told.id in ids:
@@ -115,7 +117,7 @@ class Planner:
     """Takes the items one after another and remembers what is wrong with them."""
 
     def __init__(self, existing: Mapping[str, Row], numbers: list[int], now: datetime, max_payload_bytes: int) -> None:
-        self.plan = Plan([], [], [])
+        self.plan = Plan([], [], [], [])
         self._existing = existing
         self._numbers = iter(numbers)
         self._now = now
@@ -160,6 +162,7 @@ class Planner:
             return
         job = self._prepare(spec, row["id"], row["job"], row["created_at"])
         if canonical(row["definition"]) == canonical(job.definition):
+            self.plan.same.append(row)
             self._tell(job, "unchanged", row["revision"])
         else:
             self.plan.changed.append((job, row))
@@ -180,6 +183,9 @@ async def _write(plan: Plan, whose: Ownership, connection: Any) -> None:
         await announce(connection, [new.job.number for new in plan.new])
     if plan.changed:
         await revise(connection, plan.changed, whose.owner)
+    adopted = [row["job"] for row in plan.same if whose.owner not in (None, row["owner"])]
+    if adopted:
+        await connection.fetch(statement("adopt_jobs"), adopted, whose.owner)
 
 
 def _taken(items: Sequence[JobSpec | UsageError], error: NameTaken) -> Conflict:

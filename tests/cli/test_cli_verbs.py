@@ -1,0 +1,236 @@
+"""`detent job edit|next|retry`, `run retry`, `dlq …` and `node list` against a real server that runs jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from command_line import CommandLine
+from real_server import RealServer, running
+
+from waiting import until_sync
+
+if TYPE_CHECKING:
+    from postgres import Postgres
+
+
+@pytest.fixture(scope="module")
+def real(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    with postgres.database_apart() as url, running(tmp_path_factory.mktemp("server"), url) as server:
+        yield server
+
+
+@pytest.fixture
+def detent(real: RealServer, tmp_path: Path) -> CommandLine:
+    return CommandLine(tmp_path, real.url)
+
+
+class Sink:
+    """A target that refuses with 400, which is not tried again, until it is told to be good."""
+
+    def __init__(self) -> None:
+        self.good = False
+        self.keys: list[str] = []
+        sink = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                sink.keys.append(self.headers["Idempotency-Key"])
+                self.send_response(200 if sink.good else 400)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/"
+        self._thread = threading.Thread(target=partial(self._server.serve_forever, 0.01))
+
+    def __enter__(self) -> Sink:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    with Sink() as running_sink:
+        yield running_sink
+
+
+@pytest.fixture
+def job(detent: CommandLine, sink: Sink, request: pytest.FixtureRequest) -> str:
+    """A job that ticks once a year, named after its test."""
+    name = re.sub(r"\W+", "-", str(request.node.name)).strip("-")
+    done = detent("job", "create", name, "--cron", "0 0 1 1 *", "--url", sink.url, "--payload", '{"a": 1}')
+    assert done.code == 0, done.err
+    return name
+
+
+def get(detent: CommandLine, job: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(detent("job", "get", job, "--json").out)
+    return document
+
+
+def test_fields_of_a_job_are_changed_and_the_rest_is_kept(detent: CommandLine, job: str) -> None:
+    before = get(detent, job)
+    done = detent(
+        *("job", "edit", job, "--set", "timeout_seconds=1m30s", "--set", "target.method=PUT", "--set", "payload.b=[2]"),
+        *("--set", "tags=x, y", "--set", "target.headers.X-Kind=a"),
+    )
+    assert done.code == 0, done.err
+    assert "  timeout_seconds: 300 → 90" in done.err and '  target.method: "POST" → "PUT"' in done.err
+    after = get(detent, job)
+    assert (after["timeout_seconds"], after["payload"], after["tags"]) == (90, {"a": 1, "b": [2]}, ["x", "y"])
+    assert after["target"] == {**before["target"], "method": "PUT", "headers": {"X-Kind": "a"}}
+    assert after["revision"] == before["revision"] + 1
+    assert after["next_run_at"] == before["next_run_at"]
+    again = detent("job", "edit", job, "--set", "timeout_seconds=90")
+    assert again.err == f"Nothing to change in {job}.\n"
+    back = detent("job", "edit", job, "--unset", "timeout_seconds", "--unset", "target.headers.X-Kind", "--json")
+    assert json.loads(back.out)["timeout_seconds"] == 300 and get(detent, job)["target"]["headers"] == {}
+
+
+def test_an_edit_can_be_looked_at_first(detent: CommandLine, job: str) -> None:
+    done = detent("job", "edit", job, "--set", "schedule=every 2h", "--dry-run")
+    assert done.code == 0 and '  schedule: {"cron": "0 0 1 1 *"} → "every 2h"' in done.err
+    assert get(detent, job)["revision"] == 1
+
+
+def test_an_edit_that_was_overtaken_is_refused(detent: CommandLine, job: str, real: RealServer) -> None:
+    with real.client as client:
+        found = client.get_job(job)
+        client.patch_job(job, {"priority": 9}, found["revision"])
+        from detent.errors import Conflict
+
+        with pytest.raises(Conflict, match="revision 2"):
+            client.patch_job(job, {"priority": 1}, found["revision"])
+    assert get(detent, job)["priority"] == 9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "nothing to change"),
+        (("--set", "priority"), "FIELD=VALUE"),
+        (("--set", "priority=many"), "whole number"),
+        (("--set", "prioriti=3"), "did you mean priority"),
+        (("--set", "queue.x=3"), "only target and payload have parts"),
+        (("--unset", "payload.zz"), "has no such part"),
+        (("--set", "target.url.x=3"), "is not an object"),
+        (("--unset", "schedule"), "has no default"),
+        (("--set", "schedule=61 * * * *"), "outside 0 to 59"),
+    ],
+)
+def test_an_edit_that_cannot_be_meant_is_refused(
+    detent: CommandLine, job: str, arguments: tuple[str, ...], words: str
+) -> None:
+    done = detent("job", "edit", job, *arguments)
+    assert done.code == 2 and words in done.err and done.err.count("\n") == 1
+    assert get(detent, job)["revision"] == 1
+
+
+def test_the_next_ticks_are_those_of_the_job(detent: CommandLine, sink: Sink) -> None:
+    for name, schedule in (("hashed", "H H * * *"), ("steady", "every 7m")):
+        detent("job", "create", name, "--schedule", schedule, "--url", sink.url)
+        done = detent("job", "next", name, "--count", "3")
+        assert done.code == 0 and len(done.rows) == 3, done.err
+        assert done.rows[0][0][:19] == get(detent, name)["next_run_at"][:19]
+    document = json.loads(detent("job", "next", "hashed", "--json").out)
+    assert len(document["ticks"]) == 5 and document["description"]
+    detent("job", "pause", "steady")
+    assert "steady is paused" in detent("job", "next", "steady").err
+    assert detent("job", "next", "nobody").code == 3
+    assert detent("job", "next", "hashed", "--count", "0").code == 2
+
+
+def test_a_finished_run_is_run_again(detent: CommandLine, job: str, sink: Sink) -> None:
+    sink.good = True
+    assert detent("job", "retry", job).code == 6
+    first = detent("job", "trigger", job, "--wait", "-q").lines[0]
+    again = detent("job", "retry", job, "--wait", "--timeout", "30", "--json")
+    assert again.code == 0, again.err
+    assert json.loads(again.out)["id"] != first and len(set(sink.keys)) == 2
+    third = detent("run", "retry", first, "-q")
+    assert third.code == 0 and detent("run", "wait", third.lines[0]).code == 0
+    assert detent("run", "retry", first, "--timeout", "3s").code == 2
+    assert detent("run", "retry", "0192f4c8-8c00-7000-8000-000000000007").code == 3
+
+
+def test_dead_runs_are_listed_and_brought_back_as_themselves(detent: CommandLine, job: str, sink: Sink) -> None:
+    dead = detent("job", "trigger", job, "--wait", "-q")
+    assert dead.code == 5
+    run = dead.lines[0]
+    listed = detent("dlq", "list", "--job", job)
+    assert [row[0] for row in listed.rows] == [run] and listed.rows[0][2] == "dead"
+    looked = detent("dlq", "redrive", "--job", job, "--dry-run")
+    assert looked.err == f"There is 1 dead run of {job}.\n"
+    nobody = detent("dlq", "redrive", "--job", job)
+    assert nobody.code == 2 and f"detent dlq redrive --job {job} --yes" in nobody.err
+    sink.good = True
+    done = detent("dlq", "redrive", run)
+    assert (done.code, done.out, done.err) == (0, f"{run}\n", "Brought 1 run back.\n")
+    assert detent("run", "wait", run, "--timeout", "30s").code == 0
+    assert len(set(sink.keys)) == 1
+    not_dead = detent("dlq", "redrive", run)
+    assert not_dead.code == 6 and "is not dead" in not_dead.err
+    assert detent("dlq", "redrive", "--all", "--yes").err == "There are no dead runs.\n"
+    assert detent("dlq", "redrive").code == 2
+
+
+def test_all_dead_runs_of_a_job_are_brought_back(detent: CommandLine, job: str, sink: Sink) -> None:
+    for _ in range(3):
+        assert detent("job", "trigger", job, "--wait", "-q").code == 5
+    sink.good = True
+    # One lane: a dead run waits while another of its job is under way.
+    until_sync(partial(_none_left, detent, job), 30)
+    assert len(set(sink.keys)) == 3
+
+
+def _none_left(detent: CommandLine, job: str) -> bool:
+    detent("dlq", "redrive", "--job", job, "--yes")
+    return detent("dlq", "list", "--job", job, "-q").out == ""
+
+
+def test_nodes_are_listed_with_what_they_lead(detent: CommandLine) -> None:
+    until_sync(lambda: detent("node", "list").rows[0][4] == "256", 20)
+    (row,) = detent("node", "list").rows
+    assert row[1] == "alive" and row[3] == "api, scheduler, worker"
+    document = json.loads(detent("node", "list", "--json").out)
+    assert len(document["partitions"]) == 256 and len(document["nodes"]) == 1
+    seen = detent.on_terminal("node", "list", width=140)
+    assert "PARTITIONS" in seen.out and "256" in seen.out and "ms ago" in seen.out
+
+
+@pytest.mark.parametrize("noun", ["job", "node", "dlq"])
+def test_lists_are_watched_only_on_a_terminal(detent: CommandLine, noun: str) -> None:
+    done = detent(noun, "list", "--watch")
+    assert done.code == 2 and "draws on a terminal" in done.err
+
+
+def test_lists_are_searched(detent: CommandLine, job: str) -> None:
+    search: Callable[[str], list[str]] = lambda text: detent("job", "list", "--search", text, "-q").lines  # noqa: E731
+    assert search(f"name:{job}") == [get(detent, job)["id"]]
+    assert search(f"name:{job} status:paused") == []
+    wrong = detent("job", "list", "--search", "colour:blue")
+    assert wrong.code == 2 and "no field" in wrong.err
+    assert detent("run", "list", "--search", f"job:{job}").out == ""
+
+
+def test_what_would_be_deleted_can_be_looked_at_first(detent: CommandLine, job: str) -> None:
+    done = detent("job", "delete", job, "--dry-run")
+    assert done.code == 0 and done.err.startswith(f"Would delete job {job}")
+    assert detent("job", "get", job).code == 0
