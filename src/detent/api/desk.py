@@ -123,8 +123,10 @@ class Desk:
             line.awake.clear()
             try:
                 await self._serve(line.waiters)
-            except DetentError as error:
-                log.warning("nobody can be served at the moment", error=str(error))
+            except Exception as error:
+                # Whatever it was: those who wait now or later must not find the desk abandoned.
+                expected = isinstance(error, DetentError)
+                log.warning("nobody can be served at the moment", error=str(error), exc_info=not expected)
         del self._lines[key]
 
     async def _serve(self, waiters: deque[Waiter]) -> None:
