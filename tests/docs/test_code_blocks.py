@@ -155,7 +155,7 @@ async def try_app(path: Path, block: Block, url: str) -> None:
     assert isinstance(app, Detent)
     connection = await asyncpg.connect(url)
     try:
-        async with app.test(connection=connection) as tested:
+        with app.test(connection=connection) as tested:
             for job in app.jobs:
                 run = await tested.trigger_async(job["name"])
                 assert run.status == "succeeded", f"{block.place}: {job['name']}: {run.error}"
