@@ -1,9 +1,9 @@
 """What to do with ticks that are past. Pure: the database's time is an argument.
 
 A tick up to `THRESHOLD` late is merely late and fires by itself, so a fail-over of some seconds loses nothing of an
-every-second job. An older one is a misfire, and then the whole backlog up to now is settled at once: the latest tick
-inside the grace period runs, under its own key; the ticks before it are recorded as `missed: merged`. When even the
-latest is beyond grace, all are `missed: grace` and the cursor moves on to the next tick to come.
+every-second job. Older ticks are misfires, and are settled together: the latest of them runs if it is inside the grace
+period, under its own key; those before it are recorded as `missed: merged`. When even the latest is beyond grace, all
+are `missed: grace`. The cursor then stands on the first tick that is merely late, or on the next one to come.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
 def judge(schedule: Schedule, tick: datetime, now: datetime, grace: int) -> Verdict:
     """RUN_ONCE for a cursor that stands on `tick`, a misfire. An empty `missed` means: fire `tick` itself."""
     schedule = schedule.anchored(tick)
-    latest = schedule.latest(tick, now) or tick
+    latest = schedule.latest(tick, now - THRESHOLD - SHORTEST_STEP) or tick
     following = schedule.next_after(latest)
     if now - latest > grace_period(grace, latest, following):
         return Verdict(following, split_by_day(schedule, tick, latest, "grace"))
@@ -63,9 +63,7 @@ def split_by_day(schedule: Schedule, first: datetime, last: datetime, reason: st
     ranges: list[MissedRange] = []
     start: datetime | None = first
     while start is not None and start <= last:
-        midnight = start.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(
-            days=1
-        )
+        midnight = start.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
         end = schedule.latest(start, min(last, midnight - SHORTEST_STEP)) or start
         ranges.append(MissedRange(start, end, 1 + schedule.count_between(start, end), reason))
         start = schedule.next_after(end)

@@ -34,8 +34,7 @@ class PythonTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="t
 
 class ShellTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="shell"):
     command: (
-        Annotated[str, Meta(min_length=1, max_length=65536)]
-        | Annotated[list[str], Meta(min_length=1, max_length=1000)]
+        Annotated[str, Meta(min_length=1, max_length=65536)] | Annotated[list[str], Meta(min_length=1, max_length=1000)]
     )
     env: dict[str, str] = {}
 
@@ -115,6 +114,11 @@ class Claim(NamedTuple):
     @property
     def key(self) -> RunKey:
         return RunKey(self.job, self.scheduled_at, self.serial)
+
+    @property
+    def identity(self) -> tuple[int, datetime, int, int]:
+        """What tells this hold from any other. The token alone does not: first tokens of all runs are alike."""
+        return self.job, self.scheduled_at, self.serial, self.token
 
     @property
     def run_id(self) -> UUID:

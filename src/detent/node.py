@@ -198,11 +198,12 @@ class Node:
         self._session = None
 
     async def _close(self, session: Session) -> None:
-        """Drain; a second signal ends the patience."""
+        """Drain, unless a second signal or the loss of the membership ends the patience."""
         closing = asyncio.create_task(session.close(self._settings.drain_seconds))
-        hurry = asyncio.create_task(self._hurry.wait())
-        await asyncio.wait((closing, hurry), return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
+        ends = [asyncio.create_task(event.wait()) for event in (self._hurry, session.membership.lost)]
+        await asyncio.wait((closing, *ends), return_when=asyncio.FIRST_COMPLETED)
+        for task in ends:
+            task.cancel()
         if not closing.done():
             closing.cancel()
             await asyncio.gather(closing, return_exceptions=True)

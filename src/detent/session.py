@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -35,6 +35,7 @@ from detent.store.effects import EffectPool
 from detent.store.heartbeat import HeartbeatConnection
 from detent.store.live import Settlement
 from detent.store.nodes import NodeInfo
+from detent.store.upkeep import RUNS_CHANNEL
 from detent.version import __version__
 from detent.worker.execute import Runner
 from detent.worker.pull import sweep
@@ -96,14 +97,17 @@ class Session:
                 queues=self._settings.queues, has=self._has, concurrency=self._settings.concurrency,
             )  # fmt: skip
         self.scheduler = Scheduler(self._store, self.membership, self.clock, self._settings.window_seconds)
-        self.hints = Hints(self._store, self._jobs_changed, self._runs_ready, self._runs_cancelled)
+        self.hints = Hints(
+            self._store, self._jobs_changed, self._runs_ready, self._runs_cancelled, self._partitions_released
+        )
         self.scheduler.firing = self.firing = Firing(
             self._store, self.membership, self.clock, self.worker,
             moved=self.scheduler.moved, reload=self.scheduler.reload,
             announce=self._runs_fired, unknown=self._runs_cancelled,
         )  # fmt: skip
         self.leadership = Leadership(self._store, self.membership, schedules, self._gained, self._runs_ready)
-        self._loops = [Loop("leadership", self.leadership.tick), Loop("hints", self.hints.tick)]
+        self._leading = Loop("leadership", self.leadership.tick)
+        self._loops = [self._leading, Loop("hints", self.hints.tick)]
         if schedules:
             self._loops += [self.scheduler.loop, Loop("upkeep", self._upkeep), Loop("pulled", self._sweep_pulled)]
         if self.worker is not None:
@@ -134,11 +138,15 @@ class Session:
         if self.worker is not None:
             self.worker.reconciling.wake()
 
+    def _partitions_released(self) -> None:
+        self._leading.wake()
+
     async def _upkeep(self) -> float:
         if self._upkeep_passes % HISTORY_EVERY_PASSES == 0:
             await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
         self._upkeep_passes += 1
-        await self._store.upkeep.complete_jobs()
+        while await self._store.upkeep.complete_jobs():
+            pass
         await self._store.requests.forget()
         return UPKEEP_EVERY
 
@@ -153,10 +161,6 @@ class Session:
 
     # --- the end ---
 
-    @property
-    def leading(self) -> bool:
-        return len(self.leadership.terms) > 0
-
     async def close(self, drain_seconds: float) -> None:
         """In good order: finish fires, hand partitions over, give back, let runs finish, leave."""
         self.closed = True
@@ -164,15 +168,23 @@ class Session:
             if self.worker is None or loop not in (self.worker.loop, self.worker.reconciling):
                 await loop.stop()
         await self.firing.drain()
-        try:
-            await self.leadership.release()
-            if self.worker is not None:
-                await self.worker.drain(drain_seconds)
-            await self._leave()
-        except DetentError as error:
-            log.warning("left in haste: the rest is rescued by others", error=str(error))
+        await self._in_good_order(self._hand_over())
+        if self.worker is not None:
+            await self._in_good_order(self.worker.drain(drain_seconds))
+        await self._in_good_order(self._leave())
         await self.hints.close()
         await self._heartbeat.stop()
+
+    async def _in_good_order(self, step: Coroutine[Any, Any, None]) -> None:
+        """A step that fails does not keep the next ones from being done; what is left undone, others put right."""
+        try:
+            await step
+        except DetentError as error:
+            log.warning("left in haste: the rest is rescued by others", error=str(error))
+
+    async def _hand_over(self) -> None:
+        await self.leadership.release()
+        await self._store.upkeep.wake(RUNS_CHANNEL, "released")
 
     async def _leave(self) -> None:
         node = self.membership.node
@@ -186,6 +198,7 @@ class Session:
         self.closed = True
         for loop in self._loops:
             await loop.abort()
+        await self.firing.abandon()
         if self.worker is not None:
             await self.worker.abort()
         await self.hints.close()

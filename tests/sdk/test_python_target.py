@@ -113,6 +113,24 @@ async def test_an_exception_is_a_failed_attempt_with_its_name_and_words(look: An
     assert error == "ValueError: no such\N{REPLACEMENT CHARACTER} customer"
 
 
+async def test_a_handler_that_exits_fails_alone(look: Any, serve: Any) -> None:
+    app = Detent()
+
+    @app.function("exits")
+    async def exits() -> None:
+        raise SystemExit(3)
+
+    @app.function("works")
+    async def works() -> str:
+        return "still here"
+
+    first = await due_job(look, "exits")
+    await serve(app)
+    assert (await outcome(look, first))["status"] == 2
+    second = await due_job(look, "works")
+    assert (await outcome(look, second))["result"] == '"still here"'
+
+
 async def test_an_effect_and_the_success_of_its_run_commit_together(look: Any, serve: Any) -> None:
     await look.execute("CREATE TABLE public.payments (key text PRIMARY KEY, amount integer)")
     app = Detent()

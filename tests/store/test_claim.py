@@ -162,7 +162,7 @@ async def claimed(look: Any, verbs: Store, **columns: Any) -> Claim:
 
 async def test_a_start_is_noted_for_a_run_that_is_still_held(look: Any, verbs: Store) -> None:
     claim = await claimed(look, verbs, once=True)
-    assert await verbs.live.start(NODE, [claim]) == {(1, 0)}
+    assert await verbs.live.start(NODE, [claim]) == {(1, 0): "go"}
     assert await look.fetchval("SELECT started_at IS NOT NULL FROM live_runs")
 
 
@@ -173,15 +173,15 @@ async def test_a_start_is_noted_for_a_run_that_is_still_held(look: Any, verbs: S
 )
 async def test_a_start_of_what_is_not_held_is_not_allowed(look: Any, verbs: Store, change: dict[str, Any]) -> None:
     claim = await claimed(look, verbs)
-    assert await verbs.live.start(NODE, [claim._replace(**change)]) == set()
-    assert await verbs.live.start(OTHER, [claim]) == set()
+    assert await verbs.live.start(NODE, [claim._replace(**change)]) == {}
+    assert await verbs.live.start(OTHER, [claim]) == {}
     assert await look.fetchval("SELECT started_at FROM live_runs") is None
 
 
 async def test_a_run_that_was_asked_to_stop_may_not_start(look: Any, verbs: Store) -> None:
     claim = await claimed(look, verbs)
     await verbs.live.cancel([claim.key])
-    assert await verbs.live.start(NODE, [claim]) == set()
+    assert await verbs.live.start(NODE, [claim]) == {(1, 0): "cancel"}
 
 
 async def test_starts_are_answered_one_by_one(look: Any, verbs: Store) -> None:
@@ -189,4 +189,4 @@ async def test_starts_are_answered_one_by_one(look: Any, verbs: Store) -> None:
         await add_live_run(look, job)
     claims = await verbs.live.claim(NODE, 1, [1], 10)
     stale = [claim._replace(token=claim.token - 1) if claim.job == 1 else claim for claim in claims]
-    assert await verbs.live.start(NODE, stale) == {(0, 0), (2, 0)}
+    assert await verbs.live.start(NODE, stale) == {(0, 0): "go", (2, 0): "go"}

@@ -137,7 +137,15 @@ async def test_partitions_that_nobody_holds_are_taken_with_a_higher_term(look: A
     assert await verbs.nodes.take(NODE, 1, [3, 4]) == {3: (1 << 32) + 1, 4: (1 << 32) + 1}
     assert await partition(look, 3) == (NODE, (1 << 32) + 1)
     assert await partition(look, 5) == (None, 0)
-    assert await verbs.nodes.take(NODE, 1, [3, 4]) == {}, "they are held, by a node that is alive"
+    await add_node(look, OTHER)
+    assert await verbs.nodes.take(OTHER, 1, [3, 4]) == {}, "they are held, by a node that is alive"
+
+
+async def test_a_node_that_missed_the_answer_takes_its_partitions_again(look: Any, verbs: Store) -> None:
+    await add_node(look, NODE)
+    first = await verbs.nodes.take(NODE, 1, [3])
+    second = await verbs.nodes.take(NODE, 1, [3])
+    assert second[3] > first[3]
 
 
 async def test_terms_grow_with_each_take_over_and_each_incarnation(look: Any, verbs: Store) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from detent.misfire import (
     AUTOMATIC,
     SHORTEST_GRACE,
+    THRESHOLD,
     MissedRange,
     Verdict,
     grace_period,
@@ -20,7 +21,7 @@ from detent.misfire import (
 from detent.schedule import Schedule
 
 TICK = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
-MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+SECOND, MINUTE, HOUR, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
 def every(text: str) -> Schedule:
@@ -38,10 +39,19 @@ def test_of_several_the_latest_runs_and_those_before_it_are_merged() -> None:
     assert verdict == Verdict(TICK + 30 * MINUTE, [merged])
 
 
-def test_a_tick_that_is_due_this_very_moment_is_the_latest() -> None:
-    verdict = judge(every("10m"), TICK, TICK + 30 * MINUTE, AUTOMATIC)
-    assert verdict.next_tick == TICK + 30 * MINUTE
-    assert [missed.ticks for missed in verdict.missed] == [3]
+def test_ticks_that_are_merely_late_are_not_merged_into_a_misfire() -> None:
+    verdict = judge(every("10s"), TICK, TICK + 100 * SECOND, AUTOMATIC)
+    assert verdict == Verdict(TICK + 30 * SECOND, [MissedRange(TICK, TICK + 20 * SECOND, 3, "merged")])
+
+
+def test_a_tick_exactly_a_minute_late_is_merely_late() -> None:
+    verdict = judge(every("10m"), TICK, TICK + 21 * MINUTE, AUTOMATIC)
+    assert verdict == Verdict(TICK + 10 * MINUTE, [MissedRange(TICK, TICK, 1, "merged")])
+
+
+def test_a_tick_merely_late_fires_even_where_the_grace_is_shorter_than_its_lateness() -> None:
+    verdict = judge(every("50s"), TICK, TICK + 95 * SECOND, 10)
+    assert verdict == Verdict(TICK + 50 * SECOND, [MissedRange(TICK, TICK, 1, "grace")])
 
 
 def test_when_even_the_latest_is_beyond_its_grace_none_runs() -> None:
@@ -114,7 +124,7 @@ def test_a_schedule_that_ended_meanwhile_runs_its_last_tick() -> None:
 
 def test_a_range_ends_with_its_day() -> None:
     start = datetime(2026, 3, 10, 22, 0, tzinfo=UTC)
-    verdict = judge(every("1h"), start, start + 28 * HOUR + MINUTE, AUTOMATIC)
+    verdict = judge(every("1h"), start, start + 28 * HOUR + 2 * MINUTE, AUTOMATIC)
     assert verdict.next_tick == start + 28 * HOUR
     assert verdict.missed == [
         MissedRange(start, start + HOUR, 2, "merged"),
@@ -167,7 +177,7 @@ SCHEDULES = [
     st.one_of(st.just(AUTOMATIC), st.integers(0, 200_000)),
 )
 def test_every_tick_is_accounted_for_once(schedule: Schedule, moment: datetime, outage: timedelta, grace: int) -> None:
-    """The ranges and the tick to run are together exactly the ticks of the outage, whatever the schedule."""
+    """The missed ranges, the tick to run and those merely late are together exactly the ticks of the outage."""
     tick = schedule.next_after(moment.replace(microsecond=0))
     assert tick is not None
     ticks = schedule.anchored(tick)
@@ -175,11 +185,11 @@ def test_every_tick_is_accounted_for_once(schedule: Schedule, moment: datetime, 
     verdict = judge(schedule, tick, now, grace)
     all_past = [tick, *ticks.between(tick, now, 1_000_000)]
     covered = [at for item in verdict.missed for at in _ticks_of(ticks, item)]
-    ran = [verdict.next_tick] if verdict.next_tick is not None and verdict.next_tick <= now else []
-    assert covered + ran == all_past
+    rest = [verdict.next_tick, *ticks.between(verdict.next_tick, now, 1_000_000)] if verdict.next_tick else []
+    assert covered + [at for at in rest if at <= now] == all_past
     assert all(item.first.date() == item.last.date() for item in verdict.missed)
-    if not ran:
-        assert verdict.next_tick == ticks.next_after(now)
+    assert all(now - at <= THRESHOLD for at in rest[1:])
+    assert all(now - item.last > THRESHOLD for item in verdict.missed)
 
 
 def _ticks_of(schedule: Schedule, item: MissedRange) -> list[datetime]:

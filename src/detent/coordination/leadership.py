@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from detent import failpoints
 from detent.coordination.membership import Membership
+from detent.errors import DetentError
 from detent.identity import PARTITIONS, node_name
 from detent.log import logger
 from detent.store import Store
@@ -38,17 +39,17 @@ class Leadership:
         self._gained = gained
         self._rescued = rescued
         self._passes = 0
+        self._unfinished: set[int] = set()
         self.terms: dict[int, int] = {}
 
     async def tick(self) -> float:
-        membership = self._membership
         evicted = await self._store.nodes.evict_expired()
-        if evicted or self._passes % CLEAN_EVERY == 0:
+        if evicted or self._unfinished or self._passes % CLEAN_EVERY == 0:
             await self._clean_up(set(evicted) | set(await self._store.nodes.evicted()))
         self._passes += 1
         if self._leads and len(self.terms) < PARTITIONS:
             await self._take()
-        return membership.ttl / 2 * random.uniform(0.8, 1.0)
+        return self._membership.ttl / 2 * random.uniform(0.8, 1.0)
 
     async def _take(self) -> None:
         wanted = [number for number in range(PARTITIONS) if number not in self.terms]
@@ -59,18 +60,29 @@ class Leadership:
             self._gained()
 
     async def _clean_up(self, nodes: set[int]) -> None:
+        """Partitions first, so that ticks go on; then the runs of each node, whatever happens to those of another."""
+        self._unfinished &= nodes
+        if nodes and self._leads:
+            await self._take()
         for node in nodes:
             await failpoints.hit("R1")
-            count = 0
-            while batch := await self._store.nodes.rescue(node):
-                count += len(batch)
-            await failpoints.hit("R2")
-            if count:
-                log.warning("runs rescued", node=node_name(node), count=count)
-                self._rescued()
-            if self._leads:
-                await self._take()
-            await self._store.nodes.forget(node)
+            try:
+                await self._rescue(node)
+            except DetentError as error:
+                log.warning("runs not rescued yet", node=node_name(node), error=str(error))
+
+    async def _rescue(self, node: int) -> None:
+        count = 0
+        while batch := await self._store.nodes.rescue(node):
+            count += len(batch)
+        await failpoints.hit("R2")
+        if count:
+            log.warning("runs rescued", node=node_name(node), count=count)
+            self._rescued()
+        if await self._store.nodes.forget(node):
+            self._unfinished.discard(node)
+        else:
+            self._unfinished.add(node)  # a run of it is locked by somebody: look again soon
 
     async def release(self) -> None:
         """Hand all partitions over; called once no fire is under way."""

@@ -24,6 +24,7 @@ from collections.abc import Callable
 
 from detent import failpoints
 from detent.clock import DatabaseClock, monotonic
+from detent.identity import node_name
 from detent.log import logger
 from detent.store.heartbeat import HeartbeatConnection
 from detent.store.nodes import NodeInfo
@@ -58,7 +59,7 @@ class Membership:
     def lose(self, reason: str) -> None:
         if not self.lost.is_set():
             self.loss_reason = reason
-            log.warning("membership lost", node=self.node, reason=reason)
+            log.warning("membership lost", node=node_name(self.node), reason=reason)
             self.lost.set()
 
 
@@ -82,7 +83,11 @@ class Heartbeat:
         await asyncio.to_thread(self._thread.join, 5)
 
     def _run(self) -> None:
-        asyncio.run(self._beat_until_stopped())
+        try:
+            asyncio.run(self._beat_until_stopped())
+        finally:
+            if not self._stopped.is_set():
+                self._tell(lambda: self._membership.lose("the heartbeat ended"))
 
     async def _beat_until_stopped(self) -> None:
         awake = asyncio.Event()

@@ -27,11 +27,13 @@ class Hints:
         jobs_changed: Callable[[set[int] | None], None],
         runs_ready: Callable[[], None],
         runs_cancelled: Callable[[], None],
+        partitions_released: Callable[[], None],
     ) -> None:
         self._store = store
         self._jobs_changed = jobs_changed
         self._runs_ready = runs_ready
         self._runs_cancelled = runs_cancelled
+        self._partitions_released = partitions_released
         self._listener = Listener(store.database, {JOBS_CHANNEL: self._on_jobs, RUNS_CHANNEL: self._on_runs})
         self._announcement: asyncio.Task[None] | None = None
 
@@ -61,10 +63,13 @@ class Hints:
             self._jobs_changed(None)
 
     def _on_runs(self, payload: str) -> None:
-        if payload == "cancel":
-            self._runs_cancelled()
-        else:
-            self._runs_ready()
+        match payload:
+            case "cancel":
+                self._runs_cancelled()
+            case "released":
+                self._partitions_released()
+            case _:
+                self._runs_ready()
 
     async def close(self) -> None:
         if self._announcement is not None:

@@ -264,5 +264,7 @@ def schedule_from_stored(stored: Mapping[str, Any]) -> Schedule:
         return _parse_rrule(stored["rrule"], options)
     if kind == "interval":
         return _interval_schedule(parse_every(stored["every"]), None, options)
-    ticks: Ticks = OnceTicks(None)
-    return Schedule("once", ticks, UTC_ZONE, _once_stored(options))
+    if kind == "once":
+        ticks: Ticks = OnceTicks(None)
+        return Schedule("once", ticks, UTC_ZONE, _once_stored(options))
+    raise ScheduleError(f"A stored schedule of the kind {kind!r} was made by another version of detent.")

@@ -1,1 +1,1 @@
-"""From schedules to runs: `window.py` looks ahead, `wheel.py` waits, `firing.py` fires."""
+"""From schedules to runs: `scheduler.py` looks ahead, `wheel.py` waits, `planning.py` decides, `firing.py` fires."""

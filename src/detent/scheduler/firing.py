@@ -8,36 +8,32 @@ What a reply can say:
     nothing about a job   its tick is a run in lane 0; ours already, if it was handed off
     a lane                a run in another lane of a job that allows overlap
     overlap               the lane was taken: the tick is in the ledger as skipped, the cursor has moved
-    refused               the cursor was not as expected: read it again
+    refused               the cursor was not as expected, or the tick is to wait: read it again
     no reply              perhaps all of it happened: read the cursors again; the worker finds its runs by reconciling
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
-from typing import Literal, NamedTuple, Protocol
+from typing import Protocol
 
 from detent import failpoints
-from detent.clock import DatabaseClock, monotonic
+from detent.clock import DatabaseClock
 from detent.coordination.membership import Membership
 from detent.log import logger
-from detent.misfire import THRESHOLD, Verdict, judge
 from detent.model import Claim
 from detent.schedule import Schedule
+from detent.scheduler.planning import SHORTEST_PAUSE_MS, WAYS, Patience, Planned, Way, plan, tick_of
 from detent.store import Store
-from detent.store.cursors import Advance, Cursor, Exceptional, Leap
+from detent.store.cursors import Cursor, Exceptional, Leap
 from detent.store.db import LockTimeout, OutcomeUnknown, Rejected
 
 log = logger("firing")
 
 STATEMENTS = 2
 BATCH = 1000
-LATE = timedelta(seconds=1)
-
-Way = Literal["plain", "careful", "patient"]
-WAYS: tuple[Way, ...] = ("plain", "careful", "patient")
 
 
 class Handoff(Protocol):
@@ -48,37 +44,22 @@ class Handoff(Protocol):
     def accept_handed_off(self, claims: Sequence[Claim]) -> None: ...
 
 
-class Fired(NamedTuple):
-    """One batch: the cursors as they were and as they will be."""
+class Reservation:
+    """Room in the worker for the runs of one batch; whatever happens to the batch, what was not used is given back."""
 
-    before: Sequence[Cursor]
-    after: Sequence[Cursor]
+    def __init__(self, handoff: Handoff | None, count: int) -> None:
+        self._handoff = handoff
+        self._left = count
 
+    def accept(self, claims: Sequence[Claim]) -> None:
+        if claims and self._handoff is not None:
+            self._left -= len(claims)
+            self._handoff.accept_handed_off(claims)
 
-class Patience:
-    """After a fail-over the late ticks of a job come one upon another. Had they come in time, the run before would have
-    been over, so they must not be skipped for overlapping with it. A late tick, and the first one in time after it,
-    wait for a free lane for as long as the schedule leaves between two ticks; a run that takes longer does overlap."""
-
-    def __init__(self) -> None:
-        self._tried: dict[int, tuple[datetime, float]] = {}
-
-    def way(self, cursor: Cursor, schedule: Schedule, now: datetime) -> Way:
-        """How to fire a tick; asked again each time it is tried."""
-        careful: Way = "careful" if cursor.bounded else "plain"
-        tick = _tick(cursor)
-        tried = self._tried.get(cursor.job)
-        if tried is None and not _late(cursor, now):
-            return careful
-        if tried is None or tried[0] != tick:
-            tried = self._tried[cursor.job] = (tick, monotonic())
-        following = schedule.next_after(tick)
-        waits = following is not None and monotonic() - tried[1] < (following - tick).total_seconds()
-        return "patient" if waits else careful
-
-    def fired(self, cursor: Cursor, now: datetime) -> None:
-        if not _late(cursor, now):
-            self._tried.pop(cursor.job, None)
+    def close(self) -> None:
+        if self._left and self._handoff is not None:
+            self._handoff.release(self._left)
+            self._left = 0
 
 
 class Firing:
@@ -90,7 +71,7 @@ class Firing:
         handoff: Handoff | None,
         *,
         moved: Callable[[Iterable[Cursor]], None],
-        reload: Callable[[Iterable[int]], None],
+        reload: Callable[[int, int], None],
         announce: Callable[[], None],
         unknown: Callable[[], None],
     ) -> None:
@@ -102,33 +83,63 @@ class Firing:
         self._reload = reload
         self._announce = announce
         self._unknown = unknown
-        self._ready: list[Cursor] = []
+        self._ready: dict[int, Cursor] = {}
+        self._order: deque[int] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._quarantined: set[tuple[int, int]] = set()
         self._patience = Patience()
-        self.busy: dict[int, Cursor] = {}
+        self._firing: dict[int, Cursor] = {}
 
     def offer(self, cursors: Iterable[Cursor]) -> None:
-        """Due cursors, to be fired as soon as a statement is free."""
+        """Due cursors, to be fired as soon as a statement is free. A newer cursor of a job replaces one that waits."""
         for cursor in cursors:
             if (cursor.job, cursor.generation) not in self._quarantined:
-                self.busy[cursor.job] = cursor
-                self._ready.append(cursor)
+                if cursor.job not in self._ready:
+                    self._order.append(cursor.job)
+                self._ready[cursor.job] = cursor
         self._pump()
+
+    def under_way(self, job: int) -> bool:
+        return job in self._ready or job in self._firing
 
     async def drain(self) -> None:
         """Wait for the fires under way; nothing new is started."""
-        self._drop(self._ready)
-        self._ready = []
-        if self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._forget_waiting()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _forget_waiting(self) -> None:
+        self._ready.clear()
+        self._order.clear()
+
+    async def abandon(self) -> None:
+        """The membership is lost: what is under way is refused by the server in any case."""
+        self._forget_waiting()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _pump(self) -> None:
-        while self._ready and len(self._tasks) < STATEMENTS:
-            batch, self._ready = self._ready[:BATCH], self._ready[BATCH:]
+        while len(self._tasks) < STATEMENTS:
+            batch = self._next_batch()
+            if not batch:
+                return
             task = asyncio.create_task(self._fire_batch(batch))
             self._tasks.add(task)
             task.add_done_callback(self._done)
+
+    def _next_batch(self) -> list[Cursor]:
+        """A job is in one batch at a time: its next tick is sent only after the reply to the one before."""
+        batch: list[Cursor] = []
+        not_yet: list[int] = []
+        while self._order and len(batch) < BATCH:
+            job = self._order.popleft()
+            if job in self._firing:
+                not_yet.append(job)
+            elif job in self._ready:
+                cursor = self._firing[job] = self._ready.pop(job)
+                batch.append(cursor)
+        self._order.extend(not_yet)
+        return batch
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -136,193 +147,173 @@ class Firing:
             log.error("a batch failed", error=repr(task.exception()))
         self._pump()
 
-    async def _fire_batch(self, batch: list[Cursor]) -> None:
-        """Sort a batch by what must happen to it, and do that; whatever fails is read again."""
+    async def _fire_batch(self, batch: Sequence[Cursor]) -> None:
+        """Plan a batch, cursor by cursor, and do it; what is not answered for in the end is read again."""
         try:
             schedules = await self._store.cursors.schedules({cursor.schedule for cursor in batch})
-            late, live = self._split(batch)
-            if late:
-                live += await self._settle_misfires(late, schedules)
-            ways = [self._patience.way(cursor, schedules[cursor.schedule], self._clock.now()) for cursor in live]
+            planned, leaps = self._plan(batch, schedules)
+            if leaps:
+                run = await self._leap(sorted(leaps, key=lambda leap: leap.cursor.job))
+                planned += self._plan(run, schedules)[0]
             for way in WAYS:
-                chosen = [cursor for cursor, its_way in zip(live, ways, strict=True) if its_way == way]
+                chosen = [item for item in planned if item.way == way]
                 if chosen:
-                    await self._fire_by_place(chosen, schedules, way)
+                    await self._fire_by_place(chosen, way)
         finally:
-            self._drop(batch)
+            self._read_again([cursor.job for cursor in batch if self._firing.get(cursor.job) is cursor])
 
-    def _split(self, batch: Sequence[Cursor]) -> tuple[list[Cursor], list[Cursor]]:
-        limit = self._clock.now() - THRESHOLD
-        late = [cursor for cursor in batch if cursor.fire_at is not None and cursor.fire_at < limit]
-        return late, [cursor for cursor in batch if cursor.fire_at is not None and cursor.fire_at >= limit]
-
-    async def _settle_misfires(self, late: list[Cursor], schedules: dict[int, Schedule]) -> list[Cursor]:
-        """Pass over what is missed; the cursors that stand on a tick to run now."""
+    def _plan(self, cursors: Iterable[Cursor], schedules: dict[int, Schedule]) -> tuple[list[Planned], list[Leap]]:
+        planned: list[Planned] = []
+        leaps: list[Leap] = []
         now = self._clock.now()
-        fire, leaps = [], []
-        for cursor in late:
-            assert cursor.next_tick is not None
-            schedule = schedules[cursor.schedule]
-            verdict: Verdict = judge(schedule, cursor.next_tick, now, cursor.grace)
-            if verdict.missed:
-                fire_at = _fire_at(schedule, cursor.job, verdict.next_tick)
-                leaps.append(Leap(cursor, verdict.next_tick, fire_at, verdict.missed))
+        for cursor in cursors:
+            try:
+                item = plan(cursor, schedules[cursor.schedule], now, self._patience)
+            except Exception as error:
+                self._set_aside(cursor, error)
+                continue
+            if isinstance(item, Planned):
+                planned.append(item)
             else:
-                fire.append(cursor)
-        return fire + await self._leap(sorted(leaps, key=lambda leap: leap.cursor.job))
+                leaps.append(item)
+        return planned, leaps
 
-    async def _leap(self, leaps: list[Leap]) -> list[Cursor]:
-        if not leaps:
-            return []
+    # --- ticks that are missed ---
+
+    async def _leap(self, leaps: Sequence[Leap]) -> list[Cursor]:
+        """Pass over what is missed; the cursors that then stand on a tick to run now."""
         try:
             moved = await self._store.cursors.miss(self._membership.node, leaps)
-        except (OutcomeUnknown, LockTimeout):
-            moved = set()
-        except Rejected as error:
+        except (LockTimeout, Rejected) as error:
             return await self._leap_apart(leaps, error)
-        self._read_again([leap.cursor.job for leap in leaps if leap.cursor.job not in moved])
         now = self._clock.now()
         run: list[Cursor] = []
-        later: list[Cursor] = []
         for leap in leaps:
             if leap.cursor.job not in moved:
                 continue
-            log.warning("ticks missed", job=leap.cursor.job, ticks=sum(m.ticks for m in leap.missed))
             cursor = leap.cursor._replace(next_tick=leap.next_tick, fire_at=leap.fire_at)
-            (run if leap.fire_at is not None and leap.fire_at <= now else later).append(cursor)
-        self._moved(later)
+            if cursor.fire_at is not None and cursor.fire_at <= now:
+                run.append(cursor)
+            else:
+                self._answered(cursor.job)
+                self._moved([cursor])
+        ticks = sum(m.ticks for leap in leaps if leap.cursor.job in moved for m in leap.missed)
+        log.warning("ticks missed", jobs=len(moved), ticks=ticks)
         return run
 
-    async def _leap_apart(self, leaps: list[Leap], error: Rejected) -> list[Cursor]:
+    async def _leap_apart(self, leaps: Sequence[Leap], error: LockTimeout | Rejected) -> list[Cursor]:
         if len(leaps) == 1:
-            self._set_aside(leaps[0].cursor, error)
+            if isinstance(error, Rejected):
+                self._set_aside(leaps[0].cursor, error)
             return []
         half = len(leaps) // 2
         return await self._leap(leaps[:half]) + await self._leap(leaps[half:])
 
-    async def _fire_by_place(self, cursors: list[Cursor], schedules: dict[int, Schedule], way: Way) -> None:
-        """Two statements at most: the runs our own worker takes at once, and those that wait in their queue."""
-        cursors.sort(key=lambda cursor: cursor.job)
-        taken = self._handoff.reserve([c.queue for c in cursors]) if self._handoff else [False] * len(cursors)
-        for hand_off in (True, False):
-            before = [cursor for cursor, ours in zip(cursors, taken, strict=True) if ours == hand_off]
-            if before:
-                after = [_advanced(cursor, schedules[cursor.schedule]) for cursor in before]
-                await failpoints.hit("S3")
-                await self._fire(Fired(before, after), hand_off, way)
+    # --- the fire itself ---
 
-    async def _fire(self, batch: Fired, hand_off: bool, way: Way) -> None:
-        advances = [
-            Advance(b.job, _tick(b), b.generation, a.next_tick, a.fire_at if a.fire_at != a.next_tick else None)
-            for b, a in zip(batch.before, batch.after, strict=True)
-        ]
-        jobs = [cursor.job for cursor in batch.before]
+    async def _fire_by_place(self, planned: list[Planned], way: Way) -> None:
+        """Two statements at most: the runs our own worker takes at once, and those that wait in their queue. Room is
+        given by priority, statements are sent in the order of jobs."""
+        by_priority = sorted(planned, key=lambda item: -item.before.priority)
+        queues = [item.before.queue for item in by_priority]
+        ours = self._handoff.reserve(queues) if self._handoff is not None else [False] * len(queues)
+        for hand_off in (True, False):
+            chosen = [item for item, taken in zip(by_priority, ours, strict=True) if taken == hand_off]
+            if chosen:
+                chosen.sort(key=lambda item: item.before.job)
+                reservation = Reservation(self._handoff, len(chosen) if hand_off else 0)
+                try:
+                    await failpoints.hit("S3")
+                    await self._fire(chosen, way, reservation, hand_off)
+                finally:
+                    reservation.close()
+
+    async def _fire(self, batch: Sequence[Planned], way: Way, reservation: Reservation, hand_off: bool) -> None:
         try:
             exceptions = await self._store.cursors.fire(
                 self._membership.node,
                 self._membership.incarnation,
                 hand_off,
-                advances,
+                [item.advance for item in batch],
                 careful=way == "careful",
                 patient=way == "patient",
             )
             await failpoints.hit("S6")
-        except LockTimeout:
-            await self._after_lock_timeout(batch, hand_off, way)
+        except LockTimeout as error:
+            if way == "plain":
+                await self._fire(batch, "careful", reservation, hand_off)
+            else:
+                await self._fire_apart(batch, way, reservation, hand_off, error)
         except Rejected as error:
-            await self._bisect(batch, hand_off, way, error)
+            await self._fire_apart(batch, way, reservation, hand_off, error)
         except OutcomeUnknown as error:
-            log.warning("fire of unknown outcome", jobs=len(jobs), error=str(error))
-            self._give_room_back(hand_off, len(jobs))
-            self._read_again(jobs)
+            log.warning("fire of unknown outcome", jobs=len(batch), error=str(error))
             self._unknown()
-        except Exception:
-            self._give_room_back(hand_off, len(jobs))
-            self._read_again(jobs)
-            raise
         else:
-            self._fired(batch, hand_off, {item.job: item for item in exceptions})
+            self._fired(batch, way, reservation, hand_off, {item.job: item for item in exceptions})
             await failpoints.hit("S7")
 
-    async def _after_lock_timeout(self, batch: Fired, hand_off: bool, way: Way) -> None:
-        """Somebody holds one of the rows: fire the others, and come back to it."""
-        if way != "plain":
-            self._give_room_back(hand_off, len(batch.before))
-            self._read_again([cursor.job for cursor in batch.before])
-        else:
-            await self._fire(batch, hand_off, "careful")
-
-    async def _bisect(self, batch: Fired, hand_off: bool, way: Way, error: Rejected) -> None:
-        """A row broke a constraint: its neighbours fire, it alone is set aside until its job changes."""
-        size = len(batch.before)
-        if size == 1:
-            self._give_room_back(hand_off, 1)
-            self._set_aside(batch.before[0], error)
+    async def _fire_apart(
+        self,
+        batch: Sequence[Planned],
+        way: Way,
+        reservation: Reservation,
+        hand_off: bool,
+        error: LockTimeout | Rejected,
+    ) -> None:
+        """One row holds the others up, or breaks a constraint: halve until it stands alone. A held one is read again, a
+        broken one is set aside until its job changes."""
+        if len(batch) == 1:
+            if isinstance(error, Rejected):
+                self._set_aside(batch[0].before, error)
             return
-        half = size // 2
-        await self._fire(Fired(batch.before[:half], batch.after[:half]), hand_off, way)
-        await self._fire(Fired(batch.before[half:], batch.after[half:]), hand_off, way)
+        half = len(batch) // 2
+        try:
+            await self._fire(batch[:half], way, reservation, hand_off)
+        finally:
+            await self._fire(batch[half:], way, reservation, hand_off)
 
-    def _set_aside(self, cursor: Cursor, error: Rejected) -> None:
-        self._quarantined.add((cursor.job, cursor.generation))
-        log.error("job set aside until it is changed: its tick cannot be fired", job=cursor.job, error=str(error))
-
-    def _fired(self, batch: Fired, hand_off: bool, exceptions: dict[int, Exceptional]) -> None:
-        claims, moved, refused = [], [], []
+    def _fired(
+        self,
+        batch: Sequence[Planned],
+        way: Way,
+        reservation: Reservation,
+        hand_off: bool,
+        exceptions: dict[int, Exceptional],
+    ) -> None:
+        claims: list[Claim] = []
+        moved: list[Cursor] = []
         now = self._clock.now()
-        for before, after in zip(batch.before, batch.after, strict=True):
-            self.busy.pop(before.job, None)
-            exception = exceptions.get(before.job)
+        for item in batch:
+            exception = exceptions.get(item.before.job)
             if exception is not None and exception.why == "refused":
-                refused.append(before.job)
+                self._read_again([item.before.job], self._patience.pause(item.before.job) if way == "patient" else None)
                 continue
-            moved.append(after)
-            self._patience.fired(before, now)
+            self._answered(item.before.job)
+            self._patience.fired(item, now)
+            moved.append(item.after)
             if hand_off and (exception is None or exception.lane is not None):
-                lane = 0 if exception is None or exception.lane is None else exception.lane
-                claims.append(self._claim(before, lane))
-        self._give_room_back(hand_off, len(batch.before) - len(claims))
-        if claims and self._handoff:
-            self._handoff.accept_handed_off(claims)
-        elif not hand_off:
+                claims.append(self._claim(item.before, 0 if exception is None else exception.lane or 0))
+        reservation.accept(claims)
+        if moved and not hand_off:
             self._announce()
         self._moved(moved)
-        self._read_again(refused)
 
     def _claim(self, cursor: Cursor, lane: int) -> Claim:
         token = self._membership.incarnation << 32 | 1
-        return Claim(cursor.job, lane, _tick(cursor), 0, token, cursor.revision, once=cursor.once)
+        return Claim(cursor.job, lane, tick_of(cursor), 0, token, cursor.revision, once=cursor.once)
 
-    def _give_room_back(self, hand_off: bool, count: int) -> None:
-        if hand_off and count and self._handoff:
-            self._handoff.release(count)
+    # --- bookkeeping ---
 
-    def _drop(self, cursors: Iterable[Cursor]) -> None:
-        """No longer under way, unless a later tick of the same job already is."""
-        for cursor in cursors:
-            if self.busy.get(cursor.job) is cursor:
-                del self.busy[cursor.job]
+    def _answered(self, job: int) -> None:
+        self._firing.pop(job, None)
 
-    def _read_again(self, jobs: Iterable[int]) -> None:
-        jobs = list(jobs)
+    def _read_again(self, jobs: Iterable[int], pause_ms: int | None = None) -> None:
         for job in jobs:
-            self.busy.pop(job, None)
-        self._reload(jobs)
+            self._answered(job)
+            self._reload(job, SHORTEST_PAUSE_MS if pause_ms is None else pause_ms)
 
-
-def _tick(cursor: Cursor) -> datetime:
-    assert cursor.next_tick is not None
-    return cursor.next_tick
-
-
-def _late(cursor: Cursor, now: datetime) -> bool:
-    return cursor.fire_at is not None and now - cursor.fire_at >= LATE
-
-
-def _advanced(cursor: Cursor, schedule: Schedule) -> Cursor:
-    following = schedule.next_after(_tick(cursor))
-    return cursor._replace(next_tick=following, fire_at=_fire_at(schedule, cursor.job, following))
-
-
-def _fire_at(schedule: Schedule, job: int, tick: datetime | None) -> datetime | None:
-    return None if tick is None else tick + schedule.jitter(job, tick)
+    def _set_aside(self, cursor: Cursor, error: Exception) -> None:
+        self._answered(cursor.job)
+        self._quarantined.add((cursor.job, cursor.generation))
+        log.error("job set aside until it is changed: its tick cannot be fired", job=cursor.job, error=repr(error))

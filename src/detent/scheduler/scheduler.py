@@ -26,11 +26,12 @@ from detent.store.cursors import Cursor
 log = logger("scheduler")
 
 SWEEP_EVERY = 10.0
+SWEEP_SOON = 1.0
 SWEEP_AHEAD = timedelta(seconds=12)
 FIRST_LIMIT = 400
 FULL_LIMIT = 5_000
 FULL_CHUNK = 16
-RELOAD_PAUSE_MS = 20
+STEP_BACK_MS = 1000
 
 
 class Scheduler:
@@ -45,8 +46,9 @@ class Scheduler:
         self._loaded_until: datetime | None = None
         self._load_next = 0.0
         self._sweep_next = 0.0
+        self._overfull = False
         self._changed: set[int] = set()
-        self._again: set[int] = set()
+        self._again: dict[int, int] = {}
         self.firing: Firing | None = None
         self.loop = Loop("scheduler", self.tick)
 
@@ -59,17 +61,18 @@ class Scheduler:
 
     def jobs_changed(self, jobs: set[int] | None) -> None:
         """A hint: these jobs changed, or (None) some did."""
+        if not self._partitions:
+            return  # whoever leads next loads everything
         if jobs is None:
             self._sweep_next = 0.0
         else:
             self._changed |= jobs
         self.loop.wake()
 
-    def reload(self, jobs: Iterable[int]) -> None:
-        """Their cursors were not as we thought."""
-        self._again.update(jobs)
-        if self._again:
-            self.loop.wake()
+    def reload(self, job: int, pause_ms: int) -> None:
+        """Its cursor was not as we thought; if it still stands there, it is tried again after the pause."""
+        self._again[job] = pause_ms
+        self.loop.wake()
 
     def moved(self, cursors: Iterable[Cursor]) -> None:
         """Their ticks have fired; this is where they stand now."""
@@ -80,41 +83,48 @@ class Scheduler:
     async def tick(self) -> float:
         if not self._partitions or not self._membership.trusted:
             return 0.5
+        self._offer_due()
         await self._read_changes()
         await self._look_ahead()
         self._offer_due()
         return self._pause()
 
     async def _read_changes(self) -> None:
-        changed, self._changed = self._changed, set()
-        again, self._again = self._again, set()
+        changed, again = self._changed, self._again
         if not (changed or again):
             return
-        found = await self._store.cursors.load(sorted(changed | again))
+        self._changed, self._again = set(), {}
+        try:
+            found = await self._store.cursors.load(sorted(changed | again.keys()))
+        except BaseException:
+            self._changed |= changed
+            self._again = again | self._again
+            raise
+        now = self._clock.milliseconds()
+        leads = set(self._partitions)
         for cursor in found:
-            if cursor.partition in self._partitions:
-                self._admit(
-                    cursor,
-                    earliest=self._clock.milliseconds() + RELOAD_PAUSE_MS if cursor.job in again else 0,
-                )
+            if cursor.partition in leads:
+                self._admit(cursor, earliest=now + again[cursor.job] if cursor.job in again else 0)
 
     async def _look_ahead(self) -> None:
         if monotonic() >= self._sweep_next:
-            self._sweep_next = monotonic() + SWEEP_EVERY
             await self._load(None, self._clock.now() + SWEEP_AHEAD)
+            self._sweep_next = monotonic() + (SWEEP_EVERY if not self._overfull else SWEEP_SOON)
         if monotonic() >= self._load_next:
-            self._load_next = monotonic() + self._window.total_seconds() / 2
             upper = self._clock.now() + self._window
             await self._load(self._loaded_until, upper)
             self._loaded_until = upper
+            self._load_next = monotonic() + self._window.total_seconds() / 2
 
     async def _load(self, lower: datetime | None, upper: datetime) -> None:
         """One statement for all partitions; those with more than it brings are read in chunks, so that no load holds
         the loop for long. What is more than a chunk brings is left to the next sweep, which then comes soon."""
         full = await self._load_some(self._partitions, lower, upper, FIRST_LIMIT)
-        for start in range(0, len(full), FULL_CHUNK):
-            if await self._load_some(full[start : start + FULL_CHUNK], lower, upper, FULL_LIMIT):
-                self._sweep_next = min(self._sweep_next, monotonic() + 1)
+        overfull = [
+            await self._load_some(full[start : start + FULL_CHUNK], lower, upper, FULL_LIMIT)
+            for start in range(0, len(full), FULL_CHUNK)
+        ]
+        self._overfull = any(overfull)
 
     async def _load_some(self, partitions: list[int], lower: datetime | None, upper: datetime, limit: int) -> list[int]:
         """The partitions that may hold more than the limit."""
@@ -138,15 +148,26 @@ class Scheduler:
         self._wheel.add(cursor.job, max(milliseconds(cursor.fire_at), earliest))
 
     def _under_way(self, job: int) -> bool:
-        return self.firing is not None and job in self.firing.busy
+        return self.firing is not None and self.firing.under_way(job)
 
     def _horizon(self) -> datetime:
         return self._clock.now() + self._window
 
     def _offer_due(self) -> None:
-        due = self._wheel.advance(self._clock.milliseconds())
+        now = self._clock.milliseconds()
+        if now < self._wheel.present - STEP_BACK_MS:
+            self._turn_back(now)
+        due = self._wheel.advance(now)
         if due and self.firing is not None:
             self.firing.offer(self._known[job] for job in due)
+
+    def _turn_back(self, now: int) -> None:
+        """The database's clock stepped back, and a wheel does not: everything in it would count as due."""
+        log.warning("the database's clock stepped back", milliseconds=self._wheel.present - now)
+        self._wheel = TimingWheel(now)
+        for job, cursor in self._known.items():
+            if cursor.fire_at is not None and not self._under_way(job):
+                self._wheel.add(job, milliseconds(cursor.fire_at))
 
     def _pause(self) -> float:
         if self._again:

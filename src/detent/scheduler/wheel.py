@@ -41,6 +41,10 @@ class TimingWheel:
         self._levels: tuple[dict[int, Slot], ...] = tuple({} for _ in WIDTHS)
         self._where: dict[int, tuple[int, int]] = {}
 
+    @property
+    def present(self) -> int:
+        return self._now
+
     def __len__(self) -> int:
         return len(self._where)
 

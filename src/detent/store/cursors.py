@@ -8,9 +8,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from detent.log import logger
 from detent.misfire import MissedRange
 from detent.schedule import Schedule
 from detent.store.db import Database, Row
+
+log = logger("store")
 
 BEGINNING = datetime.min.replace(tzinfo=UTC)
 
@@ -84,8 +87,15 @@ class CursorStore:
         unknown = [number for number in numbers if number not in self._schedules]
         if unknown:
             for row in await self._database.fetch("work", "schedules", unknown):
-                self._schedules[row["schedule"]] = Schedule.from_stored(msgspec.json.decode(row["stored"]))
+                self._remember(row["schedule"], row["stored"])
         return self._schedules
+
+    def _remember(self, number: int, stored: str) -> None:
+        """One that this version cannot read is left out, so that only its own jobs stand still."""
+        try:
+            self._schedules[number] = Schedule.from_stored(msgspec.json.decode(stored))
+        except Exception as error:
+            log.error("a schedule cannot be read", schedule=stored, error=str(error))
 
     async def fire(
         self,

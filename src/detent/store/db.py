@@ -6,7 +6,7 @@ generic plan made while a queue table was empty is a sequential scan, and cost 9
 
 A failed write is one of four things, and callers treat them differently:
 
-    LockTimeout      not applied; somebody holds a row; try the variant that skips it
+    LockTimeout      not applied; somebody holds a row, or it was too much at once; try less, or past that row
     Rejected         not applied; the data broke a constraint; bisect the batch and set the culprit aside
     Unavailable      not applied; the server cannot serve now; try again later
     OutcomeUnknown   perhaps applied: the reply was lost; look before doing anything again
@@ -37,8 +37,8 @@ Row = Mapping[str, Any]
 _joined: ContextVar[Any] = ContextVar("joined", default=None)
 
 
-class LockTimeout(DetentError):  # noqa: N818 - named after what happened
-    pass
+class LockTimeout(Unavailable):
+    """Ended by the server before it was done: a row was held for too long, or there was too much of it."""
 
 
 class Rejected(DetentError):  # noqa: N818 - as above
@@ -70,6 +70,13 @@ def session_settings(schema: str, *, lock_timeout: str, statement_timeout: str) 
         "lock_timeout": lock_timeout,
         "statement_timeout": statement_timeout,
         "idle_in_transaction_session_timeout": "2s",
+        **network_settings(),
+    }
+
+
+def network_settings() -> dict[str, str]:
+    """So that the server notices within seconds when a client is gone without a word."""
+    return {
         "tcp_keepalives_idle": "2",
         "tcp_keepalives_interval": "1",
         "tcp_keepalives_count": "3",
@@ -101,7 +108,7 @@ def place(url: str) -> str:
 
 def translate(error: BaseException) -> DetentError | None:
     """The meaning of a driver error, or None for one that is not the driver's."""
-    if isinstance(error, asyncpg.LockNotAvailableError | asyncpg.DeadlockDetectedError):
+    if isinstance(error, asyncpg.LockNotAvailableError | asyncpg.DeadlockDetectedError | asyncpg.QueryCanceledError):
         return LockTimeout(str(error))
     if isinstance(error, asyncpg.IntegrityConstraintViolationError | asyncpg.DataError):
         constraint = getattr(error, "constraint_name", None)
@@ -158,6 +165,7 @@ class Database:
             max_inactive_connection_lifetime=60,
             server_settings=settings,
             timeout=10,
+            command_timeout=STATEMENT_SECONDS if limited else LONG_STATEMENT_SECONDS,
             init=_limit_transactions if limited else None,
             reset=_keep,
         )

@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 
 from detent.errors import OwnershipLost
-from detent.store.db import statement
+from detent.store.db import network_settings, statement
 from detent.store.live import Settlement, settle_columns
 
 
@@ -34,7 +34,7 @@ class EffectPool:
         pool = await self._open()
         async with pool.acquire() as connection, connection.transaction():
             yield connection
-            await connection.execute("SELECT set_config('search_path', $1, true)", self._schema)
+            await connection.execute(statement("settle_inside"), self._schema)
             now = await connection.fetchval("SELECT clock_timestamp()")
             unsettled = await connection.fetch(statement("settle"), node, *settle_columns([settlement(now)]))
             if unsettled:
@@ -45,7 +45,9 @@ class EffectPool:
             self._making = asyncio.Lock()
         async with self._making:
             if self._pool is None:
-                self._pool = await asyncpg.create_pool(self._url, min_size=0, max_size=self._size)
+                self._pool = await asyncpg.create_pool(
+                    self._url, min_size=0, max_size=self._size, server_settings=network_settings(), timeout=10
+                )
         return self._pool
 
     async def close(self) -> None:

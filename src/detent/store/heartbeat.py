@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -22,20 +23,24 @@ class HeartbeatConnection:
         self._connection: Any = None
 
     async def beat(self, node: int, offset: float) -> Beat | None:
-        """Renew the node's row; None when the node has been evicted."""
-        if self._connection is None or self._connection.is_closed():
-            limit = f"{int(self._seconds * 1000)}ms"
-            self._connection = await connect(self._url, self._schema, lock_timeout=limit, statement_timeout=limit)
+        """Renew the node's row; None when the node has been evicted. Connecting counts against the same short limit."""
         try:
-            row = await self._connection.fetchrow(statement("beat"), node, offset, timeout=self._seconds)
+            async with asyncio.timeout(self._seconds):
+                row = await self._renew(node, offset)
         except BaseException:
-            self._connection.terminate()
-            self._connection = None
+            await self.close()
             raise
         if row is None:
             return None
         return Beat(row["remaining"].total_seconds(), row["incarnation"], row["at"])
 
+    async def _renew(self, node: int, offset: float) -> Any:
+        if self._connection is None or self._connection.is_closed():
+            limit = f"{int(self._seconds * 1000)}ms"
+            self._connection = await connect(self._url, self._schema, lock_timeout=limit, statement_timeout=limit)
+        return await self._connection.fetchrow(statement("beat"), node, offset)
+
     async def close(self) -> None:
         if self._connection is not None:
             self._connection.terminate()
+            self._connection = None

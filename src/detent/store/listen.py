@@ -18,9 +18,14 @@ class Listener:
         """True when a new connection had to be made, so that something may have been missed."""
         if self._connection is not None and not self._connection.is_closed():
             return False
-        self._connection = await connect(self._database.url, self._database.schema)
-        for channel in self._channels:
-            await self._connection.add_listener(channel, self._receive)
+        connection = await connect(self._database.url, self._database.schema)
+        try:
+            for channel in self._channels:
+                await connection.add_listener(channel, self._receive)
+        except BaseException:
+            connection.terminate()  # half deaf is worse than deaf: nobody would notice
+            raise
+        self._connection = connection
         return True
 
     def _receive(self, _connection: Any, _process: int, channel: str, payload: Any) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from detent.identity import RunKey
+from detent.log import logger
 from detent.model import Claim, Definition, JobSpec
 from detent.store.db import Database, OutcomeUnknown, Row
+
+log = logger("store")
+
+Verdict = Literal["go", "cancel", "begun"]
 
 
 class Settlement(NamedTuple):
@@ -46,17 +51,16 @@ class LiveRunStore:
         return [row["queue"] for row in rows]
 
     async def claim(self, node: int, incarnation: int, queues: Sequence[int], limit: int) -> list[Claim]:
-        rows = await self._database.fetch_guarded(
-            "work", "claim", "", "W2", node, incarnation, list(queues), limit
-        )
+        rows = await self._database.fetch_guarded("work", "claim", "", "W2", node, incarnation, list(queues), limit)
         return _claims(rows)
 
     async def reconcile(self, node: int) -> list[Claim]:
         return _claims(await self._database.fetch("work", "reconcile", node))
 
-    async def start(self, node: int, claims: Sequence[Claim]) -> set[tuple[int, int]]:
-        """Note that these are about to be called; the (job, lane) of those that still may be."""
-        return _addresses(await self._database.fetch("work", "start", node, *_columns(claims)))
+    async def start(self, node: int, claims: Sequence[Claim]) -> dict[tuple[int, int], Verdict]:
+        """Note that these are about to be called. By (job, lane): whether they may be; those left out are not ours."""
+        rows = await self._database.fetch("work", "start", node, *_columns(claims))
+        return {(row["job"], row["lane"]): row["verdict"] for row in rows}
 
     async def give_back(self, node: int, claims: Sequence[Claim]) -> set[tuple[int, int]]:
         return _addresses(await self._database.fetch("work", "give_back", node, *_columns(claims)))
@@ -98,12 +102,8 @@ class LiveRunStore:
         """Jobs as they were at the wanted (job, revision)."""
         jobs, revisions = zip(*wanted, strict=True)
         rows = await self._database.fetch("work", "definitions", jobs, revisions)
-        return {
-            (row["job"], row["revision"]): Definition(
-                row["id"], row["name"], msgspec.json.decode(row["definition"], type=JobSpec)
-            )
-            for row in rows
-        }
+        found = {(row["job"], row["revision"]): _definition(row) for row in rows}
+        return {key: definition for key, definition in found.items() if definition is not None}
 
     async def cancel(self, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
         """Ask runs to stop: the owner of each that was live, None for one that ended on the spot."""
@@ -121,6 +121,15 @@ def settle_columns(batch: Sequence[Settlement]) -> tuple[Sequence[object], ...]:
 
 def _columns(claims: Sequence[Claim]) -> tuple[Sequence[object], ...]:
     return tuple(zip(*((c.job, c.lane, c.scheduled_at, c.serial, c.token) for c in claims), strict=True))
+
+
+def _definition(row: Row) -> Definition | None:
+    """None for one that this version cannot read; its neighbours are none the worse for it."""
+    try:
+        return Definition(row["id"], row["name"], msgspec.json.decode(row["definition"], type=JobSpec))
+    except msgspec.MsgspecError as error:
+        log.error("a job's definition cannot be read", job=row["name"], error=str(error))
+        return None
 
 
 def _claims(rows: list[Row]) -> list[Claim]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import msgspec
@@ -24,13 +25,43 @@ Result = TypeVar("Result")
 MakeRun = Callable[[Call], Run]
 
 
+class DaemonThreads:
+    """A pool whose threads never keep the process alive: a handler that hangs cannot be stopped, only left behind."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._idle = threading.Semaphore(0)
+
+    def submit(self, work: Callable[[], Result]) -> Future[Result]:
+        future: Future[Result] = Future()
+        self._work.put((future, work))
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._size:
+            name = f"detent-handler_{len(self._threads)}"
+            self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
+            self._threads[-1].start()
+        return future
+
+    def _run(self) -> None:
+        while True:
+            future, work = self._work.get()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except BaseException as error:
+                    future.set_exception(error)
+            del future, work
+            self._idle.release()
+
+
 class HandlerThread:
     """An event loop in a thread, for the user's coroutines."""
 
     def __init__(self, threads: int) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="detent-handlers", daemon=True)
-        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="detent-handler")
+        self._pool = DaemonThreads(threads)
 
     def start(self) -> None:
         self._thread.start()
@@ -41,10 +72,9 @@ class HandlerThread:
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
         """From over there: run a blocking function in the pool."""
-        return await self._loop.run_in_executor(self._pool, work)
+        return await asyncio.wrap_future(self._pool.submit(work))
 
     async def stop(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join, 2)
         if not self._thread.is_alive():
@@ -68,10 +98,14 @@ class PythonTargetRunner:
 
     async def _invoke(self, function: Callable[..., Any], run: Run) -> Any:
         arguments = (run,) if takes_run(function) else ()
-        if inspect.iscoroutinefunction(function):
-            work: Awaitable[Any] = function(*arguments)
-            return await work
-        return await self._thread.in_thread(partial(function, *arguments))
+        try:
+            if inspect.iscoroutinefunction(function):
+                return await function(*arguments)
+            result = await self._thread.in_thread(partial(function, *arguments))
+            return await result if inspect.isawaitable(result) else result
+        except (SystemExit, KeyboardInterrupt) as error:
+            # Left alone, it would end the loop that all handlers share.
+            raise RuntimeError(f"The handler tried to end the process: {error!r}.") from error
 
 
 def takes_run(function: Callable[..., Any]) -> bool:

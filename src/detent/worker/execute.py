@@ -38,14 +38,20 @@ async def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Outcome:
     runner = runners.get(kind)
     if runner is None:
         return Failed(f"This worker cannot run {kind} targets.", retryable=False)
+    limit = asyncio.timeout(call.timeout_seconds)
     try:
         await failpoints.hit("W3")
-        async with asyncio.timeout(call.timeout_seconds):
+        async with limit:
             outcome = await runner(call)
         await failpoints.hit("W4")
-    except TimeoutError:
-        return Failed(f"No answer within {call.timeout_seconds:g} s.", outcome="timeout")
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return Failed("The handler cancelled itself.")
     except Exception as error:
+        if isinstance(error, TimeoutError) and limit.expired():
+            return Failed(f"No answer within {call.timeout_seconds:g} s.", outcome="timeout")
         return Failed(_describe(error))
     return outcome
 

@@ -97,22 +97,24 @@ class Settler:
                 self._retries.append(writing)
         self._pump()
 
-    async def drain(self) -> None:
-        while self._tasks or self._ends or self._retries:
-            self._pump()
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-
-    async def abort(self) -> None:
-        """The membership is lost. Results in hand are still offered for a moment: every settle names token and owner,
-        so what is no longer ours is refused, and is on record as `stale` instead of vanishing."""
+    async def drain(self, seconds: float) -> None:
+        """Write what is in hand; what cannot be written by then is dropped, and its runs are rescued by others."""
         try:
-            async with asyncio.timeout(LAST_WORDS_SECONDS):
-                await self.drain()
+            async with asyncio.timeout(seconds):
+                while self._tasks or self._ends or self._retries:
+                    self._pump()
+                    await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
+            log.warning("results not written in time", runs=len(self._ends) + len(self._retries))
             self._ends, self._retries = [], []
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def abort(self) -> None:
+        """The membership is lost. Results in hand are still offered for a moment: every settle names token and owner,
+        so what is no longer ours is refused, and is on record as `stale` instead of vanishing."""
+        await self.drain(LAST_WORDS_SECONDS)
 
     def _pump(self) -> None:
         while (self._ends or self._retries) and len(self._tasks) < STATEMENTS:

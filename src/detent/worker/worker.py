@@ -14,6 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from detent import failpoints
@@ -22,7 +23,7 @@ from detent.coordination.membership import Membership
 from detent.errors import DetentError
 from detent.identity import decode_run_id
 from detent.log import logger
-from detent.model import Call, Cancelled, Claim, Definition, Failed, Outcome, TargetKind
+from detent.model import Cancelled, Claim, Definition, Failed, Outcome, TargetKind
 from detent.service import Batcher, Loop
 from detent.store import Store
 from detent.store.db import STATEMENT_SECONDS
@@ -35,19 +36,22 @@ log = logger("worker")
 POLL_EVERY = 2.0
 RECONCILE_EVERY = STATEMENT_SECONDS + 1.0
 LARGEST_CLAIM = 1000
-Address = tuple[int, int]
+LAST_SETTLES_SECONDS = 2 * STATEMENT_SECONDS
+Identity = tuple[int, datetime, int, int]
 
 
 class Held:
     """A run in hand: waiting for a slot, running, or done and being settled."""
 
-    __slots__ = ("claim", "started", "stop", "task")
+    __slots__ = ("begun", "claim", "passed_on", "started", "stop", "task")
 
     def __init__(self, claim: Claim, started: datetime) -> None:
         self.claim = claim
         self.started = started
         self.task: asyncio.Task[None] | None = None
+        self.begun = False
         self.stop = False
+        self.passed_on = False
 
 
 class Worker:
@@ -69,7 +73,7 @@ class Worker:
         self._queue_names = queues
         self._has = ["", *has]
         self._concurrency = concurrency
-        self._held: dict[Address, Held] = {}
+        self._held: dict[Identity, Held] = {}
         self._waiting: deque[Held] = deque()
         self._running = 0
         self._reserved = 0
@@ -113,7 +117,7 @@ class Worker:
         now = self._clock.now()
         for claim in claims:
             held = Held(claim, now)
-            self._held[claim.job, claim.lane] = held
+            self._held[claim.identity] = held
             self._waiting.append(held)
         self._fill()
 
@@ -122,6 +126,7 @@ class Worker:
             held = self._waiting.popleft()
             self._running += 1
             held.task = asyncio.create_task(self._run(held))
+            held.task.add_done_callback(partial(self._ended, held))
 
     # --- the loop: claim what is ready ---
 
@@ -151,10 +156,6 @@ class Worker:
             self._serving = dict.fromkeys(numbers)
             self._serving_next = monotonic() + POLL_EVERY * 5
 
-    def wake(self) -> None:
-        """A hint that runs are ready, perhaps on a queue that is new."""
-        self.loop.wake()
-
     def queues_changed(self) -> None:
         self._serving_next = 0.0
         self.loop.wake()
@@ -162,60 +163,77 @@ class Worker:
     # --- one run ---
 
     async def _run(self, held: Held) -> None:
-        claim = held.claim
+        """From a claim to an outcome, which goes to the settler. What cannot even be started goes back."""
+        held.begun = True
         definition: Definition | None = None
         try:
-            definition = await self._definitions(claim.job, claim.revision)
-            if not await self._may_start(claim):
-                self._let_go(held)
-                return
-            held.started = self._clock.now()
-            outcome = await self._call(claim, definition)
+            definition = await self._definitions(held.claim.job, held.claim.revision)
+            outcome = await self._try(held, definition)
         except asyncio.CancelledError:
             if not held.stop:
                 raise
             outcome = Cancelled("cancelled while it ran")
         except Exception as error:
-            log.warning("run could not be started", run=str(claim.run_id), error=str(error))
+            log.warning("run could not be started", run=str(held.claim.run_id), error=str(error))
             await self._return_unstarted(held)
             return
-        finally:
-            self._running -= 1
-            self._fill()
+        if outcome is not None:
+            self._pass_on(held, definition, outcome)
+
+    def _pass_on(self, held: Held, definition: Definition | None, outcome: Outcome) -> None:
+        held.passed_on = True
         spec = definition.spec if definition is not None else None
-        self.settler.add(claim, spec, outcome, held.started, self._clock.now())
+        self.settler.add(held.claim, spec, outcome, held.started, self._clock.now())
 
-    async def _call(self, claim: Claim, definition: Definition | None) -> Outcome:
+    def _ended(self, held: Held, task: asyncio.Task[None]) -> None:
+        """Whatever way a task ends, its slot is free again and its run is in somebody's hands."""
+        self._running -= 1
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a run was dropped", run=str(held.claim.run_id), error=repr(task.exception()))
+        if not held.passed_on and not self._draining:
+            if held.stop:
+                self._pass_on(held, None, Cancelled("cancelled before it started"))
+            else:
+                self._let_go(held)  # reconciling finds it again
+        self._fill()
+
+    async def _try(self, held: Held, definition: Definition | None) -> Outcome | None:
+        """None: the run is not ours to call any more."""
+        claim = held.claim
         if definition is None:
-            return Failed("The job's definition is gone.", retryable=False)
-        if claim.cancel:
+            return Failed("The job's definition is gone, or this version cannot read it.", retryable=False)
+        verdict = "cancel" if claim.cancel else await self._may_start(claim)
+        if verdict == "cancel":
             return Cancelled("cancelled before it started")
-        call: Call = call_of(claim, definition)
-        return await execute(call, self._runners)
+        if verdict == "begun":
+            return Failed(
+                "Its node lost sight of it after it had begun, and it may be called only once.", retryable=False
+            )
+        if verdict == "lost" or not self._membership.trusted:
+            return None
+        held.started = self._clock.now()
+        return await execute(call_of(claim, definition), self._runners)
 
-    async def _may_start(self, claim: Claim) -> bool:
+    async def _may_start(self, claim: Claim) -> str:
         """A crash from here on is a lost attempt, where that must be known: the run survived one already, or it may be
         called only once."""
-        return not (claim.once or claim.crashes) or claim.cancel or await self._note_start(claim)
+        return await self._note_start(claim) if claim.once or claim.crashes else "go"
 
-    async def _start_all(self, claims: Sequence[Claim]) -> Sequence[bool]:
-        allowed = await self._store.live.start(self._membership.node, claims)
-        return [(claim.job, claim.lane) in allowed for claim in claims]
+    async def _start_all(self, claims: Sequence[Claim]) -> Sequence[str]:
+        verdicts = await self._store.live.start(self._membership.node, claims)
+        return [verdicts.get((claim.job, claim.lane), "lost") for claim in claims]
 
     def _let_go(self, held: Held) -> None:
-        self._held.pop((held.claim.job, held.claim.lane), None)
+        self._held.pop(held.claim.identity, None)
 
     async def _return_unstarted(self, held: Held) -> None:
         try:
             await self._store.live.give_back(self._membership.node, [held.claim])
         except DetentError as error:
             log.warning("run not given back yet", run=str(held.claim.run_id), error=str(error))
-        self._let_go(held)  # what could not be given back is found again by reconciling
 
     def _settled(self, claim: Claim) -> None:
-        held = self._held.get((claim.job, claim.lane))
-        if held is not None and held.claim.token == claim.token:
-            del self._held[claim.job, claim.lane]
+        self._held.pop(claim.identity, None)
         if self._backlog and self.room >= self._concurrency // 2 + 1:
             self.loop.wake()
 
@@ -225,13 +243,8 @@ class Worker:
     def holding(self, run_id: str, token: int) -> Held | None:
         """The run a handler speaks of, unless it was cancelled or is no longer ours. Called from handlers' threads."""
         key = decode_run_id(UUID(run_id))
-        if key is None or not self._membership.trusted:
-            return None
-        candidates = [self._held.get((key.job, 0))] if (key.job, 0) in self._held else []
-        for held in [*candidates, *list(self._held.values())]:
-            if held is not None and held.claim.key == key and held.claim.token == token:
-                return None if held.stop else held
-        return None
+        held = self._held.get((*key, token)) if key is not None else None
+        return held if held is not None and not held.stop and self._membership.trusted else None
 
     # --- what the database says we hold ---
 
@@ -242,10 +255,10 @@ class Worker:
         looked = await self._store.live.reconcile(self._membership.node)
         unknown = []
         for claim in looked:
-            held = self._held.get((claim.job, claim.lane))
+            held = self._held.get(claim.identity)
             if held is None:
                 unknown.append(claim)
-            elif claim.cancel and held.claim.token == claim.token:
+            elif claim.cancel and not held.stop:
                 self._stop(held)
         adopted = self._seen_long_enough(unknown)
         if adopted:
@@ -262,11 +275,11 @@ class Worker:
         return adopted
 
     def _stop(self, held: Held) -> None:
+        """Asked to stop: one that has not begun will see it, one that runs is interrupted, one that is done is done."""
         held.stop = True
-        if held.task is not None:
+        held.claim = held.claim._replace(cancel=True)
+        if held.begun and held.task is not None and not held.passed_on:
             held.task.cancel()
-        elif held in self._waiting:
-            held.claim = held.claim._replace(cancel=True)
 
     # --- the end ---
 
@@ -283,15 +296,19 @@ class Worker:
             for task in unfinished:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
-        await self.settler.drain()
+        await self.settler.drain(LAST_SETTLES_SECONDS)
 
     async def _give_back_waiting(self) -> None:
-        waiting = [held.claim for held in self._waiting]
+        waiting = list(self._waiting)
         self._waiting.clear()
-        if waiting:
-            await self._store.live.give_back(self._membership.node, waiting)
-        for claim in waiting:
-            self._held.pop((claim.job, claim.lane), None)
+        if not waiting:
+            return
+        try:
+            await self._store.live.give_back(self._membership.node, [held.claim for held in waiting])
+        except DetentError as error:
+            log.warning("runs not given back; they are rescued when this node has left", error=str(error))
+        for held in waiting:
+            self._let_go(held)
 
     async def abort(self) -> None:
         """Membership is lost: nothing held is ours any more, and nothing new is begun."""

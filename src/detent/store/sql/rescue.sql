@@ -1,10 +1,11 @@
 -- Runs of an evicted node. $1 that node, $2 cap of crashes, $3 limit; repeat until nothing returns, then forget.
 -- Not known to have started: returned uncounted, crashes + 1, so that the next owner writes started_at first.
+-- A run somebody has locked (a handler's transaction that has not ended) is left for the next pass.
 -- Started: a lost attempt. Started and at_most_once, or too many crashes: dead. Asked to stop: cancelled.
 WITH l AS MATERIALIZED (
     SELECT r.*, r.cancel AS stop, r.started_at IS NOT NULL AND (r.once OR r.crashes >= $2) AS dead FROM live_runs r
      WHERE r.owner = $1 AND EXISTS (SELECT FROM nodes WHERE node = $1 AND evicted)
-     ORDER BY r.job, r.lane LIMIT $3 FOR UPDATE OF r),
+     ORDER BY r.job, r.lane LIMIT $3 FOR UPDATE OF r SKIP LOCKED),
 a AS (
     INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error)
     SELECT job, scheduled_at, serial, token, owner, started_at, now(), attempt, 'lost',

@@ -1,8 +1,13 @@
 -- Before the first call of at_most_once runs, and of runs that already survived a crash: from here on a crash is a
--- lost attempt. $1 node; arrays: $2 job, $3 lane, $4 scheduled_at, $5 serial, $6 token. Not returned: do not call.
+-- lost attempt. $1 node; arrays: $2 job, $3 lane, $4 scheduled_at, $5 serial, $6 token. Each that is still this node's
+-- comes back with a verdict: go; cancel, it was asked to stop; begun, it was started before and may be called only once.
 WITH l AS MATERIALIZED (
-    SELECT v.job, v.lane FROM (SELECT * FROM unnest($2::bigint[], $3::smallint[], $4::timestamptz[], $5::integer[], $6::bigint[])
+    SELECT v.job, v.lane, r.cancel, r.once AND r.started_at IS NOT NULL AS begun
+      FROM (SELECT * FROM unnest($2::bigint[], $3::smallint[], $4::timestamptz[], $5::integer[], $6::bigint[])
         AS t (job, lane, scheduled_at, serial, token) ORDER BY job, lane) v CROSS JOIN LATERAL (
-        SELECT FROM live_runs WHERE job = v.job AND lane = v.lane AND scheduled_at = v.scheduled_at
-           AND serial = v.serial AND token = v.token AND owner = $1 AND NOT cancel FOR UPDATE) r)
-UPDATE live_runs r SET started_at = clock_timestamp() FROM l WHERE r.job = l.job AND r.lane = l.lane RETURNING r.job, r.lane
+        SELECT cancel, once, started_at FROM live_runs WHERE job = v.job AND lane = v.lane AND scheduled_at = v.scheduled_at
+           AND serial = v.serial AND token = v.token AND owner = $1 FOR UPDATE) r),
+u AS (
+    UPDATE live_runs r SET started_at = clock_timestamp() FROM l
+     WHERE r.job = l.job AND r.lane = l.lane AND NOT l.cancel AND NOT l.begun)
+SELECT job, lane, CASE WHEN cancel THEN 'cancel' WHEN begun THEN 'begun' ELSE 'go' END AS verdict FROM l

@@ -1,0 +1,98 @@
+"""What to do with a due cursor: fire its tick, or leap over ticks that are missed.
+
+Decided one cursor at a time, so that one that cannot be planned (a schedule this version cannot read) stands still
+alone."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from detent.clock import monotonic
+from detent.misfire import THRESHOLD, judge
+from detent.schedule import Schedule
+from detent.store.cursors import Advance, Cursor, Leap
+
+LATE = timedelta(seconds=1)
+SHORTEST_PAUSE_MS = 20
+LONGEST_PAUSE_MS = 1000
+
+# plain: the fast statement. careful: for bounded jobs, and past locked cursors. patient: careful, and a tick for which
+# no lane is free is left where it is.
+Way = Literal["plain", "careful", "patient"]
+WAYS: tuple[Way, ...] = ("plain", "careful", "patient")
+
+
+class Planned(NamedTuple):
+    """A tick to fire: the cursor as it is and as it will be."""
+
+    before: Cursor
+    after: Cursor
+    way: Way
+
+    @property
+    def advance(self) -> Advance:
+        fire_at = self.after.fire_at if self.after.fire_at != self.after.next_tick else None
+        return Advance(self.before.job, tick_of(self.before), self.before.generation, self.after.next_tick, fire_at)
+
+
+class Waiting(NamedTuple):
+    tick: datetime
+    since: float
+    pause_ms: int
+
+
+class Patience:
+    """After a fail-over the late ticks of a job come one upon another. Had they come in time, the run before would have
+    been over, so they must not be skipped for overlapping with it. A late tick, and the first one in time after it,
+    wait for a free lane for as long as the schedule leaves between two ticks; a run that takes longer does overlap."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Waiting] = {}
+
+    def way(self, cursor: Cursor, following: datetime | None, now: datetime) -> Way:
+        """How to fire a tick; asked again each time it is tried."""
+        careful: Way = "careful" if cursor.bounded else "plain"
+        tick = tick_of(cursor)
+        waiting = self._waiting.get(cursor.job)
+        if following is None or (waiting is None and not is_late(cursor, now)):
+            return careful
+        if waiting is None or waiting.tick != tick:
+            waiting = self._waiting[cursor.job] = Waiting(tick, monotonic(), SHORTEST_PAUSE_MS)
+        return "patient" if monotonic() - waiting.since < (following - tick).total_seconds() else careful
+
+    def pause(self, job: int) -> int:
+        """Milliseconds before a refused tick is tried again: longer each time it waits in vain."""
+        waiting = self._waiting.get(job)
+        if waiting is None:
+            return SHORTEST_PAUSE_MS
+        self._waiting[job] = waiting._replace(pause_ms=min(LONGEST_PAUSE_MS, 2 * waiting.pause_ms))
+        return waiting.pause_ms
+
+    def fired(self, planned: Planned, now: datetime) -> None:
+        if planned.after.next_tick is None or not is_late(planned.before, now):
+            self._waiting.pop(planned.before.job, None)
+
+
+def plan(cursor: Cursor, schedule: Schedule, now: datetime, patience: Patience) -> Planned | Leap:
+    tick = tick_of(cursor)
+    if cursor.fire_at is not None and cursor.fire_at < now - THRESHOLD:
+        verdict = judge(schedule, tick, now, cursor.grace)
+        if verdict.missed:
+            return Leap(cursor, verdict.next_tick, _fire_at(schedule, cursor.job, verdict.next_tick), verdict.missed)
+    following = schedule.next_after(tick)
+    after = cursor._replace(next_tick=following, fire_at=_fire_at(schedule, cursor.job, following))
+    return Planned(cursor, after, patience.way(cursor, following, now))
+
+
+def tick_of(cursor: Cursor) -> datetime:
+    assert cursor.next_tick is not None
+    return cursor.next_tick
+
+
+def is_late(cursor: Cursor, now: datetime) -> bool:
+    return cursor.fire_at is not None and now - cursor.fire_at >= LATE
+
+
+def _fire_at(schedule: Schedule, job: int, tick: datetime | None) -> datetime | None:
+    return None if tick is None else tick + schedule.jitter(job, tick)

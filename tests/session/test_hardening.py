@@ -1,0 +1,164 @@
+"""What once went wrong, or would have: lost replies, runs that look alike, handlers that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import factories
+from detent.identity import RunKey
+from detent.model import Call, Claim, Outcome, Succeeded
+from detent.scheduler.planning import SHORTEST_PAUSE_MS, Patience
+from detent.store import Store
+from waiting import until
+
+FIRST_TOKEN = (1 << 32) | 1
+HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
+
+
+async def soon(look: Any, seconds: float = 0.3) -> Any:
+    return await look.fetchval("SELECT date_trunc('milliseconds', now() + make_interval(secs => $1))", seconds)
+
+
+async def ended(look: Any, job: int) -> Any:
+    return await until(lambda: look.fetchrow("SELECT * FROM run_history WHERE job = $1", job), what="the run's end")
+
+
+async def test_partitions_whose_taking_was_not_answered_are_taken_again(look: Any, start: Any) -> None:
+    session = await start(lease_ttl_seconds=1.0)
+    await until(lambda: len(session.leadership.terms) == 256)
+    terms = dict(session.leadership.terms)
+    session.leadership.terms.clear()
+    await until(lambda: len(session.leadership.terms) == 256)
+    assert all(session.leadership.terms[partition] > terms[partition] for partition in terms)
+
+
+async def test_the_settle_of_one_run_does_not_let_go_of_the_next_run_of_its_job(start: Any) -> None:
+    session = await start()
+    worker = session.worker
+    first = Claim(1, 0, factories.LONG_AGO, 0, FIRST_TOKEN, 1)
+    second = first._replace(scheduled_at=factories.LONG_AGO + timedelta(hours=1))
+    worker._draining = True  # so that neither is called
+    worker._accept([first, second])
+    worker._settled(first)
+    assert list(worker._held) == [second.identity]
+
+
+async def test_a_job_offered_twice_is_in_one_batch_with_its_newer_cursor(look: Any, store: Store, start: Any) -> None:
+    job = await factories.add_job(look, await soon(look, 3600))
+    (cursor,) = await store.cursors.load([job])
+    firing = (await start()).firing
+    waits = [asyncio.create_task(asyncio.Event().wait()) for _ in range(2)]
+    firing._tasks.update(waits)
+    edited = cursor._replace(generation=cursor.generation + 1)
+    firing.offer([cursor])
+    firing.offer([edited])
+    assert firing._next_batch() == [edited]
+    firing.offer([edited])
+    assert firing._next_batch() == []  # its reply is not there yet
+    firing._tasks.clear()
+    for wait in waits:
+        wait.cancel()
+
+
+async def test_a_handler_that_cancels_itself_has_failed(look: Any, start: Any) -> None:
+    async def cancels_itself(_call: Call) -> Outcome:
+        raise asyncio.CancelledError
+
+    document = {"schedule": "every 1h", "target": HTTP, "max_retries": 0}
+    job = await factories.add_job(look, await soon(look), definition=document)
+    await start(cancels_itself)
+    assert (await ended(look, job))["status"] == 2
+    assert await look.fetchval("SELECT error FROM attempts WHERE job = $1", job) == "The handler cancelled itself."
+
+
+async def test_a_run_cancelled_before_its_first_step_frees_its_slot(look: Any, start: Any, store: Store) -> None:
+    called: list[str] = []
+
+    async def notes(call: Call) -> Outcome:
+        called.append(call.run_id)
+        return Succeeded()
+
+    session = await start(notes, concurrency=1)
+    job = await factories.add_job(look, await soon(look, 3600))
+    tick = await soon(look, 0)
+    await factories.add_live_run(look, job, tick, owner=session.membership.node)
+    claim = Claim(job, 0, tick, 0, FIRST_TOKEN, 1)
+    session.worker._accept([claim])
+    await store.live.cancel([RunKey(job, tick)])
+    session.worker._stop(session.worker._held[claim.identity])
+    assert (await ended(look, job))["status"] == 3
+    assert called == []
+    await until(lambda: session.worker._running == 0 and not session.worker._held)
+
+
+async def test_one_schedule_that_cannot_be_read_stops_only_its_own_jobs(look: Any, start: Any) -> None:
+    tick = await soon(look)
+    jobs = [await factories.add_job(look, tick) for _ in range(4)]
+    unreadable = await look.fetchval(
+        "INSERT INTO schedules (stored, digest) VALUES ('{\"kind\": \"lunar\"}', '\\x01') RETURNING schedule"
+    )
+    await look.execute("UPDATE cursors SET schedule = $2 WHERE job = $1", jobs[1], unreadable)
+    await start()
+    for job in (jobs[0], jobs[2], jobs[3]):
+        assert (await ended(look, job))["status"] == 1
+    assert await look.fetchval("SELECT next_tick FROM cursors WHERE job = $1", jobs[1]) == tick
+
+
+async def test_room_for_runs_that_were_not_fired_is_given_back(look: Any, start: Any) -> None:
+    tick = await soon(look)
+    jobs = [await factories.add_job(look, tick) for _ in range(3)]
+    await factories.add_live_run(look, jobs[0], tick - timedelta(hours=1), not_before=tick + timedelta(days=1))
+    await look.execute(
+        "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status)"
+        " VALUES ($1, $2, now(), 0, 1, 5)",
+        jobs[0],
+        tick,
+    )
+    session = await start()
+    for job in jobs[1:]:
+        await ended(look, job)
+    await until(lambda: session.worker._reserved == 0 and not session.worker._held)
+    assert session.worker.room == 20
+
+
+async def test_a_run_that_may_be_called_once_is_not_called_again_when_its_node_lost_sight_of_it(
+    look: Any, start: Any
+) -> None:
+    called: list[str] = []
+
+    async def notes(call: Call) -> Outcome:
+        called.append(call.run_id)
+        return Succeeded()
+
+    session = await start(notes)
+    job = await factories.add_job(look, await soon(look, 3600))
+    tick = await soon(look, 0)
+    await factories.add_live_run(look, job, tick, owner=session.membership.node, once=True, started_at=tick)
+    session.worker._accept([Claim(job, 0, tick, 0, FIRST_TOKEN, 1, once=True)])
+    assert (await ended(look, job))["status"] == 2
+    assert called == []
+
+
+async def test_a_waiting_tick_is_tried_less_and_less_often(look: Any, store: Store) -> None:
+    job = await factories.add_job(look, await soon(look, -5))
+    (cursor,) = await store.cursors.load([job])
+    patience = Patience()
+    assert patience.way(cursor, cursor.next_tick + timedelta(hours=1), await soon(look, 0)) == "patient"
+    pauses = [patience.pause(job) for _ in range(8)]
+    assert pauses[0] == SHORTEST_PAUSE_MS
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == 1000
+
+
+async def test_when_the_databases_clock_steps_back_nothing_counts_as_due(look: Any, start: Any) -> None:
+    job = await factories.add_job(look, await soon(look, 30))
+    session = await start()
+    await until(lambda: job in session.scheduler._known)
+    now = session.clock.milliseconds()
+    session.scheduler._wheel.advance(now)
+    session.scheduler._wheel._now = now + 600_000
+    session.scheduler._offer_due()
+    assert session.scheduler._wheel.present <= session.clock.milliseconds()
+    assert job in session.scheduler._wheel
