@@ -5,7 +5,7 @@ READY := .venv/.ready
 DETENT_DATA_DIR ?= .detent
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long check lint format lock bench chaos docs docs-cli clean
+.PHONY: help run test test-long check lint format lock bench chaos docs docs-cli openapi clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ docs: docs-cli  ## Build the manual into build/site
 docs-cli: $(READY)  ## Write the pages that are made from the code: the commands, the schema of job files
 	@$(BIN)/python -m detent.cli.reference > docs/cli.md
 	@$(BIN)/python -m detent.declarative.schema > docs/jobs.schema.json
+
+openapi: $(READY)  ## Write docs/openapi.json and docs/problems.md anew, and tell what breaks clients
+	@$(BIN)/python tests/api/openapi_file.py
 
 lock: $(READY)  ## Resolve dependencies anew into requirements/dev.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --group dev --extra embedded pyproject.toml -o requirements/dev.lock

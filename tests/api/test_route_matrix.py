@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,12 +26,24 @@ PUBLIC = {"/livez", "/readyz", "/version"}
 OF_ALL_TENANTS = {"/api/v1/tenants"}  # only administrators of the default tenant may use these
 ANSWER = aiohttp.ClientTimeout(total=20)
 
-# Bodies that are good, where the schema alone does not tell one.
-BODIES: dict[str, Any] = {
-    "JobSpec": JOB,
-    "TenantSpec": {"name": "beta"},
-    "ClaimRequest": {"worker": "w", "limit": 10, "targets": ["http", "python", "shell"]},
-}
+CLAIM = {"worker": "w", "limit": 10, "targets": ["http", "python", "shell"]}
+
+
+def bodies(world: World) -> dict[str, list[Any]]:
+    """Bodies that are good, where the schema alone does not tell them, with the rival's ids where one has a place."""
+    return {
+        "JobSpec": [JOB],
+        "JobPatch": [{"priority": 1}],
+        "TenantSpec": [{"name": "beta"}],
+        "ClaimRequest": [CLAIM],
+        "PreviewRequest": [{"schedule": "@daily"}],
+        "Redrive": [
+            {"runs": [world.run, world.dead_run]},
+            {"all": True, "job": world.job},
+            {"all": True, "job": world.job_name},
+            {"all": True},
+        ],
+    }
 
 
 class Call(NamedTuple):
@@ -42,9 +55,9 @@ class Call(NamedTuple):
     body: Any
     scope: str
 
-    @property
-    def text(self) -> str:
-        return self.path + json.dumps(self.body)
+    def of_nobody(self, world: World) -> Call:
+        """The same about what nobody has."""
+        return self._replace(path=nobodys(world, self.path), body=json.loads(nobodys(world, json.dumps(self.body))))
 
 
 @pytest.fixture
@@ -68,9 +81,9 @@ def calls(document: Any, world: World) -> Iterator[Call]:
     for template, operations in document["paths"].items():
         for method, operation in operations.items():
             scope = operation["security"][0]["key"][0] if operation["security"] else "public"
-            body = _body(document, operation)
-            for path in _paths(template, world):
-                yield Call(method.upper(), template, path, body, scope)
+            for body in _bodies(document, operation, bodies(world)):
+                for path in _paths(template, world):
+                    yield Call(method.upper(), template, path, body, scope)
 
 
 def _paths(template: str, world: World) -> list[str]:
@@ -88,25 +101,31 @@ def _paths(template: str, world: World) -> list[str]:
     return [f"{start}{value}{rest}" for value in known]
 
 
-def _body(document: Any, operation: Any) -> Any:
+def _bodies(document: Any, operation: Any, known: dict[str, list[Any]]) -> list[Any]:
     content = operation.get("requestBody", {}).get("content", {})
-    return _sample(document, content["application/json"]["schema"]) if "application/json" in content else None
+    if "application/json" not in content:
+        return [None]
+    schema = content["application/json"]["schema"]
+    return known.get(_name(schema)) or [_sample(document, schema, known)]
 
 
-def _sample(document: Any, schema: Any) -> Any:
+def _name(schema: Any) -> str:
+    return str(schema.get("$ref", "")).rpartition("/")[2]
+
+
+def _sample(document: Any, schema: Any, known: dict[str, list[Any]]) -> Any:
     """A value that the schema allows, as small as can be."""
-    if "$ref" in schema:
-        name = schema["$ref"].rpartition("/")[2]
-        return BODIES.get(name) or _sample(document, document["components"]["schemas"][name])
+    if name := _name(schema):
+        return known[name][0] if name in known else _sample(document, document["components"]["schemas"][name], known)
     if "anyOf" in schema or "oneOf" in schema:
-        return _sample(document, (schema.get("anyOf") or schema["oneOf"])[0])
+        return _sample(document, (schema.get("anyOf") or schema["oneOf"])[0], known)
     if "enum" in schema or "const" in schema:
         return schema.get("const", schema.get("enum", [None])[0])
     match schema.get("type"):
         case "object":
-            return {name: _sample(document, schema["properties"][name]) for name in schema.get("required", ())}
+            return {name: _sample(document, schema["properties"][name], known) for name in schema.get("required", ())}
         case "array":
-            return [_sample(document, schema["items"])] * schema.get("minItems", 0)
+            return [_sample(document, schema["items"], known)] * schema.get("minItems", 0)
         case "integer" | "number":
             return schema.get("minimum", 1)
         case "boolean":
@@ -117,10 +136,10 @@ def _sample(document: Any, schema: Any) -> Any:
             return "x" * max(1, schema.get("minLength", 1))
 
 
-async def ask(api: ApiClient, call: Call, key: str | None = None, path: str | None = None) -> Answer:
+async def ask(api: ApiClient, call: Call, key: str | None = None) -> Answer:
     headers = TRACE | ({} if key is None else {"Authorization": key})
     options = {} if call.body is None else {"json": call.body}
-    return await api.ask(call.method, path or call.path, headers=headers, timeout=ANSWER, **options)
+    return await api.ask(call.method, call.path, headers=headers, timeout=ANSWER, **options)
 
 
 def whole(answer: Answer) -> str:
@@ -131,8 +150,7 @@ def whole(answer: Answer) -> str:
 def tells(answer: Answer, call: Call) -> bool:
     """Whether the answer tells anything of the rival that the request did not say itself."""
     text = whole(answer)
-    own = [part for part in call.path.replace("?", "/").replace("=", "/").split("/") if MARKER in part]
-    for part in own:
+    for part in set(re.findall(rf"{MARKER}[\w-]*", f"{call.path} {json.dumps(call.body)}")):
         text = text.replace(part, "")
     return MARKER in text
 
@@ -208,9 +226,9 @@ async def test_what_another_tenant_has_is_like_what_nobody_has(
                 continue  # who looks after all tenants sees their names
             answer = await ask(api, call, key)
             assert not tells(answer, call), (call, whole(answer))
-            if "{" not in call.template:
+            if call == call.of_nobody(world):
                 continue
-            unknown = await ask(api, call, key, nobodys(world, call.path))
+            unknown = await ask(api, call.of_nobody(world), key)
             assert answer.status == unknown.status, call
             if answer.status >= 400 or call.method != "PUT":
                 assert nobodys(world, json.dumps(answer.document)) == json.dumps(unknown.document), call
@@ -257,7 +275,7 @@ async def test_a_cursor_is_worth_nothing_to_another_tenant_or_another_query(api:
         }
         if call.method != "GET" or not {"cursor", "limit"} <= names:
             continue
-        page = await ask(api, call, f"Bearer {world.keys['rival']['admin']}", f"{call.path}?limit=1")
+        page = await ask(api, call._replace(path=f"{call.path}?limit=1"), f"Bearer {world.keys['rival']['admin']}")
         cursor = page.document.get("next_cursor") if page.status == 200 else None
         if cursor is None:
             continue
@@ -267,9 +285,8 @@ async def test_a_cursor_is_worth_nothing_to_another_tenant_or_another_query(api:
             if other.method == "GET" and {"cursor", "limit"} <= {
                 parameter["name"] for parameter in document["paths"][other.template]["get"]["parameters"]
             }:
-                answer = await ask(
-                    api, other, f"Bearer {world.keys['acme']['admin']}", f"{other.path}?limit=1&cursor={cursor}"
-                )
+                replay = other._replace(path=f"{other.path}?limit=1&cursor={cursor}")
+                answer = await ask(api, replay, f"Bearer {world.keys['acme']['admin']}")
                 assert answer.status in (403, 404, 422), (call, other)
                 assert not tells(answer, other)
     assert replayed >= 3
@@ -282,8 +299,8 @@ async def test_a_tenant_sees_all_that_it_has(api: ApiClient, world: World) -> No
     for path in ("/jobs", f"/jobs/{world.job}", f"/jobs/{MARKER}-paused", "/runs", f"/runs/{world.dead_run}", "/keys"):
         seen += json.dumps(await api.good("GET", f"/api/v1{path}", headers=key))
     for queue in (MARKED_JOB["queue"], "default"):
-        path, claim = f"/api/v1/queues/{queue}/claim", BODIES["ClaimRequest"]
-        assert MARKER in json.dumps(await api.good("POST", path, headers=key, json=claim)), queue
+        claimed = await api.good("POST", f"/api/v1/queues/{queue}/claim", headers=key, json=CLAIM)
+        assert MARKER in json.dumps(claimed), queue
     for part in (
         "name",
         "url",
@@ -299,6 +316,23 @@ async def test_a_tenant_sees_all_that_it_has(api: ApiClient, world: World) -> No
         "tenant-key",
     ):
         assert f"{MARKER}-{part}" in seen, part
+
+
+async def test_the_same_name_and_the_same_idempotency_key_are_another_tenants_own(
+    api: ApiClient, world: World, sql: Any
+) -> None:
+    made = []
+    for tenant in ("rival", "acme"):
+        headers = {"Authorization": f"Bearer {world.keys[tenant]['write']}", "Idempotency-Key": "the-same"}
+        made.append(await api.good("POST", "/api/v1/jobs", 201, json=JOB, headers=headers))
+    assert made[0]["id"] != made[1]["id"]
+    before = await rows_of_rival(sql)
+    headers = {"Authorization": f"Bearer {world.keys['acme']['write']}"}
+    for mode in ("create", "upsert"):
+        await api.good(
+            "POST", f"/api/v1/jobs/batch?mode={mode}", json=[JOB | {"name": world.job_name}], headers=headers
+        )
+    assert await rows_of_rival(sql) == before
 
 
 # --- no route can be forgotten ---

@@ -12,14 +12,27 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from detent.api import batch, cluster, dead_letters, health, jobs, keys, openapi, preview, problems, pull, runs
+from detent.api import (
+    batch,
+    cluster,
+    dead_letters,
+    health,
+    jobs,
+    keys,
+    openapi,
+    preview,
+    problem_pages,
+    problems,
+    pull,
+    runs,
+)
 from detent.api.auth import Door
 from detent.api.context import Api
 from detent.api.desk import Desk
 from detent.api.guard import Guard
 from detent.api.limits import Limiter
-from detent.api.problems import Refusal
-from detent.api.routing import JSON_HEADERS, starlette_routes
+from detent.api.problems import PAGES, Refusal
+from detent.api.routing import JSON_HEADERS, Endpoint, starlette_routes
 from detent.settings import Settings
 from detent.store import Store
 from detent.worker.pull import PulledRuns
@@ -32,20 +45,29 @@ def create_app(store: Store, *, settings: Settings, readiness: Callable[[], dict
     door = Door(store.keys, Limiter(settings.requests_per_second), local=settings.local)
     desk = Desk(store)
     api = Api(store, settings, readiness, door, desk, PulledRuns(store))
-    endpoints = [endpoint for part in PARTS for endpoint in part.routes.endpoints]
+    endpoints = all_endpoints()
     described = msgspec.json.encode(openapi.document(endpoints))
 
     async def describe(request: Request) -> Response:
         return Response(described, headers=JSON_HEADERS, media_type="application/json")
 
     app = Starlette(
-        routes=[*starlette_routes(api, endpoints), Route("/openapi.json", describe)],
+        routes=[
+            *starlette_routes(api, endpoints),
+            Route("/openapi.json", describe),
+            Route(PAGES, problem_pages.show_all),
+            Route(f"{PAGES}/{{slug}}", problem_pages.show),
+        ],
         middleware=[Middleware(Guard, local=settings.local)],
         exception_handlers={HTTPException: _unmatched},
     )
     app.router.redirect_slashes = False
     app.state.close = desk.close
     return app
+
+
+def all_endpoints() -> list[Endpoint]:
+    return [endpoint for part in PARTS for endpoint in part.routes.endpoints]
 
 
 async def _unmatched(request: Request, error: Exception) -> Response:
