@@ -171,6 +171,9 @@ class Play:
 class Stage:
     """The connections that all performances of a test share."""
 
+    admin: Any
+    monitor: Any
+
     def __init__(self, url: str) -> None:
         self._url = url
         self._spare: list[Any] = []
@@ -186,9 +189,6 @@ class Stage:
         finally:
             for connection in (stage.admin, stage.monitor, *stage._spare):
                 connection.terminate()
-
-    admin: Any
-    monitor: Any
 
     async def connect(self) -> Any:
         # The product's own settings, but for the limits: here a wait ends when the order says so.

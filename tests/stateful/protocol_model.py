@@ -104,6 +104,16 @@ class Model:
         job, at, serial = run.key
         return Claim(job, run.lane, at, serial, run.token, 1, run.attempt, run.crashes, run.once, run.cancel)
 
+    def start(self, node: int, claim: Claim) -> str | None:
+        """Whether a run may be called; None if it is not this claim's any more."""
+        run = self.held(node, claim)
+        if run is None or run.cancel:
+            return None if run is None else "cancel"
+        if run.once and run.started:
+            return "begun"
+        run.started = True
+        return "go"
+
     def end(self, run: Run, status: RunStatus) -> None:
         del self.live[run.key]
         self.ended[run.key] = (status, run.token)

@@ -105,11 +105,9 @@ class Machine(RuleBasedStateMachine):
         self.start_as(*self.pick_grant(number))
 
     def start_as(self, node: int, claim: Claim) -> None:
-        run = self.model.held(node, claim)
-        allowed = run is not None and not run.cancel
-        assert self.run(self.store.live.start(node, [claim])) == ({(claim.job, claim.lane)} if allowed else set())
-        if run is not None and allowed:
-            run.started = True
+        verdict = self.model.start(node, claim)
+        expected = {} if verdict is None else {(claim.job, claim.lane): verdict}
+        assert self.run(self.store.live.start(node, [claim])) == expected
 
     @precondition(lambda self: self.model.grants)
     @rule(number=chosen, status=st.sampled_from([RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED]))

@@ -43,7 +43,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     "complete_jobs": ("ended AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job)", "SKIP LOCKED"),
     # workers
     "claim": (NODE, "FROM me, ", "owner IS NULL AND lane >= 0", "FOR UPDATE SKIP LOCKED", "greatest(r.token,"),
-    "start": (*HELD, "AND NOT cancel FOR UPDATE"),
+    "start": (*HELD, "owner = $1 FOR UPDATE", "AND NOT l.cancel AND NOT l.begun"),
     "settle": (*HELD, "owner = $1 FOR UPDATE"),
     "settle_retry": (*HELD, "owner = $1 FOR UPDATE"),
     "give_back": (*HELD, "owner = $1 FOR UPDATE", "token = r.token + 1"),
