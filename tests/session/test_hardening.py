@@ -85,8 +85,8 @@ async def test_a_run_cancelled_before_its_first_step_frees_its_slot(look: Any, s
     tick = await soon(look, 0)
     await factories.add_live_run(look, job, tick, owner=session.membership.node)
     claim = Claim(job, 0, tick, 0, FIRST_TOKEN, 1)
-    session.worker._accept([claim])
     await store.live.cancel([RunKey(job, tick)])
+    session.worker._accept([claim])
     session.worker._stop(session.worker._held[claim.identity])
     assert (await ended(look, job))["status"] == 3
     assert called == []
