@@ -13,6 +13,7 @@ from detent.retry import Backoff
 from detent.states import RunStatus
 
 JobStatus = Literal["active", "paused", "completed", "deleted"]
+JobChange = Literal["created", "updated", "unchanged"]
 AttemptOutcome = Literal["succeeded", "failed", "timeout", "lost", "stale", "cancelled"]
 Instant = Annotated[datetime, Meta(tz=True)]
 Token = Annotated[int, Meta(ge=1, le=9_223_372_036_854_775_807)]
@@ -213,3 +214,62 @@ class Cluster(Struct, frozen=True, kw_only=True):
 
     nodes: list[ClusterNode]
     partitions: list[ClusterPartition]
+
+
+class BatchItem(Struct, frozen=True, omit_defaults=True):
+    """What became of one job of a batch."""
+
+    id: UUID
+    name: str
+    change: JobChange
+    revision: int
+    warnings: list[str] = []
+
+
+class BatchResult(Struct, frozen=True):
+    """What became of a batch; `items` are in the order of the request."""
+
+    created: int
+    updated: int
+    unchanged: int
+    items: list[BatchItem]
+
+
+class PreviewTick(Struct, frozen=True):
+    """`local` is the wall time with its offset; `dst` tells what a change of the clock did to this tick."""
+
+    at: Instant
+    local: str
+    dst: Literal["moved", "repeated"] | None
+
+
+class SkippedTick(Struct, frozen=True):
+    """A wall time that does not run, and why."""
+
+    local: str
+    why: str
+
+
+class Preview(Struct, frozen=True):
+    """A schedule in words and in ticks."""
+
+    description: str
+    timezone: str
+    ticks: list[PreviewTick]
+    skipped: list[SkippedTick]
+    warnings: list[str]
+
+
+class Left(Struct, frozen=True):
+    """A run that stays as it is: it is not dead (or not there, or its job is gone), or its job has no free lane."""
+
+    id: UUID
+    reason: Literal["not dead", "overlap"]
+
+
+class Redriven(Struct, frozen=True):
+    """`redriven` runs go on. `more`: there are more dead runs to ask for."""
+
+    redriven: list[UUID]
+    left: list[Left]
+    more: bool

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from typing import Annotated, Any, ClassVar, Literal
-from uuid import UUID
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -17,8 +16,8 @@ from detent.documents import MAX_DEPTH
 from detent.errors import UsageError
 from detent.model import JobSpec, Name
 from detent.refusal import refused
+from detent.shapes import BatchItem, BatchResult
 from detent.store.batches import Registered
-from detent.store.job_rows import Change
 
 routes = Routes(PREFIX)
 
@@ -67,25 +66,6 @@ class BatchQuery(Struct, forbid_unknown_fields=True):
 
     mode: Literal["create", "upsert"] = "create"
     owner: Name | None = None
-
-
-class BatchItem(Struct, frozen=True, omit_defaults=True):
-    """What became of one job of a batch."""
-
-    id: UUID
-    name: str
-    change: Change
-    revision: int
-    warnings: list[str] = []
-
-
-class BatchResult(Struct, frozen=True):
-    """What became of a batch; `items` are in the order of the request."""
-
-    created: int
-    updated: int
-    unchanged: int
-    items: list[BatchItem]
 
 
 @routes.post("/jobs/batch", scope="write", once=True)

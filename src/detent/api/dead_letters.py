@@ -6,7 +6,7 @@ so that a receiver that had done the work can tell.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 from uuid import UUID
 
 from msgspec import Meta, Struct
@@ -18,7 +18,7 @@ from detent.api.routing import Reply, Routes
 from detent.api.runs import found_run, run_key
 from detent.errors import UsageError
 from detent.identity import RunKey, decode_run_id, run_id
-from detent.shapes import Page, Run
+from detent.shapes import Left, Page, Redriven, Run
 from detent.store.reruns import MOST_REDRIVEN
 
 routes = Routes(PREFIX)
@@ -41,21 +41,6 @@ class Redrive(Struct, forbid_unknown_fields=True, kw_only=True):
     runs: RunIds | None = None
     all: bool = False
     job: JobReference | None = None
-
-
-class Left(Struct, frozen=True):
-    """A run that stays as it is: it is not dead (or not there, or its job is gone), or its job has no free lane."""
-
-    id: UUID
-    reason: Literal["not dead", "overlap"]
-
-
-class Redriven(Struct, frozen=True):
-    """`redriven` runs go on. `more`: there are more dead runs to ask for."""
-
-    redriven: list[UUID]
-    left: list[Left]
-    more: bool
 
 
 @routes.post("/jobs/{id}/retry", scope="operate", status=202, once=True)

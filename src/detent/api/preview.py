@@ -17,7 +17,7 @@ from detent.schedule import ScheduleError
 from detent.schedule.explain import explain_text
 from detent.schedule.instants import check_range
 from detent.schedule.preview import MOST_TICKS
-from detent.shapes import Instant
+from detent.shapes import Instant, Preview
 
 routes = Routes(PREFIX)
 
@@ -38,31 +38,6 @@ class PreviewRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     starts_at: Instant | None = None
     ends_at: Instant | None = None
     job: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
-
-
-class PreviewTick(Struct, frozen=True):
-    """`local` is the wall time with its offset; `dst` tells what a change of the clock did to this tick."""
-
-    at: Instant
-    local: str
-    dst: Literal["moved", "repeated"] | None
-
-
-class SkippedTick(Struct, frozen=True):
-    """A wall time that does not run, and why."""
-
-    local: str
-    why: str
-
-
-class Preview(Struct, frozen=True):
-    """A schedule in words and in ticks."""
-
-    description: str
-    timezone: str
-    ticks: list[PreviewTick]
-    skipped: list[SkippedTick]
-    warnings: list[str]
 
 
 @routes.post("/schedules/preview", scope="read")
