@@ -23,7 +23,6 @@ from detent.settings import Settings
 from detent.shapes import Job, Run
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
-WRONG = "# docs-test: wrong on purpose"
 ANY_ID = UUID("01a1debf-fe45-7743-9988-fc906f42c7e3")
 
 
@@ -53,7 +52,7 @@ def check_json(block: Block) -> None:
 
 def check_yaml(block: Block) -> None:
     document = yaml.safe_load(block.text)
-    if WRONG in block.text:
+    if block.marker == "wrong on purpose":
         assert read_files([("wrong.yaml", block.text)], NOW).faults, f"{block.place} is right"
     elif isinstance(document, dict) and "jobs" in document:
         _check_jobs_file(block, ".yaml")

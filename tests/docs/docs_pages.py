@@ -8,6 +8,7 @@ A comment right above a block says what cannot be read off the block itself:
     <!-- docs-test: syntax only: installs it -->   it cannot be run here, for this reason
     <!-- docs-test: printed by: detent … -->       a text is printed by this command
     <!-- docs-test: drawing -->                    a text is a drawing
+    <!-- docs-test: wrong on purpose -->           a file of jobs that must be refused
 
 A block with a title, ```python title="shop.py", is that file: it is there for the blocks that follow.
 """
@@ -24,7 +25,7 @@ LANGUAGES = ("console", "sh", "python", "json", "yaml", "toml", "sql", "ini", "j
 
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^`]*)")
 _MARKER = re.compile(r"\s*<!-- docs-test: (?P<marker>.+?) -->\s*")
-_KNOWN = re.compile(r"|server|server instead|exit \d+|drawing|(syntax only|printed by): .+")
+_KNOWN = re.compile(r"|server|server instead|exit \d+|drawing|wrong on purpose|(syntax only|printed by): .+")
 _TITLE = re.compile(r'title="(?P<title>[^"]+)"')
 
 
