@@ -157,7 +157,8 @@ async def revise(connection: Any, changes: Sequence[tuple[Prepared, Row]], owner
         )
         for (job, row), edit in zip(changes, edits, strict=True)
     ]  # fmt: skip
-    revised = await connection.fetch(statement("revise_jobs"), *zip(*rows, strict=True), owner)
+    last_ticks = [row["last_tick"] for _, row in changes]
+    revised = await connection.fetch(statement("revise_jobs"), *zip(*rows, strict=True), owner, last_ticks)
     if len(revised) < len(changes):
         raise Moved
     moves = [_move_of(row, edit) for (_, row), edit in zip(changes, edits, strict=True)]
