@@ -128,14 +128,17 @@ async def rows_of_rival(sql: asyncpg.Connection) -> list[Any]:
 
 def nobodys(world: World, text: str) -> str:
     """The same text with ids and names that nobody has, as long as those that the rival has."""
-    key = decode_run_id(UUID(world.run))
-    assert key is not None
-    unknown_run = str(run_id(key._replace(job=(1 << 40) + 1)))
     pairs = {
         world.job: "01980a3e-7c3f-7000-8000-00000000002a",
-        world.run: unknown_run,
-        world.dead_run: unknown_run,
+        world.run: _run_of_nobody(world.run),
+        world.dead_run: _run_of_nobody(world.dead_run),
         world.key: "aaaaaaaaaa",
         MARKER: "xx7xxxxx",
     }
     return re.sub("|".join(map(re.escape, pairs)), lambda found: pairs[found[0]], text)
+
+
+def _run_of_nobody(run: str) -> str:
+    key = decode_run_id(UUID(run))
+    assert key is not None
+    return str(run_id(key._replace(job=(1 << 40) + 1)))
