@@ -19,9 +19,10 @@ import msgspec
 
 from detent.documents import plain
 from detent.errors import Unavailable
-from detent.operations import Item, Operations, Request, Result, Steps
+from detent.operation import Item, Request, Result, Steps
+from detent.operations import Operations
 from detent.shapes import Page
-from detent.transport import ANSWER_SECONDS, CONNECT_SECONDS, Answer, Connection, Server, encode, with_query
+from detent.transport import ANSWER_SECONDS, CONNECT_SECONDS, Answer, Connection, Server, encode, may_repeat, with_query
 
 if TYPE_CHECKING:
     import aiohttp
@@ -50,7 +51,8 @@ class Client(Operations):
 
     def _send(self, request: Request[Result]) -> Result:
         target = with_query(request.path, request.query)
-        answer = self._connection.exchange(request.method, target, _body(request), request.patience)
+        body = _body(request)
+        answer = self._connection.exchange(request.method, target, body, request.patience, request.headers)
         return _read(self._connection.server, request, answer)
 
     def _items(self, request: Request[Page[Item]]) -> Iterator[Item]:
@@ -98,27 +100,35 @@ class AsyncClient(Operations):
     async def _send(self, request: Request[Result]) -> Result:
         return _read(self._server, request, await self._exchange(request))
 
-    async def _exchange(self, request: Request[Any]) -> Answer:
+    async def _exchange(self, request: Request[Any], *, again: bool = False) -> Answer:
+        import aiohttp
+
+        seconds = self._timeout + request.patience
+        try:
+            return await self._ask(request, aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS))
+        except TimeoutError as error:
+            raise self._server.too_slow(seconds) from error
+        except aiohttp.ClientError as error:
+            # A connection that was kept alive may have died meanwhile.
+            repeatable = may_repeat(request.method, request.headers)
+            if isinstance(error, aiohttp.ServerDisconnectedError) and repeatable and not again:
+                return await self._exchange(request, again=True)
+            raise self._server.unreachable(_reason(error)) from error
+
+    async def _ask(self, request: Request[Any], timeout: aiohttp.ClientTimeout) -> Answer:
         import aiohttp
         from yarl import URL
 
         if self._session is None:
             self._session = aiohttp.ClientSession(headers=self._server.headers, trust_env=False)
-        seconds = self._timeout + request.patience
         target = URL(self._server.url + with_query(request.path, request.query), encoded=True)
         body = _body(request)
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
-        try:
-            async with self._session.request(
-                request.method, target, data=body, headers=headers, timeout=limits, allow_redirects=False
-            ) as answer:
-                change = answer.headers.get("Detent-Change")
-                return Answer(answer.status, answer.content_type, await answer.read(), change)
-        except TimeoutError as error:
-            raise self._server.too_slow(seconds) from error
-        except aiohttp.ClientError as error:
-            raise self._server.unreachable(_reason(error)) from error
+        headers = request.headers if body is None else {**request.headers, "Content-Type": "application/json"}
+        async with self._session.request(
+            request.method, target, data=body, headers=headers, timeout=timeout, allow_redirects=False
+        ) as answer:
+            change = answer.headers.get("Detent-Change")
+            return Answer(answer.status, answer.content_type, await answer.read(), change)
 
     async def _items(self, request: Request[Page[Item]]) -> AsyncIterator[Item]:
         following: Request[Page[Item]] | None = request

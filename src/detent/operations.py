@@ -1,15 +1,13 @@
 """The API as programs call it, described once: method, path, what is sent, and the type of the answer.
 
 `Operations` is the list. A client is this list joined with a way to send: `Client` answers, `AsyncClient` is awaited,
-and each verb has the same name, parameters and types in both. Nothing here does I/O: an operation makes a request, a
-listing makes one for every page, and a procedure is a generator that yields requests and pauses.
+and each verb has the same name, parameters and types in both.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
-from functools import update_wrapper
-from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -17,16 +15,26 @@ import msgspec
 from detent import shapes
 from detent.clock import monotonic
 from detent.model import JobSpec, TargetKind
-from detent.shapes import ClaimedRun, ClaimedRuns, Job, JobStatus, Lease, Page, SettledRun
+from detent.operation import Listing, Operation, Procedure, Request, Result, Steps
+from detent.shapes import (
+    BatchResult,
+    ClaimedRun,
+    ClaimedRuns,
+    Cluster,
+    Job,
+    JobChange,
+    JobStatus,
+    Lease,
+    Page,
+    Preview,
+    Redriven,
+    SettledRun,
+)
 from detent.states import OPEN, RunStatus
 from detent.transport import PAGE_SIZE, Answer, segment
 
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
-Result_co = TypeVar("Result_co", covariant=True)
-Item = TypeVar("Item")
-
 PREFIX = "/api/v1"
+BATCH_SECONDS = 0.005  # of patience for each job of a batch
 FIRST_LOOK_SECONDS = 0.1
 SLOWEST_LOOK_SECONDS = 1.0
 LOOKS_GROW = 1.5
@@ -42,7 +50,7 @@ class Upserted(NamedTuple):
     """The job as it is now, and what had to be done for that."""
 
     job: Job
-    change: Literal["created", "updated", "unchanged"]
+    change: JobChange
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -51,114 +59,24 @@ class Version(msgspec.Struct, frozen=True):
     tzdata: str
 
 
-class Request(Generic[Result_co]):
-    """One call of the API, not yet sent. `patience` is how long the server may take on purpose."""
-
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        read: Callable[[Answer], Result_co],
-        *,
-        query: Mapping[str, object] | None = None,
-        body: object = None,
-        patience: float = 0,
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.read = read
-        self.query = query or {}
-        self.body = body
-        self.patience = patience
-
-    def after(self, cursor: str) -> Request[Result_co]:
-        """The same, for the page that follows."""
-        query = {**self.query, "cursor": cursor}
-        return Request(self.method, self.path, self.read, query=query, body=self.body, patience=self.patience)
-
-
-# What a procedure yields: a request, answered with what it read, or seconds to let pass.
-Step = Request[Any] | float
-Steps = Generator[Step, Any, Result]
-
-
-class Sender(Protocol):
-    """A way to send that waits for the answer."""
-
-    def _send(self, request: Request[Result]) -> Result: ...
-    def _items(self, request: Request[Page[Item]]) -> Iterator[Item]: ...
-    def _follow(self, steps: Steps[Result]) -> Result: ...
-
-
-class AsyncSender(Protocol):
-    """A way to send that is awaited."""
-
-    async def _send(self, request: Request[Result]) -> Result: ...
-    def _items(self, request: Request[Page[Item]]) -> AsyncIterator[Item]: ...
-    async def _follow(self, steps: Steps[Result]) -> Result: ...
-
-
-class Operation(Generic[Parameters, Result]):
-    """A verb that is one request."""
-
-    def __init__(self, make: Callable[Parameters, Request[Result]]) -> None:
-        self.make = make
-
-    @overload
-    def __get__(self, client: None, owner: type) -> Operation[Parameters, Result]: ...
-    @overload
-    def __get__(self, client: Sender, owner: type) -> Callable[Parameters, Result]: ...
-    @overload
-    def __get__(self, client: AsyncSender, owner: type) -> Callable[Parameters, Coroutine[Any, Any, Result]]: ...
-    def __get__(self, client: Any, owner: type) -> Any:
-        return self if client is None else _joined(client._send, self.make)
-
-
-class Listing(Generic[Parameters, Item]):
-    """A verb that is a request for every page."""
-
-    def __init__(self, make: Callable[Parameters, Request[Page[Item]]]) -> None:
-        self.make = make
-
-    @overload
-    def __get__(self, client: None, owner: type) -> Listing[Parameters, Item]: ...
-    @overload
-    def __get__(self, client: Sender, owner: type) -> Callable[Parameters, Iterator[Item]]: ...
-    @overload
-    def __get__(self, client: AsyncSender, owner: type) -> Callable[Parameters, AsyncIterator[Item]]: ...
-    def __get__(self, client: Any, owner: type) -> Any:
-        return self if client is None else _joined(client._items, self.make)
-
-
-class Procedure(Generic[Parameters, Result]):
-    """A verb that takes several requests, and time."""
-
-    def __init__(self, make: Callable[Parameters, Steps[Result]]) -> None:
-        self.make = make
-
-    @overload
-    def __get__(self, client: None, owner: type) -> Procedure[Parameters, Result]: ...
-    @overload
-    def __get__(self, client: Sender, owner: type) -> Callable[Parameters, Result]: ...
-    @overload
-    def __get__(self, client: AsyncSender, owner: type) -> Callable[Parameters, Coroutine[Any, Any, Result]]: ...
-    def __get__(self, client: Any, owner: type) -> Any:
-        return self if client is None else _joined(client._follow, self.make)
-
-
-def _joined(send: Callable[[Any], Any], make: Callable[..., Any]) -> Callable[..., Any]:
-    def verb(*arguments: Any, **options: Any) -> Any:
-        return send(make(*arguments, **options))
-
-    return update_wrapper(verb, make)
-
-
 # --- jobs; a job is named by its id or its name ---
 
 
 def create_job(job: JobSpec | Mapping[str, Any]) -> Request[Job]:
     """Register a job."""
-    return Request("POST", f"{PREFIX}/jobs", _reader(Job), body=job)
+    return Request("POST", f"{PREFIX}/jobs", _reader(Job), body=job, once=True)
+
+
+def create_jobs(
+    jobs: Sequence[JobSpec | Mapping[str, Any]], *, upsert: bool = False, owner: str | None = None
+) -> Request[BatchResult]:
+    """Register up to ten thousand jobs, all or none. `upsert`: those whose names are there already become this."""
+    query = {"mode": "upsert" if upsert else "create", "owner": owner}
+    body = {"jobs": list(jobs)}
+    patience = len(jobs) * BATCH_SECONDS
+    return Request(
+        "POST", f"{PREFIX}/jobs/batch", _reader(BatchResult), query=query, body=body, patience=patience, once=True
+    )
 
 
 def upsert_job(job: JobSpec | Mapping[str, Any]) -> Request[Upserted]:
@@ -167,7 +85,7 @@ def upsert_job(job: JobSpec | Mapping[str, Any]) -> Request[Upserted]:
     path = f"{PREFIX}/jobs/by-name/{segment(name or '')}"
 
     def read(answer: Answer) -> Upserted:
-        change = msgspec.convert(answer.change, Literal["created", "updated", "unchanged"])
+        change = msgspec.convert(answer.change, JobChange)
         return Upserted(msgspec.json.decode(answer.raw, type=Job), change)
 
     return Request("PUT", path, read, body=job)
@@ -178,16 +96,26 @@ def get_job(job: str | UUID) -> Request[Job]:
     return Request("GET", _job(job), _reader(Job))
 
 
+def edit_job(job: str | UUID, changes: Mapping[str, Any], *, revision: int | None = None) -> Request[Job]:
+    """Change some fields of a job, which never runs it; None puts a field back to its default. With a `revision`, only
+    if the job still has that one; otherwise Conflict."""
+    headers = {} if revision is None else {"If-Match": f'"{revision}"'}
+    return Request("PATCH", _job(job), _reader(Job), body=changes, headers=headers)
+
+
 def list_jobs(
+    search: str | None = None,
     *,
     status: JobStatus | None = None,
     prefix: str | None = None,
     tag: str | None = None,
     target: TargetKind | None = None,
+    owner: str | None = None,
 ) -> Request[Page[Job]]:
-    """All jobs in the order of their creation, page by page. `prefix` is the beginning of their name."""
-    query = {"status": status, "prefix": prefix, "tag": tag, "target": target, "limit": PAGE_SIZE}
-    return Request("GET", f"{PREFIX}/jobs", _reader(Page[Job]), query=query)
+    """All jobs in the order of their creation, page by page. `search` is such as "tag:billing next:<1h"; `prefix` is
+    the beginning of the name."""
+    query = {"search": search, "status": status, "prefix": prefix, "tag": tag, "target": target, "owner": owner}
+    return Request("GET", f"{PREFIX}/jobs", _reader(Page[Job]), query={**query, "limit": PAGE_SIZE})
 
 
 def pause_job(job: str | UUID, reason: str | None = None) -> Request[Job]:
@@ -202,7 +130,12 @@ def resume_job(job: str | UUID) -> Request[Job]:
 
 def trigger_job(job: str | UUID) -> Request[Run]:
     """Run a job now, beside its schedule."""
-    return Request("POST", f"{_job(job)}/trigger", _reader(Run))
+    return Request("POST", f"{_job(job)}/trigger", _reader(Run), once=True)
+
+
+def retry_job(job: str | UUID) -> Request[Run]:
+    """Run a job's latest finished run once more, at once."""
+    return Request("POST", f"{_job(job)}/retry", _reader(Run), once=True)
 
 
 def delete_job(job: str | UUID) -> Request[None]:
@@ -213,10 +146,12 @@ def delete_job(job: str | UUID) -> Request[None]:
 # --- runs ---
 
 
-def list_runs(job: str | UUID | None = None, *, status: Sequence[RunStatus | str] = ()) -> Request[Page[Run]]:
+def list_runs(
+    job: str | UUID | None = None, *, search: str | None = None, status: Sequence[RunStatus | str] = ()
+) -> Request[Page[Run]]:
     """Runs of one job or of all, from the newest tick to the oldest, page by page."""
     path = f"{PREFIX}/runs" if job is None else f"{_job(job)}/runs"
-    query = {"status": tuple(str(each) for each in status), "limit": PAGE_SIZE}
+    query = {"search": search, "status": tuple(str(each) for each in status), "limit": PAGE_SIZE}
     return Request("GET", path, _reader(Page[Run]), query=query)
 
 
@@ -228,6 +163,27 @@ def get_run(run: str | UUID) -> Request[Run]:
 def cancel_run(run: str | UUID) -> Request[Run]:
     """Cancel a run that is not over; one that is running is asked to stop."""
     return Request("POST", f"{_run(run)}/cancel", _reader(Run))
+
+
+def retry_run(run: str | UUID) -> Request[Run]:
+    """Run a finished run once more, at once, as a new run of the same tick."""
+    return Request("POST", f"{_run(run)}/retry", _reader(Run), once=True)
+
+
+def list_dead_letters(job: str | UUID | None = None) -> Request[Page[Run]]:
+    """Dead runs from the newest tick to the oldest, page by page."""
+    query = {"job": None if job is None else str(job), "limit": PAGE_SIZE}
+    return Request("GET", f"{PREFIX}/dead-letters", _reader(Page[Run]), query=query)
+
+
+def redrive_dead_letters(
+    runs: Sequence[str | UUID] | None = None, *, job: str | UUID | None = None
+) -> Request[Redriven]:
+    """Let dead runs go on as themselves, with all their tries anew: these, or all there are, or all of one job."""
+    body: dict[str, object] = {"all": True} if runs is None else {"runs": [str(run) for run in runs]}
+    if job is not None:
+        body["job"] = str(job)
+    return Request("POST", f"{PREFIX}/dead-letters/redrive", _reader(Redriven), body=body, once=True)
 
 
 def wait_for_run(run: str | UUID, timeout: float | None = None) -> Steps[Run]:
@@ -288,6 +244,20 @@ def fail_run(
     return _about(run, "fail", SettledRun, error=error, retryable=retryable, retry_after=retry_after)
 
 
+# --- the rest ---
+
+
+def preview_schedule(schedule: str | Mapping[str, Any], timezone: str = "UTC", **options: Any) -> Request[Preview]:
+    """A schedule in words and in its next ticks, without making a job. `options` are such as count, from_, dst_gap."""
+    body = {"schedule": schedule, "timezone": timezone, **{key.rstrip("_"): value for key, value in options.items()}}
+    return Request("POST", f"{PREFIX}/schedules/preview", _reader(Preview), body=body)
+
+
+def get_cluster() -> Request[Cluster]:
+    """Look at the nodes, and at who leads each partition."""
+    return Request("GET", f"{PREFIX}/cluster", _reader(Cluster))
+
+
 def version() -> Request[Version]:
     """Which detent answers."""
     return Request("GET", "/version", _reader(Version))
@@ -297,21 +267,29 @@ class Operations:
     """Every verb of the clients."""
 
     create_job = Operation(create_job)
+    create_jobs = Operation(create_jobs)
     upsert_job = Operation(upsert_job)
     get_job = Operation(get_job)
+    edit_job = Operation(edit_job)
     list_jobs = Listing(list_jobs)
     pause_job = Operation(pause_job)
     resume_job = Operation(resume_job)
     trigger_job = Operation(trigger_job)
+    retry_job = Operation(retry_job)
     delete_job = Operation(delete_job)
     list_runs = Listing(list_runs)
     get_run = Operation(get_run)
     cancel_run = Operation(cancel_run)
+    retry_run = Operation(retry_run)
+    list_dead_letters = Listing(list_dead_letters)
+    redrive_dead_letters = Operation(redrive_dead_letters)
     wait_for_run = Procedure(wait_for_run)
     claim_runs = Operation(claim_runs)
     heartbeat_run = Operation(heartbeat_run)
     complete_run = Operation(complete_run)
     fail_run = Operation(fail_run)
+    preview_schedule = Operation(preview_schedule)
+    get_cluster = Operation(get_cluster)
     version = Operation(version)
 
 

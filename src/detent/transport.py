@@ -33,7 +33,7 @@ CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
 PAGE_SIZE = 500  # the most the API gives at once
 
-# Asking these twice is asking once, so a kept-alive connection that died meanwhile may be replaced silently.
+ONCE = "Idempotency-Key"
 _REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
 
 # What is not listed is wrong usage below 500, and a fault of the server from there on.
@@ -164,7 +164,7 @@ class Connection:
             raise self.server.too_slow(self.timeout + patience) from error
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            if kept and method in _REPEATABLE:
+            if kept and may_repeat(method, headers):
                 return self.exchange(method, target, body, patience, headers)
             raise self.server.unreachable(_reason(error)) from error
         except BaseException:
@@ -204,6 +204,11 @@ class Connection:
             self._connection.connect()
         except TimeoutError as error:
             raise OSError(f"no connection within {CONNECT_SECONDS:g} s") from error
+
+
+def may_repeat(method: str, headers: Mapping[str, str]) -> bool:
+    """Asking this twice is asking once, so a kept-alive connection that died meanwhile may be replaced silently."""
+    return method in _REPEATABLE or ONCE in headers
 
 
 def encode(body: object) -> bytes:

@@ -18,7 +18,8 @@ import pytest
 from detent import AsyncClient, Client, errors
 from detent.api.app import PARTS, create_app
 from detent.model import HttpTarget, JobSpec, PythonTarget
-from detent.operations import Listing, Operation, Operations, Request, get_run
+from detent.operation import Listing, Operation, Request
+from detent.operations import Operations, get_run
 from detent.server import ApiServer
 from detent.settings import Settings
 from detent.shapes import ClaimedRun
@@ -99,6 +100,53 @@ async def test_an_upsert_tells_what_it_did(client: Any) -> None:
     assert (await client.upsert_job({**document, "priority": 9})).job.priority == 9
     with pytest.raises(errors.UsageError, match="name is empty"):
         await client.upsert_job({"schedule": "@daily", "target": HTTP})
+
+
+async def test_many_jobs_are_registered_in_one_call(client: Any) -> None:
+    jobs = [JobSpec(name=f"b{number}", schedule="@daily", target=HttpTarget(url="http://h/")) for number in range(30)]
+    done = await client.create_jobs(jobs, owner="me")
+    assert (done.created, [item.name for item in done.items]) == (30, [job.name for job in jobs])
+    again = await client.create_jobs(jobs, upsert=True, owner="me")
+    assert (again.created, again.unchanged) == (0, 30)
+    assert len(await client.list_jobs("name:b1", owner="me")) == len(await client.list_jobs(prefix="b1"))
+
+
+async def test_an_edit_is_made_to_the_revision_it_names_or_not_at_all(client: Any) -> None:
+    job = await client.create_job({"name": "e", "schedule": "@daily", "target": HTTP, "priority": 3})
+    edited = await client.edit_job("e", {"priority": None, "tags": ["x"]}, revision=job.revision)
+    assert (edited.priority, edited.tags, edited.revision) == (5, ["x"], job.revision + 1)
+    with pytest.raises(errors.Conflict):
+        await client.edit_job("e", {"priority": 1}, revision=job.revision)
+
+
+async def test_runs_are_run_again_and_dead_ones_go_on(client: Any) -> None:
+    spec = {"name": "r", "schedule": "@daily", "target": {"type": "python", "function": "f"}, "queue": "q"}
+    await client.create_job(spec)
+    await client.trigger_job("r")
+    (run,) = await client.claim_runs("q", "me")
+    await client.fail_run(run, "no", retryable=False)
+    assert [dead.id for dead in await client.list_dead_letters("r")] == [run.run_id]
+    redriven = await client.redrive_dead_letters([run.run_id])
+    assert redriven.redriven == [run.run_id]
+    (again,) = await client.claim_runs("q", "me")
+    assert (again.run_id, again.idempotency_key) == (run.run_id, run.idempotency_key)
+    await client.complete_run(again)
+    for repeated in (await client.retry_run(run.run_id), await retried(client, "r")):
+        assert repeated.scheduled_at == run.scheduled_at
+        assert repeated.idempotency_key != run.idempotency_key
+    assert (await client.redrive_dead_letters(job="r")).redriven == []
+
+
+async def retried(client: Any, job: str) -> Any:
+    (run,) = await client.claim_runs("q", "me")
+    await client.complete_run(run)
+    return await client.retry_job(job)
+
+
+async def test_a_schedule_is_explained_and_the_cluster_is_looked_at(client: Any) -> None:
+    preview = await client.preview_schedule("30 2 * * *", "Europe/Berlin", count=2, from_="2026-03-28T12:00:00Z")
+    assert [(tick.at.day, tick.dst) for tick in preview.ticks] == [(29, "moved"), (30, None)]
+    assert (await client.get_cluster()).nodes == []
 
 
 async def test_a_listing_goes_over_as_many_pages_as_it_takes(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +254,7 @@ async def answering(kind: Any, reply: bytes | None, timeout: float = 30) -> Any:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     asked = Asked(kind(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", timeout=timeout))
     try:
-        return await asked.get_job("x")
+        return await asked.trigger_job("x")
     finally:
         over.set()
         await asked.close() if kind is AsyncClient else asked.client.close()
@@ -242,6 +290,41 @@ async def test_a_server_that_does_not_answer_in_time_is_unavailable(kind: Any) -
         await answering(kind, None, timeout=0.1)
 
 
+async def test_what_is_to_happen_once_is_sent_under_one_key_however_often_it_is_sent(url: str, kind: Any) -> None:
+    """The first answer is lost on its way; the server is asked again and makes no second job."""
+    host, port = url.removeprefix("http://").split(":")
+    asked_for: list[bytes] = []
+
+    async def lose_the_second_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream_reader, upstream = await asyncio.open_connection(host, int(port))
+
+        async def forward() -> None:
+            while data := await reader.read(65536):
+                if b"HTTP/1.1\r\n" in data:
+                    asked_for.append(data)
+                upstream.write(data)
+
+        task = asyncio.create_task(forward())
+        while data := await upstream_reader.read(65536):
+            if len(asked_for) == 2:  # of two calls on one connection
+                break
+            writer.write(data)
+        task.cancel()
+        upstream.close()
+        writer.close()
+
+    proxy = await asyncio.start_server(lose_the_second_answer, "127.0.0.1", 0)
+    asked = Asked(kind(f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"))
+    await asked.version()
+    made = await asked.create_job({"name": "once", "schedule": "@daily", "target": HTTP})
+    keys = [found[1] for data in asked_for if (found := re.search(rb"Idempotency-Key: (\S+)", data))]
+    assert len(keys) == 2
+    assert keys[0] == keys[1]
+    assert [job.id for job in await asked.list_jobs()] == [made.id]
+    await asked.close() if kind is AsyncClient else asked.client.close()
+    proxy.close()
+
+
 # --- one description ---
 
 
@@ -253,6 +336,9 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "create_job": ({"name": "x"},),
     "upsert_job": ({"name": "x"},),
     "claim_runs": ("q", "w"),
+    "create_jobs": ([],),
+    "edit_job": ("x", {}),
+    "get_cluster": (),
     "list_jobs": (),
     "list_runs": (),
     "version": (),
