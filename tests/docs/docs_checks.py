@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import configparser
 import json
-import shutil
 import subprocess
 import tomllib
 from datetime import UTC, datetime
@@ -32,11 +31,6 @@ def check_shell(block: Block) -> None:
 
 def check_python(block: Block) -> None:
     ast.parse(block.text)
-
-
-def check_javascript(block: Block) -> None:
-    if shutil.which("node"):
-        _accepted(["node", "--input-type=module", "--check"], block)
 
 
 def check_ini(block: Block) -> None:
@@ -105,5 +99,4 @@ SYNTAX = {
     "yaml": check_yaml,
     "toml": check_toml,
     "ini": check_ini,
-    "javascript": check_javascript,
 }

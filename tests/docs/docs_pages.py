@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-LANGUAGES = ("console", "sh", "python", "json", "yaml", "toml", "sql", "ini", "javascript", "text")
+LANGUAGES = ("console", "sh", "python", "json", "yaml", "toml", "sql", "ini", "text")
 
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^`]*)")
 _MARKER = re.compile(r"\s*<!-- docs-test: (?P<marker>.+?) -->\s*")
