@@ -9,10 +9,11 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
+from detent.api.problem_pages import TEXTS
 from detent.store import Store
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
-PROBLEM_FIELDS = {"type", "title", "status", "detail", "pointer", "trace_id"}
+PROBLEM_FIELDS = {"type", "title", "status", "detail", "pointer", "errors", "revision", "trace_id"}
 
 
 @dataclass
@@ -49,7 +50,8 @@ class ApiClient:
         assert answer.headers["Content-Type"] == "application/problem+json"
         assert set(answer.document) <= PROBLEM_FIELDS
         assert answer.document["status"] == status
-        assert answer.document["type"].startswith("/problems/")
+        kind = answer.document["type"].removeprefix("/problems/")
+        assert TEXTS[kind][0] == status
         assert len(answer.document["trace_id"]) == 32
         assert answer.document["detail"].endswith((".", "?"))
         return answer.document

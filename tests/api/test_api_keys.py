@@ -54,6 +54,19 @@ async def test_a_key_is_told_once(wide: ApiClient, admin: dict[str, str]) -> Non
     await wide.good("GET", "/api/v1/jobs", headers=bearer(made["key"]))
 
 
+async def test_a_new_key_is_not_kept_with_the_answers_to_requests(
+    wide: ApiClient, admin: dict[str, str], sql: Any
+) -> None:
+    made = await wide.good(
+        "POST", "/api/v1/keys", 201, json={"scope": "read"}, headers=admin | {"Idempotency-Key": "once"}
+    )
+    tables = await sql.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'detent'")
+    for table in tables:
+        for row in await sql.fetch(f'SELECT t.*::text AS row FROM "{table["tablename"]}" t'):
+            assert made["key"].rpartition("_")[2] not in row["row"]
+            assert made["key"].encode().hex() not in row["row"]
+
+
 async def test_the_case_of_the_scheme_does_not_matter(wide: ApiClient, admin: dict[str, str]) -> None:
     key = admin["Authorization"].removeprefix("Bearer ")
     for text in (f"bearer {key}", f"BEARER  {key}"):

@@ -145,6 +145,7 @@ BAD_BODIES: dict[str, tuple[bytes, dict[str, str], int, str]] = {
     "spaces": (b"  \n", JSON, 400, "/problems/malformed-json"),
     "two documents": (GOOD + GOOD, JSON, 400, "/problems/malformed-json"),
     "not UTF-8": (b'{"schedule": "\xff"}', JSON, 400, "/problems/malformed-json"),
+    "not UTF-8, and of the wrong type": (b'"\xff"', JSON, 400, "/problems/malformed-json"),
     "half a surrogate pair": (b'{"schedule": "\\ud83d abcdef"}', JSON, 400, "/problems/malformed-json"),
     "NaN": (b'{"payload": NaN}', JSON, 400, "/problems/malformed-json"),
     "too large": (b" " * 1_200_000, JSON, 413, "/problems/body-too-large"),

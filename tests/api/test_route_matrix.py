@@ -166,6 +166,8 @@ async def test_nothing_but_health_answers_without_a_key(api: ApiClient, world: W
         assert (answer.status == 401) == (call.scope != "public"), call
         if call.scope != "public":
             assert answer.headers["WWW-Authenticate"] == 'Bearer realm="detent"'
+            head = await api.ask("HEAD", call.path) if call.method == "GET" else answer
+            assert head.status == 401, call
             bodies.add(json.dumps(answer.document))
     assert len(bodies) == 1
 

@@ -10,9 +10,8 @@ from msgspec import Meta, Raw, Struct
 
 from detent.api.context import PREFIX, Api
 from detent.api.problems import Refusal
-from detent.api.reading import Upload
+from detent.api.reading import Upload, decode_plain, not_json, too_deep
 from detent.api.routing import Routes
-from detent.documents import MAX_DEPTH
 from detent.errors import UsageError
 from detent.model import JobSpec, Name
 from detent.refusal import refused
@@ -88,33 +87,33 @@ def _lines(raw: bytes) -> list[Any]:
 
 
 def _items(raw: bytes) -> list[Any]:
-    start = raw.lstrip()[:1]
+    wrapped = raw.lstrip()[:1] == b"{"
     try:
-        if start == b"{":
-            return list(msgspec.json.decode(raw, type=RawJobs).jobs)
-        return msgspec.json.decode(raw, type=list[Raw])
+        return list(
+            msgspec.json.decode(raw, type=RawJobs).jobs if wrapped else msgspec.json.decode(raw, type=list[Raw])
+        )
     except msgspec.ValidationError as error:
-        raise _not_a_batch(error, raw, start) from error
+        document = decode_plain(raw)
+        if wrapped:
+            raise refused(error, document, RawJobs) from error
+        raise UsageError(
+            'The body is no list of jobs: send [job, …], {"jobs": [job, …]}, or one job in each line as NDJSON.'
+        ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refusal(400, "malformed-json", f"The body is not JSON ({error}): check its syntax.") from error
+        raise not_json(error) from error
     except RecursionError:
-        raise UsageError(f"The document is nested deeper than {MAX_DEPTH} levels: make it flatter.") from None
-
-
-def _not_a_batch(error: msgspec.ValidationError, raw: bytes, start: bytes) -> UsageError:
-    if start == b"{":
-        return refused(error, msgspec.json.decode(raw), RawJobs)
-    return UsageError(
-        'The body is no list of jobs: send [job, …], {"jobs": [job, …]}, or one job in each line as NDJSON.'
-    )
+        raise too_deep() from None
 
 
 def _read(item: Any) -> JobSpec | UsageError:
     try:
         return _DECODER.decode(item)
     except msgspec.ValidationError as error:
-        return refused(error, msgspec.json.decode(item), JobSpec)
+        try:
+            return refused(error, decode_plain(item), JobSpec)
+        except (Refusal, UsageError) as other:
+            return UsageError(str(other))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return UsageError(f"This is not JSON ({error}): check its syntax.")
     except RecursionError:
-        return UsageError(f"The document is nested deeper than {MAX_DEPTH} levels: make it flatter.")
+        return too_deep()

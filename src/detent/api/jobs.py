@@ -116,9 +116,7 @@ async def put_job(api: Api, name: str, query: PutQuery, body: JobSpec, headers: 
             "/name",
         )
     named = msgspec.structs.replace(body, name=name)
-    job, change = await api.store.jobs.upsert(
-        named, tenant=api.tenant, owner=query.owner, expected=expected(headers)
-    )
+    job, change = await api.store.jobs.upsert(named, tenant=api.tenant, owner=query.owner, expected=expected(headers))
     status = 201 if change == "created" else 200
     return Reply(job, status, Location=f"{PREFIX}/jobs/{job.id}", Detent_Change=change)
 

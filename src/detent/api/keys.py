@@ -53,6 +53,7 @@ class TenantQuery(Struct, forbid_unknown_fields=True):
     limit: Limit = 50
 
 
+# Not `once`: the answer to a request with an Idempotency-Key is kept, and this one has a secret in it.
 @routes.post("/keys", status=201, scope="admin")
 async def create_key(api: Api, body: KeySpec) -> Reply[NewApiKey]:
     """Make a key. Its text is in this answer and nowhere else."""

@@ -97,21 +97,35 @@ def decode_body(raw: bytes, expected: type[Value]) -> Value:
     try:
         value = msgspec.json.decode(raw, type=expected)
     except msgspec.ValidationError as error:
-        raise refused(error, _plain_values(raw), expected) from error
+        raise refused(error, decode_plain(raw), expected) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refusal(400, "malformed-json", f"The body is not JSON ({error}): check its syntax.") from error
+        raise not_json(error) from error
     except RecursionError:
-        raise UsageError(f"The document is nested deeper than {MAX_DEPTH} levels: make it flatter.") from None
+        raise too_deep() from None
     if b"\\u0000" in raw:
         check_text(plain(value))
     return value
 
 
-def _plain_values(raw: bytes) -> object:
+def decode_plain(raw: bytes) -> Any:
+    """The values as they stand there. A document may be refused for its type before all of it was read, so it may still
+    turn out to be none."""
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return None
+    except msgspec.ValidationError:
+        return None  # JSON, but with a number that is larger than any
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise not_json(error) from error
+    except RecursionError:
+        raise too_deep() from None
+
+
+def not_json(error: Exception) -> Refusal:
+    return Refusal(400, "malformed-json", f"The body is not JSON ({error}): check its syntax.")
+
+
+def too_deep() -> UsageError:
+    return UsageError(f"The document is nested deeper than {MAX_DEPTH} levels: make it flatter.")
 
 
 def decode_query(raw: bytes, expected: type[Value]) -> Value:
