@@ -16,6 +16,7 @@ from detent.api.auth import NOBODY
 from detent.errors import Conflict, NotFound
 from detent.identity import RunKey, decode_run_id
 from detent.store import Database, Store, history
+from detent.store.db import LockTimeout
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import Credential, KeyHolder, read_key
 from factories import LONG_AGO, add_job, add_live_run
@@ -244,6 +245,19 @@ async def test_a_run_of_another_tenant_is_neither_found_nor_cancelled(store: Sto
         await store.runs.cancel(key, tenant=tenant)
     assert await sql.fetchval("SELECT count(*) FROM live_runs WHERE NOT cancel") == 1
     assert await store.runs.get(key, tenant=DEFAULT_TENANT)
+
+
+async def test_who_names_the_runs_of_another_tenant_does_not_lock_them(store: Store, sql: Any) -> None:
+    await store.keys.add_tenant("acme")
+    tenant = await store.keys.tenant_number("acme")
+    assert tenant is not None
+    job = await add_job(sql)
+    async with sql.transaction():
+        await sql.execute("SELECT FROM cursors WHERE job = $1 FOR UPDATE", job)
+        done = await store.reruns.redrive([RunKey(job, LONG_AGO, 0)], tenant=tenant)
+        assert (done.runs, done.waiting) == ([], [])
+        with pytest.raises(LockTimeout):
+            await store.reruns.redrive([RunKey(job, LONG_AGO, 0)], tenant=DEFAULT_TENANT)
 
 
 async def test_a_request_for_no_tenant_finds_nothing(store: Store, sql: Any) -> None:

@@ -106,7 +106,7 @@ async def _retry(connection: Any, key: RunKey, tenant: int) -> RunKey:
 
 
 async def _redrive(connection: Any, keys: Sequence[RunKey], tenant: int) -> Redriven:
-    await connection.fetch(statement("redrive_lock"), sorted({key.job for key in keys}))
+    await connection.fetch(statement("redrive_lock"), sorted({key.job for key in keys}), tenant)
     columns = zip(*dict.fromkeys(keys), strict=True)
     rows = await connection.fetch(statement("redrive"), *columns, tenant, MOST_REDRIVEN)
     redriven = [row for row in rows if row["queue"] is not None]
