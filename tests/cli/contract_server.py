@@ -22,6 +22,7 @@ DEFAULTS: Document = {
     "priority": 5,
     "paused_reason": None,
     "tags": [],
+    "owner": None,
     "timeout_seconds": 300,
     "max_retries": 3,
     "retry_backoff": "exponential",

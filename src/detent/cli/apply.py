@@ -123,6 +123,10 @@ def export(owner: str | None, form: str, path: str | None) -> None:
         print(text, end="")
     else:
         _write(Path(path), text)
+    if any(job["target"].get("headers") or job["target"].get("env") for job in jobs):
+        output.say(
+            "note: Headers and variables are written as they are, passwords too: keep the file where they may be."
+        )
     paused = sum(job["status"] == "paused" for job in jobs)
     output.say(f"Exported {len(jobs)} jobs{f'; {paused} are paused, which a file does not say' if paused else ''}.")
 

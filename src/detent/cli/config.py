@@ -51,6 +51,8 @@ def _shown(item: Item) -> str:
         return UNSET.get(item["name"], "")
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:g}"
     return ", ".join(value) if isinstance(value, list) else str(value)
 
 

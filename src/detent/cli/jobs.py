@@ -14,7 +14,7 @@ from detent.cli import output, times
 from detent.cli.base import command, group, option
 from detent.cli.document import build, document_options
 from detent.cli.output import Column, Field, Item
-from detent.cli.runs import history_columns, paging_options, search_option, show_runs, status_option
+from detent.cli.runs import NO_RUNS, history_columns, paging_options, search_option, show_runs, status_option
 from detent.cli.session import asks_server, complete_job, connect
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
@@ -175,8 +175,13 @@ def get(job_name: str) -> None:
 @argument
 @status_option
 @paging_options
+@watch_option
 @asks_server(quiet="ids only")
-def history(job_name: str, status: tuple[str, ...], limit: int, cursor: str | None) -> None:
+def history(job_name: str, status: tuple[str, ...], limit: int, cursor: str | None, watch: bool) -> None:
     """List the runs of one job, the latest first."""
     with connect() as client:
-        show_runs(partial(client.job_runs, job_name, status=status), limit, cursor, history_columns())
+        fetch = partial(client.job_runs, job_name, status=status)
+        if watch:
+            watching(fetch, limit, history_columns(), NO_RUNS)
+        else:
+            show_runs(fetch, limit, cursor, history_columns())

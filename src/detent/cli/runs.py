@@ -232,12 +232,17 @@ def _until_over(client: Client, run_id: str, deadline: float | None) -> dict[str
 
 @command(run, "cancel", examples=("detent run cancel 0192f4c8-8c00-7000-8000-000000000007 --yes",))
 @argument
+@option("--dry-run", is_flag=True, help="Say what would be cancelled, and do nothing.")
 @option("--yes", "-y", is_flag=True, help="Do not ask.")
 @asks_server(quiet="its id only")
-def cancel(run_id: str, yes: bool) -> int:
+def cancel(run_id: str, dry_run: bool, yes: bool) -> int:
     """Cancel a run that is not over; a running one is told to stop."""
     with connect() as client:
         found = client.get_run(run_id)
+        if dry_run:
+            over = "" if found["status"] in OPEN else ", which is over: there is nothing to cancel"
+            output.say(f"Run {found['id']} of {found['job']} is {found['status']}{over}.")
+            return 0
         question = f"Cancel run {found['id']} of {found['job']}, {found['status']}?"
         if not output.agreed(yes, question, f"detent run cancel {found['id']} --yes"):
             output.say("Nothing was cancelled.")

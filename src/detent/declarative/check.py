@@ -20,7 +20,7 @@ from detent.documents import check_text
 from detent.errors import UsageError
 from detent.model import JobSpec
 from detent.refusal import nearest, refused
-from detent.registration import Prepared, prepare
+from detent.registration import Prepared, Timings, prepare
 
 NOBODY = UUID(int=0)
 MOST_FAULTS = 500
@@ -35,8 +35,9 @@ _HARMLESS: dict[Path, Any] = {
 }
 
 
-def check(document: dict[str, Any], now: datetime) -> Prepared:
-    """The job as it would be stored; raises UsageError with the place of the first mistake."""
+def check(document: dict[str, Any], now: datetime, timings: Timings | None = None) -> Prepared:
+    """The job as it would be stored; raises UsageError with the place of the first mistake. `timings` remembers what
+    was found out about schedules, which many jobs share."""
     check_text(document)
     try:
         spec = msgspec.convert(document, JobSpec)
@@ -44,7 +45,7 @@ def check(document: dict[str, Any], now: datetime) -> Prepared:
         raise refused(error, document, JobSpec) from error
     if spec.name is None:
         raise UsageError("The job has no name: give it one, by which it is found again.", "/name")
-    return prepare(spec, NOBODY, 0, now)
+    return prepare(spec, NOBODY, 0, now, timings=timings)
 
 
 def all_faults(document: dict[str, Any], now: datetime) -> Iterator[tuple[Path, str]]:

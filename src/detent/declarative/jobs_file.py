@@ -25,6 +25,7 @@ from detent.declarative.toml_text import read_toml
 from detent.errors import UsageError
 from detent.model import JobSpec
 from detent.refusal import nearest, shown
+from detent.registration import Timings
 
 SUFFIXES = (".yaml", ".yml", ".json", ".toml")
 TOP = ("jobs", "owner", "defaults", "$schema")
@@ -56,9 +57,10 @@ def read_files(files: Iterable[tuple[str, str]], now: datetime) -> Read:
     """All jobs of all files (name, text), or every mistake in them."""
     jobs: list[Declared] = []
     faults: list[Fault] = []
+    timings = Timings()
     for source, text in files:
         for marked in _documents(source, text, faults):
-            reader = _File(source, marked, now)
+            reader = _File(source, marked, now, timings)
             jobs += reader.jobs()
             faults += reader.faults
     faults += _twice(jobs)
@@ -90,10 +92,11 @@ def _twice(jobs: Iterable[Declared]) -> Iterator[Fault]:
 
 
 class _File:
-    def __init__(self, source: str, marked: Marked, now: datetime) -> None:
+    def __init__(self, source: str, marked: Marked, now: datetime, timings: Timings) -> None:
         self._source = source
         self._marked = marked
         self._now = now
+        self._timings = timings
         self.faults = [Fault(source, line, message) for line, message in marked.faults]
 
     def jobs(self) -> list[Declared]:
@@ -143,7 +146,7 @@ class _File:
             return None
         document = {**defaults, **entry}
         try:
-            made = check(document, self._now)
+            made = check(document, self._now, self._timings)
         except UsageError:
             for path, message in all_faults(document, self._now):
                 if path == ("day_match",) and "day_match" not in document:
