@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 from api_client import ApiClient
+from api_server import Readiness, serving
 
 from detent.api import desk
 from detent.store import Store
@@ -275,6 +276,16 @@ async def test_a_worker_that_hangs_up_takes_no_run_with_it(api: ApiClient, sql: 
     (run,) = await claim(api)
     assert run["run_id"] == run_id
     assert await sql.fetchval("SELECT crashes FROM live_runs") == 0
+
+
+async def test_a_server_that_stops_answers_those_who_wait(database_url: str, readiness: Readiness) -> None:
+    async with aiohttp.ClientSession() as session:
+        async with serving(database_url, readiness) as stopping:
+            outside = ApiClient(stopping.url, session, stopping.store)
+            waiting = asyncio.create_task(claim(outside, wait_seconds=30))
+            await standing(1)
+        assert waiting.done(), "it was answered before the server was gone"
+        assert await waiting == []
 
 
 async def test_embedded_and_pulling_workers_share_a_queue(api: ApiClient, sql: Any) -> None:
