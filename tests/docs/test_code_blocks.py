@@ -96,11 +96,6 @@ def test_every_remark_about_a_block_is_understood() -> None:
     assert not strange, "docs_pages.py says which remarks there are"
 
 
-def test_no_other_name_of_a_block_is_kept_than_is_needed() -> None:
-    unnamed = {block.text.splitlines()[0] for page in PAGES for block in blocks_of(page) if not block.language}
-    assert unnamed == set(UNNAMED)
-
-
 def named(block: Block) -> Block:
     if block.language:
         return block
