@@ -133,7 +133,12 @@ class Node:
         shell = ShellTargetRunner(max_result_bytes=limit)
         thread = HandlerThread(min(self._settings.concurrency, 64))
         effects = EffectPool(url, self._settings.database_schema)
-        python = PythonTargetRunner(app.functions if app else {}, thread, lambda call: self._make_run(call, effects))
+        python = PythonTargetRunner(
+            app.functions if app else {},
+            thread,
+            lambda call: self._make_run(call, effects),
+            max_result_bytes=limit,
+        )
         thread.start()
         await http.start()
         runners: dict[Any, Runner] = {"http": http, "python": python}

@@ -232,3 +232,33 @@ def test_two_jobs_of_one_name_are_refused() -> None:
 
         @app.job(every="5s", name="twice")
         def second() -> None: ...
+
+
+async def test_a_result_that_is_too_long_is_cut_off_and_says_so(look: Any, serve: Any) -> None:
+    app = Detent()
+
+    @app.function("talks")
+    def talks() -> str:
+        return "x" * 100_000
+
+    job = await due_job(look, "talks")
+    await serve(app)
+    result = (await outcome(look, job))["result"]
+    assert result.startswith('{"truncated":true,"beginning":"\\"xxx')
+    assert len(result) < 17_000
+
+
+async def test_what_fails_after_the_commit_leaves_the_run_succeeded(look: Any, serve: Any) -> None:
+    app = Detent()
+
+    @app.function("fails late")
+    async def fails_late(run: Run) -> None:
+        async with run.transaction():
+            pass
+        raise RuntimeError("too late to matter")
+
+    job = await due_job(look, "fails late")
+    session = await serve(app)
+    assert (await outcome(look, job))["status"] == 1
+    await until(lambda: session.worker.room == 200)
+    assert await look.fetchval("SELECT count(*) FROM attempts") == 0

@@ -179,4 +179,3 @@ async def test_two_runs_cannot_hold_one_lane_nor_a_tick_be_in_history_twice(look
     await insert(look, "run_history", **finished_row(1))
     with pytest.raises(asyncpg.UniqueViolationError):
         await insert(look, "run_history", **finished_row(4))
-

@@ -18,11 +18,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from detent.log import logger
 from detent.model import Call, Committed, Failed, Outcome, PythonTarget, Succeeded
 from detent.run import Run
 
 Result = TypeVar("Result")
 MakeRun = Callable[[Call], Run]
+MAX_RESULT_BYTES = 16_384
+
+log = logger("python")
 
 
 class DaemonThreads:
@@ -82,7 +86,15 @@ class HandlerThread:
 
 
 class PythonTargetRunner:
-    def __init__(self, functions: Mapping[str, Callable[..., Any]], thread: HandlerThread, make_run: MakeRun) -> None:
+    def __init__(
+        self,
+        functions: Mapping[str, Callable[..., Any]],
+        thread: HandlerThread,
+        make_run: MakeRun,
+        *,
+        max_result_bytes: int = MAX_RESULT_BYTES,
+    ) -> None:
+        self._limit = max_result_bytes
         self._functions = functions
         self._thread = thread
         self._make_run = make_run
@@ -93,8 +105,15 @@ class PythonTargetRunner:
         if function is None:
             return Failed(f"This worker has no function {call.target.function!r}.", retryable=False)
         run = self._make_run(call)
-        result = await self._thread.run(self._invoke(function, run))
-        return Committed() if run.committed else Succeeded(as_json(result))
+        try:
+            result = await self._thread.run(self._invoke(function, run))
+        except Exception as error:
+            if not run.committed:
+                raise
+            # The run has succeeded, in the handler's own transaction; what came after can only be told.
+            log.error("a handler failed after its run had committed", run=call.run_id, job=call.job, error=repr(error))
+            return Committed()
+        return Committed() if run.committed else Succeeded(as_json(result, self._limit))
 
     async def _invoke(self, function: Callable[..., Any], run: Run) -> Any:
         arguments = (run,) if takes_run(function) else ()
@@ -112,11 +131,14 @@ def takes_run(function: Callable[..., Any]) -> bool:
     return bool(inspect.signature(function).parameters)
 
 
-def as_json(result: object) -> str | None:
-    """What the handler returned, if it can be written as JSON; otherwise its text."""
+def as_json(result: object, limit: int = MAX_RESULT_BYTES) -> str | None:
+    """What the handler returned, if it can be written as JSON, otherwise its text; cut off where it is too long."""
     if result is None:
         return None
     try:
-        return msgspec.json.encode(result).decode().replace("\\u0000", "\\ufffd")
+        text = msgspec.json.encode(result).decode()
     except (TypeError, ValueError, msgspec.MsgspecError):
-        return msgspec.json.encode(str(result)).decode().replace("\\u0000", "\\ufffd")
+        text = msgspec.json.encode(str(result)).decode()
+    if len(text) > limit:
+        text = msgspec.json.encode({"truncated": True, "beginning": text[:limit]}).decode()
+    return text.replace("\\u0000", "\\ufffd")
