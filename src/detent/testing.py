@@ -311,10 +311,12 @@ class TestMode:
         try:
             result = yield from _invoke(job.function, handle)
         except Exception as error:
-            words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            run.attempts.append(TestedAttempt(number, self.now, "failed", words, error))
-            self._after_failure(job, run)
-            return
+            if not handle.committed:
+                words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                run.attempts.append(TestedAttempt(number, self.now, "failed", words, error))
+                self._after_failure(job, run)
+                return
+            result = None  # the run has succeeded with its transaction; what failed after it changes nothing
         stored = None if handle.committed else as_json(result)
         run.result = None if stored is None else msgspec.json.decode(stored)
         run.attempts.append(TestedAttempt(number, self.now, "succeeded"))
