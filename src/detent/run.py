@@ -68,7 +68,7 @@ class Run:
 
     @property
     def token(self) -> int:
-        """Grows with every claim of this very run, and starts anew with the next run: a store that remembers the largest
+        """Grows with every claim of this very run, and starts anew with the next: a store that remembers the largest
         one it has seen of a run can refuse a worker that comes late."""
         return self._call.token
 
