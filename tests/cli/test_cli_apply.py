@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -208,7 +209,7 @@ def test_an_apply_that_the_death_of_the_server_cut_off_is_finished_by_the_next(
     with postgres.database_apart() as url, running(tmp_path, url) as server:
         detent = CommandLine(tmp_path, server.url)
         write(detent, many(count))
-        first = detent.start("apply", "-f", "jobs.yaml", "--yes")
+        first = detent.start("apply", "-f", "jobs.yaml", "--yes", stdout=subprocess.DEVNULL)
         until_sync(lambda: rows(url, "SELECT count(*) FROM jobs")[0][0] >= count // 4, 60)
         server.kill()
         _, err = first.communicate()
