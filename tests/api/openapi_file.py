@@ -101,8 +101,9 @@ def _schemas(before: Document, after: Document, described: Document) -> Iterator
 def _schema(name: str, before: Document, after: Document) -> Iterator[str]:
     if before.get("type") != after.get("type") or before.get("$ref") != after.get("$ref"):
         yield f"{name} has another type"
-    for value in before.get("enum", []):
-        if value not in after.get("enum", [value]):
+    values = _values(after)
+    for value in _values(before) or []:
+        if values is not None and value not in values:
             yield f"{name} no longer takes or gives {value!r}"
     for field, kind in before.get("properties", {}).items():
         if field not in after.get("properties", {}):
@@ -115,6 +116,12 @@ def _schema(name: str, before: Document, after: Document) -> Iterator[str]:
     for position, kind in enumerate(before.get("anyOf", [])):
         if not any(not list(_schema("", kind, other)) for other in kept):
             yield f"{name} no longer may be its alternative {position + 1}"
+
+
+def _values(schema: Document) -> list[Any] | None:
+    """The values it allows; None means any."""
+    found: list[Any] | None = [schema["const"]] if "const" in schema else schema.get("enum")
+    return found
 
 
 def _sent(described: Document) -> set[str]:

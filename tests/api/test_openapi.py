@@ -91,8 +91,8 @@ BREAKING: dict[str, tuple[Callable[[Any], None], str]] = {
         "Job.delivery no longer takes or gives 'at_most_once'",
     ),
     "a value of a parameter": (
-        without(PATHS, "/api/v1/jobs/batch", "post", "parameters", 0, "schema", "enum", "upsert"),
-        "no longer takes or gives 'upsert'",
+        without(PATHS, "/api/v1/jobs/batch", "post", "parameters", 0, "schema", "anyOf", 0, "enum", "upsert"),
+        "parameter mode no longer may be its alternative 1",
     ),
     "a type": (with_value("string", *SCHEMAS, "Run", "properties", "job", "type"), ""),
     "another type": (with_value("integer", *SCHEMAS, "Run", "properties", "job", "type"), "Run.job has another type"),

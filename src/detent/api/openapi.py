@@ -83,7 +83,16 @@ def _path_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
 def _query_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
     _, described = msgspec.json.schema_components([endpoint.query], ref_template=REFERENCE)
     for name, kind in described[endpoint.query.__name__]["properties"].items():
-        yield {"name": name, "in": "query", "required": False, "schema": kind}
+        yield {"name": name, "in": "query", "required": False, "schema": _or_empty(kind)}
+
+
+def _or_empty(kind: dict[str, Any]) -> dict[str, Any]:
+    """A parameter without a value counts as one that is not given, so that a form may be sent as it is."""
+    if kind.get("type") in ("array", "boolean"):
+        return kind
+    default = {"default": kind["default"]} if "default" in kind else {}
+    choices = kind.get("anyOf", [{name: value for name, value in kind.items() if name != "default"}])
+    return {"anyOf": [*choices, {"const": ""}], **default}
 
 
 def _header_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
