@@ -13,6 +13,7 @@ from detent.errors import Conflict, NotFound
 from detent.identity import MANUAL, RunKey, run_id
 from detent.states import CODES, RunStatus
 from detent.store import Store, reruns
+from detent.store.cursors import Advance
 from detent.store.live import Settlement
 from factories import add_job, add_live_run, add_node
 
@@ -195,6 +196,22 @@ async def test_redrives_at_once_bring_each_run_back_once(verbs: Store, look: Any
     assert sorted(key for found in done for key in found.runs) == keys
     assert await look.fetchval("SELECT count(*) FROM live_runs") == 20
     assert await look.fetchval("SELECT count(*) FROM run_history") == 0
+
+
+async def test_a_fire_and_a_redrive_at_once_share_the_lane_and_lose_nothing(verbs: Store, look: Any) -> None:
+    await add_node(look, NODE)
+    tick = AT + HOUR
+    for _ in range(25):
+        job = await add_job(look, AT + HOUR)
+        await look.execute("UPDATE cursors SET fire_at = now(), next_tick = now() WHERE job = $1", job)
+        tick = await look.fetchval("SELECT next_tick FROM cursors WHERE job = $1", job)
+        key = await finished(look, job)
+        advance = Advance(job, tick, 1, tick + HOUR, None)
+        await asyncio.gather(verbs.reruns.redrive([key]), verbs.cursors.fire(NODE, 1, False, [advance]))
+        rows = await look.fetch("SELECT scheduled_at, status FROM runs WHERE job = $1", job)
+        found = {row["scheduled_at"]: row["status"] for row in rows}
+        assert found in ({AT: "pending", tick: "skipped"}, {AT: "dead", tick: "pending"})
+        assert len(rows) == 2
 
 
 async def test_only_dead_runs_of_ones_own_living_jobs_are_redriven(verbs: Store, look: Any) -> None:
