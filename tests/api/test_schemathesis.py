@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 PROGRAM = Path(sys.executable).with_name("st")
 
 
-async def cases(database_url: str, readiness: Readiness, *options: str) -> int:
+async def cases(database_url: str, readiness: Readiness, folder: Path, *options: str) -> int:
     """How many requests were made; fails with what schemathesis says."""
     async with serving(database_url, readiness, host="0.0.0.0", requests_per_second=0) as api:
         key = (await api.store.keys.add("admin", tenant=DEFAULT_TENANT)).key
@@ -30,6 +30,7 @@ async def cases(database_url: str, readiness: Readiness, *options: str) -> int:
             *(str(PROGRAM), "--config-file", str(HERE / "schemathesis.toml"), "run", f"{api.url}/openapi.json"),
             *("--header", f"Authorization: Bearer {key}", "--checks", "all", "--continue-on-failure"),
             *("--generation-database", "none", "--warnings", "off", "--no-color", *options),
+            cwd=folder,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env={**os.environ, "SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(HERE)},
@@ -47,12 +48,14 @@ async def cases(database_url: str, readiness: Readiness, *options: str) -> int:
 
 
 @pytest.mark.timeout(300)
-async def test_made_up_requests_find_nothing_wrong(database_url: str, readiness: Readiness) -> None:
+async def test_made_up_requests_find_nothing_wrong(database_url: str, readiness: Readiness, tmp_path: Path) -> None:
     options = ("--phases", "fuzzing", "--max-examples", "4")
-    assert await cases(database_url, readiness, *options) >= 100
+    assert await cases(database_url, readiness, tmp_path, *options) >= 100
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-async def test_two_thousand_made_up_requests_find_nothing_wrong(database_url: str, readiness: Readiness) -> None:
-    assert await cases(database_url, readiness, "--max-examples", "50") >= 2000
+async def test_two_thousand_made_up_requests_find_nothing_wrong(
+    database_url: str, readiness: Readiness, tmp_path: Path
+) -> None:
+    assert await cases(database_url, readiness, tmp_path, "--max-examples", "50") >= 2000

@@ -87,12 +87,14 @@ def _query_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
 
 
 def _or_empty(kind: dict[str, Any]) -> dict[str, Any]:
-    """A parameter without a value counts as one that is not given, so that a form may be sent as it is."""
-    if kind.get("type") in ("array", "boolean"):
+    """A parameter without a value counts as one that is not given, so that a form may be sent as it is; a flag without
+    a value is set."""
+    if kind.get("type") == "array":
         return kind
     default = {"default": kind["default"]} if "default" in kind else {}
     choices = kind.get("anyOf", [{name: value for name, value in kind.items() if name != "default"}])
-    return {"anyOf": [*choices, {"const": ""}], **default}
+    more = {"enum": ["", "1", "0"]} if kind.get("type") == "boolean" else {"const": ""}
+    return {"anyOf": [*choices, more], **default}
 
 
 def _header_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:

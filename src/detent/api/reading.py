@@ -20,6 +20,7 @@ from detent.refusal import nearest, refused
 BODY_SECONDS = 30.0
 BODY_BYTES_PER_SECOND = 1_048_576  # a large body has longer
 MAX_QUERY_FIELDS = 50
+FLAGS = {"": True, "true": True, "1": True, "false": False, "0": False}
 
 Value = TypeVar("Value")
 
@@ -167,7 +168,7 @@ def _typed(text: str, kind: msgspec.inspect.Type) -> object:
     if isinstance(kind, msgspec.inspect.IntType) and text.isascii() and text.isdigit() and len(text) < 20:
         return int(text)
     if isinstance(kind, msgspec.inspect.BoolType):
-        return {"": True, "true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+        return FLAGS.get(text, text)
     return text
 
 
