@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
 def judge(schedule: Schedule, tick: datetime, now: datetime, grace: int) -> Verdict:
     """RUN_ONCE for a cursor that stands on `tick`, a misfire. An empty `missed` means: fire `tick` itself."""
     schedule = schedule.anchored(tick)
-    latest = schedule.latest(tick, now - THRESHOLD - SHORTEST_STEP) or tick
+    latest = schedule.latest(tick, now - THRESHOLD - timedelta(microseconds=1)) or tick
     following = schedule.next_after(latest)
     if now - latest > grace_period(grace, latest, following):
         return Verdict(following, split_by_day(schedule, tick, latest, "grace"))

@@ -11,6 +11,7 @@ import http.client
 import json
 import select
 import socket
+import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
@@ -132,13 +133,14 @@ class Answer(NamedTuple):
 
 
 class Connection:
-    """One connection, kept alive between calls; give each thread its own."""
+    """One connection, kept alive between calls. Threads may share it, and then take turns."""
 
     def __init__(self, url: str, key: str | None = None, *, timeout: float = ANSWER_SECONDS) -> None:
         self.server = Server(url, key)
         self.timeout = timeout
         kind = http.client.HTTPSConnection if self.server.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(self.server.host, self.server.port)
+        self._turn = threading.Lock()
 
     @property
     def url(self) -> str:
@@ -156,6 +158,12 @@ class Connection:
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> Answer:
         """One request and its whole answer. `patience` is how long the server may take on purpose."""
+        with self._turn:
+            return self._exchange(method, target, body, patience, headers)
+
+    def _exchange(
+        self, method: str, target: str, body: bytes | None, patience: float, headers: Mapping[str, str]
+    ) -> Answer:
         kept = self._still_open()
         try:
             return self._send(method, target, body, self.timeout + patience, headers)
@@ -165,7 +173,7 @@ class Connection:
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             if kept and may_repeat(method, headers):
-                return self.exchange(method, target, body, patience, headers)
+                return self._exchange(method, target, body, patience, headers)
             raise self.server.unreachable(_reason(error)) from error
         except BaseException:
             self._connection.close()  # an interrupted exchange leaves half an answer on the wire

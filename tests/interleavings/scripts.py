@@ -276,7 +276,7 @@ async def _edit(actor: Actor, to_schedule: int, step: timedelta) -> bool:
     generation = row["generation"]
     revised = await actor.open(
         "revise_jobs", [1], [generation], [1], [1], [to_schedule], [5], [-1], [False], [None],
-        ["1"], ["{}"], ["http"], ["[]"], None,
+        ["1"], ["{}"], ["http"], ["[]"], None, [last_tick],
     )  # fmt: skip
     moved = revised and await actor.run(
         "move_cursors", [1], [generation + 1], [last_tick], [next_tick], [next_tick], [False], "active", None,
