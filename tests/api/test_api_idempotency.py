@@ -77,6 +77,32 @@ async def test_a_request_that_was_refused_may_be_put_right_under_its_key(api: Ap
     await api.good("POST", "/api/v1/jobs", 201, json=JOB, headers=keyed("k"))
 
 
+async def test_a_batch_that_was_a_conflict_may_be_put_right_under_its_key(api: ApiClient, sql: Any) -> None:
+    await api.create(name="n7")
+    jobs = [{**JOB, "name": f"n{number}"} for number in range(80)]
+    problem = await api.problem("POST", "/api/v1/jobs/batch", 409, json=jobs, headers=keyed("k"))
+    assert [error["pointer"] for error in problem["errors"]] == ["/7/name"]
+    jobs[7]["name"] = "other"
+    for replayed in (False, True):
+        answer = await api.ask("POST", "/api/v1/jobs/batch", json=jobs, headers=keyed("k"))
+        assert (answer.status, "Idempotent-Replayed" in answer.headers) == (200, replayed)
+    assert await sql.fetchval("SELECT count(*) FROM jobs") == 81
+
+
+async def test_when_all_connections_are_in_use_nothing_is_said_to_be_unknown(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from contextlib import AsyncExitStack
+
+    monkeypatch.setattr("detent.store.db.STATEMENT_SECONDS", 0.1)
+    async with AsyncExitStack() as stack:
+        for _ in range(5):
+            await stack.enter_async_context(api.store.database.connection("people"))
+        problem = await api.problem("POST", "/api/v1/jobs", 503, json=JOB)
+        assert problem["type"] == "/problems/unavailable"
+    await api.good("POST", "/api/v1/jobs", 201, json=JOB)
+
+
 async def test_a_request_under_way_is_told_to_wait(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     add = api.store.jobs.add
     begun, go_on = asyncio.Event(), asyncio.Event()

@@ -234,10 +234,17 @@ class Database:
         if held is not None:
             yield held
             return
-        if pool not in self._pools:
+        source = self._pools.get(pool)
+        if source is None:
             raise Unavailable("The database is closed.")
-        async with self._pools[pool].acquire(timeout=STATEMENT_SECONDS) as connection:
+        try:
+            connection = await source.acquire(timeout=STATEMENT_SECONDS)
+        except TimeoutError as error:  # nothing was sent, so nothing is unknown
+            raise Unavailable("The database has no connection to spare.") from error
+        try:
             yield connection
+        finally:
+            await source.release(connection)
 
     def _deadline(self, pool: str) -> float:
         return LONG_STATEMENT_SECONDS if pool == "people" else STATEMENT_SECONDS
