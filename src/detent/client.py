@@ -41,7 +41,7 @@ class Client(Connection):
         return self._ask("POST", "/api/v1/jobs/batch", filters, body=documents)
 
     def patch_job(self, job: str, fields: Mapping[str, Any], revision: int | None = None) -> Document:
-        """Change these fields, null meaning the default; refused unless the job is at this revision, if one is given."""
+        """Change these fields, null meaning the default; refused unless the job is at this revision, if given."""
         headers = {} if revision is None else {"If-Match": f'"{revision}"'}
         return self._ask("PATCH", _job(job), body=fields, headers=headers)
 
