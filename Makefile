@@ -40,8 +40,9 @@ format: $(READY)  ## Format the code
 	@$(BIN)/ruff format src tests
 	@$(BIN)/ruff check --fix src tests
 
-bench: $(READY)  ## Measure the loop and the schedule engine on a throw-away database
+bench: $(READY)  ## Measure the loop, registration and the schedule engine on a throw-away database
 	@$(BIN)/detent bench loop
+	@$(BIN)/detent bench register
 	@$(BIN)/detent bench cron
 
 chaos: $(READY)  ## Kill, restart and take over real processes, with the promised bounds

@@ -36,6 +36,30 @@ def loop(jobs: str, concurrency: str) -> None:
         output.print_lines(as_table(result))
 
 
+@command(bench, "register", examples=("detent bench register --jobs 1000000",))
+@option("--jobs", default="100000", metavar="N", help="Jobs to register. [100000]")
+@option("--at-once", default="3", metavar="N", help="Batches under way at the same time. [3]")
+@shapes()
+def register(jobs: str, at_once: str) -> None:
+    """Register many jobs through the batch API of a server of its own."""
+    import asyncio
+    from dataclasses import asdict
+
+    from detent import node
+    from detent.bench.register import as_table, bench_register
+    from detent.log import configure
+
+    configure("auto", "warning")
+    number = read_number("--jobs", jobs, 1, 10_000_000)
+    batches = read_number("--at-once", at_once, 1, 100)
+    with Progress("jobs", number) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
+        result = runner.run(bench_register(number, batches, progress.update))
+    if session().shape == "json":
+        output.print_json(asdict(result))
+    else:
+        output.print_lines(as_table(result))
+
+
 @command(bench, "cron", examples=("detent bench cron",))
 @shapes()
 def cron(**_: Any) -> None:
