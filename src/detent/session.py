@@ -70,6 +70,9 @@ class Session:
 
     async def open(self) -> None:
         """Join, and start everything once the first heartbeat has come back."""
+        if "scheduler" in self._roles:
+            # Before the first fire: after a long outage the days since have no partition, and their ticks no home.
+            await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
         cluster = await self._store.upkeep.cluster()
         info = NodeInfo(
             new_node_number(), socket.gethostname(), os.getpid(), self._roles, __version__, tzdata_version()
