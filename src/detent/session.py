@@ -16,8 +16,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from detent.clock import DatabaseClock
+from detent.coordination.coordinator import Coordinator, PostgresCoordinator
 from detent.coordination.leadership import Leadership
 from detent.coordination.membership import Heartbeat, Membership, new_node_number
+from detent.coordination.rescue import Rescue
 from detent.errors import DetentError, OwnershipLost, Unavailable
 from detent.identity import node_name
 from detent.log import logger
@@ -35,7 +37,6 @@ from detent.store.effects import EffectPool
 from detent.store.heartbeat import HeartbeatConnection
 from detent.store.live import Settlement
 from detent.store.nodes import NodeInfo
-from detent.store.upkeep import RUNS_CHANNEL
 from detent.version import __version__
 from detent.worker.execute import Runner
 from detent.worker.pull import sweep
@@ -89,7 +90,10 @@ class Session:
         except TimeoutError as error:
             await self._heartbeat.stop()
             raise Unavailable("The node could not join: no heartbeat came back.") from error
+        self.coordinator: Coordinator = PostgresCoordinator()
+        await self.coordinator.open()
         self._start_parts()
+        await self.hints.announce_share()
         log.info("joined", node=node_name(info.node), roles=list(self._roles))
 
     def _start_parts(self) -> None:
@@ -100,15 +104,16 @@ class Session:
                 queues=self._settings.queues, has=self._has, concurrency=self._settings.concurrency,
             )  # fmt: skip
         self.scheduler = Scheduler(self._store, self.membership, self.clock, self._settings.window_seconds)
-        self.hints = Hints(
-            self._store, self._jobs_changed, self._runs_ready, self._runs_cancelled, self._partitions_released
-        )
+        self.hints = Hints(self._store, self._jobs_changed, self._runs_ready, self._runs_cancelled, self._share_changed)
         self.scheduler.firing = self.firing = Firing(
             self._store, self.membership, self.clock, self.worker,
             moved=self.scheduler.moved, reload=self.scheduler.reload,
             announce=self._runs_fired, unknown=self._runs_cancelled,
         )  # fmt: skip
-        self.leadership = Leadership(self._store, self.membership, schedules, self._gained, self._runs_ready)
+        self.leadership = Leadership(
+            self._store, self.membership, self.coordinator, Rescue(self._store, self._runs_ready),
+            led=self.scheduler if schedules else None, tell_others=self.hints.announce_share,
+        )  # fmt: skip
         self._leading = Loop("leadership", self.leadership.tick)
         self._loops = [self._leading, Loop("hints", self.hints.tick)]
         if schedules:
@@ -119,9 +124,6 @@ class Session:
             loop.start()
 
     # --- what the parts tell each other ---
-
-    def _gained(self) -> None:
-        self.scheduler.lead(self.leadership.terms)
 
     def _jobs_changed(self, jobs: set[int] | None) -> None:
         self.scheduler.jobs_changed(jobs)
@@ -141,7 +143,7 @@ class Session:
         if self.worker is not None:
             self.worker.reconciling.wake()
 
-    def _partitions_released(self) -> None:
+    def _share_changed(self) -> None:
         self._leading.wake()
 
     async def _upkeep(self) -> float:
@@ -187,7 +189,8 @@ class Session:
 
     async def _hand_over(self) -> None:
         await self.leadership.release()
-        await self._store.upkeep.wake(RUNS_CHANNEL, "released")
+        await self.coordinator.close()
+        await self.hints.announce_share()
 
     async def _leave(self) -> None:
         node = self.membership.node
@@ -202,6 +205,7 @@ class Session:
         for loop in self._loops:
             await loop.abort()
         await self.firing.abandon()
+        await self.coordinator.close()
         if self.worker is not None:
             await self.worker.abort()
         await self.hints.close()

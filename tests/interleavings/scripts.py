@@ -102,7 +102,7 @@ def takes_over(
         if {row["node"] for row in evicted} == {of}:
             await _rescue(actor, of, held_open)
             if tidy:
-                taken = await actor.run("take", node, INCARNATION, [PARTITION])
+                taken = await actor.run("take", node, INCARNATION, [PARTITION], [None])
                 world.terms.extend(row["term"] for row in taken)
                 await actor.run("forget", of)
         if refires:

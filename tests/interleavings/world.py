@@ -123,12 +123,12 @@ class Survivor:
     async def recover(self) -> None:
         await self._admin.execute("UPDATE nodes SET expires_at = now() - '1 s'::interval WHERE node <> 3")
         await self._run("evict")
-        for row in await self._run("evicted"):
-            while await self._run("rescue", row["node"], CRASH_CAP, 1000):
+        for node in (await self._run("share", SURVIVOR))[0]["evicted"]:
+            while await self._run("rescue", node, CRASH_CAP, 1000):
                 pass
-            taken = await self._run("take", SURVIVOR, INCARNATION, [PARTITION])
+            taken = await self._run("take", SURVIVOR, INCARNATION, [PARTITION], [None])
             self._world.terms += [row["term"] for row in taken]
-            await self._run("forget", row["node"])
+            await self._run("forget", node)
         await self._run_what_waits()
         for _ in range(MOST_PASSES):
             if not await self._fire_what_is_due():

@@ -38,7 +38,13 @@ FENCES: dict[str, tuple[str, ...]] = {
         LANE,
     ),
     "miss": (NODE, "FROM v, me WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation"),
-    "take": (NODE, "FROM p, me WHERE t.partition = p.partition", "AND NOT n.evicted OFFSET 0", "FOR UPDATE"),
+    "take": (
+        NODE,
+        "v.number > t.nomination OR v.number = t.nomination AND coalesce(t.holder, $1) = $1",
+        "FROM p, me WHERE t.partition = p.partition",
+        "AND NOT n.evicted OFFSET 0",
+        "FOR UPDATE",
+    ),
     "release": ("holder = $1", "ORDER BY partition FOR UPDATE"),
     "complete_jobs": ("ended AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job)", "SKIP LOCKED"),
     # workers

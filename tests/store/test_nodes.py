@@ -93,7 +93,7 @@ async def test_nodes_whose_time_ran_out_are_evicted_and_others_are_not(look: Any
     await look.execute("UPDATE nodes SET expires_at = now() - '1 ms'::interval WHERE node = $1", NODE)
     assert await verbs.nodes.evict_expired() == [NODE]
     assert await verbs.nodes.evict_expired() == []
-    assert await verbs.nodes.evicted() == [NODE]
+    assert (await verbs.nodes.share(OTHER)).evicted == [NODE]
 
 
 async def test_an_end_too_far_ahead_is_void_because_the_clock_stepped_back(look: Any, verbs: Store) -> None:
@@ -134,28 +134,28 @@ async def test_a_node_that_beats_while_its_eviction_waits_is_spared(look: Any, v
 
 async def test_partitions_that_nobody_holds_are_taken_with_a_higher_term(look: Any, verbs: Store) -> None:
     await add_node(look, NODE)
-    assert await verbs.nodes.take(NODE, 1, [3, 4]) == {3: (1 << 32) + 1, 4: (1 << 32) + 1}
+    assert await verbs.nodes.take(NODE, 1, dict.fromkeys([3, 4])) == {3: (1 << 32) + 1, 4: (1 << 32) + 1}
     assert await partition(look, 3) == (NODE, (1 << 32) + 1)
     assert await partition(look, 5) == (None, 0)
     await add_node(look, OTHER)
-    assert await verbs.nodes.take(OTHER, 1, [3, 4]) == {}, "they are held, by a node that is alive"
+    assert await verbs.nodes.take(OTHER, 1, dict.fromkeys([3, 4])) == {}, "they are held, by a node that is alive"
 
 
 async def test_a_node_that_missed_the_answer_takes_its_partitions_again(look: Any, verbs: Store) -> None:
     await add_node(look, NODE)
-    first = await verbs.nodes.take(NODE, 1, [3])
-    second = await verbs.nodes.take(NODE, 1, [3])
+    first = await verbs.nodes.take(NODE, 1, dict.fromkeys([3]))
+    second = await verbs.nodes.take(NODE, 1, dict.fromkeys([3]))
     assert second[3] > first[3]
 
 
 async def test_terms_grow_with_each_take_over_and_each_incarnation(look: Any, verbs: Store) -> None:
     for node in (NODE, OTHER, THIRD):
         await add_node(look, node)
-    first = await verbs.nodes.take(NODE, 1, [3])
+    first = await verbs.nodes.take(NODE, 1, dict.fromkeys([3]))
     await verbs.nodes.leave(NODE)
-    second = await verbs.nodes.take(OTHER, 1, [3])
+    second = await verbs.nodes.take(OTHER, 1, dict.fromkeys([3]))
     await verbs.nodes.leave(OTHER)
-    third = await verbs.nodes.take(THIRD, 2, [3])
+    third = await verbs.nodes.take(THIRD, 2, dict.fromkeys([3]))
     assert first[3] < second[3] < third[3]
     assert third[3] == (2 << 32) + 1
 
@@ -166,22 +166,81 @@ async def test_partitions_are_taken_only_from_nobody_the_evicted_and_the_vanishe
     await add_node(look, THIRD, evicted=True)
     for number, holder in enumerate((None, NODE, THIRD, 99)):
         await look.execute("UPDATE partitions SET holder = $2, term = 7 WHERE partition = $1", number, holder)
-    assert set(await verbs.nodes.take(OTHER, 1, [0, 1, 2, 3])) == {0, 2, 3}
+    assert set(await verbs.nodes.take(OTHER, 1, dict.fromkeys([0, 1, 2, 3]))) == {0, 2, 3}
     assert await partition(look, 1) == (NODE, 7)
+
+
+async def test_a_nomination_takes_a_partition_from_a_node_that_is_alive_if_it_is_newer(look: Any, verbs: Store) -> None:
+    await add_node(look, NODE)
+    await add_node(look, OTHER)
+    first = await verbs.nodes.take(NODE, 1, {3: 10})
+    second = await verbs.nodes.take(OTHER, 1, {3: 11})
+    assert second[3] > first[3]
+    assert (await partition(look, 3))[0] == OTHER
+
+
+async def test_a_nomination_that_comes_late_is_refused_even_when_nobody_holds_the_partition(
+    look: Any, verbs: Store
+) -> None:
+    await add_node(look, NODE)
+    await add_node(look, OTHER)
+    await verbs.nodes.take(OTHER, 1, {3: 11})
+    assert await verbs.nodes.take(NODE, 1, {3: 10}) == {}
+    await verbs.nodes.release(OTHER, [3])
+    assert await verbs.nodes.take(NODE, 1, {3: 10}) == {}
+    assert set(await verbs.nodes.take(OTHER, 1, {3: 11})) == {3}, "the last one accepted may take it up again"
+
+
+async def test_the_same_nomination_does_not_take_a_partition_from_another_holder(look: Any, verbs: Store) -> None:
+    await add_node(look, NODE)
+    await add_node(look, OTHER)
+    await verbs.nodes.take(OTHER, 1, {3: 11})
+    assert await verbs.nodes.take(NODE, 1, {3: 11}) == {}
+
+
+async def test_every_take_over_is_on_record_with_its_term_and_nomination(look: Any, verbs: Store) -> None:
+    await add_node(look, NODE)
+    await add_node(look, OTHER)
+    first = await verbs.nodes.take(NODE, 1, {3: None, 4: 10})
+    second = await verbs.nodes.take(OTHER, 1, {4: 12})
+    rows = await look.fetch("SELECT partition, term, node, nomination FROM elections ORDER BY partition, term")
+    assert [tuple(row) for row in rows] == [(3, first[3], NODE, 0), (4, first[4], NODE, 10), (4, second[4], OTHER, 12)]
+
+
+async def test_a_draining_node_is_no_longer_among_those_who_share(look: Any, verbs: Store) -> None:
+    await verbs.nodes.join(info(NODE), TTL)
+    await verbs.nodes.join(info(OTHER), TTL)
+    await look.execute("UPDATE nodes SET draining = true WHERE node = $1", NODE)
+    assert (await verbs.nodes.share(NODE)).schedulers == [OTHER]
+
+
+async def test_the_share_tells_what_is_held_what_is_free_and_when_to_look_again(look: Any, verbs: Store) -> None:
+    for node in (NODE, OTHER, THIRD):
+        await verbs.nodes.join(info(node), TTL)
+    await verbs.nodes.take(NODE, 1, {3: None})
+    await verbs.nodes.take(OTHER, 1, {4: None})
+    await verbs.nodes.take(THIRD, 1, {5: None})
+    await verbs.nodes.leave(THIRD)
+    view = await verbs.nodes.share(NODE)
+    assert (view.held, view.evicted, view.expired) == ([3], [THIRD], False)
+    assert 5 in view.free and not {3, 4} & set(view.free)
+    assert view.first_expiry is not None and 0 < view.first_expiry <= TTL.total_seconds()
+    await look.execute("UPDATE nodes SET expires_at = now() - '1 s'::interval WHERE node = $1", OTHER)
+    assert (await verbs.nodes.share(NODE)).expired
 
 
 async def test_an_evicted_node_takes_nothing(look: Any, verbs: Store) -> None:
     await add_node(look, NODE, evicted=True)
-    assert await verbs.nodes.take(NODE, 1, [0]) == {}
-    assert await verbs.nodes.take(99, 1, [0]) == {}
+    assert await verbs.nodes.take(NODE, 1, dict.fromkeys([0])) == {}
+    assert await verbs.nodes.take(99, 1, dict.fromkeys([0])) == {}
 
 
 async def test_of_two_nodes_that_take_at_once_the_later_gets_nothing(look: Any, verbs: Store, another: Any) -> None:
     await add_node(look, NODE)
     await add_node(look, OTHER)
     async with another.transaction():
-        first = await another.fetch(statement("take"), NODE, 1, [3, 4])
-        taking = asyncio.create_task(verbs.nodes.take(OTHER, 1, [3, 4, 5]))
+        first = await another.fetch(statement("take"), NODE, 1, [3, 4], [None, None])
+        taking = asyncio.create_task(verbs.nodes.take(OTHER, 1, dict.fromkeys([3, 4, 5])))
         await until(lambda: look.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"), what="the wait")
     assert len(first) == 2
     assert set(await taking) == {5}, "it waited, and then took from a node that is alive"
@@ -191,11 +250,11 @@ async def test_of_two_nodes_that_take_at_once_the_later_gets_nothing(look: Any, 
 async def test_partitions_are_handed_over_by_their_holder_alone(look: Any, verbs: Store) -> None:
     await add_node(look, NODE)
     await add_node(look, OTHER)
-    terms = await verbs.nodes.take(NODE, 1, [3, 4, 5])
+    terms = await verbs.nodes.take(NODE, 1, dict.fromkeys([3, 4, 5]))
     assert await verbs.nodes.release(OTHER, [3, 4]) == []
     assert await verbs.nodes.release(NODE, [3, 4, 9]) == [3, 4]
     assert await partition(look, 3) == (None, terms[3]), "the term stays, so that the next one is higher"
-    assert set(await verbs.nodes.take(OTHER, 1, [3, 4, 5])) == {3, 4}
+    assert set(await verbs.nodes.take(OTHER, 1, dict.fromkeys([3, 4, 5]))) == {3, 4}
 
 
 # --- the end of a node ---
@@ -204,7 +263,7 @@ async def test_partitions_are_handed_over_by_their_holder_alone(look: Any, verbs
 async def test_a_node_is_forgotten_when_it_is_evicted_and_owns_nothing(look: Any, verbs: Store) -> None:
     await add_node(look, NODE)
     assert not await verbs.nodes.forget(NODE), "it is alive"
-    await verbs.nodes.take(NODE, 1, [3])
+    await verbs.nodes.take(NODE, 1, dict.fromkeys([3]))
     await add_live_run(look, 1, owner=NODE)
     await verbs.nodes.leave(NODE)
     assert not await verbs.nodes.forget(NODE), "it has a partition and a run"

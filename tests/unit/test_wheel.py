@@ -144,3 +144,11 @@ def test_a_jump_over_an_hour_is_not_many_steps() -> None:
     wheel.add(1, 10**15)
     assert wheel.advance(10**15 - 1) == []
     assert wheel.advance(10**15) == [1]
+
+
+def test_after_a_jump_over_every_level_the_earlier_keys_still_come_first() -> None:
+    wheel = TimingWheel(0)
+    dues = (5, 40, 700, 2_500, 45_000, 130_000, 3_000_000, 9_000_000, 80_000_000, DAY + 1, 3 * DAY)
+    for key, due in reversed(list(enumerate(dues))):
+        wheel.add(key, due)
+    assert wheel.advance(3 * DAY) == list(range(len(dues)))

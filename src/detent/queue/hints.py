@@ -27,13 +27,13 @@ class Hints:
         jobs_changed: Callable[[set[int] | None], None],
         runs_ready: Callable[[], None],
         runs_cancelled: Callable[[], None],
-        partitions_released: Callable[[], None],
+        share_changed: Callable[[], None],
     ) -> None:
         self._store = store
         self._jobs_changed = jobs_changed
         self._runs_ready = runs_ready
         self._runs_cancelled = runs_cancelled
-        self._partitions_released = partitions_released
+        self._share_changed = share_changed
         self._listener = Listener(store.database, {JOBS_CHANNEL: self._on_jobs, RUNS_CHANNEL: self._on_runs})
         self._announcement: asyncio.Task[None] | None = None
 
@@ -49,10 +49,17 @@ class Hints:
         if self._announcement is None or self._announcement.done():
             self._announcement = asyncio.create_task(self._announce())
 
+    async def announce_share(self) -> None:
+        """Tell other nodes, at once, that somebody came, goes or gave something up."""
+        await self._send("share")
+
     async def _announce(self) -> None:
         await asyncio.sleep(GATHER)
+        await self._send("ready")
+
+    async def _send(self, payload: str) -> None:
         try:
-            await self._store.upkeep.wake(RUNS_CHANNEL, "ready")
+            await self._store.upkeep.wake(RUNS_CHANNEL, payload)
         except Exception as error:
             log.info("hint not sent", error=str(error))
 
@@ -66,8 +73,8 @@ class Hints:
         match payload:
             case "cancel":
                 self._runs_cancelled()
-            case "released":
-                self._partitions_released()
+            case "share":
+                self._share_changed()
             case _:
                 self._runs_ready()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from detent import failpoints
@@ -34,6 +34,7 @@ log = logger("firing")
 
 STATEMENTS = 2
 BATCH = 1000
+FINISH_SECONDS = 0.5
 
 
 class Handoff(Protocol):
@@ -101,6 +102,14 @@ class Firing:
 
     def under_way(self, job: int) -> bool:
         return job in self._ready or job in self._firing
+
+    async def finish(self, partitions: Collection[int]) -> None:
+        """Nothing of these partitions is begun any more; wait for the fires under way, but not for ever: a fire that
+        comes after the hand-over is harmless."""
+        for job in [job for job, cursor in self._ready.items() if cursor.partition in partitions]:
+            del self._ready[job]
+        if any(cursor.partition in partitions for cursor in self._firing.values()):
+            await asyncio.wait(self._tasks, timeout=FINISH_SECONDS)
 
     async def drain(self) -> None:
         """Wait for the fires under way; nothing new is started."""

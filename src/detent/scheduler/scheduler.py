@@ -10,7 +10,7 @@ tick is the newer truth.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from detent.clock import DatabaseClock, monotonic
@@ -43,6 +43,7 @@ class Scheduler:
         self._known: dict[int, Cursor] = {}
         self._wheel = TimingWheel(clock.milliseconds())
         self._partitions: list[int] = []
+        self._leads: frozenset[int] = frozenset()
         self._loaded_until: datetime | None = None
         self._load_next = 0.0
         self._sweep_next = 0.0
@@ -52,12 +53,27 @@ class Scheduler:
         self.firing: Firing | None = None
         self.loop = Loop("scheduler", self.tick)
 
-    def lead(self, partitions: Iterable[int]) -> None:
-        """The partitions this node leads now; their cursors are loaded at the next pass."""
+    def lead(self, partitions: Collection[int]) -> None:
+        """The partitions this node leads now; the cursors of new ones are loaded at the next pass."""
+        before, self._leads = self._leads, frozenset(partitions)
         self._partitions = sorted(partitions)
-        self._load_next = self._sweep_next = 0.0
-        self._loaded_until = None
-        self.loop.wake()
+        self._forget(before - self._leads)
+        if not before >= self._leads:
+            self._load_next = self._sweep_next = 0.0
+            self._loaded_until = None
+            self.loop.wake()
+
+    async def stop_leading(self, partitions: Collection[int]) -> None:
+        """Fire nothing of these any more, and wait for what is under way."""
+        self.lead([number for number in self._partitions if number not in partitions])
+        if self.firing is not None:
+            await self.firing.finish(partitions)
+
+    def _forget(self, partitions: frozenset[int]) -> None:
+        if partitions:
+            for job in [job for job, cursor in self._known.items() if cursor.partition in partitions]:
+                del self._known[job]
+                self._wheel.discard(job)
 
     def jobs_changed(self, jobs: set[int] | None) -> None:
         """A hint: these jobs changed, or (None) some did."""
@@ -101,10 +117,8 @@ class Scheduler:
             self._again = again | self._again
             raise
         now = self._clock.milliseconds()
-        leads = set(self._partitions)
         for cursor in found:
-            if cursor.partition in leads:
-                self._admit(cursor, earliest=now + again[cursor.job] if cursor.job in again else 0)
+            self._admit(cursor, earliest=now + again[cursor.job] if cursor.job in again else 0)
 
     async def _look_ahead(self) -> None:
         if monotonic() >= self._sweep_next:
@@ -140,7 +154,7 @@ class Scheduler:
         known = self._known.get(cursor.job)
         if known is not None and (_newer(known, cursor) or (_same(known, cursor) and self._under_way(cursor.job))):
             return
-        if cursor.fire_at is None or cursor.fire_at > self._horizon():
+        if cursor.fire_at is None or cursor.fire_at > self._horizon() or cursor.partition not in self._leads:
             self._known.pop(cursor.job, None)
             self._wheel.discard(cursor.job)
             return

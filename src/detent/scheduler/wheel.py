@@ -69,17 +69,22 @@ class TimingWheel:
     def advance(self, now: int) -> list[int]:
         """Move the present to `now` and take out every key due by then, earlier slots first."""
         self._now = max(self._now, now)
-        due: list[int] = []
+        # Coarse levels are opened first, because what they hold may belong into finer ones; but every key of a finer
+        # level is earlier than every key of a coarser one, so they are handed out the other way round.
+        by_level: list[list[int]] = []
         for level in range(len(WIDTHS) - 1, -1, -1):
             present = self._now // WIDTHS[level]
             slots = self._levels[level]
+            due: list[int] = []
             for number in sorted(n for n in slots if n < present):
                 due.extend(slots.pop(number).due)
             if present in slots:
-                due.extend(self._open(level, slots.pop(present)))
-        for key in due:
+                due.extend(self._open(slots.pop(present)))
+            by_level.append(due)
+        taken = [key for due in reversed(by_level) for key in due]
+        for key in taken:
             del self._where[key]
-        return due
+        return taken
 
     def next_due(self) -> int | None:
         """No key is due before this; None when the wheel is empty."""
@@ -101,7 +106,7 @@ class TimingWheel:
         slot.earliest = min(slot.earliest, due)
         self._where[key] = (level, number)
 
-    def _open(self, level: int, slot: Slot) -> list[int]:
+    def _open(self, slot: Slot) -> list[int]:
         """The slot the present stands in: what is due comes out, the rest goes to finer slots."""
         due = []
         for key, at in slot.due.items():

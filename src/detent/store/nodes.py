@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -23,6 +23,17 @@ class NodeInfo(NamedTuple):
     tzdata: str
 
 
+class Share(NamedTuple):
+    """The others, as a node must know them to take its share; times in seconds."""
+
+    schedulers: list[int]
+    evicted: list[int]
+    held: list[int]
+    free: list[int]
+    expired: bool
+    first_expiry: float | None
+
+
 class Rescued(NamedTuple):
     job: int
     lane: int
@@ -41,12 +52,19 @@ class NodeStore:
     async def evict_expired(self) -> list[int]:
         return [row["node"] for row in await self._database.fetch("work", "evict")]
 
-    async def evicted(self) -> list[int]:
-        return [row["node"] for row in await self._database.fetch("work", "evicted")]
+    async def share(self, node: int) -> Share:
+        row = (await self._database.fetch("work", "share", node))[0]
+        first = row["first_expiry"]
+        return Share(
+            row["schedulers"], row["evicted"], row["held"], row["free"], row["expired"],
+            None if first is None else first.total_seconds(),
+        )  # fmt: skip
 
-    async def take(self, node: int, incarnation: int, wanted: Sequence[int]) -> dict[int, int]:
-        """Partitions nobody alive held, now ours, with their new terms."""
-        rows = await self._database.fetch("work", "take", node, incarnation, list(wanted))
+    async def take(self, node: int, incarnation: int, nominations: Mapping[int, int | None]) -> dict[int, int]:
+        """Partitions that are ours now, with their new terms. Each with the number of its nomination; without one, only
+        what nobody alive held is taken."""
+        partitions, numbers = list(nominations.keys()), list(nominations.values())
+        rows = await self._database.fetch("work", "take", node, incarnation, partitions, numbers)
         return {row["partition"]: row["term"] for row in rows}
 
     async def release(self, node: int, partitions: Sequence[int]) -> list[int]:

@@ -1,9 +1,21 @@
--- Take partitions that nobody alive holds, or that we hold without knowing it (the reply was lost), with a higher term. $1 me, $2 incarnation, $3 wanted partitions.
+-- Take partitions, with a higher term, and put it on record. $1 me, $2 incarnation, $3 partitions, $4 the number of the
+-- nomination for each, NULL where the database decides.
+-- Without a nomination: only what nobody alive holds, or what we hold without knowing it (the reply was lost). With one:
+-- only if it is newer than the last that was accepted, or that very one. A node that loses a partition while alive may
+-- still fire it once more, which is harmless: the cursor gives one run, and its owner is alive.
 -- OFFSET 0 keeps the question a question: as an anti-join it would not be asked again of a row that changed hands while
 -- this statement waited for it, and the partition would be taken from a node that is alive.
 WITH me AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
+v AS MATERIALIZED (SELECT * FROM unnest($3::smallint[], $4::bigint[]) AS t (partition, number)),
 p AS MATERIALIZED (
-    SELECT partition FROM partitions WHERE partition = ANY ($3::smallint[])
-       AND (holder = $1 OR NOT EXISTS (SELECT FROM nodes n WHERE n.node = holder AND NOT n.evicted OFFSET 0)) ORDER BY partition FOR UPDATE)
-UPDATE partitions t SET holder = $1, term = greatest(t.term, $2::bigint << 32) + 1, taken_at = now() FROM p, me
- WHERE t.partition = p.partition RETURNING t.partition, t.term
+    SELECT t.partition, v.number FROM partitions t JOIN v ON v.partition = t.partition
+     WHERE CASE WHEN v.number IS NULL
+                THEN t.holder = $1 OR NOT EXISTS (SELECT FROM nodes n WHERE n.node = t.holder AND NOT n.evicted OFFSET 0)
+                ELSE v.number > t.nomination OR v.number = t.nomination AND coalesce(t.holder, $1) = $1 END
+     ORDER BY t.partition FOR UPDATE OF t),
+u AS (
+    UPDATE partitions t SET holder = $1, term = greatest(t.term, $2::bigint << 32) + 1, taken_at = now(),
+           nomination = coalesce(p.number, t.nomination)
+      FROM p, me WHERE t.partition = p.partition RETURNING t.partition, t.term, t.nomination),
+e AS (INSERT INTO elections (partition, term, node, nomination) SELECT partition, term, $1, nomination FROM u)
+SELECT partition, term FROM u

@@ -1,0 +1,47 @@
+"""Nodes that are gone: evicting them, and freeing the runs they held.
+
+The order matters: a node is evicted first, in a transaction of its own that waits for that node's statements. Only then
+are its partitions taken, under a higher term, and its runs returned, with a higher token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from detent import failpoints
+from detent.errors import DetentError
+from detent.identity import node_name
+from detent.log import logger
+from detent.store import Store
+
+log = logger("rescue")
+
+
+class Rescue:
+    def __init__(self, store: Store, rescued: Callable[[], None]) -> None:
+        self._store = store
+        self._rescued = rescued
+
+    async def evict(self) -> None:
+        for node in await self._store.nodes.evict_expired():
+            log.warning("node evicted", node=node_name(node))
+
+    async def clean_up(self, evicted: Iterable[int]) -> None:
+        """The runs of each evicted node, whatever happens to those of another; also of those that somebody else evicted
+        and did not finish with."""
+        for node in evicted:
+            await failpoints.hit("R1")
+            try:
+                await self._rescue(node)
+            except DetentError as error:
+                log.warning("runs not rescued yet", node=node_name(node), error=str(error))
+
+    async def _rescue(self, node: int) -> None:
+        count = 0
+        while batch := await self._store.nodes.rescue(node):
+            count += len(batch)
+        await failpoints.hit("R2")
+        if count:
+            log.warning("runs rescued", node=node_name(node), count=count)
+            self._rescued()
+        await self._store.nodes.forget(node)  # not while a run of it is locked, or its share not taken: the next pass

@@ -1,0 +1,46 @@
+-- Many nodes on one database: sharing of partitions, elections on record, one switch for all, and what tells an
+-- original from its copy.
+
+ALTER TABLE nodes
+    ADD COLUMN draining boolean NOT NULL DEFAULT false,      -- asked to hand over and to take nothing new
+    ADD COLUMN address  text;                                -- where its API listens, if it has one
+
+-- The number under which an outside coordinator nominated the holder. A nomination with a smaller one is stale, however
+-- late it arrives. It stays 0 where the database itself decides.
+ALTER TABLE partitions ADD COLUMN nomination bigint NOT NULL DEFAULT 0;
+
+-- Every take-over, written by the statement that took the partition. The database says who led what and when.
+CREATE TABLE elections (
+    partition  smallint NOT NULL,
+    term       bigint NOT NULL,
+    node       bigint NOT NULL,
+    nomination bigint NOT NULL,
+    at         timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (partition, term)
+);
+CREATE INDEX elections_at ON elections (at);
+
+-- held_at: no tick fires anywhere until somebody resumes. A copy made by dump and restore has other object numbers than
+-- the original, on the same server too; a copy of the files is told by its timeline.
+ALTER TABLE cluster
+    ADD COLUMN held_at      timestamptz,
+    ADD COLUMN held_by      text,
+    ADD COLUMN held_reason  text,
+    ADD COLUMN database_oid oid,
+    ADD COLUMN table_oid    oid,
+    ADD CONSTRAINT cluster_held CHECK ((held_at IS NULL) = (held_by IS NULL) AND (held_at IS NULL) = (held_reason IS NULL));
+
+UPDATE cluster SET table_oid = 'cluster'::regclass,
+       database_oid = (SELECT oid FROM pg_database WHERE datname = current_database());
+
+-- What NOTIFY says, for nodes that cannot listen because a pooler stands between. Unlogged: it holds hints of the last
+-- minutes, and what is lost with it is found by the next sweep. A reader goes by xid, since numbers are not given in
+-- the order of commits.
+CREATE UNLOGGED TABLE changes (
+    id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    xid     xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    at      timestamptz NOT NULL DEFAULT now(),
+    channel text NOT NULL,
+    payload text NOT NULL
+);
+CREATE INDEX changes_xid ON changes (xid);

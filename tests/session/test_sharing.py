@@ -1,0 +1,132 @@
+"""Several sessions on one database: who leads what, and how it changes hands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import factories
+from detent.coordination.rendezvous import share
+from detent.identity import PARTITIONS
+from detent.model import Call, Outcome, Succeeded
+from detent.session import Session
+from waiting import until
+
+TTL = 1.0
+
+
+async def holders(look: Any) -> Counter[int | None]:
+    return Counter(row["holder"] for row in await look.fetch("SELECT holder FROM partitions"))
+
+
+async def shared(look: Any, *sessions: Session) -> None:
+    """Every partition is held by the session to whom it belongs, and that session knows it."""
+    nodes = [session.membership.node for session in sessions]
+
+    async def settled() -> bool:
+        rows = await look.fetch("SELECT partition, holder FROM partitions")
+        held = {node: {row["partition"] for row in rows if row["holder"] == node} for node in nodes}
+        return all(
+            held[s.membership.node] == share(s.membership.node, nodes) == set(s.leadership.terms) for s in sessions
+        )
+
+    await until(settled, what="the partitions to be shared")
+
+
+async def test_two_sessions_share_all_partitions_between_them(look: Any, start: Any) -> None:
+    first = await start(lease_ttl_seconds=TTL)
+    await until(lambda: len(first.leadership.terms) == PARTITIONS)
+    second = await start(lease_ttl_seconds=TTL)
+    await shared(look, first, second)
+    assert sum((await holders(look)).values()) == PARTITIONS
+    assert set((await holders(look))) == {first.membership.node, second.membership.node}
+
+
+async def test_only_the_share_that_moves_gets_a_new_term(look: Any, start: Any) -> None:
+    first, second = await start(lease_ttl_seconds=TTL), await start(lease_ttl_seconds=TTL)
+    await shared(look, first, second)
+    before = first.leadership.terms | second.leadership.terms
+    third = await start(lease_ttl_seconds=TTL)
+    await shared(look, first, second, third)
+    after = first.leadership.terms | second.leadership.terms
+    assert all(before[partition] == term for partition, term in after.items())
+    assert all(term > before[partition] for partition, term in third.leadership.terms.items())
+
+
+async def test_a_session_that_closes_hands_its_share_to_the_others(look: Any, start: Any) -> None:
+    first, second = await start(lease_ttl_seconds=30), await start(lease_ttl_seconds=30)
+    await shared(look, first, second)
+    await second.close(0)
+    await shared(look, first)  # long before the lease would have ended
+
+
+async def test_the_share_of_a_session_that_vanished_is_taken_when_its_lease_ends(look: Any, start: Any) -> None:
+    first, second = await start(lease_ttl_seconds=TTL), await start(lease_ttl_seconds=TTL)
+    await shared(look, first, second)
+    await second.abandon()
+    await shared(look, first)
+
+
+async def test_a_worker_without_the_scheduler_role_leads_nothing_but_frees_what_the_dead_held(
+    look: Any, start: Any
+) -> None:
+    worker = await start(roles=("worker",), lease_ttl_seconds=TTL)
+    scheduler = await start(lease_ttl_seconds=TTL)
+    await shared(look, scheduler)
+    await scheduler.abandon()
+    gone = "SELECT count(*) FROM nodes WHERE evicted"
+    await until(lambda: look.fetchval(gone), what="the eviction")
+    assert worker.leadership.terms == {}
+
+
+async def test_jobs_fire_once_each_tick_while_sessions_come_and_go(look: Any, start: Any) -> None:
+    now = await look.fetchval("SELECT date_trunc('second', now())")
+    document = {"schedule": "every 1s", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}
+    jobs = [await factories.add_job(look, now, definition=document) for _ in range(20)]
+    calls: Counter[str] = Counter()
+
+    async def note(call: Call) -> Outcome:
+        calls[call.run_id] += 1
+        return Succeeded()
+
+    async def ran(ticks: int) -> None:
+        enough = "SELECT min(n) >= $1 FROM (SELECT count(h.job) AS n FROM jobs j LEFT JOIN run_history h USING (job) GROUP BY j.job) c"
+        await until(lambda: look.fetchval(enough, ticks), what=f"{ticks} runs of every job")
+
+    first = await start(note, lease_ttl_seconds=TTL)
+    await ran(1)
+    second = await start(note, lease_ttl_seconds=TTL)
+    await ran(3)
+    await first.close(1)
+    await start(note, lease_ttl_seconds=TTL)
+    await ran(5)
+    await second.abandon()
+    await ran(9)
+    await look.execute("UPDATE cursors SET next_tick = NULL, fire_at = NULL, generation = generation + 1")
+    await until(lambda: look.fetchval("SELECT count(*) = 0 FROM live_runs"), what="the last runs")
+    for job in jobs:
+        rows = await look.fetch("SELECT scheduled_at, status, reason FROM run_history WHERE job = $1 ORDER BY 1", job)
+        ticks = [row["scheduled_at"] for row in rows]
+        seconds = int((ticks[-1] - ticks[0]).total_seconds())
+        assert len(ticks) == len(set(ticks)) == seconds + 1, "a tick is missing or doubled"
+        assert {row["status"] for row in rows} == {1}
+    assert set(calls.values()) <= {1, 2}  # two only where a call was under way when its session was abandoned
+
+
+async def test_a_session_that_is_drained_hands_over_and_keeps_its_membership(look: Any, start: Any) -> None:
+    first, second = await start(lease_ttl_seconds=TTL), await start(lease_ttl_seconds=TTL)
+    await shared(look, first, second)
+    await look.execute("UPDATE nodes SET draining = true WHERE node = $1", second.membership.node)
+    await shared(look, first)
+    assert second.leadership.terms == {} and second.membership.trusted
+    await look.execute("UPDATE nodes SET draining = false")
+    await shared(look, first, second)
+
+
+async def test_a_partition_that_its_owner_does_not_take_is_taken_by_another(look: Any, start: Any) -> None:
+    """A node that is alive and cannot lead: its heartbeat goes on, its leadership does not."""
+    first, second = await start(lease_ttl_seconds=TTL), await start(lease_ttl_seconds=TTL)
+    await shared(look, first, second)
+    await second._leading.stop()
+    await look.execute("UPDATE partitions SET holder = NULL WHERE holder = $1", second.membership.node)
+    await until(lambda: len(first.leadership.terms) == PARTITIONS, what="the orphans to be taken")
