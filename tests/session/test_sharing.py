@@ -39,7 +39,7 @@ async def test_two_sessions_share_all_partitions_between_them(look: Any, start: 
     second = await start(lease_ttl_seconds=TTL)
     await shared(look, first, second)
     assert sum((await holders(look)).values()) == PARTITIONS
-    assert set((await holders(look))) == {first.membership.node, second.membership.node}
+    assert set(await holders(look)) == {first.membership.node, second.membership.node}
 
 
 async def test_only_the_share_that_moves_gets_a_new_term(look: Any, start: Any) -> None:
@@ -90,7 +90,8 @@ async def test_jobs_fire_once_each_tick_while_sessions_come_and_go(look: Any, st
         return Succeeded()
 
     async def ran(ticks: int) -> None:
-        enough = "SELECT min(n) >= $1 FROM (SELECT count(h.job) AS n FROM jobs j LEFT JOIN run_history h USING (job) GROUP BY j.job) c"
+        counts = "SELECT count(h.job) AS n FROM jobs j LEFT JOIN run_history h USING (job) GROUP BY j.job"
+        enough = f"SELECT min(n) >= $1 FROM ({counts}) c"
         await until(lambda: look.fetchval(enough, ticks), what=f"{ticks} runs of every job")
 
     first = await start(note, lease_ttl_seconds=TTL)
