@@ -1,0 +1,60 @@
+"""The coordinator that the settings name. What it needs beyond the base is loaded only then."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from detent.coordination.coordinator import Coordinator, PostgresCoordinator
+from detent.coordination.services import Candidate
+from detent.errors import UsageError
+from detent.store import Database
+
+
+def choose(named: str, candidate: Candidate, database: Database, *, pooled: bool = False) -> Coordinator:
+    """`named` is as `Settings` has checked it; `pooled` says that a pooler hands out the connections of `database`."""
+    match urlsplit(named).scheme or named:
+        case "postgres":
+            return PostgresCoordinator()
+        case "advisory":
+            return _advisory(candidate, database, pooled)
+        case "etcd" | "etcds":
+            from detent.coordination.etcd import EtcdCoordinator
+
+            return EtcdCoordinator(urlsplit(named), candidate)
+        case "zookeeper":
+            return _zookeeper(named, candidate)
+        case "redis" | "rediss":
+            return _redis(named, candidate)
+        case unknown:
+            raise UsageError(f"There is no coordinator {unknown}: name postgres, advisory, etcd, zookeeper or redis.")
+
+
+def _advisory(candidate: Candidate, database: Database, pooled: bool) -> Coordinator:
+    if pooled:
+        raise UsageError(
+            "DETENT_COORDINATOR is advisory, which keeps locks on one connection, and DETENT_DATABASE_POOLER says that"
+            " connections are shared: use postgres, or connect without the pooler."
+        )
+    from detent.coordination.advisory import AdvisoryCoordinator
+
+    return AdvisoryCoordinator(database, candidate)
+
+
+def _zookeeper(named: str, candidate: Candidate) -> Coordinator:
+    try:
+        from detent.coordination.zookeeper import ZooKeeperCoordinator
+    except ImportError as error:
+        raise _missing("ZooKeeper", "zookeeper") from error
+    return ZooKeeperCoordinator(urlsplit(named), candidate)
+
+
+def _redis(named: str, candidate: Candidate) -> Coordinator:
+    try:
+        from detent.coordination.redis import RedisCoordinator
+    except ImportError as error:
+        raise _missing("Redis", "redis") from error
+    return RedisCoordinator(named, candidate)
+
+
+def _missing(service: str, extra: str) -> UsageError:
+    return UsageError(f"DETENT_COORDINATOR names {service}, whose client is not installed: pip install 'detent[{extra}]'.")

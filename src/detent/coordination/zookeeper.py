@@ -1,0 +1,175 @@
+"""Nominations in ZooKeeper: an ephemeral node per partition, which goes when the session of its node ends.
+
+The number of a nomination is the transaction that created it, its czxid: ZooKeeper counts all writes with one number.
+
+kazoo works in threads of its own, and keeps its session alive from there for as long as the process runs. That is more
+than a nomination may do: a scheduler that no longer campaigns must lose what it has. So a thread of ours ends the
+session when nothing was asked for one time to live. All that waits for kazoo runs in a thread too, with an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from urllib.parse import SplitResult
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KeeperState
+
+from detent.clock import monotonic
+from detent.coordination.services import Candidate, answering, parting
+from detent.errors import Unavailable
+from detent.identity import node_name
+
+# kazoo tells of every try to reach a server. That it is away is said once, by who asks us.
+quiet = logging.getLogger("detent.zookeeper")
+quiet.setLevel(logging.CRITICAL)
+
+ENDED = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
+
+Result = TypeVar("Result")
+
+
+class ZooKeeperCoordinator:
+    name = "zookeeper"
+
+    def __init__(self, address: SplitResult, candidate: Candidate) -> None:
+        self._hosts = address.netloc
+        self._root = address.path.rstrip("/") or f"/detent/{candidate.cluster}"
+        self._candidate = candidate
+        self._me = node_name(candidate.node).encode()
+        self._asked: set[int] = set()
+        self._client: Any = None
+        self._lock = threading.Lock()
+        self._called = threading.Event()
+        self._closed = threading.Event()
+        self._worker = ThreadPoolExecutor(1, "detent-zookeeper")
+        self._watch = threading.Thread(target=self._end_when_silent, name="detent-zookeeper-watch", daemon=True)
+
+    async def open(self) -> None:
+        self._watch.start()
+        await self._in_thread(self._connected)
+
+    async def campaign(self, wanted: Collection[int]) -> dict[int, int | None]:
+        self._called.set()
+        return await self._in_thread(lambda end: self._campaign(set(wanted), end))
+
+    async def resign(self, partitions: Collection[int]) -> None:
+        await self._in_thread(lambda end: self._resign(partitions, end))
+
+    async def close(self) -> None:
+        self._closed.set()
+        self._called.set()
+        with parting(self.name):
+            ending = self._end_session()
+            if ending is not None:
+                await asyncio.to_thread(ending.join, self._candidate.limit)
+        self._worker.shutdown(wait=False)
+
+    async def _in_thread(self, work: Callable[[float], Result]) -> Result:
+        limit = self._candidate.limit
+        async with answering("ZooKeeper", limit, KazooException, KazooTimeoutError, OSError):
+            end = monotonic() + limit
+            return await asyncio.get_running_loop().run_in_executor(self._worker, work, end)
+
+    # --- in threads ---
+
+    def _connected(self, end: float) -> Any:
+        with self._lock:
+            if self._client is None or self._client.client_state in ENDED:
+                retry = {"max_tries": -1, "delay": 0.1, "max_delay": self._candidate.limit}
+                self._client = KazooClient(
+                    self._hosts, timeout=self._candidate.ttl, connection_retry=retry, logger=quiet
+                )
+                self._live = self._client.start_async()
+            client = self._client
+        if not self._live.wait(max(end - monotonic(), 0)):
+            raise Unavailable("ZooKeeper cannot be reached.")
+        return client
+
+    def _campaign(self, wanted: set[int], end: float) -> dict[int, int | None]:
+        client = self._connected(end)
+        session = session_of(client)
+        self._asked |= wanted  # before the answer, which may be lost
+        found = self._look(client, self._asked, end)
+        ours = {partition for partition, stat in found.items() if stat is not None and stat.ephemeralOwner == session}
+        self._delete(client, ours - wanted, end)
+        self._asked = wanted
+        numbers: dict[int, int | None] = {partition: found[partition].czxid for partition in ours & wanted}
+        numbers |= self._create(client, [partition for partition in wanted if found[partition] is None], end)
+        if session_of(client) != session:
+            raise Unavailable("ZooKeeper ended the session meanwhile.")
+        return numbers
+
+    def _resign(self, partitions: Collection[int], end: float) -> None:
+        client = self._connected(end)
+        session = session_of(client)
+        found = self._look(client, partitions, end)
+        ours = [partition for partition, stat in found.items() if stat is not None and stat.ephemeralOwner == session]
+        self._delete(client, ours, end)
+
+    def _path(self, partition: int) -> str:
+        return f"{self._root}/schedulers/partition-{partition}/leader"
+
+    def _look(self, client: Any, partitions: Iterable[int], end: float) -> dict[int, Any]:
+        answers = {partition: client.exists_async(self._path(partition)) for partition in partitions}
+        return {partition: answer.get(timeout=max(end - monotonic(), 0)) for partition, answer in answers.items()}
+
+    def _create(self, client: Any, partitions: Iterable[int], end: float) -> dict[int, int]:
+        answers = {
+            partition: client.create_async(
+                self._path(partition), self._me, ephemeral=True, makepath=True, include_data=True
+            )
+            for partition in partitions
+        }
+        created = {}
+        for partition, answer in answers.items():
+            try:
+                _, stat = answer.get(timeout=max(end - monotonic(), 0))
+                created[partition] = stat.czxid
+            except NodeExistsError:
+                pass  # somebody else was first
+        return created
+
+    def _delete(self, client: Any, partitions: Iterable[int], end: float) -> None:
+        for answer in [client.delete_async(self._path(partition)) for partition in partitions]:
+            try:
+                answer.get(timeout=max(end - monotonic(), 0))
+            except NoNodeError:
+                pass  # it is gone, as it should be
+
+    def _end_when_silent(self) -> None:
+        while not self._closed.is_set():
+            if not self._called.wait(self._candidate.ttl):
+                self._end_session()
+            self._called.clear()
+
+    def _end_session(self) -> threading.Thread | None:
+        """The thread in which kazoo says goodbye; it takes seconds where nobody answers."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is None:
+            return None
+        ending = threading.Thread(target=stop, args=(client,), name="detent-zookeeper-end", daemon=True)
+        ending.start()
+        return ending
+
+
+def session_of(client: Any) -> int:
+    session = client.client_id
+    if session is None:
+        raise Unavailable("ZooKeeper cannot be reached.")
+    number: int = session[0]
+    return number
+
+
+def stop(client: Any) -> None:
+    with parting("zookeeper"):
+        client.stop()
+        client.close()

@@ -1,0 +1,69 @@
+"""Advisory locks on one connection of their own: they are held for as long as it is.
+
+A process that is killed loses the connection, and with it the locks, at once. One that is paused does not: its kernel
+goes on answering, so no keepalive tells. The server ends the connection when it was idle for one time to live, which is
+the only limit that frees the locks of a paused holder. For this the connection must lead to the server itself: behind a
+pooler for transactions, a lock belongs to whoever comes next.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detent.errors import DetentError, Unavailable
+from detent.store.db import connect, statement, translate
+
+
+class AdvisoryLocks:
+    def __init__(self, url: str, schema: str, space: int, ttl: float) -> None:
+        self._url = url
+        self._schema = schema
+        self._space = space
+        self._ttl = ttl
+        self._connection: Any = None
+        self._held: set[int] = set()
+
+    async def hold(self, wanted: set[int]) -> set[int]:
+        """Let go of all others, try for those, and return the ones that are held. Asking keeps the connection alive."""
+        await self._ensure()
+        await self.release(self._held - wanted)
+        rows = await self._run("advisory_hold", self._space, sorted(wanted - self._held))
+        self._held |= {row["key"] for row in rows}
+        return set(self._held)
+
+    async def release(self, keys: set[int]) -> None:
+        held = keys & self._held
+        if held:
+            await self._run("advisory_release", self._space, sorted(held))
+            self._held -= held
+
+    async def close(self) -> None:
+        """Release all; a connection that is only closed keeps its locks until the server has noticed."""
+        try:
+            await self.release(set(self._held))
+        finally:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+        self._held.clear()
+
+    async def _ensure(self) -> None:
+        if self._connection is not None and self._connection.is_closed():
+            self._drop()
+        if self._connection is None:
+            self._connection = await connect(self._url, self._schema)
+            await self._run("advisory_limit", f"{round(self._ttl * 1000)}ms")
+
+    async def _run(self, name: str, *arguments: object) -> list[Any]:
+        """After any error nobody knows what is held: the connection is given up, and the locks with it."""
+        try:
+            rows: list[Any] = await self._connection.fetch(statement(name), *arguments)
+            return rows
+        except BaseException as error:
+            self._drop()
+            if not isinstance(error, DetentError) and translate(error) is not None:
+                raise Unavailable(f"The connection that holds the locks was lost ({error}).") from error
+            raise
