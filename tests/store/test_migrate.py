@@ -101,6 +101,135 @@ async def test_a_database_of_a_newer_release_is_refused(connection: Any, folder:
     assert [state.state for state in await migrate.status(connection, folder)] == ["applied", "unknown"]
 
 
+async def test_a_migration_that_names_this_release_as_compatible_is_no_reason_to_refuse(
+    connection: Any, folder: Path
+) -> None:
+    newer = [folder / "0002_wider.sql", folder / "0003_wider_still.sql"]
+    newer[0].write_text("-- detent: compatible with 0001\nALTER TABLE first ADD COLUMN b integer;\n")
+    newer[1].write_text(
+        "-- detent: no-transaction\n-- detent: compatible with 0001\n"
+        "CREATE INDEX CONCURRENTLY IF NOT EXISTS first_b ON first (b);\n"
+    )
+    await migrate.migrate(connection, folder)
+    for file in newer:
+        file.unlink()
+    await migrate.check(connection, folder)
+    assert await migrate.migrate(connection, folder) == []
+    assert [state.state for state in await migrate.status(connection, folder)] == ["applied", "newer", "newer"]
+
+
+async def test_every_unknown_migration_must_name_this_release(connection: Any, folder: Path) -> None:
+    newer = [folder / "0002_other.sql", folder / "0003_wider.sql"]
+    newer[0].write_text("ALTER TABLE first RENAME COLUMN a TO z;\n")
+    newer[1].write_text("-- detent: compatible with 0002\nALTER TABLE first ADD COLUMN b integer;\n")
+    await migrate.migrate(connection, folder)
+    newer[1].unlink()
+    await migrate.check(connection, folder)
+    newer[0].unlink()
+    assert "it has migration 0002_other" in await refusal(migrate.check(connection, folder))
+    assert [state.state for state in await migrate.status(connection, folder)] == ["applied", "unknown", "unknown"]
+
+
+@pytest.mark.parametrize("directive", ["compatible with 0002", "compatible with 1", "no transaction"])
+def test_a_migration_that_asks_for_what_there_is_not_is_refused(folder: Path, directive: str) -> None:
+    (folder / "0002_odd.sql").write_text(f"-- detent: {directive}\nSELECT 1;\n")
+    with pytest.raises(ValueError, match=r"0002_odd\.sql asks for something"):
+        migrate.known(folder)
+
+
+async def test_a_table_of_migrations_without_compatibility_is_read_and_widened(connection: Any, folder: Path) -> None:
+    await migrate.migrate(connection, folder)
+    await connection.execute("ALTER TABLE schema_migrations DROP COLUMN compatible")
+    await migrate.check(connection, folder)
+    (folder / "0002_second.sql").write_text("-- detent: compatible with 0001\nSELECT 1;\n")
+    assert await migrate.migrate(connection, folder) == ["0002_second"]
+    assert await connection.fetchval("SELECT compatible FROM schema_migrations WHERE version = 2") == 1
+
+
+NODES = """
+CREATE TABLE nodes (
+    node bigint, evicted boolean, expires_at timestamptz, host text, pid integer, roles text[], knows integer
+);
+INSERT INTO nodes VALUES (1, false, now() + interval '1 hour', 'here', 7, '{scheduler,worker}', 2),
+                         (2, true, now() + interval '1 hour', 'here', 8, '{worker}', 1),
+                         (3, false, now() - interval '1 hour', 'here', 9, '{worker}', 1);
+"""
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrate, "_NODES_PATIENCE", 0.2)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_migration_is_not_applied_under_nodes_that_could_not_work_with_it(
+    connection: Any, folder: Path
+) -> None:
+    (folder / "0002_nodes.sql").write_text(NODES)
+    await migrate.migrate(connection, folder)
+    for directive in ("", "-- detent: no-transaction\n"):
+        (folder / "0003_other.sql").write_text(f"{directive}DROP TABLE IF EXISTS first;\n")
+        assert await refusal(migrate.migrate(connection, folder)) == (
+            "Migration 0003_other.sql cannot be applied while nodes run that could not work with it "
+            "(scheduler+worker on here, process 7): stop them first."
+        )
+    (folder / "0003_other.sql").write_text("-- detent: compatible with 0002\nDROP TABLE first;\n")
+    assert await migrate.migrate(connection, folder) == ["0003_other"]
+
+
+async def test_a_migration_waits_for_a_node_that_was_killed_a_moment_ago(connection: Any, folder: Path) -> None:
+    (folder / "0002_nodes.sql").write_text(NODES.replace("'1 hour', 'here', 7", "'300 ms', 'here', 7"))
+    (folder / "0003_other.sql").write_text("DROP TABLE first;\n")
+    assert await migrate.migrate(connection, folder) == ["0001_first", "0002_nodes", "0003_other"]
+
+
+async def test_a_node_joins_before_a_migration_or_after_it(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A migration that began while a node was joining finds that node; a node that comes during one waits for its end,
+    and finds the schema changed."""
+    ours = [migration.text for migration in migrate.known()]
+    for migration in migrate.known():
+        (tmp_path / migration.file).write_text(migration.text)
+    last = len(ours) + 1
+    (tmp_path / f"{last:04}_other.sql").write_text("DROP TABLE changes;\n")
+    monkeypatch.setattr(migrate, "_NODES_PATIENCE", 0.2)
+    async with opened(database_url) as migrator, opened(database_url) as joining:
+        async with joining.transaction():
+            await migrate.may_join(joining)
+            migrating = asyncio.create_task(migrate.migrate(migrator, tmp_path))
+            await until(lambda: is_waiting(joining), what="the migration to wait for the node")
+            await joining.execute(
+                "INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata, knows)"
+                " VALUES (1, '1 hour', now() + interval '1 hour', 'here', 7, '{worker}', '', '', $1)",
+                len(ours),
+            )
+        assert "worker on here, process 7" in await refusal(migrating)
+        await joining.execute("DELETE FROM nodes")
+        assert len(await migrate.migrate(migrator, tmp_path)) == 1
+        with pytest.raises(Unavailable, match="was made by a newer detent"):
+            async with joining.transaction():
+                await migrate.may_join(joining)
+
+
+async def is_waiting(connection: Any) -> bool:
+    answer: bool = await connection.fetchval(
+        "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'advisory')"
+    )
+    return answer
+
+
+async def test_a_node_that_comes_during_a_migration_is_told(database_url: str) -> None:
+    async with opened(database_url) as migrator, opened(database_url) as joining:
+        async with migrator.transaction():
+            key = await migrate._key(migrator, "join")
+            await migrator.execute(f"SELECT pg_advisory_xact_lock({key})")
+            await joining.execute("SET lock_timeout = '50ms'")
+            async with joining.transaction():
+                sentence = await refusal(migrate.may_join(joining))
+        assert sentence.endswith(" is being migrated: try again when that is done.")
+
+
 async def test_a_migration_that_fails_leaves_nothing_behind(connection: Any, folder: Path) -> None:
     bad = folder / "0002_bad.sql"
     bad.write_text("CREATE TABLE half (a integer);\nSELECT 1 / 0;\n")

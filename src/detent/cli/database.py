@@ -44,7 +44,7 @@ def migrate(**flags: str | None) -> None:
 @_reaches_database
 @shapes()
 def status(**flags: str | None) -> int:
-    """List the migrations; exit code 1 unless all of them are applied."""
+    """List the migrations; exit code 1 unless all of them are applied, and this version can work with the others."""
     from detent.store import migrate as migrations
 
     states = _with_connection(load_settings(flags), migrations.status)
@@ -62,7 +62,7 @@ def status(**flags: str | None) -> int:
     missing = [item for item in items if item["state"] == "pending"]
     if missing and session().shape == "people":
         output.say("The schema is not up to date: run `detent db migrate`.")
-    return int(any(item["state"] != "applied" for item in items))
+    return int(any(item["state"] not in ("applied", "newer") for item in items))
 
 
 @command(db, "sql", examples=("detent db sql | psql detent",))

@@ -1,12 +1,19 @@
 """Migrations: numbered SQL files, each applied once, in order, by one process at a time.
 
 A file `NNNN_name.sql` runs in one transaction together with its row in `schema_migrations`, so a crash leaves it
-done or not begun. A file whose first line is `-- detent: no-transaction` holds one statement that PostgreSQL refuses
-inside a transaction, such as CREATE INDEX CONCURRENTLY; it has to be written so that it can be repeated, because a
-crash may fall between the statement and its row.
+done or not begun. What a file asks for stands in its first lines:
 
-The row keeps the checksum of the file. A file that was changed after it was applied is refused, and so is a database
-that has been through migrations this code does not know: it belongs to a newer detent.
+    -- detent: no-transaction        one statement that PostgreSQL refuses inside a transaction, such as CREATE INDEX
+                                     CONCURRENTLY; it has to be written so that it can be repeated, because a crash may
+                                     fall between the statement and its row
+    -- detent: compatible with NNNN  code that knows the migrations up to NNNN may go on working on the new schema
+
+The row keeps the checksum of the file, and with what it is compatible. A file that was changed after it was applied is
+refused. So is a database that has been through migrations which this code does not know, unless each of them says that
+it is compatible with this code: that is a rolling upgrade, during which old and new nodes share one schema.
+
+The other way round, a migration is not applied while nodes are alive that it is not compatible with. A node that joins
+looks at the schema under a lock which the migration holds too (see `may_join`), so neither can miss the other.
 
 Files name no schema. Like every connection of detent, the one given here looks in a single schema (`search_path`),
 and that is where the tables go. It must be a direct connection: the lock that keeps a second migrator out belongs to
@@ -32,12 +39,14 @@ from detent.errors import Unavailable
 from detent.store.db import statement
 
 OLDEST_SERVER = 15
-NO_TRANSACTION = "-- detent: no-transaction"
+DIRECTIVE = "-- detent: "
 
 _FILE_NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
+_COMPATIBLE = re.compile(r"compatible with (\d{4})")
 _SCHEMA_NAME = re.compile(r'"?([a-z_][a-z0-9_]*)"?')
 _LOCK_PATIENCE = 60.0
 _LOCK_POLL = 0.1
+_NODES_PATIENCE = 10.0  # a node that was killed counts as alive until its lease has run out
 _LONGEST = 86_400.0  # seconds; the driver's own limit, which cannot be switched off for one call
 
 
@@ -46,6 +55,8 @@ class Migration:
     version: int
     name: str
     text: str
+    in_transaction: bool = True
+    compatible: int | None = None
 
     @property
     def file(self) -> str:
@@ -55,14 +66,11 @@ class Migration:
     def sha256(self) -> str:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
-    @property
-    def in_transaction(self) -> bool:
-        return not self.text.startswith(NO_TRANSACTION)
-
 
 @dataclass(frozen=True, slots=True)
 class MigrationState:
-    """One migration as the code and the database see it; `state` is applied, pending, changed or unknown."""
+    """One migration as the code and the database see it; `state` is applied, pending or changed, and for those that
+    the code does not know: newer, if it may work with them, else unknown."""
 
     version: int
     name: str
@@ -80,21 +88,39 @@ def known(folder: Traversable | None = None) -> list[Migration]:
             name = _FILE_NAME.fullmatch(entry.name)
             if name is None:
                 raise ValueError(f"{entry.name} is not named like a migration (NNNN_name.sql)")
-            found.append(Migration(int(name[1]), entry.name[:-4], entry.read_text("utf-8")))
+            found.append(_read(int(name[1]), entry.name[:-4], entry.read_text("utf-8")))
     found.sort(key=lambda migration: migration.version)
     if [migration.version for migration in found] != list(range(1, len(found) + 1)):
         raise ValueError(f"the migrations are not numbered 1, 2, 3, …: {[each.name for each in found]}")
     return found
 
 
+def _read(version: int, name: str, text: str) -> Migration:
+    in_transaction, compatible = True, None
+    for line in text.splitlines():
+        if not line.startswith(DIRECTIVE):
+            break
+        asked = line.removeprefix(DIRECTIVE).strip()
+        if asked == "no-transaction":
+            in_transaction = False
+        elif (number := _COMPATIBLE.fullmatch(asked)) and int(number[1]) < version:
+            compatible = int(number[1])
+        else:
+            raise ValueError(f"{name}.sql asks for something that migrations cannot have: {line}")
+    return Migration(version, name, text, in_transaction, compatible)
+
+
 async def status(connection: Any, folder: Traversable | None = None) -> list[MigrationState]:
     """Every migration that the code or the database knows."""
     rows = {row["version"]: row for row in await _applied(connection)}
     mine = [_state(migration, rows.pop(migration.version, None)) for migration in known(folder)]
-    return mine + [
-        MigrationState(row["version"], row["name"], "unknown", row["sha256"], row["applied_at"])
-        for row in rows.values()
-    ]
+    return mine + [_unknown(row, len(mine)) for row in rows.values()]
+
+
+def _unknown(row: Any, last_known: int) -> MigrationState:
+    fits = row["compatible"] is not None and row["compatible"] <= last_known
+    state = "newer" if fits else "unknown"
+    return MigrationState(row["version"], row["name"], state, row["sha256"], row["applied_at"])
 
 
 def _state(migration: Migration, row: Any) -> MigrationState:
@@ -111,8 +137,8 @@ async def pending(connection: Any, folder: Traversable | None = None) -> list[Mi
     for state in states:
         if state.state == "unknown":
             raise Unavailable(
-                f"{where} was made by a newer detent (it has migration {state.name}, which this one does not know): "
-                "upgrade this detent."
+                f"{where} was made by a newer detent (it has migration {state.name}, which this one does not know "
+                "and cannot work with): upgrade this detent."
             )
         if state.state == "changed":
             raise Unavailable(
@@ -124,7 +150,7 @@ async def pending(connection: Any, folder: Traversable | None = None) -> list[Mi
 
 
 async def check(connection: Any, folder: Traversable | None = None) -> None:
-    """Raise Unavailable unless the database is exactly as this code needs it."""
+    """Raise Unavailable unless this code can work with the database as it is."""
     waiting = await pending(connection, folder)
     if waiting:
         total = len(known(folder))
@@ -142,6 +168,7 @@ async def migrate(connection: Any, folder: Traversable | None = None, *, patienc
         await _make_room(connection)
         applied = []
         for migration in await pending(connection, folder):  # again: another migrator may have been here
+            await _wait_for_nodes(connection, migration)
             await _apply(connection, migration)
             applied.append(migration.name)
         return applied
@@ -150,11 +177,12 @@ async def migrate(connection: Any, folder: Traversable | None = None, *, patienc
 def sql(schema: str = "detent", folder: Traversable | None = None) -> str:
     """All migrations as one script for psql, with the bookkeeping that lets `check` pass afterwards."""
     parts = [_create_schema(schema), f'SET search_path = "{schema}"', statement("migrations_table").strip()]
+    parts.append(statement("migrations_older_table").partition("\n")[2].strip())
     for migration in known(folder):
         body = migration.text.strip().rstrip(";")
         record = re.sub(
             r"VALUES \(.*\)",
-            f"VALUES ({migration.version}, '{migration.name}', '{migration.sha256}')",
+            f"VALUES ({migration.version}, '{migration.name}', '{migration.sha256}', {migration.compatible or 'NULL'})",
             statement("migrations_record").partition("\n")[2].strip(),
         )
         begin, commit = (["BEGIN"], ["COMMIT"]) if migration.in_transaction else ([], [])
@@ -211,16 +239,57 @@ async def _make_room(connection: Any) -> None:
         if not present:  # asked first: "if not exists" still needs the right to create one
             await connection.execute(_create_schema(schema))
         await connection.execute(statement("migrations_table"))
+        if await connection.fetchval(statement("migrations_is_older")):  # asked first: it locks out those who look
+            await connection.execute(statement("migrations_older_table"))
     except asyncpg.PostgresError as error:
         raise Unavailable(
             f"{await _where(connection)} cannot be migrated ({error}): let its owner run `detent db migrate`."
         ) from error
 
 
+async def may_join(connection: Any) -> None:
+    """Inside the transaction that makes a node known: raise Unavailable unless its code can work with the schema. Until
+    that transaction has ended, no migration begins that would change the answer."""
+    key = await _key(connection, "join")
+    try:
+        async with connection.transaction():  # a savepoint: the sentence below needs a connection that still answers
+            await connection.fetch(statement("migrations_join"), key)
+    except asyncpg.LockNotAvailableError as error:
+        raise Unavailable(f"{await _where(connection)} is being migrated: try again when that is done.") from error
+    await check(connection)
+
+
+async def _wait_for_nodes(connection: Any, migration: Migration) -> None:
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    while strangers := await _strangers(connection, migration):
+        if clock() - began > _NODES_PATIENCE:
+            raise _not_beside(migration, strangers)
+        await asyncio.sleep(_LOCK_POLL)
+
+
+async def _strangers(connection: Any, migration: Migration) -> list[str]:
+    """Nodes that are alive and could not work with the schema after this migration."""
+    if not await connection.fetchval(statement("migrations_has_nodes")):
+        return []
+    rows = await connection.fetch(statement("migrations_nodes"), migration.compatible)
+    return [f"{'+'.join(row['roles'])} on {row['host']}, process {row['pid']}" for row in rows]
+
+
+def _not_beside(migration: Migration, strangers: Sequence[str]) -> Unavailable:
+    return Unavailable(
+        f"Migration {migration.file} cannot be applied while nodes run that could not work with it "
+        f"({'; '.join(strangers)}): stop them first."
+    )
+
+
 async def _apply(connection: Any, migration: Migration) -> None:
     try:
         if migration.in_transaction:
             async with connection.transaction():
+                await connection.fetch(statement("migrations_keep_out"), await _key(connection, "join"))
+                if strangers := await _strangers(connection, migration):
+                    raise _not_beside(migration, strangers)
                 await _run(connection, migration)
         else:
             await _run(connection, migration)
@@ -231,7 +300,7 @@ async def _apply(connection: Any, migration: Migration) -> None:
 
 async def _run(connection: Any, migration: Migration) -> None:
     await connection.execute(migration.text, timeout=_LONGEST)
-    record = (migration.version, migration.name, migration.sha256)
+    record = (migration.version, migration.name, migration.sha256, migration.compatible)
     await connection.execute(statement("migrations_record"), *record, timeout=_LONGEST)
 
 
@@ -245,10 +314,15 @@ async def _unhurried(connection: Any) -> AsyncIterator[None]:
             await connection.execute(statement("migrations_hurried"))
 
 
+async def _key(connection: Any, purpose: str) -> int:
+    """Of an advisory lock of this schema."""
+    schema, _ = await _schema(connection)
+    return int.from_bytes(hashlib.sha256(f"detent {purpose} {schema}".encode()).digest()[:8], signed=True)
+
+
 @asynccontextmanager
 async def _alone(connection: Any, patience: float) -> AsyncIterator[None]:
-    schema, _ = await _schema(connection)
-    key = int.from_bytes(hashlib.sha256(f"detent migrate {schema}".encode()).digest()[:8], signed=True)
+    key = await _key(connection, "migrate")
     clock = asyncio.get_running_loop().time
     began = clock()
     while not await connection.fetchval(statement("migrations_lock"), key):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from detent.store.db import Database
+from detent.store import migrate
+from detent.store.db import Database, statement
 
 CRASH_CAP = 3
 RESCUE_BATCH = 1000
@@ -21,6 +22,7 @@ class NodeInfo(NamedTuple):
     roles: tuple[str, ...]
     version: str
     tzdata: str
+    address: str | None = None
 
 
 class Share(NamedTuple):
@@ -28,6 +30,7 @@ class Share(NamedTuple):
 
     schedulers: list[int]
     evicted: list[int]
+    draining: bool
     held: list[int]
     free: list[int]
     expired: bool
@@ -45,9 +48,15 @@ class NodeStore:
         self._database = database
 
     async def join(self, info: NodeInfo, ttl: timedelta) -> None:
-        await self._database.fetch(
-            "work", "join", info.node, ttl, info.host, info.pid, list(info.roles), info.version, info.tzdata
-        )
+        """Make the node known, unless its code cannot work with the schema as it is now."""
+        known = len(migrate.known())
+        told = (info.host, info.pid, list(info.roles), info.version, info.tzdata, known, info.address)
+
+        async def join(connection: Any) -> None:
+            await migrate.may_join(connection)
+            await connection.fetch(statement("join"), info.node, ttl, *told)
+
+        await self._database.transaction("work", join)
 
     async def evict_expired(self) -> list[int]:
         return [row["node"] for row in await self._database.fetch("work", "evict")]
@@ -56,7 +65,7 @@ class NodeStore:
         row = (await self._database.fetch("work", "share", node))[0]
         first = row["first_expiry"]
         return Share(
-            row["schedulers"], row["evicted"], row["held"], row["free"], row["expired"],
+            row["schedulers"], row["evicted"], row["draining"], row["held"], row["free"], row["expired"],
             None if first is None else first.total_seconds(),
         )  # fmt: skip
 

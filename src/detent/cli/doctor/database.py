@@ -78,6 +78,9 @@ async def check_migrations(doctor: Doctor) -> Finding:
         return Finding("migrations", "fail", f"Migration {name} was changed after it was applied.", advice)
     if "pending" in by_state:
         return Finding("migrations", "fail", told, "Run `detent db migrate`.")
+    if "newer" in by_state:
+        told = f"It has migration {by_state['newer'].name} of a newer detent, with which this one can work."
+        return Finding("migrations", "ok", told)
     return Finding("migrations", "ok", told)
 
 

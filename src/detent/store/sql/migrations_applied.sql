@@ -1,2 +1,3 @@
--- What this database has been through, in order.
-SELECT version, name, sha256, applied_at FROM schema_migrations ORDER BY version
+-- What this database has been through, in order. By way of JSON, since the table of an older database lacks a column.
+SELECT version, name, sha256, applied_at, (to_jsonb(m) ->> 'compatible')::integer AS compatible
+  FROM schema_migrations m ORDER BY version

@@ -1,2 +1,2 @@
--- $1 version, $2 name, $3 checksum of the file
-INSERT INTO schema_migrations (version, name, sha256) VALUES ($1, $2, $3)
+-- $1 version, $2 name, $3 checksum of the file, $4 the migration up to which code may go on working
+INSERT INTO schema_migrations (version, name, sha256, compatible) VALUES ($1, $2, $3, $4)

@@ -1,0 +1,2 @@
+-- Nodes are known from the first migration on.
+SELECT to_regclass('nodes') IS NOT NULL
