@@ -78,6 +78,9 @@ class Sink:
     def by_key(self) -> dict[str, list[Received]]:
         return _grouped((call.key, call) for call in self.calls)
 
+    def arrived(self, call: Received, effect: str) -> None:
+        """For those who write down what happens; `effect` is empty when the call is refused."""
+
     # --- the server ---
 
     def _run(self) -> None:
@@ -106,9 +109,11 @@ class Sink:
         mode, argument = request.match_info["mode"], request.match_info.get("argument", "")
         if mode == "fail" and self._failures[call.key] < int(argument):
             self._failures[call.key] += 1
+            self.arrived(call, "")
             return web.Response(status=503, text="not yet")
         hangs = mode == "hang" or (mode == "hang-again" and call.key in self.effects)
         effect = self.effects.setdefault(call.key, f"effect {len(self.effects) + 1}")
+        self.arrived(call, effect)
         if mode == "slow":
             await asyncio.sleep(float(argument))
         elif hangs:

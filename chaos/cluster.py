@@ -1,0 +1,120 @@
+# ruff: noqa: T201 - a script talks on its standard output
+"""Clusters of real processes under faults: `python chaos/cluster.py [SCENARIO …] [--seed N] [--seconds N] [--plan FILE]`.
+
+The plan of a run is drawn from its seed and written down before anything starts; `--plan` does one again, perhaps after
+it was shortened by hand. What was seen is kept in build/chaos, and `--judge FILE` looks at such a record once more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import secrets
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import harness  # noqa: F401 - finds the modules of the tests
+from fleet.checker import Verdict, check
+from fleet.driver import perform
+from fleet.plans import Chance, Plan
+from fleet.records import Record
+from scenarios import SCENARIOS, Scenario
+
+KEPT = Path(__file__).parent.parent / "build" / "chaos"
+SHOWN = 12
+
+
+class Row:
+    """One line of the table at the end."""
+
+    def __init__(self, scenario: str, seed: int, verdict: Verdict) -> None:
+        self.ok = verdict.word == "ok"
+        figures = verdict.figures
+        self.cells = [
+            scenario, str(seed), str(figures.faults), f"{figures.ticks:,}", str(figures.takeovers),
+            str(figures.rescues), str(figures.refused), str(figures.repeated), f"{figures.latest:.2f} s", verdict.word,
+        ]  # fmt: skip
+
+
+HEADINGS = [
+    "scenario", "seed", "faults", "ticks", "take-overs", "rescues", "refused", "repeated", "latest start", "verdict",
+]  # fmt: skip
+
+
+def table(rows: list[Row]) -> str:
+    lines = [HEADINGS, *(row.cells for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    texts = ("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(texts)
+
+
+def planned(scenario: Scenario, seed: int, seconds: float) -> Plan:
+    faults = scenario.faults(Chance(scenario.name, seed), seconds, scenario.shape.ttl)
+    return Plan(scenario.name, seed, seconds, tuple(faults))
+
+
+def play(plan: Plan, source: Path | None) -> Row:
+    """Perform a plan and judge it; what was recorded is kept."""
+    scenario = SCENARIOS[plan.scenario]
+    shape = scenario.shape
+    if source is not None:
+        shape = shape._replace(variables={**shape.variables, "PYTHONPATH": str(source.absolute())})
+    kept = KEPT / f"{plan.scenario}-{plan.seed}"
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir(parents=True)
+    plan.write(kept / "plan.json")
+    print(f"\n{plan.scenario}: seed {plan.seed}, {len(plan.faults)} faults in {plan.seconds:g} s, plan {kept}/plan.json")
+    with tempfile.TemporaryDirectory(prefix="detent-chaos-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        record = asyncio.run(perform(plan, shape, folder, scenario.prepare))
+    record.write(kept / "record.json.gz")
+    for log, text in record.logs.items():
+        (kept / f"{log}.log").write_text(text)
+    return judge(record)
+
+
+def judge(record: Record) -> Row:
+    verdict = check(record, SCENARIOS[record.plan.scenario].promise)
+    for line in [*verdict.violations[:SHOWN], *verdict.untested]:
+        print(f"  {line}")
+    if len(verdict.violations) > SHOWN:
+        print(f"  … and {len(verdict.violations) - SHOWN} more")
+    row = Row(record.plan.scenario, record.plan.seed, verdict)
+    print(f"  {row.cells[-1]}: latest start {row.cells[-2]}")
+    return row
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(SCENARIOS))
+    parser.add_argument("--seed", type=int, help="what the plans are drawn from (default: by chance, and printed)")
+    parser.add_argument("--seconds", type=float, help="how long the jobs tick")
+    parser.add_argument("--plan", type=Path, help="do this plan again")
+    parser.add_argument("--source", type=Path, help="the folder of another copy of the product than the installed one")
+    parser.add_argument("--judge", type=Path, help="judge this record again")
+    given = parser.parse_args()
+    unknown = set(given.scenarios) - SCENARIOS.keys()
+    if unknown:
+        parser.error(f"there is no scenario {', '.join(sorted(unknown))}: choose from {', '.join(SCENARIOS)}")
+    return given
+
+
+def main() -> int:
+    given = arguments()
+    if given.judge:
+        rows = [judge(Record.read(given.judge))]
+    elif given.plan:
+        rows = [play(Plan.read(given.plan), given.source)]
+    else:
+        seed = given.seed if given.seed is not None else secrets.randbelow(10**6)
+        chosen = [SCENARIOS[name] for name in given.scenarios or SCENARIOS]
+        drawn = [planned(scenario, seed, given.seconds or scenario.seconds) for scenario in chosen]
+        rows = [play(plan, given.source) for plan in drawn]
+    print(f"\n{table(rows)}")
+    return 0 if all(row.ok for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

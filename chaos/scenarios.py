@@ -1,0 +1,37 @@
+"""The scenarios by name: what is done, to whom, and what must hold nevertheless."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fleet import plans
+from fleet.checker import Promise, unprovoked_evictions
+from fleet.driver import Prepare, Shape
+from fleet.plans import Chance, Fault
+
+# One lease of 5 s, and a second to notice, to take over and to catch up.
+FAILOVER = 6.0
+
+
+class Scenario(NamedTuple):
+    name: str
+    faults: Callable[[Chance, float, float], list[Fault]]
+    promise: Promise
+    seconds: float = 90.0
+    shape: Shape = Shape()
+    prepare: Prepare | None = None
+
+
+def nothing(_chance: Chance, _seconds: float, _ttl: float) -> list[Fault]:
+    return []
+
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("calm", nothing, Promise(latest=1.0, rules=(unprovoked_evictions,)), seconds=30.0),
+        Scenario("kill", plans.kills, Promise(latest=FAILOVER, takeovers=1, rescues=1)),
+        Scenario("stop", plans.stops, Promise(latest=FAILOVER, takeovers=1, rescues=1, refused=1)),
+    )
+}

@@ -1,0 +1,86 @@
+"""What the processes said: events by name, and what they should not have said."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+# Lines that are not events: what a process tells whoever started it.
+PLAIN = re.compile(r"listening on http://\S+|(?:scheduler|worker|api)(?: and (?:scheduler|worker|api))* ready|\s*")
+# Warnings are fine when something was broken. A hundred of one kind in ten seconds is a loop that does not wait.
+FLOOD, FLOOD_SECONDS = 100, 10.0
+SERVER_FAULTS = re.compile(r"deadlock detected|PANIC:|TRAP:|could not serialize", re.IGNORECASE)
+
+
+class Event(NamedTuple):
+    process: str
+    at: float
+    level: str
+    name: str
+    fields: dict[str, Any]
+
+
+class Eviction(NamedTuple):
+    """Somebody was declared dead; `process` is who that had been."""
+
+    node: int
+    process: str
+    at: float
+
+
+def events(logs: Mapping[str, str]) -> Iterator[Event]:
+    for process, text in logs.items():
+        for line in text.splitlines():
+            if line.startswith("{"):
+                fields = json.loads(line)
+                at = datetime.fromisoformat(fields["timestamp"]).timestamp()
+                yield Event(process, at, fields["level"], fields["event"], fields)
+
+
+def evictions(said: Iterable[Event]) -> list[Eviction]:
+    """Each once, by the first who tells of it."""
+    said = list(said)
+    names = identities(said)
+    found: dict[int, Eviction] = {}
+    for event in sorted((event for event in said if event.name == "node evicted"), key=lambda event: event.at):
+        node = int(event.fields["node"], 16)
+        found.setdefault(node, Eviction(node, names.get(node, "?"), event.at))
+    return list(found.values())
+
+
+def identities(said: Iterable[Event]) -> dict[int, str]:
+    """Which process a node number was; a process that was paused has several numbers in its life."""
+    return {int(event.fields["node"], 16): event.process for event in said if event.name == "joined"}
+
+
+def faults(logs: Mapping[str, str]) -> list[str]:
+    """What no fault of ours excuses: errors nobody foresaw, and loops that do not wait."""
+    found: list[str] = []
+    for process, text in logs.items():
+        found += [f"{process}: {line.strip()}" for line in text.splitlines() if "Traceback" in line]
+        for line in text.splitlines():
+            if not line.startswith("{") and not PLAIN.fullmatch(line):
+                found.append(f"{process} said: {line}")
+    said = list(events(logs))
+    found += [f"{e.process}: {e.name}: {e.fields.get('error')}" for e in said if e.level in ("error", "critical")]
+    return found + floods(said)
+
+
+def floods(said: Iterable[Event]) -> list[str]:
+    """One process that says the same again and again."""
+    times: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for event in said:
+        times[event.process, event.name].append(event.at)
+    return [
+        f"{process} said {name!r} {FLOOD} times within {FLOOD_SECONDS:g} s"
+        for (process, name), at in times.items()
+        if any(later - earlier < FLOOD_SECONDS for earlier, later in zip(at, at[FLOOD:], strict=False))
+    ]
+
+
+def server_faults(name: str, text: str) -> list[str]:
+    return [f"{name}: {line}" for line in text.splitlines() if SERVER_FAULTS.search(line)]

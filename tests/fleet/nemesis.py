@@ -1,0 +1,125 @@
+"""Does to a cluster what the plan says, each thing at its moment, and notes what was done and when."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+
+from fleet.members import Fleet, Member
+from fleet.network import Link, Links
+from fleet.plans import Fault, Plan
+from fleet.servers import Server
+from waiting import until
+
+STOP_SECONDS = 30.0
+
+
+class Done(msgspec.Struct, frozen=True):
+    """A fault as it happened, on this machine's clock. `note` tells what was found out by it."""
+
+    fault: Fault
+    begun: float
+    ended: float
+    note: str = ""
+
+
+class Deed(Protocol):
+    def __call__(self, fault: Fault) -> Awaitable[str]: ...
+
+
+class Nemesis:
+    """`server` and `links` are there for those scenarios that touch them."""
+
+    def __init__(self, fleet: Fleet, server: Server, links: Links, of_member: dict[str, Link]) -> None:
+        self._fleet = fleet
+        self._server = server
+        self._links = links
+        self._of_member = of_member
+        self.done: list[Done] = []
+        self.deeds: dict[str, Callable[[Fault], Awaitable[str]]] = {
+            "kill": self._kill,
+            "stop": self._stop,
+            "stop-at": self._stop_at,
+            "cut": self._cut,
+            "restart-database": self._restart_database,
+            "kill-backend": self._kill_backend,
+            "join": self._join,
+            "leave": self._leave,
+        }
+
+    async def perform(self, plan: Plan) -> None:
+        """All of it; returns when the last fault is over and what it hit is running again."""
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for fault in plan.faults:
+                group.create_task(self._at_its_moment(fault, began))
+
+    async def _at_its_moment(self, fault: Fault, began: float) -> None:
+        await asyncio.sleep(max(0.0, began + fault.at - time.monotonic()))
+        begun = time.time()
+        note = await self.deeds[fault.action](fault)
+        self.done.append(Done(fault, begun, time.time(), note))
+
+    def _member(self, fault: Fault) -> Member:
+        return self._fleet[fault.target]
+
+    # --- processes ---
+
+    async def _kill(self, fault: Fault) -> str:
+        member = self._member(fault)
+        await member.kill()
+        await asyncio.sleep(fault.seconds)
+        await member.start()
+        return ""
+
+    async def _stop(self, fault: Fault) -> str:
+        node = self._member(fault).node
+        node.send(signal.SIGSTOP)
+        await asyncio.sleep(fault.seconds)
+        node.send(signal.SIGCONT)
+        return ""
+
+    async def _stop_at(self, fault: Fault) -> str:
+        """The process is replaced, politely, by one that stops itself at a step; then it is woken again."""
+        member = self._member(fault)
+        await member.end()
+        node = member.begin(DETENT_FAILPOINTS=fault.detail)
+        await node.stopped()
+        stopped = time.time()
+        await asyncio.sleep(fault.seconds)
+        node.send(signal.SIGCONT)
+        await node.ready()
+        return f"stopped at {stopped:.3f}"
+
+    async def _join(self, fault: Fault) -> str:
+        await self._member(fault).start()
+        return ""
+
+    async def _leave(self, fault: Fault) -> str:
+        member = self._member(fault)
+        code = await member.end()
+        return f"exit code {code}"
+
+    # --- the database and the way to it ---
+
+    async def _cut(self, fault: Fault) -> str:
+        which, how = fault.detail.split()
+        link = self._of_member[fault.target]
+        self._links.cut(link, which, how)
+        await asyncio.sleep(fault.seconds)
+        self._links.heal(link)
+        return ""
+
+    async def _restart_database(self, fault: Fault) -> str:
+        await self._server.restart(fault.detail)
+        return ""
+
+    async def _kill_backend(self, fault: Fault) -> str:
+        pid = await self._server.kill_backend()
+        await until(self._server.answers, STOP_SECONDS, "the server to recover")
+        return f"process {pid}"

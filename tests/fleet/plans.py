@@ -1,0 +1,99 @@
+"""What shall happen to a cluster: drawn from a seed before the run, written down, and replayed from the file."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+SCHEDULERS = ("s1", "s2", "s3")
+WORKERS = ("w1", "w2")
+# Longer than the time to live of a lease, so that every stop ends in an eviction.
+SHORTEST_STOP, LONGEST_STOP = 1.2, 1.8
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One thing to do: when (seconds after the first tick), to whom, for how long, and how."""
+
+    at: float
+    action: str
+    target: str = ""
+    seconds: float = 0.0
+    detail: str = ""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    scenario: str
+    seed: int
+    seconds: float
+    faults: tuple[Fault, ...]
+
+    def write(self, path: Path) -> None:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+
+    @staticmethod
+    def read(path: Path) -> Plan:
+        return msgspec.json.decode(path.read_bytes(), type=Plan)
+
+
+class Chance(random.Random):
+    """The dice of one plan: the scenario's name is part of the seed, so that two scenarios draw differently."""
+
+    def __init__(self, scenario: str, seed: int) -> None:
+        super().__init__(f"{scenario} {seed}")
+
+    def rounded(self, low: float, high: float) -> float:
+        return round(self.uniform(low, high), 1)
+
+    def everybody(self, members: Sequence[str], count: int) -> list[str]:
+        """Members by chance, but each before anybody comes a second time, so that no run leaves a role alone."""
+        drawn: list[str] = []
+        while len(drawn) < count:
+            drawn += self.sample(members, len(members))
+        return drawn[:count]
+
+
+def moments(seconds: float, first: float, every: float) -> list[float]:
+    """When to act: the last one early enough for what it breaks to be put right before the end."""
+    count = int((seconds - first) // every)
+    return [first + number * every for number in range(count)]
+
+
+def kills(chance: Chance, seconds: float, ttl: float) -> list[Fault]:
+    at = moments(seconds, 6.0, 10.0)
+    victims = chance.everybody([*SCHEDULERS, *WORKERS], len(at))
+    return [
+        Fault(moment, "kill", victim, chance.rounded(0.0, ttl / 2))
+        for moment, victim in zip(at, victims, strict=True)
+    ]
+
+
+# Where a process can be made to stop itself, with the hits to choose from. S3: ticks planned, not sent. S4: fired, not
+# committed. S5: committed, reply unseen. W1: about to claim. W2: claimed, reply unseen. W4: called, not settled.
+SCHEDULER_STEPS = {"S4": (2, 4), "S3": (2, 4), "S5": (2, 4)}
+WORKER_STEPS = {"W4": (50, 300), "W1": (3, 12), "W2": (2, 6)}
+
+
+def stops(chance: Chance, seconds: float, ttl: float) -> list[Fault]:
+    """Stopped by themselves at the steps where it hurts most, and from outside at any moment. Schedulers and workers
+    take turns: a stop lasts longer than the time between two, and somebody of each role must be left."""
+    steps = [[*_shuffled(chance, SCHEDULER_STEPS), ""], [*_shuffled(chance, WORKER_STEPS), ""]]
+    hits = SCHEDULER_STEPS | WORKER_STEPS
+    faults: list[Fault] = []
+    for number, moment in enumerate(moments(seconds, 4.0, 10.0)):
+        role, turn = number % 2, number // 2
+        step = steps[role][turn % len(steps[role])]
+        target = chance.choice((SCHEDULERS, WORKERS)[role])
+        hold = chance.rounded(SHORTEST_STOP * ttl, LONGEST_STOP * ttl)
+        if step:
+            faults.append(Fault(moment, "stop-at", target, hold, f"{step}=stop@{chance.randint(*hits[step])}"))
+        else:
+            faults.append(Fault(moment, "stop", target, hold))
+    return faults
+
+
+def _shuffled(chance: Chance, steps: Iterable[str]) -> list[str]:
+    names = sorted(steps)
+    return chance.sample(names, len(names))

@@ -1,0 +1,110 @@
+"""The target that the jobs call, in a process of its own: nothing the harness does can delay its stamps.
+
+It is the Sink of the system tests with a file under it: a line for every call when it arrives, and one when it has been
+answered. `python recorder.py FILE` prints its address and serves until it is ended.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+if __name__ == "__main__":
+    sys.path[:0] = [str(HERE.parent), str(HERE.parent / "system")]
+
+import msgspec  # noqa: E402 - after the path, when this is the program
+from aiohttp import web  # noqa: E402 - as above
+from sink import Received, Sink  # noqa: E402 - as above
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """One call as it arrived. `at` is this machine's clock, `effect` what a target that deduplicates answered."""
+
+    key: str
+    run_id: str
+    job: str
+    scheduled_at: float
+    attempt: int
+    token: int
+    body: str
+    at: float
+    effect: str
+    answered: float | None = None
+
+    @property
+    def lateness(self) -> float:
+        return self.at - self.scheduled_at
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    key: str
+    token: int
+    at: float
+
+
+class WritingSink(Sink):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = path.open("ab")
+
+    async def _take(self, request: web.Request) -> web.Response:
+        response = await super()._take(request)
+        headers = request.headers
+        self._line(Answer(headers["Idempotency-Key"], int(headers["Detent-Token"]), time.time()))
+        return response
+
+    def arrived(self, call: Received, effect: str) -> None:
+        scheduled_at = call.scheduled_at.timestamp()
+        self._line(
+            Call(call.key, call.run_id, call.job, scheduled_at, call.attempt, call.token, call.body, call.at, effect)
+        )
+
+    def _line(self, item: msgspec.Struct) -> None:
+        self._file.write(msgspec.json.encode(item) + b"\n")
+        self._file.flush()
+
+
+class Recorder:
+    """The process, as the harness sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "calls.jsonl"
+        self.path.touch()
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, self.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+        assert self.url, "the recording target did not start"
+
+    def calls(self) -> list[Call]:
+        return read_calls(self.path)
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)  # the end of its standard input is its end
+
+
+def read_calls(path: Path) -> list[Call]:
+    calls: list[Call] = []
+    answered: dict[tuple[str, int], float] = {}
+    for line in path.read_bytes().splitlines():
+        values = msgspec.json.decode(line)
+        if len(values) == len(Answer.__struct_fields__):
+            answered[values[0], values[1]] = values[2]
+        else:
+            calls.append(msgspec.convert(values, Call))
+    return [msgspec.structs.replace(call, answered=answered.get((call.key, call.token))) for call in calls]
+
+
+def main(path: str) -> None:
+    with WritingSink(Path(path)) as sink:
+        sys.stdout.write(f"{sink.url}\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,143 @@
+"""Everything that was seen of a run, as plain values that can be written to one file and judged again later."""
+
+from __future__ import annotations
+
+import gzip
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fleet.nemesis import Done
+from fleet.plans import Plan
+from fleet.recorder import Call
+
+
+class Job(msgspec.Struct, frozen=True, array_like=True):
+    """A job that ticks at every full second. Between asking and being answered a change may or may not hold yet."""
+
+    number: int
+    id: str
+    name: str
+    registering: float
+    registered: float
+    pausing: float
+    paused: float
+
+    def due(self) -> set[int]:
+        """The ticks, in seconds since 1970, that must be accounted for."""
+        return set(range(int(self.registered) + 1, int(self.pausing) + 1))
+
+    def possible(self) -> set[int]:
+        return set(range(int(self.registering) + 1, int(self.paused) + 1))
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True):
+    """A row of `run_history`."""
+
+    job: int
+    scheduled_at: float
+    serial: int
+    run_id: str
+    token: int | None
+    node: int | None
+    started_at: float | None
+    finished_at: float
+    attempt: int | None
+    status: int
+    ticks: int | None
+    until: float | None
+    reason: str | None
+    result: str | None
+
+
+class Attempt(msgspec.Struct, frozen=True, array_like=True):
+    job: int
+    scheduled_at: float
+    serial: int
+    token: int
+    node: int | None
+    started_at: float | None
+    finished_at: float
+    attempt: int
+    outcome: str
+
+
+class Election(msgspec.Struct, frozen=True, array_like=True):
+    partition: int
+    term: int
+    node: int
+    nomination: int
+    at: float
+
+
+class Partition(msgspec.Struct, frozen=True, array_like=True):
+    partition: int
+    holder: int | None
+    term: int
+
+
+class OpenRun(msgspec.Struct, frozen=True, array_like=True):
+    job: int
+    scheduled_at: float
+    serial: int
+    token: int
+    owner: int | None
+
+
+class Tables(msgspec.Struct, frozen=True):
+    runs: list[Run] = []
+    open_runs: list[OpenRun] = []
+    attempts: list[Attempt] = []
+    elections: list[Election] = []
+    partitions: list[Partition] = []
+
+
+class Record(msgspec.Struct, frozen=True):
+    plan: Plan
+    ttl: float
+    began: float
+    ended: float
+    jobs: list[Job]
+    calls: list[Call]
+    tables: Tables
+    done: list[Done]
+    # What each process said, by place and number (`s1.2`), and the servers under theirs.
+    logs: dict[str, str]
+    # Processes that ended although nobody ended them.
+    gone: list[str] = []
+
+    def write(self, path: Path) -> None:
+        path.write_bytes(gzip.compress(msgspec.json.encode(self), 1))
+
+    @staticmethod
+    def read(path: Path) -> Record:
+        return msgspec.json.decode(gzip.decompress(path.read_bytes()), type=Record)
+
+
+QUERIES: dict[str, tuple[str, type]] = {
+    "runs": (
+        "SELECT job, scheduled_at, serial, run_id(job, scheduled_at, serial)::text, token, node, started_at, finished_at,"
+        " attempt, status, ticks, until, reason, result FROM run_history",
+        Run,
+    ),
+    "open_runs": ("SELECT job, scheduled_at, serial, token, owner FROM live_runs", OpenRun),
+    "attempts": (
+        "SELECT job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome FROM attempts",
+        Attempt,
+    ),
+    "elections": ("SELECT partition, term, node, nomination, at FROM elections ORDER BY partition, term", Election),
+    "partitions": ("SELECT partition, holder, term FROM partitions", Partition),
+}
+
+
+async def read_tables(look: Any) -> Tables:
+    found: dict[str, list[Any]] = {}
+    for name, (query, kind) in QUERIES.items():
+        found[name] = [kind(*map(_plain, row)) for row in await look.fetch(query)]
+    return Tables(**found)
+
+
+def _plain(value: Any) -> Any:
+    return value.timestamp() if isinstance(value, datetime) else value
