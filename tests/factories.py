@@ -90,7 +90,7 @@ async def add_live_run(connection: Any, job: int, scheduled_at: datetime = LONG_
     values = {
         "job": job,
         "scheduled_at": scheduled_at,
-        "token": (1 << 32) | 1,
+        "token": (1 << 22) | 1,
         "not_before": scheduled_at,
         "queue": 1,
         "revision": 1,

@@ -17,6 +17,8 @@ PARTITIONS = 256
 MAX_JOB = (1 << 46) - 1
 MAX_SERIAL = (1 << 28) - 1
 MANUAL = 1 << 27
+COUNTER_BITS = 22
+COUNTER = (1 << COUNTER_BITS) - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -79,10 +81,25 @@ def partition_of(job_id: UUID) -> int:
     return hashlib.blake2b(job_id.bytes, digest_size=1).digest()[0]
 
 
+def first_token(incarnation: int) -> int:
+    """The token of a run's first claim. Tokens and terms have the incarnation above their counter, which has 22 bits: an
+    incarnation may be as large as the seconds since 2020, and JSON is read by languages whose numbers end at 53 bits."""
+    return incarnation << COUNTER_BITS | 1
+
+
 def token_text(token: int) -> str:
-    """A token for people: incarnation and counter apart."""
-    return f"{token >> 32}.{token & 0xFFFFFFFF}"
+    """A token or a term for people: incarnation and counter apart."""
+    return f"{token >> COUNTER_BITS}.{token & COUNTER}"
 
 
 def node_name(node: int) -> str:
     return f"{node & 0xFFFFFFFFFFFFFFFF:016x}"
+
+
+def node_number(name: str) -> int | None:
+    """The node of this name; None for a name that no node can have."""
+    try:
+        number = int(name, 16)
+    except ValueError:
+        return None
+    return number if 0 < number < 1 << 63 and node_name(number) == name else None

@@ -28,7 +28,7 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 
 from detent.errors import NotFound, UsageError
-from detent.identity import MANUAL, MILLISECOND, RunKey, run_id
+from detent.identity import MANUAL, MILLISECOND, RunKey, first_token, run_id
 from detent.keys import idempotency_key
 from detent.model import Call, JobSpec, PythonTarget
 from detent.registration import Prepared, place, prepare, read_document
@@ -341,7 +341,7 @@ class TestMode:
             scheduled_at=run.scheduled_at,
             attempt=attempt,
             idempotency_key=run.idempotency_key,
-            token=1 << 32 | attempt,
+            token=first_token(1) - 1 + attempt,
             payload=run.payload,
             target=job.spec.target,
             timeout_seconds=job.spec.timeout_seconds,

@@ -148,7 +148,7 @@ class ContractServer:
             "status": status,
             "reason": None,
             "attempt": 1,
-            "token": 4294967297,
+            "token": 4194305,
             "started_at": stamp(-180),
             "finished_at": stamp(-178.5) if over else None,
             "duration_ms": 1500 if over else None,

@@ -110,7 +110,7 @@ MUTANTS = (
         scenarios.ZOMBIE_AND_ITS_RETRY,
         {
             "claim": changed(
-                "claim", (", token = greatest(r.token, $2::bigint << 32) + 1", ", token = r.token + $2 * 0")
+                "claim", (", token = greatest(r.token, $2::bigint << 22) + 1", ", token = r.token + $2 * 0")
             )
         },
     ),

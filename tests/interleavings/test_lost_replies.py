@@ -21,7 +21,7 @@ from factories import LONG_AGO, add_job, add_live_run, add_node
 from waiting import until
 
 NODE = 1
-TOKEN = 1 << 32 | 1
+TOKEN = 1 << 22 | 1
 HELD = Claim(1, 0, LONG_AGO, 0, TOKEN, 1)
 LATER = LONG_AGO + timedelta(hours=1)
 ENDED = Settlement(HELD, LONG_AGO, LONG_AGO, 1, result="done")

@@ -13,7 +13,7 @@ from detent.scheduler.planning import SHORTEST_PAUSE_MS, Patience
 from detent.store import Store
 from waiting import until
 
-FIRST_TOKEN = (1 << 32) | 1
+FIRST_TOKEN = (1 << 22) | 1
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
 
 

@@ -11,7 +11,7 @@ from detent.states import RunStatus
 from detent.store.nodes import CRASH_CAP
 from factories import LONG_AGO
 
-FIRST_TOKEN = 1 << 32 | 1
+FIRST_TOKEN = 1 << 22 | 1
 SECOND = timedelta(seconds=1)
 
 

@@ -17,7 +17,7 @@ from waiting import until
 
 NODE, OTHER = 11, 12
 SECOND = timedelta(seconds=1)
-FIRST_TOKEN = 1 << 32 | 1
+FIRST_TOKEN = 1 << 22 | 1
 
 
 @pytest.fixture(autouse=True)
@@ -36,9 +36,9 @@ async def test_a_claimed_run_is_the_nodes_own_under_a_higher_token(look: Any, ve
 
 
 async def test_a_new_incarnation_gives_tokens_above_all_of_the_last(look: Any, verbs: Store) -> None:
-    await add_live_run(look, 1, token=(1 << 32) + 900)
+    await add_live_run(look, 1, token=(1 << 22) + 900)
     (claim,) = await verbs.live.claim(NODE, 3, [1], 1)
-    assert claim.token == (3 << 32) + 1
+    assert claim.token == (3 << 22) + 1
 
 
 async def test_an_evicted_or_unknown_node_claims_nothing(look: Any, verbs: Store) -> None:

@@ -16,7 +16,7 @@ from factories import LONG_AGO, add_job, add_live_run, add_node
 NODE, OTHER = 11, 12
 HOUR = timedelta(hours=1)
 NEXT = LONG_AGO + HOUR
-FIRST_TOKEN = 1 << 32 | 1
+FIRST_TOKEN = 1 << 22 | 1
 
 
 @pytest.fixture(autouse=True)

@@ -90,7 +90,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     ),
     "trigger_now": (LANE, "INSERT INTO run_history"),
     "rerun": (LANE,),
-    "redrive": (LANE, "greatest(token, (SELECT incarnation FROM cluster) << 32) + 1"),
+    "redrive": (LANE, "greatest(token, (SELECT incarnation FROM cluster) << 22) + 1"),
     "cancel": ("FOR UPDATE) r", "l.owner IS NULL", "l.owner IS NOT NULL", "r.job = l.job AND r.lane = l.lane"),
     # for measuring, on a throw-away database
     "bench_make_due": ("FROM j, due, s",),

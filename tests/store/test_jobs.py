@@ -295,7 +295,7 @@ async def test_a_trigger_runs_beside_the_schedule(store: Store, sql: Any) -> Non
     assert (after["next_tick"], after["generation"]) == (before["next_tick"], before["generation"])
     run = await sql.fetchrow("SELECT * FROM live_runs")
     assert (run["job"], run["scheduled_at"], run["serial"], run["owner"]) == (*key, None)
-    assert run["token"] == 1 << 32 | 1
+    assert run["token"] == 1 << 22 | 1
     await until(lambda: heard == [str(before["queue"])])
 
 

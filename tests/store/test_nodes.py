@@ -134,8 +134,8 @@ async def test_a_node_that_beats_while_its_eviction_waits_is_spared(look: Any, v
 
 async def test_partitions_that_nobody_holds_are_taken_with_a_higher_term(look: Any, verbs: Store) -> None:
     await add_node(look, NODE)
-    assert await verbs.nodes.take(NODE, 1, dict.fromkeys([3, 4])) == {3: (1 << 32) + 1, 4: (1 << 32) + 1}
-    assert await partition(look, 3) == (NODE, (1 << 32) + 1)
+    assert await verbs.nodes.take(NODE, 1, dict.fromkeys([3, 4])) == {3: (1 << 22) + 1, 4: (1 << 22) + 1}
+    assert await partition(look, 3) == (NODE, (1 << 22) + 1)
     assert await partition(look, 5) == (None, 0)
     await add_node(look, OTHER)
     assert await verbs.nodes.take(OTHER, 1, dict.fromkeys([3, 4])) == {}, "they are held, by a node that is alive"
@@ -157,7 +157,7 @@ async def test_terms_grow_with_each_take_over_and_each_incarnation(look: Any, ve
     await verbs.nodes.leave(OTHER)
     third = await verbs.nodes.take(THIRD, 2, dict.fromkeys([3]))
     assert first[3] < second[3] < third[3]
-    assert third[3] == (2 << 32) + 1
+    assert third[3] == (2 << 22) + 1
 
 
 async def test_partitions_are_taken_only_from_nobody_the_evicted_and_the_vanished(look: Any, verbs: Store) -> None:

@@ -27,7 +27,7 @@ BATCH = 1000
 NODE = 11
 HOUR = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
-TOKEN = 1 << 32 | 1
+TOKEN = 1 << 22 | 1
 
 FILL_CURSORS = """
 INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition)

@@ -21,7 +21,7 @@ from waiting import until
 
 MINE, NODE = 1, 11
 MINUTE = timedelta(minutes=1)
-FIRST_TOKEN = 1 << 32 | 1
+FIRST_TOKEN = 1 << 22 | 1
 SUCCEEDED = CODES[RunStatus.SUCCEEDED]
 DEAD = CODES[RunStatus.DEAD]
 EVERYTHING = Wanted("default", ("", "shell"), True)

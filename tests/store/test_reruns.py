@@ -29,7 +29,7 @@ async def finished(
     await look.execute(
         "INSERT INTO run_history (job, scheduled_at, serial, revision, status, finished_at, token, attempt, node)"
         " VALUES ($1, $2, $3, 1, $4, $2, $5, $6, $7)",
-        *(job, at, serial, CODES[status], 1 << 32 | 9 if ran else None, 4 if ran else None, NODE if ran else None),
+        *(job, at, serial, CODES[status], 1 << 22 | 9 if ran else None, 4 if ran else None, NODE if ran else None),
     )
     return RunKey(job, at, serial)
 

@@ -14,7 +14,7 @@ from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
 from factories import LONG_AGO, add_live_run, add_node
 
 GONE, NODE = 11, 12
-TOKEN = 1 << 32 | 1
+TOKEN = 1 << 22 | 1
 STARTED = LONG_AGO + timedelta(seconds=1)
 
 

@@ -50,7 +50,7 @@ async def add_history(sql: Any, job: int, at: datetime, status: RunStatus, **col
         "revision": 1,
         "status": CODES[status],
         "finished_at": at + timedelta(seconds=2),
-        "token": 1 << 32 | 1 if ran else None,
+        "token": 1 << 22 | 1 if ran else None,
         "attempt": 1 if ran else None,
         "started_at": at + timedelta(seconds=1) if ran else None,
         "node": NODE if ran else None,

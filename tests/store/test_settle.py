@@ -17,7 +17,7 @@ from factories import LONG_AGO, add_live_run, add_node
 
 NODE, OTHER = 11, 12
 SECOND = timedelta(seconds=1)
-TOKEN = 1 << 32 | 1
+TOKEN = 1 << 22 | 1
 STARTED, FINISHED = LONG_AGO + SECOND, LONG_AGO + 2 * SECOND
 # Each names something that is not held: any other key of the run, or another token.
 NOT_HELD = [

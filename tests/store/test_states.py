@@ -16,7 +16,7 @@ from detent.store.live import Retry, Settlement
 from factories import LONG_AGO, add_live_run, add_node
 
 NODE = 11
-TOKEN = 1 << 32 | 1
+TOKEN = 1 << 22 | 1
 CLAIM = Claim(1, 0, LONG_AGO, 0, TOKEN, 1)
 LIVE: dict[RunStatus, dict[str, Any]] = {
     RunStatus.PENDING: {},

@@ -102,7 +102,7 @@ def test_partitions_are_used_evenly_and_never_change() -> None:
     assert partition_of(UUID("0197f3a0-0000-7000-8000-000000000001")) == 127
 
 
-@pytest.mark.parametrize(("token", "text"), [(1 << 32 | 1, "1.1"), (3 << 32 | 70000, "3.70000"), (1 << 32, "1.0")])
+@pytest.mark.parametrize(("token", "text"), [(1 << 22 | 1, "1.1"), (3 << 22 | 70000, "3.70000"), (1 << 22, "1.0")])
 def test_a_token_is_shown_as_incarnation_and_counter(token: int, text: str) -> None:
     assert token_text(token) == text
 

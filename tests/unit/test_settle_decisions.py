@@ -19,7 +19,7 @@ FINAL = [Failed("wrong", retryable=False), Failed("gone", retryable=False, resul
 
 
 def claim(attempt: int = 1, *, once: bool = False) -> Claim:
-    return Claim(1, 0, STARTED, 0, 1 << 32 | 1, 1, attempt, once=once)
+    return Claim(1, 0, STARTED, 0, 1 << 22 | 1, 1, attempt, once=once)
 
 
 def spec(**fields: Any) -> JobSpec:

@@ -22,6 +22,7 @@ from detent.coordination.membership import Membership
 from detent.coordination.rendezvous import share
 from detent.coordination.rescue import Rescue
 from detent.errors import Unavailable
+from detent.identity import token_text
 from detent.log import logger
 from detent.store import Store
 from detent.store.nodes import Share
@@ -133,7 +134,7 @@ class Leadership:
         taken = await self._store.nodes.take(self._membership.node, self._membership.incarnation, missing)
         if taken:
             self.terms.update(taken)
-            log.info("partitions taken", count=len(taken), term=max(taken.values()) & 0xFFFFFFFF)
+            log.info("partitions taken", count=len(taken), term=token_text(max(taken.values())))
 
     async def _give_up(self, led: Led, partitions: Collection[int]) -> None:
         if partitions:

@@ -22,6 +22,7 @@ from typing import Protocol
 from detent import failpoints
 from detent.clock import DatabaseClock
 from detent.coordination.membership import Membership
+from detent.identity import first_token
 from detent.log import logger
 from detent.model import Claim
 from detent.schedule import Schedule
@@ -309,7 +310,7 @@ class Firing:
         self._moved(moved)
 
     def _claim(self, cursor: Cursor, lane: int) -> Claim:
-        token = self._membership.incarnation << 32 | 1
+        token = first_token(self._membership.incarnation)
         return Claim(cursor.job, lane, tick_of(cursor), 0, token, cursor.revision, once=cursor.once)
 
     # --- bookkeeping ---

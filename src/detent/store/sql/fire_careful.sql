@@ -19,7 +19,7 @@ placed AS MATERIALIZED (
          ORDER BY g LIMIT 1) END AS lane FROM u),
 i AS (
     INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority, once)
-    SELECT job, tick, $2::bigint << 32 | 1, CASE WHEN lane >= 0 THEN $3::bigint END, tick, queue, revision, lane, priority, once
+    SELECT job, tick, $2::bigint << 22 | 1, CASE WHEN lane >= 0 THEN $3::bigint END, tick, queue, revision, lane, priority, once
       FROM placed WHERE lane IS NOT NULL
     ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane),
 s AS (

@@ -13,7 +13,7 @@ picked AS MATERIALIZED (
          ORDER BY not_before LIMIT $6 FOR UPDATE SKIP LOCKED) r LIMIT $6),
 taken AS (
     UPDATE live_runs r SET owner = -$2::bigint, started_at = CASE WHEN r.once OR r.crashes > 0 THEN now() END,
-           token = greatest(r.token, (SELECT incarnation FROM cluster) << 32) + 1
+           token = greatest(r.token, (SELECT incarnation FROM cluster) << 22) + 1
       FROM picked p WHERE r.job = p.job AND r.lane = p.lane RETURNING r.*),
 known AS MATERIALIZED (
     SELECT t.job, t.lane, t.scheduled_at, t.serial, t.token, t.revision, t.attempt, t.crashes, t.once, t.cancel, j.id, j.name,

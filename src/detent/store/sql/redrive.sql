@@ -17,7 +17,7 @@ picked AS MATERIALIZED (
       FROM dead d JOIN free f USING (job, place) ORDER BY d.scheduled_at, d.job, d.serial LIMIT $5::integer),
 i AS (
     INSERT INTO live_runs (job, scheduled_at, token, not_before, serial, queue, revision, lane, priority, once)
-    SELECT job, scheduled_at, greatest(token, (SELECT incarnation FROM cluster) << 32) + 1, now(), serial, queue, revision,
+    SELECT job, scheduled_at, greatest(token, (SELECT incarnation FROM cluster) << 22) + 1, now(), serial, queue, revision,
            lane, priority, once
       FROM picked ORDER BY job, lane
     ON CONFLICT (job, lane) DO NOTHING RETURNING job, scheduled_at, serial, queue),

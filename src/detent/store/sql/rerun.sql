@@ -12,7 +12,7 @@ WITH placed AS MATERIALIZED (
       FROM cursors c JOIN jobs j USING (job) WHERE c.job = $1::bigint),
 i AS (
     INSERT INTO live_runs (job, scheduled_at, token, not_before, serial, queue, revision, lane, priority, once)
-    SELECT job, $2::timestamptz, (SELECT incarnation FROM cluster) << 32 | 1, now(), serial, queue, revision, lane, priority, once
+    SELECT job, $2::timestamptz, (SELECT incarnation FROM cluster) << 22 | 1, now(), serial, queue, revision, lane, priority, once
       FROM placed WHERE lane IS NOT NULL AND status <> 'deleted'
     ON CONFLICT (job, lane) DO NOTHING RETURNING serial)
 SELECT name, status, queue, (SELECT serial FROM i) AS serial FROM placed

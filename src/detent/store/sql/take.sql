@@ -14,7 +14,7 @@ p AS MATERIALIZED (
                 ELSE v.number > t.nomination OR v.number = t.nomination AND coalesce(t.holder, $1) = $1 END
      ORDER BY t.partition FOR UPDATE OF t),
 u AS (
-    UPDATE partitions t SET holder = $1, term = greatest(t.term, $2::bigint << 32) + 1, taken_at = now(),
+    UPDATE partitions t SET holder = $1, term = greatest(t.term, $2::bigint << 22) + 1, taken_at = now(),
            nomination = coalesce(p.number, t.nomination)
       FROM p, me WHERE t.partition = p.partition RETURNING t.partition, t.term, t.nomination),
 e AS (INSERT INTO elections (partition, term, node, nomination) SELECT partition, term, $1, nomination FROM u)

@@ -12,7 +12,7 @@ placed AS MATERIALIZED (
          ORDER BY g DESC LIMIT 1) END AS lane FROM u),
 i AS (
     INSERT INTO live_runs (job, scheduled_at, token, not_before, serial, queue, revision, lane, priority, once)
-    SELECT job, at, (SELECT incarnation FROM cluster) << 32 | 1, now(), $2::integer, queue, revision, lane, priority, once
+    SELECT job, at, (SELECT incarnation FROM cluster) << 22 | 1, now(), $2::integer, queue, revision, lane, priority, once
       FROM placed WHERE lane IS NOT NULL
     ON CONFLICT (job, lane) DO NOTHING RETURNING lane),
 s AS (
