@@ -5,7 +5,7 @@
         run = client.wait_for_run(client.trigger_job(job.id).id, timeout=60)
 
 Without an address they ask the server of DETENT_API_URL, or the one on this machine; without a key they send that of
-DETENT_API_KEY, if there is one.
+DETENT_API_KEY, or of the file that DETENT_API_KEY_FILE names, if there is one.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from detent.documents import plain
-from detent.errors import Unavailable
+from detent.errors import Unavailable, UsageError
 from detent.operation import Item, Request, Result, Steps
 from detent.operations import Operations
 from detent.shapes import Page
@@ -152,7 +153,17 @@ class AsyncClient(Operations):
 
 
 def _address(url: str | None, key: str | None) -> tuple[str, str | None]:
-    return url or os.environ.get("DETENT_API_URL") or LOCAL, key or os.environ.get("DETENT_API_KEY")
+    return url or os.environ.get("DETENT_API_URL") or LOCAL, key or os.environ.get("DETENT_API_KEY") or _key_of_file()
+
+
+def _key_of_file() -> str | None:
+    path = os.environ.get("DETENT_API_KEY_FILE")
+    if not path:
+        return None
+    try:
+        return Path(path).expanduser().read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"The file {path}, which DETENT_API_KEY_FILE names, cannot be read ({error}).") from error
 
 
 def _body(request: Request[Any]) -> bytes | None:

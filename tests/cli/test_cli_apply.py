@@ -127,12 +127,12 @@ def test_prune_deletes_only_what_has_the_same_owner_and_is_in_no_file(detent: Co
     detent("apply", "-f", write(detent, other, "other.yaml"), "--yes")
     detent("job", "create", "by-hand", "--every", "1h", "--url", "https://example.org/")
     write(detent, FILE.partition("  - name: ping")[0])
-    missing = detent("apply", "-f", "jobs.yaml", "--prune", "--yes")
-    assert missing.code == 2 and "--owner team-a" in missing.err
+    both = detent("apply", "-f", "jobs.yaml", "-f", "other.yaml", "--prune", "--yes")
+    assert both.code == 2 and "--owner team-a" in both.err
     assert detent("apply", "-f", "jobs.yaml", "--prune", "--owner", "team-b", "--yes").code == 2
     kept = detent("apply", "-f", "jobs.yaml", "--yes")
     assert kept.err == "Nothing to change: 1 unchanged.\n"
-    pruned = detent("apply", "-f", "jobs.yaml", "--prune", "--owner", "team-a", "--yes")
+    pruned = detent("apply", "-f", "jobs.yaml", "--prune", "--yes")  # the file says whose jobs it holds
     assert (pruned.code, pruned.rows) == (0, [["delete", "ping"]])
     names = {row[0] for row in detent("job", "list").rows}
     assert names == {"report", "other-report", "other-ping", "by-hand"}

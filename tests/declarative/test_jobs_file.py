@@ -115,7 +115,7 @@ def test_every_mistake_of_a_file_is_told_with_its_line() -> None:
     found = read(MISTAKES)
     lines = [fault.line for fault in found.faults]
     # Lines 4 and 5 are wrong in the defaults, and told once although two jobs inherit them.
-    assert lines == [2, 4, 5, 8, 11, 13, 14, 15, 16, 19, 20, 22, 24, 27, 33, 34, 36, 37, 38, 39, 42, 45, 46, 47, 50, 56]
+    assert lines == [2, 4, 5, 8, 11, 13, 14, 15, 16, 19, 20, 22, 24, 27, 33, 34, 36, 37, 38, 39, 42, 45, 46, 47, 50, 51, 56]
     by_line = {fault.line: fault.message for fault in found.faults}
     assert "did you mean 'Europe/Berlin'" in by_line[4]
     assert by_line[22].endswith("did you mean schedule?")
@@ -163,3 +163,18 @@ def test_a_file_may_hold_several_documents() -> None:
 def test_a_one_off_that_has_passed_is_no_mistake_of_the_file() -> None:
     found = read(f"jobs:\n  - name: a\n    schedule: 2020-01-01T00:00:00Z\n    target: {HTTP}\n")
     assert found.faults == []
+
+
+def test_a_name_that_stands_twice_is_told_even_when_those_jobs_have_other_faults() -> None:
+    text = """
+jobs:
+  - name: report
+    schedule: "61 * * * *"
+    target: {type: http, url: "https://example.org/"}
+  - name: report
+    schedule: "every 0s"
+    target: {type: http, url: "https://example.org/"}
+"""
+    faults = read_files([("jobs.yaml", text)], NOW).faults
+    assert len(faults) == 3
+    assert any("is that of the job on line 3 too" in fault.message for fault in faults if fault.line == 6)

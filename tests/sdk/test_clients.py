@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +18,7 @@ import pytest
 
 from detent import AsyncClient, Client, errors
 from detent.api.app import PARTS, create_app
+from detent.metrics import Metrics
 from detent.model import HttpTarget, JobSpec, PythonTarget
 from detent.operation import Listing, Operation, Request
 from detent.operations import Operations, get_run
@@ -29,11 +31,15 @@ from detent.store import Database, Store
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
 
 
+async def ready() -> dict[str, Any]:
+    return {}
+
+
 @pytest.fixture
 async def url(database_url: str) -> AsyncIterator[str]:
     database = Database(database_url)
     await database.open()
-    app = create_app(Store(database), settings=Settings(), readiness=dict)
+    app = create_app(Store(database), settings=Settings(), readiness=ready, metrics=Metrics())
     async with ApiServer(app, "127.0.0.1", 0) as server:
         yield server.url
     await database.close()
@@ -68,6 +74,15 @@ async def client(url: str, kind: Any) -> AsyncIterator[Any]:
     asked = Asked(kind(url))
     yield asked
     await asked.close() if kind is AsyncClient else asked.client.close()
+
+
+def test_the_key_may_stand_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("DETENT_API_KEY", raising=False)
+    monkeypatch.setenv("DETENT_API_KEY_FILE", str(tmp_path / "key"))
+    with pytest.raises(errors.UsageError, match="which DETENT_API_KEY_FILE names, cannot be read"):
+        Client("http://127.0.0.1:9")
+    (tmp_path / "key").write_text("dtn_from_a_file\n")
+    assert Client("http://127.0.0.1:9")._connection.key == "dtn_from_a_file"
 
 
 async def test_a_job_goes_through_its_whole_life(client: Any) -> None:

@@ -22,7 +22,7 @@ PANEL = "Jobs as files"
 CHANGES = 2  # of `detent diff --exit-code`
 
 owner_option = option("--owner", metavar="LABEL", help="Whose jobs these are; files may say it as `owner:`.")
-prune_option = option("--prune", is_flag=True, help="Delete the jobs of --owner that are in none of the files.")
+prune_option = option("--prune", is_flag=True, help="Delete the owner's jobs that are in none of the files.")
 
 
 @command(
@@ -46,9 +46,9 @@ def apply(files: tuple[str, ...], recursive: bool, owner: str | None, prune: boo
     """
     from detent.cli.planning import carry_out, document_of, plan_for, say_done, show_plan
 
-    declared = _declared(files, recursive, owner, prune)
+    declared, pruned = _declared(files, recursive, owner, prune)
     with connect() as client:
-        plan = plan_for(client, declared, owner if prune else None)
+        plan = plan_for(client, declared, pruned)
         show_plan(plan)
         if dry_run or not plan.changes:
             if session().shape == "json":
@@ -72,9 +72,9 @@ def diff(files: tuple[str, ...], recursive: bool, owner: str | None, prune: bool
     """Show what `detent apply` would change."""
     from detent.cli.planning import document_of, plan_for, show_plan
 
-    declared = _declared(files, recursive, owner, prune)
+    declared, pruned = _declared(files, recursive, owner, prune)
     with connect() as client:
-        plan = plan_for(client, declared, owner if prune else None)
+        plan = plan_for(client, declared, pruned)
     show_plan(plan)
     if session().shape == "json":
         output.print_json(document_of(plan))
@@ -138,18 +138,26 @@ def _write(path: Path, text: str) -> None:
         raise UsageError(f"{path} cannot be written ({error.strerror}).") from error
 
 
-def _declared(files: Sequence[str], recursive: bool, owner: str | None, prune: bool) -> list[Declared]:
+def _declared(
+    files: Sequence[str], recursive: bool, owner: str | None, prune: bool
+) -> tuple[list[Declared], str | None]:
+    """The jobs of the files, and whose other jobs are to go."""
     from detent.declarative.jobs_file import check_owner
 
     declared = read_declared(files, recursive)
+    if owner is not None:
+        check_owner(owner)
+        other = next((job for job in declared if job.owner not in (None, owner)), None)
+        if other is not None:
+            said = f"--owner is {owner!r}, and {other.source} says owner: {other.owner}"
+            raise UsageError(f"{said}: leave one of them out.")
+        declared = [job._replace(owner=owner) for job in declared]
+    return declared, _pruned(declared) if prune else None
+
+
+def _pruned(declared: Sequence[Declared]) -> str:
     named = {job.owner for job in declared if job.owner is not None}
-    if prune and owner is None:
+    if len(named) != 1 or any(job.owner is None for job in declared):
         label = f", such as --owner {min(named)}" if named else ""
         raise UsageError(f"--prune deletes jobs of one owner only: say whose with --owner{label}.")
-    if owner is None:
-        return declared
-    check_owner(owner)
-    other = next((job for job in declared if job.owner not in (None, owner)), None)
-    if other is not None:
-        raise UsageError(f"--owner is {owner!r}, and {other.source} says owner: {other.owner}: leave one of them out.")
-    return [job._replace(owner=owner) for job in declared]
+    return named.pop()

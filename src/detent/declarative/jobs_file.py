@@ -48,6 +48,14 @@ class Declared(NamedTuple):
         return str(self.spec.name)
 
 
+class Named(NamedTuple):
+    """Where a name stands, whatever else is wrong with its job."""
+
+    source: str
+    line: int
+    name: str
+
+
 class Read(NamedTuple):
     jobs: list[Declared]
     faults: list[Fault]
@@ -56,6 +64,7 @@ class Read(NamedTuple):
 def read_files(files: Iterable[tuple[str, str]], now: datetime) -> Read:
     """All jobs of all files (name, text), or every mistake in them."""
     jobs: list[Declared] = []
+    names: list[Named] = []
     faults: list[Fault] = []
     timings = Timings()
     for source, text in files:
@@ -63,7 +72,8 @@ def read_files(files: Iterable[tuple[str, str]], now: datetime) -> Read:
             reader = _File(source, marked, now, timings)
             jobs += reader.jobs()
             faults += reader.faults
-    faults += _twice(jobs)
+            names += reader.names
+    faults += _twice(names)
     return Read(jobs, sorted(dict.fromkeys(faults)))
 
 
@@ -81,14 +91,14 @@ def _documents(source: str, text: str, faults: list[Fault]) -> list[Marked]:
         return []
 
 
-def _twice(jobs: Iterable[Declared]) -> Iterator[Fault]:
-    first: dict[str, Declared] = {}
-    for job in jobs:
-        other = first.setdefault(job.name, job)
-        if other is not job:
-            where = f"on line {other.line}" if other.source == job.source else f"at {other.source}:{other.line}"
-            sentence = f"The name {shown(job.name)} is that of the job {where} too: names are unique."
-            yield Fault(job.source, job.line, sentence)
+def _twice(names: Iterable[Named]) -> Iterator[Fault]:
+    first: dict[str, Named] = {}
+    for one in names:
+        other = first.setdefault(one.name, one)
+        if other is not one:
+            where = f"on line {other.line}" if other.source == one.source else f"at {other.source}:{other.line}"
+            sentence = f"The name {shown(one.name)} is that of the job {where} too: names are unique."
+            yield Fault(one.source, one.line, sentence)
 
 
 class _File:
@@ -97,6 +107,7 @@ class _File:
         self._marked = marked
         self._now = now
         self._timings = timings
+        self.names: list[Named] = []
         self.faults = [Fault(source, line, message) for line, message in marked.faults]
 
     def jobs(self) -> list[Declared]:
@@ -145,6 +156,9 @@ class _File:
             self._fault(where, f"The job is {shown(entry)}: write name, schedule and target below the dash.")
             return None
         document = {**defaults, **entry}
+        line = self._marked.line((*where, "name"))
+        if isinstance(entry.get("name"), str):
+            self.names.append(Named(self._source, line, entry["name"]))
         try:
             made = check(document, self._now, self._timings)
         except UsageError:
@@ -154,7 +168,6 @@ class _File:
                 in_defaults = bool(path) and path[0] in defaults and path[0] not in entry
                 self._fault(("defaults", *path) if in_defaults else (*where, *path), message)
             return None
-        line = self._marked.line((*where, "name"))
         return Declared(self._source, line, owner, document, made.spec, made.warnings)
 
     def _fault(self, path: Path, message: str) -> None:
