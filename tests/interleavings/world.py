@@ -40,7 +40,8 @@ EVERY_SECOND, EVERY_THREE = 1, 2
 CLEAR = """
 DELETE FROM live_runs; DELETE FROM run_history; DELETE FROM attempts; DELETE FROM cursors; DELETE FROM nodes;
 DELETE FROM job_revisions; DELETE FROM jobs;
-UPDATE partitions SET holder = 1, term = 1 WHERE partition = 0;
+DELETE FROM elections;
+UPDATE partitions SET holder = 1, term = 1, nomination = 0 WHERE partition = 0;
 INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata)
 SELECT n, '1 hour', now() + CASE n WHEN 1 THEN '-1 second' ELSE '1 hour' END::interval, 'test', 1, '{}', '', ''
   FROM generate_series(1, 3) AS n;
