@@ -16,10 +16,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from detent.clock import DatabaseClock
+from detent.coordination.choose import choose
 from detent.coordination.coordinator import Coordinator, PostgresCoordinator
 from detent.coordination.leadership import Leadership
 from detent.coordination.membership import Heartbeat, Membership, new_node_number
 from detent.coordination.rescue import Rescue
+from detent.coordination.services import Candidate
 from detent.errors import DetentError, OwnershipLost, Unavailable
 from detent.identity import node_name
 from detent.log import logger
@@ -79,6 +81,7 @@ class Session:
             new_node_number(), socket.gethostname(), os.getpid(), self._roles, __version__, tzdata_version()
         )
         self.membership = Membership(info, self._settings.lease_ttl_seconds, self.clock, cluster.incarnation)
+        self.coordinator = self._choose_coordinator(Candidate(info.node, cluster.id, self.membership.ttl))
         await self._store.nodes.join(info, timedelta(seconds=self.membership.ttl))
         database = self._store.database
         connect = HeartbeatConnection(database.url, database.schema, max(0.2, self.membership.ttl / 3))
@@ -90,11 +93,22 @@ class Session:
         except TimeoutError as error:
             await self._heartbeat.stop()
             raise Unavailable("The node could not join: no heartbeat came back.") from error
-        self.coordinator: Coordinator = PostgresCoordinator()
-        await self.coordinator.open()
+        await self._open_coordinator()
         self._start_parts()
         await self.hints.announce_share()
         log.info("joined", node=node_name(info.node), roles=list(self._roles))
+
+    def _choose_coordinator(self, candidate: Candidate) -> Coordinator:
+        if "scheduler" not in self._roles:
+            return PostgresCoordinator()
+        return choose(self._settings.coordinator, candidate, self._store.database)
+
+    async def _open_coordinator(self) -> None:
+        """A service that is away now is treated as one that goes away later: the node starts without it."""
+        try:
+            await self.coordinator.open()
+        except Unavailable as error:
+            log.warning("coordinator not reached", coordinator=self.coordinator.name, error=str(error))
 
     def _start_parts(self) -> None:
         schedules = "scheduler" in self._roles

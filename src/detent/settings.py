@@ -57,6 +57,26 @@ def _url(*schemes: str) -> Reader:
     return read
 
 
+_HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
+_LOGIN = r"(?:[^\s/@,?#]*@)?"
+_FOLDER = r"(?:/[A-Za-z0-9._-]+)*/?"
+_COORDINATOR = re.compile(
+    r"postgres|advisory"
+    rf"|etcds?://{_LOGIN}{_HOST}(?:,{_HOST})*{_FOLDER}"
+    rf"|zookeeper://{_HOST}(?:,{_HOST})*{_FOLDER}"
+    rf"|rediss?://{_LOGIN}{_HOST}(?:/\d{{0,5}})?"
+)
+
+
+def _coordinator(raw: object) -> str:
+    if not isinstance(raw, str) or not _COORDINATOR.fullmatch(raw):
+        raise ValueError
+    hosts = urlsplit(raw).netloc.rpartition("@")[2].split(",")
+    if any(int(port) > 65535 for port in re.findall(r":(\d+)$", "\n".join(hosts), re.MULTILINE)):
+        raise ValueError
+    return raw
+
+
 def _whole(lowest: int, highest: int) -> Reader:
     def read(raw: object) -> int:
         if isinstance(raw, bool) or not isinstance(raw, str | int):
@@ -194,6 +214,12 @@ class Settings:
     )
     drain_seconds: float = _setting(30.0, _seconds(0, 86_400), "a number of seconds between 0 and 86400")
     lease_ttl_seconds: float = _setting(5.0, _seconds(0.5, 300), "a number of seconds between 0.5 and 300")
+    coordinator: str = _setting(
+        "postgres",
+        _coordinator,
+        "postgres, advisory, or an address such as etcd://host:2379, zookeeper://host:2181 or redis://host:6379/0",
+        secret=True,
+    )
     window_seconds: float = _setting(60.0, _seconds(1, 86_400), "a number of seconds between 1 and 86400")
     history_days: int = _setting(90, _whole(1, 36_500), "a whole number of days between 1 and 36500")
     api_url: str = _setting("http://127.0.0.1:8787", _url("http", "https"), "an address such as http://127.0.0.1:8787")

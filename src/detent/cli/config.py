@@ -61,7 +61,7 @@ def shown_value(settings: Settings, name: str) -> Any:
     from detent.settings import SETTINGS
 
     value = getattr(settings, name)
-    if name == "database_url" and value is not None:
+    if name in ("database_url", "coordinator") and value is not None:
         return without_password(value)
     if SETTINGS[name].metadata["secret"] and value is not None:
         return HIDDEN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import NamedTuple
+from uuid import UUID
 
 from detent.store.db import Database
 
@@ -12,6 +13,7 @@ RUNS_CHANNEL = "detent_runs"
 
 
 class ClusterIdentity(NamedTuple):
+    id: UUID
     incarnation: int
     server_version: int
 
@@ -22,7 +24,7 @@ class UpkeepStore:
 
     async def cluster(self) -> ClusterIdentity:
         row = (await self._database.fetch("work", "cluster"))[0]
-        return ClusterIdentity(row["incarnation"], row["server_version"])
+        return ClusterIdentity(row["id"], row["incarnation"], row["server_version"])
 
     async def now(self) -> datetime:
         """The time by which everything is done."""
