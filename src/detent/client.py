@@ -102,6 +102,10 @@ class Client(Connection):
     def cluster(self) -> Document:
         return self._ask("GET", "/api/v1/cluster")
 
+    def drain_node(self, node: str, draining: bool) -> Document:
+        """Ask a node to hand over and to take nothing new, or let it take part again; returns the node."""
+        return self._ask("POST", f"/api/v1/cluster/nodes/{segment(node)}/{'drain' if draining else 'resume'}")
+
     # -- keys and tenants
 
     def create_key(self, document: Mapping[str, Any]) -> Document:

@@ -6,15 +6,19 @@ import asyncio
 import contextlib
 import gc
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 from detent import failpoints
 from detent.errors import DetentError, UsageError
 from detent.log import configure, logger
+from detent.metrics import Metrics
 from detent.model import Call
+from detent.readiness import Readiness
 from detent.run import Run
 from detent.sdk import Detent
 from detent.session import Session
@@ -61,16 +65,20 @@ class Node:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._session: Session | None = None
-        self._database_ready = False
+        self._store: Store | None = None
+        self._metrics = Metrics()
+        self._metrics.standing = lambda: self._session.standing() if self._session is not None else None
+        self._readiness = Readiness(roles, lambda: self._store, lambda: self._session, self._stop.is_set)
 
     async def run(self) -> None:
         self._listen_to_signals()
         app = self._load_app()  # before anything is started: what cannot work is refused at once
         async with AsyncExitStack() as stack:
             url = await stack.enter_async_context(prepared_database(self._settings))
-            store = await stack.enter_async_context(opened_store(url, self._settings.database_schema))
-            self._database_ready = True
+            store = await stack.enter_async_context(opened_store(url, self._settings))
+            self._store = store
             listening = await self._start_api(stack, store)
+            await self._start_probes(stack)
             if self._demo:
                 app = self._demo_app(listening)
             if app is not None:
@@ -92,14 +100,28 @@ class Node:
         from detent.server import ApiServer
 
         await check_keys(self._settings, store)
-        app = create_app(store, settings=self._settings, readiness=self._readiness)
+        app = create_app(store, settings=self._settings, readiness=self._readiness, metrics=self._metrics)
         if self._demo:
             from detent.demo import add_echo
 
             add_echo(app)
-        server = ApiServer(app, self._settings.host, self._settings.port)
+        server = ApiServer(app, self._settings.host, self._settings.port, seek=self._settings.seeks_port)
         await stack.enter_async_context(server)
+        if server.note:
+            _say(server.note)
         return server.url
+
+    async def _start_probes(self, stack: AsyncExitStack) -> None:
+        """Health and metrics on a port of their own: for processes without an API, or where only they may be seen."""
+        if self._settings.metrics_port is None:
+            return
+        from detent.api.health import create_probes
+        from detent.server import ApiServer
+
+        app = create_probes(self._readiness, self._metrics)
+        server = ApiServer(app, self._settings.host, self._settings.metrics_port, flag="--metrics-port")
+        await stack.enter_async_context(server)
+        _say(f"metrics on {server.url}/metrics")
 
     def _load_app(self) -> Detent | None:
         if self._demo and not self._settings.local:
@@ -169,7 +191,10 @@ class Node:
         functions = list(app.functions) if app is not None else []
         announced = False
         while not self._stop.is_set():
-            session = Session(store, self._settings, self._roles, runners, functions)
+            session = Session(
+                store, self._settings, self._roles, runners, functions,
+                address=listening and reachable(listening), metrics=self._metrics,
+            )  # fmt: skip
             if not await self._try_open(session, patient=announced):
                 continue
             self._session = session
@@ -197,6 +222,7 @@ class Node:
         for task in over:
             task.cancel()
         if session.membership.lost.is_set():
+            self._metrics.memberships_lost += 1
             await session.abandon()
         else:
             await self._close(session)
@@ -225,15 +251,6 @@ class Node:
         if self._stop.is_set():
             self._hurry.set()
         self._stop.set()
-
-    def _readiness(self) -> dict[str, bool]:
-        session = self._session
-        checks = {"database": self._database_ready, "not draining": not self._stop.is_set()}
-        if self._roles != ("api",):
-            checks["member of the cluster"] = session is not None and session.membership.trusted
-        if "scheduler" in self._roles:
-            checks["scheduler"] = session is not None
-        return checks
 
     def _announce(self, listening: str | None) -> None:
         if listening is not None:
@@ -292,6 +309,14 @@ async def check_keys(settings: Settings, store: Store) -> None:
             f"--host {settings.host} is more than this machine, and there is no API key yet: make the first one with "
             "`detent key create --local --scope admin`, or listen on 127.0.0.1."
         )
+
+
+def reachable(url: str) -> str:
+    """An address as others may use it: of a server that listens everywhere, by the name of its machine."""
+    parts = urlsplit(url)
+    if parts.hostname not in ("0.0.0.0", "::"):  # noqa: S104 - looked for, not listened on
+        return url
+    return f"{parts.scheme}://{socket.gethostname()}:{parts.port}"
 
 
 def _say(line: str) -> None:

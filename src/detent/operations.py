@@ -21,6 +21,7 @@ from detent.shapes import (
     ClaimedRun,
     ClaimedRuns,
     Cluster,
+    ClusterNode,
     Job,
     JobChange,
     JobStatus,
@@ -254,8 +255,18 @@ def preview_schedule(schedule: str | Mapping[str, Any], timezone: str = "UTC", *
 
 
 def get_cluster() -> Request[Cluster]:
-    """Look at the nodes, and at who leads each partition."""
+    """Look at the nodes, at who leads each partition, and at what is wrong."""
     return Request("GET", f"{PREFIX}/cluster", _reader(Cluster))
+
+
+def drain_node(node: str) -> Request[ClusterNode]:
+    """Ask a node to hand over what it leads, to finish what it runs, and to take nothing new."""
+    return Request("POST", f"{PREFIX}/cluster/nodes/{segment(node)}/drain", _reader(ClusterNode))
+
+
+def resume_node(node: str) -> Request[ClusterNode]:
+    """Let a node that is draining take part again."""
+    return Request("POST", f"{PREFIX}/cluster/nodes/{segment(node)}/resume", _reader(ClusterNode))
 
 
 def version() -> Request[Version]:
@@ -290,6 +301,8 @@ class Operations:
     fail_run = Operation(fail_run)
     preview_schedule = Operation(preview_schedule)
     get_cluster = Operation(get_cluster)
+    drain_node = Operation(drain_node)
+    resume_node = Operation(resume_node)
     version = Operation(version)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import Iterator
 from types import TracebackType
@@ -14,6 +15,7 @@ from starlette.applications import Starlette
 from detent.errors import Unavailable
 
 STOP_SECONDS = 2
+SOUGHT = 100
 
 
 class _Server(uvicorn.Server):
@@ -32,7 +34,8 @@ class _Server(uvicorn.Server):
 
 
 class ApiServer:
-    def __init__(self, app: Starlette, host: str, port: int) -> None:
+    def __init__(self, app: Starlette, host: str, port: int, *, seek: bool = False, flag: str = "--port") -> None:
+        """`seek`: where the port is taken, one of the next is as good. `flag` is what people choose the port with."""
         self._host = host
         self._port = port
         self._app = app
@@ -46,10 +49,15 @@ class ApiServer:
         )
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
+        self._seek = seek
+        self._flag = flag
         self.url = ""
+        self.note = ""
 
     async def __aenter__(self) -> ApiServer:
-        sock = bind(self._host, self._port)
+        sock = seek(self._host, self._port) if self._seek else bind(self._host, self._port, self._flag)
+        if self._seek and sock.getsockname()[1] != self._port:
+            self.note = f"port {self._port} is in use, listening on {sock.getsockname()[1]}"
         host = f"[{self._host}]" if ":" in self._host else self._host
         self.url = f"http://{host}:{sock.getsockname()[1]}"
         self._task = asyncio.create_task(self._server.serve(sockets=[sock]))
@@ -65,17 +73,39 @@ class ApiServer:
             await self._task
 
 
-def bind(host: str, port: int) -> socket.socket:
+def seek(host: str, port: int) -> socket.socket:
+    """The first port from this one on that is free, so that several servers on one machine need not be told apart."""
+    for candidate in range(port, min(port + SOUGHT, 65536)):
+        try:
+            return _listen(host, candidate)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise _unusable(host, candidate, error, "--port") from error
+    raise Unavailable(f"Ports {port} to {candidate} on {host} are all in use: choose one with --port.")
+
+
+def bind(host: str, port: int, flag: str) -> socket.socket:
+    try:
+        return _listen(host, port)
+    except OSError as error:
+        raise _unusable(host, port, error, flag) from error
+
+
+def _unusable(host: str, port: int, error: OSError, flag: str) -> Unavailable:
+    return Unavailable(
+        f"Port {port} on {host} cannot be used ({error.strerror}): "
+        f"stop what listens there, or choose another with {flag}."
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host.strip("[]"), port))
         sock.listen(1024)  # now, not when the server starts: a port that is taken is then known at once
-    except OSError as error:
+    except OSError:
         sock.close()
-        raise Unavailable(
-            f"Port {port} on {host} cannot be used ({error.strerror}): "
-            "stop what listens there, or choose another with --port."
-        ) from error
+        raise
     return sock

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-from detent.clock import DatabaseClock
+from detent.clock import DatabaseClock, monotonic
 from detent.coordination.choose import choose
 from detent.coordination.coordinator import Coordinator, PostgresCoordinator
 from detent.coordination.leadership import Leadership
@@ -25,6 +25,7 @@ from detent.coordination.services import Candidate
 from detent.errors import DetentError, OwnershipLost, Unavailable
 from detent.identity import node_name
 from detent.log import logger
+from detent.metrics import Metrics, Standing
 from detent.model import Call, TargetKind
 from detent.queue.hints import Hints
 from detent.run import Run
@@ -59,7 +60,11 @@ class Session:
         roles: tuple[str, ...],
         runners: Mapping[TargetKind, Runner],
         functions: list[str],
+        *,
+        address: str | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
+        """`address` is where the API of this process listens; `metrics` outlive the session."""
         self._store = store
         self._settings = settings
         self._roles = roles
@@ -68,18 +73,23 @@ class Session:
         self.clock = DatabaseClock()
         self.worker: Worker | None = None
         self.closed = False
+        self.schedules = "scheduler" in roles
+        self.draining = False
+        self._address = address
+        self._metrics = metrics or Metrics()
         self._loops: list[Loop] = []
         self._upkeep_passes = 0
 
     async def open(self) -> None:
         """Join, and start everything once the first heartbeat has come back."""
-        if "scheduler" in self._roles:
+        if self.schedules:
             # Before the first fire: after a long outage the days since have no partition, and their ticks no home.
             await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
         cluster = await self._store.upkeep.cluster()
         info = NodeInfo(
-            new_node_number(), socket.gethostname(), os.getpid(), self._roles, __version__, tzdata_version()
-        )
+            new_node_number(), socket.gethostname(), os.getpid(), self._roles, __version__, tzdata_version(),
+            self._address,
+        )  # fmt: skip
         self.membership = Membership(info, self._settings.lease_ttl_seconds, self.clock, cluster.incarnation)
         self.coordinator = self._choose_coordinator(Candidate(info.node, cluster.id, self.membership.ttl))
         await self._store.nodes.join(info, timedelta(seconds=self.membership.ttl))
@@ -111,26 +121,27 @@ class Session:
             log.warning("coordinator not reached", coordinator=self.coordinator.name, error=str(error))
 
     def _start_parts(self) -> None:
-        schedules = "scheduler" in self._roles
         if "worker" in self._roles:
             self.worker = Worker(
                 self._store, self.membership, self.clock, self._runners,
                 queues=self._settings.queues, has=self._has, concurrency=self._settings.concurrency,
+                metrics=self._metrics, given_back=lambda: self.hints.announce_runs(),
             )  # fmt: skip
         self.scheduler = Scheduler(self._store, self.membership, self.clock, self._settings.window_seconds)
         self.hints = Hints(self._store, self._jobs_changed, self._runs_ready, self._runs_cancelled, self._share_changed)
         self.scheduler.firing = self.firing = Firing(
             self._store, self.membership, self.clock, self.worker,
             moved=self.scheduler.moved, reload=self.scheduler.reload,
-            announce=self._runs_fired, unknown=self._runs_cancelled,
+            announce=self._runs_fired, unknown=self._runs_cancelled, metrics=self._metrics,
         )  # fmt: skip
         self.leadership = Leadership(
-            self._store, self.membership, self.coordinator, Rescue(self._store, self._runs_ready),
-            led=self.scheduler if schedules else None, tell_others=self.hints.announce_share,
+            self._store, self.membership, self.coordinator, Rescue(self._store, self._metrics, self._runs_ready),
+            led=self.scheduler if self.schedules else None, tell_others=self.hints.announce_share,
+            drain=self._drain, metrics=self._metrics,
         )  # fmt: skip
         self._leading = Loop("leadership", self.leadership.tick)
         self._loops = [self._leading, Loop("hints", self.hints.tick)]
-        if schedules:
+        if self.schedules:
             self._loops += [self.scheduler.loop, Loop("upkeep", self._upkeep), Loop("pulled", self._sweep_pulled)]
         if self.worker is not None:
             self._loops += [self.worker.loop, self.worker.reconciling]
@@ -160,9 +171,18 @@ class Session:
     def _share_changed(self) -> None:
         self._leading.wake()
 
+    def _drain(self, draining: bool) -> None:
+        """Somebody asked this node to hand over, or took that back. Leadership gives up its share by itself."""
+        if draining != self.draining:
+            self.draining = draining
+            log.info("draining" if draining else "taking part again", node=node_name(self.membership.node))
+            if self.worker is not None:
+                self.worker.rest(draining)
+
     async def _upkeep(self) -> float:
         if self._upkeep_passes % HISTORY_EVERY_PASSES == 0:
             await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
+            await self._store.cluster.forget_elections()
         self._upkeep_passes += 1
         while await self._store.upkeep.complete_jobs():
             pass
@@ -172,6 +192,17 @@ class Session:
     async def _sweep_pulled(self) -> float:
         await sweep(self._store)
         return UPKEEP_EVERY
+
+    def standing(self) -> Standing:
+        now = monotonic()
+        return Standing(
+            partitions_led=len(self.leadership.terms),
+            heartbeat_age=now - self.membership.beat_at,
+            lease_remaining=max(self.membership.trusted_until - now, 0.0),
+            clock_offset=self.clock.offset,
+            draining=self.draining,
+            held=self.membership.held,
+        )
 
     # --- what handlers may ask ---
 

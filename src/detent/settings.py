@@ -204,6 +204,7 @@ class Settings:
     data_dir: Path = _setting(_data_dir, _path, "a folder")  # noqa: RUF009 - a field, not a default
     host: str = _setting("127.0.0.1", _text(r"[^\s\x00]+"), "an address or host name to listen on")
     port: int = _setting(8787, _whole(0, 65535), "a port number between 0 and 65535")
+    metrics_port: int | None = _setting(None, _whole(0, 65535), "a port number between 0 and 65535")
     migrate: bool = _setting(False, _switch, "true or false")
     app: str | None = _setting(None, _text(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "MODULE:NAME, such as shop.jobs:app")
     allow_shell: bool = _setting(False, _switch, "true or false")
@@ -246,6 +247,11 @@ class Settings:
             return ip_address(self.host.strip("[]")).is_loopback
         except ValueError:
             return False
+
+    @property
+    def seeks_port(self) -> bool:
+        """Whether nobody chose the port, so that another is as good where it is taken."""
+        return self.origins.get("port") == "default"
 
     @classmethod
     def load(

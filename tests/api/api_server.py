@@ -11,6 +11,8 @@ import aiohttp
 from api_client import ApiClient
 
 from detent.api.app import create_app
+from detent.health import Check
+from detent.metrics import Metrics
 from detent.server import ApiServer
 from detent.settings import Settings
 from detent.store import Database, Store
@@ -21,9 +23,10 @@ class Readiness:
     """What the node would say of itself."""
 
     checks: dict[str, bool]
+    metrics: Metrics = dataclasses.field(default_factory=Metrics)
 
-    def __call__(self) -> dict[str, bool]:
-        return self.checks
+    async def __call__(self) -> dict[str, Check]:
+        return {name: Check(ok, "As the test says.") for name, ok in self.checks.items()}
 
 
 @asynccontextmanager
@@ -31,7 +34,7 @@ async def serving(url: str, readiness: Readiness, **settings: Any) -> AsyncItera
     database = Database(url)
     await database.open()
     store = Store(database)
-    app = create_app(store, settings=Settings(**settings), readiness=readiness)
+    app = create_app(store, settings=Settings(**settings), readiness=readiness, metrics=readiness.metrics)
     try:
         async with ApiServer(app, "127.0.0.1", 0) as server, aiohttp.ClientSession() as session:
             yield ApiClient(server.url, session, store)

@@ -22,7 +22,7 @@ async def test_the_health_routes_answer_without_a_key(api: ApiClient, readiness:
     readiness.checks["lease"] = False
     assert await api.good("GET", "/readyz", 503) == {"status": "not ready"}
     verbose = await api.good("GET", "/readyz?verbose", 503)
-    assert verbose["checks"] == {"database": True, "lease": False}
+    assert {name: check["ok"] for name, check in verbose["checks"].items()} == {"database": True, "lease": False}
 
 
 async def test_every_method_of_a_path_is_named_where_another_is_used(api: ApiClient) -> None:

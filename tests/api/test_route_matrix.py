@@ -23,7 +23,8 @@ from detent.store import Store
 
 TRACE = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 PUBLIC = {"/livez", "/readyz", "/version"}
-OF_ALL_TENANTS = {"/api/v1/tenants"}  # only administrators of the default tenant may use these
+# Only administrators of the default tenant may use these.
+OF_ALL_TENANTS = {"/api/v1/tenants", *(f"/api/v1/cluster/nodes/{{id}}/{verb}" for verb in ("drain", "resume"))}
 ANSWER = aiohttp.ClientTimeout(total=20)
 
 CLAIM = {"worker": "w", "limit": 10, "targets": ["http", "python", "shell"]}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,12 +25,13 @@ from detent.api import (
     runs,
 )
 from detent.api.auth import Door
-from detent.api.context import Api
+from detent.api.context import Api, Readiness
 from detent.api.desk import Desk
 from detent.api.guard import Guard
 from detent.api.limits import Limiter
 from detent.api.problems import PAGES, Refusal
 from detent.api.routing import JSON_HEADERS, Endpoint, starlette_routes
+from detent.metrics import Metrics
 from detent.settings import Settings
 from detent.store import Store
 from detent.worker.pull import PulledRuns
@@ -40,11 +39,11 @@ from detent.worker.pull import PulledRuns
 PARTS = (health, batch, jobs, runs, dead_letters, preview, cluster, pull, keys)
 
 
-def create_app(store: Store, *, settings: Settings, readiness: Callable[[], dict[str, bool]]) -> Starlette:
+def create_app(store: Store, *, settings: Settings, readiness: Readiness, metrics: Metrics) -> Starlette:
     store.jobs.max_payload_bytes = store.batches.max_payload_bytes = settings.max_payload_bytes
     door = Door(store.keys, Limiter(settings.requests_per_second), local=settings.local)
     desk = Desk(store)
-    api = Api(store, settings, readiness, door, desk, PulledRuns(store))
+    api = Api(store, settings, readiness, door, desk, PulledRuns(store, metrics))
     endpoints = all_endpoints()
     described = msgspec.json.encode(openapi.document(endpoints))
 
@@ -55,6 +54,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Callable[[], dict
         routes=[
             *starlette_routes(api, endpoints),
             Route("/openapi.json", describe),
+            health.metrics_route(metrics),
             Route(PAGES, problem_pages.show_all),
             Route(f"{PAGES}/{{slug}}", problem_pages.show),
         ],

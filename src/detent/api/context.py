@@ -5,23 +5,27 @@ Every verb of the store that reads or changes somebody's rows is called with `te
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from detent.api.auth import NOBODY, Caller, Door
 from detent.api.desk import Desk
+from detent.errors import NotAuthorised
+from detent.health import Check
 from detent.settings import Settings
 from detent.store import Store
+from detent.store.jobs import DEFAULT_TENANT
 from detent.worker.pull import PulledRuns
 
 PREFIX = "/api/v1"
+Readiness = Callable[[], Awaitable[Mapping[str, Check]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
     store: Store
     settings: Settings
-    readiness: Callable[[], dict[str, bool]]
+    readiness: Readiness
     door: Door
     desk: Desk
     pulled: PulledRuns
@@ -35,3 +39,9 @@ class Api:
     @property
     def max_body_bytes(self) -> int:
         return self.settings.max_payload_bytes + 65_536
+
+
+def check_default_tenant(api: Api, what: str) -> None:
+    """For what concerns all tenants; `what` begins the sentence."""
+    if api.tenant != DEFAULT_TENANT:
+        raise NotAuthorised(f"{what} with a key of the default tenant that has the scope admin: use such a key.")

@@ -1,13 +1,20 @@
-"""What machines ask before they send work: is it alive, is it ready, which version is it."""
+"""What machines ask before they send work, and what they collect: is it alive, is it ready, which version, how much."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
-from detent.api.context import Api
-from detent.api.routing import Reply, Routes
+from detent.api.context import Api, Readiness
+from detent.api.routing import JSON_HEADERS, Reply, Routes
+from detent.health import Ready, summary
+from detent.metrics import Exposition, Metrics
 from detent.schedule import tzdata_version
 from detent.version import __version__
 
@@ -16,13 +23,6 @@ routes = Routes()
 
 class Alive(Struct):
     status: Literal["ok"] = "ok"
-
-
-class Ready(Struct, omit_defaults=True):
-    """`checks` is there when asked for with ?verbose."""
-
-    status: Literal["ready", "not ready"]
-    checks: dict[str, bool] | None = None
 
 
 class ReadyQuery(Struct, forbid_unknown_fields=True):
@@ -41,16 +41,47 @@ async def live(api: Api) -> Alive:
     return Alive()
 
 
-@routes.get("/readyz", scope="public")
+@routes.get("/readyz", scope="public", or_else=(503,))
 async def ready(api: Api, query: ReadyQuery) -> Reply[Ready]:
     """Whether everything it needs is there: 200 or 503."""
-    checks = api.readiness()
-    good = all(checks.values())
-    answer = Ready("ready" if good else "not ready", checks if query.verbose else None)
-    return Reply(answer, 200 if good else 503)
+    answer, status = summary(await api.readiness(), query.verbose)
+    return Reply(answer, status)
 
 
 @routes.get("/version", scope="public")
 async def version(api: Api) -> Version:
     """Which detent this is."""
     return Version(__version__, "v1", tzdata_version())
+
+
+def metrics_route(metrics: Metrics) -> Route:
+    """GET /metrics, which is no JSON."""
+    expose = Exposition(metrics)
+
+    async def show(request: Request) -> Response:
+        text, kind = expose(request.headers.get("accept", ""))
+        return Response(text, headers={**JSON_HEADERS, "Content-Type": kind})
+
+    return Route("/metrics", show)
+
+
+def create_probes(readiness: Readiness, metrics: Metrics) -> Starlette:
+    """For processes without an API: the same questions, and nothing else."""
+
+    async def alive(request: Request) -> Response:
+        return _json(Alive(), 200)
+
+    async def is_ready(request: Request) -> Response:
+        return _json(*summary(await readiness(), "verbose" in request.query_params))
+
+    app = Starlette(routes=[Route("/livez", alive), Route("/readyz", is_ready), metrics_route(metrics)])
+    app.state.close = _nothing_to_close
+    return app
+
+
+async def _nothing_to_close() -> None:
+    return
+
+
+def _json(answer: Alive | Ready, status: int) -> Response:
+    return Response(msgspec.json.encode(answer), status, JSON_HEADERS, media_type="application/json")

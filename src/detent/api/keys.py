@@ -6,14 +6,13 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from detent.api.context import PREFIX, Api
+from detent.api.context import PREFIX, Api, check_default_tenant
 from detent.api.cursors import after_key, after_tenant, binding, read_after_key, read_after_tenant
 from detent.api.jobs import Limit
 from detent.api.routing import Reply, Routes
-from detent.errors import NotAuthorised, UsageError
+from detent.errors import UsageError
 from detent.model import Name
 from detent.shapes import Page
-from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import ApiKey, KeyScope, NewApiKey, Tenant, TenantName
 
 routes = Routes(PREFIX)
@@ -88,14 +87,14 @@ async def revoke_key(api: Api, id: str, query: TenantOfKeys) -> None:  # noqa: A
 @routes.post("/tenants", status=201, scope="admin")
 async def create_tenant(api: Api, body: TenantSpec) -> Tenant:
     """Make a tenant: jobs, runs and keys that no other tenant can see."""
-    _check_default_tenant(api)
+    check_default_tenant(api, "Other tenants are looked after")
     return await api.store.keys.add_tenant(body.name)
 
 
 @routes.get("/tenants", scope="admin")
 async def list_tenants(api: Api, query: TenantQuery) -> Page[Tenant]:
     """List the tenants in the order of their creation."""
-    _check_default_tenant(api)
+    check_default_tenant(api, "Other tenants are looked after")
     bound = binding(api.tenant, query)
     tenants, following = await api.store.keys.list_tenants(
         after=read_after_tenant(query.cursor, bound), limit=query.limit
@@ -110,14 +109,7 @@ async def _tenant(api: Api, name: str | None) -> int:
     number = await api.store.keys.tenant_number(name)
     if number == api.tenant:
         return number
-    _check_default_tenant(api)
+    check_default_tenant(api, "Other tenants are looked after")
     if number is None:
         raise UsageError(f"There is no tenant {name!r}: make it first with POST {PREFIX}/tenants.", "/tenant")
     return number
-
-
-def _check_default_tenant(api: Api) -> None:
-    if api.tenant != DEFAULT_TENANT:
-        raise NotAuthorised(
-            "Other tenants are looked after with a key of the default tenant that has the scope admin: use such a key."
-        )

@@ -38,6 +38,7 @@ async def claim_runs(api: Api, queue: str, body: ClaimRequest, hung_up: Callable
     """Claim runs of a queue for a worker, waiting for some if there are none."""
     asking = Asking(api.tenant, body.worker, _wanted(queue, body), body.limit, timedelta(seconds=body.lease_seconds))
     pulled = await api.desk.claim(asking, body.wait_seconds, hung_up)
+    api.pulled.started(len(pulled))
     return ClaimedRuns([run for each in pulled if (run := await _claimed(api, each)) is not None])
 
 

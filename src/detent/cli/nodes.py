@@ -31,12 +31,20 @@ def _switch(name: str, text: str, **settings: Any) -> Callable[[F], F]:
 
 database_options = _options(
     option("--database-url", metavar="URL", help="PostgreSQL 15 or later. [the embedded one in the data folder]"),
+    option("--database-pooler", metavar="none|transaction", help="What stands before the server. [none]"),
     option("--data-dir", metavar="DIR", help="Where the embedded PostgreSQL keeps its data."),
 )
 
 _listening = _options(
     option("--host", metavar="ADDRESS", help="Listen on this address. [127.0.0.1]"),
-    option("--port", metavar="PORT", help="Listen on this port; 0 takes a free one. [8787]"),
+    option("--port", metavar="PORT", help="Listen on this port; 0 takes a free one. [8787, or the next that is free]"),
+)
+
+_probing = option(
+    "--metrics-port", metavar="PORT", help="Answer /metrics, /livez and /readyz on this port, without a key."
+)
+_probing_alone = _options(
+    _probing, option("--host", metavar="ADDRESS", help="Answer --metrics-port on this address. [127.0.0.1]")
 )
 
 _working = _options(
@@ -79,6 +87,7 @@ _running = _options(
 @_listening
 @database_options
 @_working
+@_probing
 @_running
 @option("--demo", is_flag=True, help="Add three jobs that show it at work.")
 def serve(demo: bool, **flags: object) -> int:
@@ -96,6 +105,7 @@ def serve(demo: bool, **flags: object) -> int:
     examples=("detent scheduler --database-url postgresql://user@host/detent",),
 )
 @database_options
+@_probing_alone
 @_running
 def scheduler(**flags: object) -> int:
     """Start a scheduler: it fires jobs and runs nothing."""
@@ -105,6 +115,7 @@ def scheduler(**flags: object) -> int:
 @command(None, "worker", panel=PANEL, examples=("detent worker --app shop.jobs:app --queue default --queue slow",))
 @database_options
 @_working
+@_probing_alone
 @_running
 def worker(**flags: object) -> int:
     """Start a worker: it runs what schedulers fired."""
@@ -114,6 +125,7 @@ def worker(**flags: object) -> int:
 @command(None, "api", panel=PANEL, examples=("detent api --port 8787",))
 @_listening
 @database_options
+@_probing
 @_running
 def api(**flags: object) -> int:
     """Start an API server: it neither fires nor runs jobs."""

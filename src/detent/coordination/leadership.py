@@ -24,6 +24,7 @@ from detent.coordination.rescue import Rescue
 from detent.errors import Unavailable
 from detent.identity import token_text
 from detent.log import logger
+from detent.metrics import Metrics
 from detent.store import Store
 from detent.store.nodes import Share
 
@@ -50,6 +51,8 @@ class Leadership:
         rescue: Rescue,
         led: Led | None,
         tell_others: Callable[[], Awaitable[None]],
+        drain: Callable[[bool], None],
+        metrics: Metrics,
     ) -> None:
         self._store = store
         self._membership = membership
@@ -57,13 +60,17 @@ class Leadership:
         self._rescue = rescue
         self._led = led
         self._tell_others = tell_others
+        self._drain = drain
+        self._metrics = metrics
         self._free_since: dict[int, float] = {}
         self._adopted: dict[int, float] = {}
         self._nominations: dict[int, int | None] = {}
         self.terms: dict[int, int] = {}
+        self.coordinator_missing = False
 
     async def tick(self) -> float:
         view = await self._look()
+        self._drain(view.draining)
         if self._led is not None:
             await self._take_our_share(self._led, view)
         await self._rescue.clean_up(view.evicted)
@@ -118,7 +125,9 @@ class Leadership:
         times to live is taken by the database's own rule."""
         try:
             nominated = await self._coordinator.campaign(wanted)
+            self.coordinator_missing = False
         except Unavailable as error:
+            self.coordinator_missing = True
             log.warning("coordinator not reached", coordinator=self._coordinator.name, error=str(error))
             nominated = {partition: self._nominations[partition] for partition in wanted & self._nominations.keys()}
         self._nominations = nominated
@@ -134,6 +143,7 @@ class Leadership:
         taken = await self._store.nodes.take(self._membership.node, self._membership.incarnation, missing)
         if taken:
             self.terms.update(taken)
+            self._metrics.elections += len(taken)
             log.info("partitions taken", count=len(taken), term=token_text(max(taken.values())))
 
     async def _give_up(self, led: Led, partitions: Collection[int]) -> None:

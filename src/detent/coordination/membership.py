@@ -47,7 +47,10 @@ class Membership:
         self.ttl = ttl
         self.clock = clock
         self.incarnation = incarnation
+        self.timeline = timeline
+        self.held = False
         self.trusted_until = 0.0
+        self.beat_at = 0.0
         self.confirmed = asyncio.Event()
         self.lost = asyncio.Event()
         self.loss_reason = ""
@@ -120,6 +123,7 @@ class Heartbeat:
             return membership.ttl
         received = monotonic()
         membership.clock.observe(beat.at, received, received - sent)
+        membership.beat_at = received
         membership.trusted_until = min(sent + membership.ttl, received + beat.remaining)
         self._tell(membership.confirmed.set)
         if beat.incarnation != membership.incarnation:

@@ -12,18 +12,21 @@ from detent import failpoints
 from detent.errors import DetentError
 from detent.identity import node_name
 from detent.log import logger
+from detent.metrics import Metrics
 from detent.store import Store
 
 log = logger("rescue")
 
 
 class Rescue:
-    def __init__(self, store: Store, rescued: Callable[[], None]) -> None:
+    def __init__(self, store: Store, metrics: Metrics, rescued: Callable[[], None]) -> None:
         self._store = store
+        self._metrics = metrics
         self._rescued = rescued
 
     async def evict(self) -> None:
         for node in await self._store.nodes.evict_expired():
+            self._metrics.evictions += 1
             log.warning("node evicted", node=node_name(node))
 
     async def clean_up(self, evicted: Iterable[int]) -> None:
@@ -42,6 +45,7 @@ class Rescue:
             count += len(batch)
         await failpoints.hit("R2")
         if count:
+            self._metrics.rescued += count
             log.warning("runs rescued", node=node_name(node), count=count)
             self._rescued()
         await self._store.nodes.forget(node)  # not while a run of it is locked, or its share not taken: the next pass

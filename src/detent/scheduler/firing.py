@@ -24,6 +24,7 @@ from detent.clock import DatabaseClock
 from detent.coordination.membership import Membership
 from detent.identity import first_token
 from detent.log import logger
+from detent.metrics import Metrics
 from detent.model import Claim
 from detent.schedule import Schedule
 from detent.scheduler.planning import SHORTEST_PAUSE_MS, WAYS, Patience, Planned, Way, plan, tick_of
@@ -76,6 +77,7 @@ class Firing:
         reload: Callable[[int, int], None],
         announce: Callable[[], None],
         unknown: Callable[[], None],
+        metrics: Metrics,
     ) -> None:
         self._store = store
         self._membership = membership
@@ -85,6 +87,7 @@ class Firing:
         self._reload = reload
         self._announce = announce
         self._unknown = unknown
+        self._metrics = metrics
         self._ready: dict[int, Cursor] = {}
         self._order: deque[int] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -208,7 +211,9 @@ class Firing:
                 self._answered(cursor.job)
                 self._moved([cursor])
         ticks = sum(m.ticks for leap in leaps if leap.cursor.job in moved for m in leap.missed)
-        log.warning("ticks missed", jobs=len(moved), ticks=ticks)
+        self._metrics.missed += ticks
+        if moved:
+            log.warning("ticks missed", jobs=len(moved), ticks=ticks)
         return run
 
     async def _leap_apart(self, leaps: Sequence[Leap], error: LockTimeout | Rejected) -> list[Cursor]:
@@ -304,6 +309,11 @@ class Firing:
             moved.append(item.after)
             if hand_off and (exception is None or exception.lane is not None):
                 claims.append(self._claim(item.before, 0 if exception is None else exception.lane or 0))
+        overlaps = sum(exception.why == "overlap" for exception in exceptions.values())
+        self._metrics.overlaps += overlaps
+        self._metrics.fired += len(moved) - overlaps
+        if way != "patient":  # there, to be refused is to wait
+            self._metrics.refused_fires += len(batch) - len(moved)
         reservation.accept(claims)
         if moved and not hand_off:
             self._announce()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cache
+from time import monotonic
 from typing import NamedTuple
 from uuid import UUID
 
+from detent.store import migrate
 from detent.store.db import Database
 
 JOBS_CHANNEL = "detent_jobs"
@@ -16,6 +19,16 @@ class ClusterIdentity(NamedTuple):
     id: UUID
     incarnation: int
     server_version: int
+
+
+class Pulse(NamedTuple):
+    """That the database answers, and how it stands; `known` is the last migration that this code knows."""
+
+    took: float
+    migration: int
+    known: int
+    history_days: int
+    held_at: datetime | None
 
 
 class UpkeepStore:
@@ -31,6 +44,14 @@ class UpkeepStore:
         moment: datetime = (await self._database.fetch("people", "clock"))[0]["now"]
         return moment
 
+    async def pulse(self) -> Pulse:
+        began = monotonic()
+        (row,) = await self._database.fetch("people", "pulse")
+        return Pulse(
+            monotonic() - began, row["migration"], _known(), row["history_days"],
+            row["held_at"],
+        )  # fmt: skip
+
     async def make_history_days(self, ahead: int) -> int:
         rows = await self._database.fetch("people", "make_history_days", ahead)
         return sum(row["made"] for row in rows)
@@ -40,3 +61,8 @@ class UpkeepStore:
 
     async def wake(self, channel: str, payload: str) -> None:
         await self._database.fetch("work", "wake", channel, payload)
+
+
+@cache
+def _known() -> int:
+    return len(migrate.known())

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 from detent.errors import NotFound, OwnershipLost
 from detent.identity import RunKey, run_id
 from detent.log import logger
+from detent.metrics import Metrics
 from detent.model import Failed
 from detent.service import Batcher
 from detent.states import CODES, RunStatus
@@ -42,12 +43,17 @@ class Settled(NamedTuple):
 
 
 class PulledRuns:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
+        self._metrics = metrics
         self._settle: Batcher[tuple[int, Report], RunStatus | Rejected | None] = Batcher(self._settle_all, BATCH)
         self._beat: Batcher[tuple[int, Beat], Extended | None] = Batcher(self._beat_all, BATCH)
 
     # --- what a worker says ---
+
+    def started(self, count: int) -> None:
+        """So many runs were given to workers, which start them."""
+        self._metrics.starts += count
 
     async def heartbeat(self, tenant: int, key: RunKey, token: int, lease: timedelta) -> Extended:
         extended = await self._beat((tenant, Beat(key, token, lease)))
@@ -72,7 +78,14 @@ class PulledRuns:
             raise status
         if status is None:
             return await self._unmatched(tenant, report)
+        self._count(status)
         return Settled(status, report.delay if status is RunStatus.RETRYING else None)
+
+    def _count(self, status: RunStatus) -> None:
+        if status is RunStatus.RETRYING:
+            self._metrics.retries += 1
+        elif status in self._metrics.ends:
+            self._metrics.ends[status] += 1
 
     async def _unmatched(self, tenant: int, report: Report) -> Settled:
         """Was it said before, and the answer lost, or is it too late?"""
@@ -80,6 +93,7 @@ class PulledRuns:
         if recorded.outcome == report.outcome:
             return Settled(recorded.status if recorded.token == report.token else RunStatus.RETRYING)
         await self._store.pull.record_stale(report.key, report.token, f"refused: {report.outcome}")
+        self._metrics.refused_settles += 1
         log.warning("a report came too late", run=str(run_id(report.key)), token=report.token, said=report.outcome)
         raise _stale(report.key, f"the report that it {report.outcome} is refused")
 

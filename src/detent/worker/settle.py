@@ -17,6 +17,7 @@ from typing import Any, TypeVar, assert_never
 from detent import failpoints
 from detent.errors import DetentError
 from detent.log import logger
+from detent.metrics import Metrics
 from detent.model import Cancelled, Claim, Committed, Failed, JobSpec, Outcome, Succeeded
 from detent.retry import retry_delay
 from detent.states import CODES, RunStatus
@@ -29,6 +30,7 @@ log = logger("settle")
 BATCH = 1000
 STATEMENTS = 2
 LAST_WORDS_SECONDS = 1.0
+ENDS = {status: CODES[status] for status in (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)}
 Writing = TypeVar("Writing", Settlement, Retry)
 
 
@@ -74,16 +76,17 @@ class Settler:
         *,
         settled: Callable[[Claim], None],
         retrying: Callable[[float], None],
+        metrics: Metrics,
     ) -> None:
         self._store = store
         self._node = node
         self._settled = settled
         self._retrying = retrying
+        self._metrics = metrics
         self._ends: list[Settlement] = []
         self._retries: list[Retry] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause = 0.0
-        self.stale = 0
 
     def add(self, claim: Claim, spec: JobSpec | None, outcome: Outcome, started: datetime, finished: datetime) -> None:
         chance = random.random()
@@ -91,6 +94,7 @@ class Settler:
         match writing:
             case None:
                 self._settled(claim)
+                self._count([Settlement(claim, started, finished, CODES[RunStatus.SUCCEEDED])])
             case Settlement():
                 self._ends.append(writing)
             case Retry():
@@ -171,20 +175,35 @@ class Settler:
         await self._finish(batch, unmatched)
 
     async def _finish(self, batch: Sequence[Writing], unmatched: Sequence[Writing]) -> None:
-        if unmatched:
-            await self._tell_stale_from_repeated(unmatched)
+        stale = await self._tell_stale_from_repeated(unmatched) if unmatched else []
         for item in batch:
             self._settled(item.claim)
             if isinstance(item, Retry):
                 self._retrying(item.delay.total_seconds())
+        self._count(batch if not stale else [item for item in batch if item not in stale])
 
-    async def _tell_stale_from_repeated(self, unmatched: Sequence[Settlement | Retry]) -> None:
+    def _count(self, written: Sequence[Writing]) -> None:
+        """Once for a batch, which is all ends or all retries."""
+        if not written:
+            return
+        metrics = self._metrics
+        metrics.duration.add([item.finished - item.started for item in written])
+        metrics.lateness.add([item.started - item.claim.scheduled_at for item in written if item.claim.attempt == 1])
+        if isinstance(written[0], Retry):
+            metrics.retries += len(written)
+            return
+        codes = [item.status for item in written if isinstance(item, Settlement)]
+        for status, code in ENDS.items():
+            metrics.ends[status] += codes.count(code)
+
+    async def _tell_stale_from_repeated(self, unmatched: Sequence[Writing]) -> list[Writing]:
         committed = await self._store.live.committed([item.claim for item in unmatched])
         late = [item for item, known in zip(unmatched, committed, strict=True) if not known]
         if late:
-            self.stale += len(late)
+            self._metrics.refused_settles += len(late)
             log.warning("results refused: the runs are no longer this node's", runs=len(late))
             await self._store.live.record_stale(self._node, late)
+        return late
 
 
 def _without_words(item: Writing) -> Writing:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from uuid import UUID
@@ -23,10 +23,10 @@ from detent.coordination.membership import Membership
 from detent.errors import DetentError
 from detent.identity import decode_run_id
 from detent.log import logger
+from detent.metrics import Metrics
 from detent.model import Cancelled, Claim, Definition, Failed, Outcome, TargetKind
 from detent.service import Batcher, Loop
 from detent.store import Store
-from detent.store.db import STATEMENT_SECONDS
 from detent.worker.definitions import Definitions
 from detent.worker.execute import Runner, call_of, execute
 from detent.worker.settle import Settler
@@ -34,9 +34,7 @@ from detent.worker.settle import Settler
 log = logger("worker")
 
 POLL_EVERY = 2.0
-RECONCILE_EVERY = STATEMENT_SECONDS + 1.0
 LARGEST_CLAIM = 1000
-LAST_SETTLES_SECONDS = 2 * STATEMENT_SECONDS
 Identity = tuple[int, datetime, int, int]
 
 
@@ -65,6 +63,8 @@ class Worker:
         queues: Sequence[str],
         has: Sequence[str],
         concurrency: int,
+        metrics: Metrics,
+        given_back: Callable[[], None],
     ) -> None:
         self._store = store
         self._membership = membership
@@ -73,6 +73,10 @@ class Worker:
         self._queue_names = queues
         self._has = ["", *has]
         self._concurrency = concurrency
+        self._answer_seconds = store.database.answer_seconds
+        self._reconcile_every = self._answer_seconds + 1.0
+        self._metrics = metrics
+        self._given_back = given_back
         self._held: dict[Identity, Held] = {}
         self._waiting: deque[Held] = deque()
         self._running = 0
@@ -81,10 +85,11 @@ class Worker:
         self._serving_next = 0.0
         self._backlog = True
         self._draining = False
+        self._resting = False
         self._suspects: dict[Claim, float] = {}
         self._definitions = Definitions(store)
         self._note_start = Batcher(self._start_all)
-        self.settler = Settler(store, membership.node, settled=self._settled, retrying=self._retry_in)
+        self.settler = Settler(store, membership.node, settled=self._settled, retrying=self._retry_in, metrics=metrics)
         self.loop = Loop("worker", self.tick)
         self.reconciling = Loop("reconcile", self.reconcile)
 
@@ -92,7 +97,9 @@ class Worker:
 
     @property
     def room(self) -> int:
-        return 0 if self._draining else max(0, 2 * self._concurrency - len(self._held) - self._reserved)
+        if self._draining or self._resting:
+            return 0
+        return max(0, 2 * self._concurrency - len(self._held) - self._reserved)
 
     def reserve(self, queues: Sequence[int]) -> list[bool]:
         """For each tick about to fire: may it be handed to this worker? Only where nothing is bypassed: we serve its
@@ -120,9 +127,11 @@ class Worker:
             self._held[claim.identity] = held
             self._waiting.append(held)
         self._fill()
+        if self._resting:
+            self.loop.wake()  # what was on its way when the rest began goes back
 
     def _fill(self) -> None:
-        while self._waiting and self._running < self._concurrency and not self._draining:
+        while self._waiting and self._running < self._concurrency and not self._draining and not self._resting:
             held = self._waiting.popleft()
             self._running += 1
             held.task = asyncio.create_task(self._run(held))
@@ -133,6 +142,11 @@ class Worker:
     async def tick(self) -> float:
         if self._draining or not self._membership.trusted:
             return 0.5
+        if self._resting:
+            if self._waiting:
+                await self._give_back_waiting()
+                self._given_back()
+            return POLL_EVERY
         await failpoints.hit("W1")
         await self._learn_queues()
         limit = min(self.room, LARGEST_CLAIM)
@@ -212,6 +226,7 @@ class Worker:
         if verdict == "lost" or not self._membership.trusted:
             return None
         held.started = self._clock.now()
+        self._metrics.starts += 1
         return await execute(call_of(claim, definition), self._runners)
 
     async def _may_start(self, claim: Claim) -> str:
@@ -251,7 +266,7 @@ class Worker:
     async def reconcile(self) -> float:
         """Adopt what we hold without knowing, stop what was cancelled."""
         if not self._membership.trusted or self._draining:
-            return RECONCILE_EVERY
+            return self._reconcile_every
         looked = await self._store.live.reconcile(self._membership.node)
         unknown = []
         for claim in looked:
@@ -264,12 +279,12 @@ class Worker:
         if adopted:
             log.warning("runs adopted", runs=len(adopted))
             self._accept(adopted)
-        return RECONCILE_EVERY
+        return self._reconcile_every
 
     def _seen_long_enough(self, unknown: Sequence[Claim]) -> list[Claim]:
         now = monotonic()
         self._suspects = {claim: self._suspects.get(claim, now) for claim in unknown}
-        adopted = [claim for claim, since in self._suspects.items() if now - since >= STATEMENT_SECONDS]
+        adopted = [claim for claim, since in self._suspects.items() if now - since >= self._answer_seconds]
         for claim in adopted:
             del self._suspects[claim]
         return adopted
@@ -281,7 +296,13 @@ class Worker:
         if held.begun and held.task is not None and not held.passed_on:
             held.task.cancel()
 
-    # --- the end ---
+    # --- a rest, and the end ---
+
+    def rest(self, resting: bool) -> None:
+        """Take nothing new and give back what has not started, while what runs goes on; or take part again."""
+        if resting != self._resting:
+            self._resting = resting
+            self.loop.wake()
 
     async def drain(self, seconds: float) -> None:
         """Stop claiming, give back what has not started, let the rest finish, then stop what has not."""
@@ -296,7 +317,7 @@ class Worker:
             for task in unfinished:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
-        await self.settler.drain(LAST_SETTLES_SECONDS)
+        await self.settler.drain(2 * self._answer_seconds)
 
     async def _give_back_waiting(self) -> None:
         waiting = list(self._waiting)
@@ -306,7 +327,7 @@ class Worker:
         try:
             await self._store.live.give_back(self._membership.node, [held.claim for held in waiting])
         except DetentError as error:
-            log.warning("runs not given back; they are rescued when this node has left", error=str(error))
+            log.warning("runs not given back; they are found again, or rescued by others", error=str(error))
         for held in waiting:
             self._let_go(held)
 
