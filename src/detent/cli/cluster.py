@@ -1,55 +1,62 @@
-"""`detent node list` and `detent dlq …`"""
+"""`detent node list` and `detent node drain`"""
 
 from __future__ import annotations
 
+import threading
+import time
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from detent.cli import output, times
 from detent.cli.base import command, group, option
+from detent.cli.failures import TimedOut
 from detent.cli.output import Column, Item
-from detent.cli.runs import COLUMNS as RUN_COLUMNS
-from detent.cli.runs import paging_options
-from detent.cli.session import asks_server, complete_job, connect, session
+from detent.cli.session import asks_server, complete_node, connect, session
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
-from detent.errors import UsageError
+from detent.errors import Conflict, NotFound, UsageError
 
-node = group("node", "Look at the nodes of the cluster.", panel="Look after it")
-dlq = group("dlq", "Look at dead runs, and bring them back.", panel="Jobs and runs")
+if TYPE_CHECKING:
+    from detent.client import Client
+
+node = group("node", "Look at the nodes of the cluster, and take them out of it.", panel="Look after it")
+
+SHORT = 8  # letters of an id that people are shown; any that are enough to tell it from others are understood
+LOOK_SECONDS = 0.5
 
 NODE_COLUMNS = (
-    Column("NODE", lambda node: node["id"]),
-    Column("STATUS", lambda node: "alive" if node["alive"] else "lost", status=True),
+    Column("NODE", lambda node: node["id"], lambda node, at: node["id"][:SHORT]),
+    Column("STATE", lambda node: node["state"], status=True),
     Column("HOST", lambda node: node["host"], extra=True),
     Column("ROLES", lambda node: ", ".join(node["roles"])),
-    Column("PARTITIONS", lambda node: node["partitions"], right=True),
+    Column("LEADS", lambda node: node["partitions"], right=True),
+    Column("RUNS", lambda node: node["running"], extra=True, right=True),
     Column(
         "HEARTBEAT",
         lambda node: node["heartbeat_age_ms"],
         lambda node, at: f"{times.span(node['heartbeat_age_ms'])} ago",
     ),
-    Column(
-        "CLOCK",
-        lambda node: node["clock_offset_ms"],
-        lambda node, at: f"{node['clock_offset_ms']:+.0f} ms",
-        extra=True,
-        right=True,
-    ),
+    Column("CLOCK", lambda node: node["clock_offset_ms"], lambda node, at: offset(node), extra=True, right=True),
     Column("STARTED", lambda node: node["started_at"], lambda node, at: times.relative(node["started_at"], at)),
+    Column("API", lambda node: node["address"], extra=True),
     Column("VERSION", lambda node: node["version"], extra=True),
     Column("ZONE DATA", lambda node: node["tzdata"], extra=True),
 )
 NO_NODES = "No node is alive: start one with `detent serve`."
 
 
+def offset(node: Item) -> str:
+    """How far its clock is off; what is below a millisecond is how long an answer takes."""
+    return f"{node['clock_offset_ms']:+.0f} ms"
+
+
 @command(node, "list", examples=("detent node list", "detent node list --watch"))
 @watch_option
 @asks_server(quiet="ids only")
 def list_nodes(watch: bool) -> None:
-    """List the nodes, and how many partitions each leads."""
+    """List the nodes, what each leads and runs, and what is wrong."""
     with connect() as client:
         fetch = partial(_nodes, client.cluster)
         if watch:
@@ -60,59 +67,105 @@ def list_nodes(watch: bool) -> None:
         output.print_json(answer)
         return
     output.print_page({"items": answer["nodes"], "next_cursor": None}, NODE_COLUMNS, NO_NODES)
-    without = sum(partition["node"] is None for partition in answer["partitions"])
-    if without and session().shape == "people":
-        output.say(f"warning: {without} partitions have no leader: their jobs do not fire. See `detent doctor`.")
+    if session().shape == "people" and answer["nodes"]:
+        for problem in answer["problems"]:
+            output.say(f"warning: {problem}")
 
 
 def _nodes(cluster: Any, limit: int, cursor: str | None) -> Item:
     return {"items": cluster()["nodes"][:limit], "next_cursor": None}
 
 
-@command(dlq, "list", examples=("detent dlq list", "detent dlq list --job report"))
-@option("--job", metavar="JOB", shell_complete=complete_job, help="Only dead runs of this job, by name or id.")
-@paging_options
-@watch_option
-@asks_server(quiet="ids only")
-def list_dead(job: str | None, limit: int, cursor: str | None, watch: bool) -> None:
-    """List the dead runs: those whose last attempt has failed."""
-    from detent.client import gather
-
-    empty = "There are no dead runs."
-    with connect() as client:
-        fetch = partial(client.dead_letters, job=job)
-        if watch:
-            watching(fetch, limit, RUN_COLUMNS, empty)
-        else:
-            output.print_page(gather(fetch, limit, cursor), RUN_COLUMNS, empty)
-
-
 @command(
-    dlq,
-    "redrive",
-    examples=(
-        "detent dlq redrive 0192f4c8-8c00-7000-8000-000000000007",
-        "detent dlq redrive --job report --yes",
-        "detent dlq redrive --all --dry-run",
-    ),
+    node,
+    "drain",
+    examples=("detent node drain 3f9a --wait", "detent node drain 3f9a --undo"),
 )
-@click.argument("run_ids", metavar="[RUN]...", nargs=-1)
-@option("--job", metavar="JOB", shell_complete=complete_job, help="All dead runs of this job, by name or id.")
-@option("--all", "every", is_flag=True, help="All dead runs.")
-@option("--dry-run", is_flag=True, help="Say how many there are, and do nothing.")
+@click.argument("node_id", metavar="NODE", shell_complete=complete_node)
+@option("--undo", is_flag=True, help="Let it take part again.")
+@option("--wait", is_flag=True, help="Wait until it leads nothing and runs nothing.")
+@option("--timeout", metavar="TIME", help="With --wait: the longest wait; exit code 124 after it.")
 @option("--yes", "-y", is_flag=True, help="Do not ask.")
-@asks_server(quiet="the ids of the runs only")
-def redrive(run_ids: tuple[str, ...], job: str | None, every: bool, dry_run: bool, yes: bool) -> int:
-    """Bring dead runs back: they are tried again as the runs they are.
+@asks_server(quiet="its id only")
+def drain(node_id: str, undo: bool, wait: bool, timeout: str | None, yes: bool) -> int:
+    """Take a node out of the cluster, in good order.
 
-    A run keeps its id and its idempotency key, so a target that did the work
-    after all can say so. The job is taken as it is now.
+    It hands over what it leads within a second, gives back what it has not
+    started, finishes what it runs, and answers 503 to /readyz. The process
+    goes on until it is stopped; one that is started anew takes part again.
+    The id may be shortened as long as it fits one node alone.
     """
-    if [bool(run_ids), job is not None, every].count(True) != 1:
-        raise UsageError("Say which dead runs: give their ids, or --job JOB, or --all.")
-    from detent.cli.redriving import redrive_all, redrive_some
-
+    if undo and wait:
+        raise UsageError("--undo and --wait are both given: give one of the two.")
+    if timeout and not wait:
+        raise UsageError("--timeout is given without --wait: it limits the wait.")
+    limit = times.read_duration("--timeout", timeout) if timeout else None
     with connect() as client:
-        if run_ids:
-            return redrive_some(client, run_ids, dry_run)
-        return redrive_all(client, job, dry_run, yes)
+        nodes = client.cluster()["nodes"]
+        chosen = find(nodes, node_id)
+        if not undo and chosen["state"] == "alive":
+            instead = f"detent node drain {chosen['id'][:SHORT]} --yes"
+            if not output.agreed(yes, _question(nodes, chosen), instead):
+                output.say("Nothing was changed.")
+                return 1
+        answer: Item = client.drain_node(chosen["id"], not undo)
+        if wait:
+            answer = _until_drained(client, answer, limit)
+    output.say(_told(answer, undo, wait))
+    output.print_for_machines(answer)
+    return 0
+
+
+def find(nodes: list[Item], given: str) -> Item:
+    """The node whose id begins like this; one that is gone only where no other does."""
+    for candidates in ([node for node in nodes if node["state"] != "evicted"], nodes):
+        found = [node for node in candidates if node["id"].startswith(given.lower())]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            shown = ", ".join(node["id"] for node in found)
+            raise UsageError(f"{given!r} begins the ids of {len(found)} nodes: {shown}. Give more of it.")
+    raise NotFound(f"There is no node {given!r}: `detent node list` shows those there are.")
+
+
+def _question(nodes: list[Item], chosen: Item) -> str:
+    question = f"Drain node {chosen['id'][:SHORT]}{_where(chosen)}, which leads {chosen['partitions']} partitions"
+    question += f" and has {chosen['running']} runs?" if chosen["running"] is not None else "?"
+    others = [node for node in nodes if node["state"] == "alive" and node["id"] != chosen["id"]]
+    for role, lack in (("scheduler", "nothing will fire"), ("worker", "runs will wait")):
+        if role in chosen["roles"] and not any(role in node["roles"] for node in others):
+            question += f" There is no other {role}: {lack}."
+    return question
+
+
+def _where(node: Item) -> str:
+    return f" on {node['host']}" if node["host"] else ""
+
+
+def _until_drained(client: Client, answer: Item, limit: float | None) -> Item:
+    """The node once it has nothing left, or is gone."""
+    deadline = None if limit is None else time.monotonic() + limit
+    pause = threading.Event()
+    while answer["partitions"] or answer["running"]:
+        if deadline is not None and time.monotonic() >= deadline:
+            left = f"leads {answer['partitions']} partitions and has {answer['running']} runs"
+            raise TimedOut(f"Node {answer['id'][:SHORT]} still {left} after {limit:g} s.")
+        pause.wait(LOOK_SECONDS)
+        found = [node for node in client.cluster()["nodes"] if node["id"] == answer["id"]]
+        if not found:
+            return {**answer, "state": "evicted", "partitions": 0, "running": 0}
+        if found[0]["state"] == "alive":
+            raise Conflict(f"Node {answer['id'][:SHORT]} was brought back by somebody else.")
+        answer = found[0]
+    return answer
+
+
+def _told(answer: Item, undo: bool, wait: bool) -> str:
+    name = answer["id"][:SHORT]
+    if undo:
+        return f"Node {name} takes part again."
+    if answer["state"] == "evicted":
+        return f"Node {name} has left."
+    if wait:
+        return f"Node {name} is drained: it leads nothing and runs nothing."
+    return f"Node {name} is draining: `detent node drain {name} --undo` brings it back."

@@ -34,6 +34,8 @@ STATUS_STYLES = {
     "completed": "dim",
     "applied": "green",
     "alive": "green",
+    "draining": "yellow",
+    "evicted": "red",
     "pending": "dim",
     "running": "cyan",
     "retrying": "yellow",
@@ -60,6 +62,7 @@ class Column(NamedTuple):
     folds: bool = False  # goes on in the next line instead of being cut
     right: bool = False
     status: bool = False
+    style: Callable[[Item], str] | None = None
 
 
 class Field(NamedTuple):
@@ -156,14 +159,15 @@ def table(items: Sequence[Item], columns: Sequence[Column], at: datetime, width:
         side: Literal["left", "right"] = "right" if column.right else "left"
         overflow: Literal["fold", "ellipsis"] = "fold" if column.folds else "ellipsis"
         made.add_column(column.title, width=room, no_wrap=not column.folds, overflow=overflow, justify=side)
-    for row in zip(*(cells[column] for column in fitted), strict=True):
-        made.add_row(
-            *(
-                Text(cell, style=STATUS_STYLES.get(cell, "") if column.status else "")
-                for column, cell in zip(fitted, row, strict=True)
-            )
-        )
+    for item, row in zip(items, zip(*(cells[column] for column in fitted), strict=True), strict=True):
+        made.add_row(*(Text(cell, style=_style(column, item, cell)) for column, cell in zip(fitted, row, strict=True)))
     return made
+
+
+def _style(column: Column, item: Item, cell: str) -> str:
+    if column.style is not None:
+        return column.style(item)
+    return STATUS_STYLES.get(cell, "") if column.status else ""
 
 
 def _fitted(cells: Mapping[Column, Sequence[str]], width: int) -> dict[Column, int]:

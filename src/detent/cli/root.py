@@ -7,18 +7,20 @@ import click
 from detent.cli import apply, nodes
 from detent.cli.base import group
 from detent.cli.bench import bench
-from detent.cli.cluster import dlq, node
+from detent.cli.cluster import node
 from detent.cli.config import config
 from detent.cli.contexts import context
 from detent.cli.cron import cron
 from detent.cli.crontab import importing
 from detent.cli.database import db
+from detent.cli.dead_letters import dlq
 from detent.cli.doctor.command import doctor
 from detent.cli.job_changes import job
 from detent.cli.keys import key, tenant
 from detent.cli.runs import run
 from detent.cli.session import server_options
 from detent.cli.tools import completion, version
+from detent.cli.top import top
 from detent.version import __version__
 
 root = group(
@@ -54,6 +56,7 @@ for noun in (
     key,
     tenant,
     node,
+    top,
     doctor,
     context,
     config,

@@ -171,6 +171,10 @@ def complete_run(context: click.Context, parameter: click.Parameter, incomplete:
     return _complete(context, lambda client: client.list_runs(limit=50), "id", "job", incomplete)
 
 
+def complete_node(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return _complete(context, lambda client: {"items": client.cluster()["nodes"]}, "id", "state", incomplete)
+
+
 def _complete(
     context: click.Context, fetch: Callable[[Client], Mapping[str, Any]], value: str, words: str, incomplete: str
 ) -> list[CompletionItem]:
