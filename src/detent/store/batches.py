@@ -53,18 +53,28 @@ class BatchStore:
         self.max_payload_bytes = max_payload_bytes
 
     async def create(
-        self, items: Sequence[JobSpec | UsageError], *, tenant: int = DEFAULT_TENANT, owner: str | None = None
+        self,
+        items: Sequence[JobSpec | UsageError],
+        *,
+        tenant: int = DEFAULT_TENANT,
+        owner: str | None = None,
+        by: str | None = None,
     ) -> list[Registered]:
         """Register jobs, all or none. An item may also be the fault that was found while reading it."""
         plan, now = await self._plan(items, {})
         try:
-            await insert(self._database, plan.new, Ownership(tenant, owner, now))
+            await insert(self._database, plan.new, Ownership(tenant, owner, now, by))
         except NameTaken as error:
             raise _taken(items, error) from error
         return plan.told
 
     async def upsert(
-        self, items: Sequence[JobSpec | UsageError], *, tenant: int = DEFAULT_TENANT, owner: str | None = None
+        self,
+        items: Sequence[JobSpec | UsageError],
+        *,
+        tenant: int = DEFAULT_TENANT,
+        owner: str | None = None,
+        by: str | None = None,
     ) -> list[Registered]:
         """Make the jobs of these names be these, all or none: created, changed, or left alone when they are these
         already. What has no name is created."""
@@ -72,7 +82,7 @@ class BatchStore:
             existing = await self._existing(items, tenant)
             plan, now = await self._plan(items, existing)
             try:
-                await self._database.transaction("people", partial(_write, plan, Ownership(tenant, owner, now)))
+                await self._database.transaction("people", partial(_write, plan, Ownership(tenant, owner, now, by)))
             except (Moved, NameTaken):
                 continue  # somebody else was faster: compare again
             except Rejected as error:
@@ -182,7 +192,7 @@ async def _write(plan: Plan, whose: Ownership, connection: Any) -> None:
         await insert_on(connection, plan.new, whose)
         await announce(connection, [new.job.number for new in plan.new])
     if plan.changed:
-        await revise(connection, plan.changed, whose.owner)
+        await revise(connection, plan.changed, whose.owner, whose.by)
     adopted = [row["job"] for row in plan.same if whose.owner not in (None, row["owner"])]
     if adopted:
         await connection.fetch(statement("adopt_jobs"), adopted, whose.owner)

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from detent.errors import RevisionMismatch, UsageError
-from detent.misfire import AUTOMATIC, MissedRange, split_by_day
+from detent.misfire import AUTOMATIC
 from detent.model import JobSpec
 from detent.registration import Place, Prepared, next_tick, place, schedule_of, stand_on
 from detent.shapes import Job, JobStatus
@@ -81,7 +81,7 @@ def _zone_is_inside(spec: JobSpec, row: Row) -> bool:
     return bare.timezone == spec.timezone != "UTC"
 
 
-def edited(job: Prepared, row: Row) -> Edit:
+def edit_of(job: Prepared, row: Row) -> Edit:
     """The next tick is computed again only where the edit is about the schedule."""
     old = msgspec.json.decode(row["definition"], type=JobSpec)
     left = _runs_left(job.spec, old, row)
@@ -112,29 +112,6 @@ def _runs_left(new: JobSpec, old: JobSpec, row: Row) -> int | None:
         return None
     used = 0 if old.max_runs is None or row["runs_left"] is None else old.max_runs - row["runs_left"]
     return max(new.max_runs - used, 0)
-
-
-def resumed_place(row: Row) -> Place:
-    spec = msgspec.json.decode(row["definition"], type=JobSpec)
-    schedule = schedule_of(spec, row["job"], row["created_at"])
-    tick = None if row["runs_left"] == 0 else next_tick(schedule, row["now"], row["last_tick"])
-    if tick is None:
-        return NOWHERE
-    return Place(tick, tick + schedule.jitter(row["job"], tick), AUTOMATIC)
-
-
-def overdue(row: Row, reason: str) -> list[MissedRange]:
-    """Ticks that are due but have not fired, as ranges for the ledger."""
-    first: datetime | None = row["next_tick"]
-    now: datetime = row["now"]
-    if first is None or first > now:
-        return []
-    spec = msgspec.json.decode(row["definition"], type=JobSpec)
-    try:
-        schedule = schedule_of(spec, row["job"], row["created_at"]).anchored(first)
-    except UsageError:
-        return [MissedRange(first, first, 1, reason)]
-    return split_by_day(schedule, first, schedule.latest(first, now) or first, reason)
 
 
 def canonical(definition: str) -> bytes:

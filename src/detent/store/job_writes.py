@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from detent.errors import Conflict
-from detent.misfire import MissedRange
 from detent.registration import Place, Prepared
-from detent.shapes import JobStatus
 from detent.store.db import Database, Rejected, Row, statement
-from detent.store.job_rows import NOWHERE, Edit, edited, overdue
+from detent.store.job_moves import Move, edited, first_span
+from detent.store.job_rows import edit_of
 from detent.store.upkeep import JOBS_CHANNEL
 
 ANNOUNCED_SINGLY = 100
@@ -28,7 +27,7 @@ NAME_INDEX = "jobs_name"
 
 JOB_COLUMNS = (
     *("job", "id", "tenant", "name", "partition", "target", "owner", "tags", "definition", "created_at"),
-    "updated_at",
+    *("updated_at", "changed_by", "since", "anchor", "tzdata"),
 )
 CURSOR_COLUMNS = (
     *("job", "next_tick", "fire_at", "runs_left", "queue", "schedule", "grace", "partition", "lanes", "priority"),
@@ -57,20 +56,13 @@ class NewJob(NamedTuple):
     where: Place
 
 
-class Move(NamedTuple):
-    """Where a cursor goes from where it was read, and the ticks that are given up on the way."""
-
-    row: Row
-    where: Place
-    given_up: Sequence[MissedRange] = ()
-
-
 class Ownership(NamedTuple):
-    """Whose jobs these are, and since when."""
+    """Whose jobs these are, since when, and who says so."""
 
     tenant: int
     owner: str | None
     now: datetime
+    by: str | None
 
 
 async def insert(database: Database, jobs: Sequence[NewJob], whose: Ownership) -> None:
@@ -111,10 +103,11 @@ async def _insert_few(connection: Any, jobs: Sequence[NewJob], cursors: Sequence
     rows = [
         (job.number, job.job_id, job.name, job.partition, job.target, job.definition, _tags(job)) for job, _ in jobs
     ]
+    spans = [_first_span(new, whose.now) for new in jobs]
     _, ticks, fires, left, queues, schedules, graces, _, lanes, priorities, once = zip(*cursors, strict=True)
     added = await connection.fetch(
         statement("add_jobs"), *zip(*rows, strict=True), ticks, fires, left, queues, schedules, graces, lanes,
-        priorities, once, *whose,
+        priorities, once, *whose, *zip(*spans, strict=True),
     )  # fmt: skip
     numbers = {row["job"] for row in added}
     taken = [job.name for job, _ in jobs if job.number not in numbers]
@@ -124,16 +117,22 @@ async def _insert_few(connection: Any, jobs: Sequence[NewJob], cursors: Sequence
 
 async def _copy(connection: Any, jobs: Sequence[NewJob], cursors: Sequence[Any], whose: Ownership) -> None:
     """COPY takes two thirds of the time of INSERT, but a name that is taken fails it as a whole."""
-    tenant, owner, now = whose
+    tenant, owner, now, by = whose
     rows = [
         (
             job.number, job.job_id, tenant, job.name, job.partition, job.target, owner, job.spec.tags, job.definition,
-            now, now,
+            now, now, by, *_first_span(new, now),
         )
-        for job, _ in sorted(jobs, key=lambda new: new.job.name)
+        for new in sorted(jobs, key=lambda new: new.job.name) for job in (new.job,)
     ]  # fmt: skip
     await connection.copy_records_to_table("jobs", records=_gently(rows), columns=JOB_COLUMNS)
     await connection.copy_records_to_table("cursors", records=_gently(cursors), columns=CURSOR_COLUMNS)
+
+
+def _first_span(new: NewJob, now: datetime) -> tuple[datetime | None, datetime | None, str | None]:
+    """Since (None: since the registration), anchor and zone data."""
+    span = first_span(new.job, new.where, now)
+    return None if span.since == now else span.since, span.anchor, span.tzdata
 
 
 async def _gently(rows: Sequence[Any]) -> AsyncIterator[Any]:
@@ -144,10 +143,12 @@ async def _gently(rows: Sequence[Any]) -> AsyncIterator[Any]:
         yield row
 
 
-async def revise(connection: Any, changes: Sequence[tuple[Prepared, Row]], owner: str | None) -> None:
+async def revise(
+    connection: Any, changes: Sequence[tuple[Prepared, Row]], owner: str | None, by: str | None = None
+) -> None:
     """New revisions of jobs, and new places for the cursors of those whose schedule changed; or Moved."""
     jobs = [job for job, _ in changes]
-    edits = [edited(job, row) for job, row in changes]
+    edits = [edit_of(job, row) for job, row in changes]
     schedules = await _schedule_numbers(connection, jobs)
     queues = await _queue_numbers(connection, changes[0][1]["tenant"], jobs)
     rows = [
@@ -158,43 +159,29 @@ async def revise(connection: Any, changes: Sequence[tuple[Prepared, Row]], owner
         for (job, row), edit in zip(changes, edits, strict=True)
     ]  # fmt: skip
     last_ticks = [row["last_tick"] for _, row in changes]
-    revised = await connection.fetch(statement("revise_jobs"), *zip(*rows, strict=True), owner, last_ticks)
+    revised = await connection.fetch(statement("revise_jobs"), *zip(*rows, strict=True), owner, last_ticks, by)
     if len(revised) < len(changes):
         raise Moved
-    moves = [_move_of(row, edit) for (_, row), edit in zip(changes, edits, strict=True)]
-    await move(connection, [each for each in moves if each is not None], "active", given_up="edited")
+    moves = [edited(job, row, edit) for (job, row), edit in zip(changes, edits, strict=True)]
+    await move(connection, [each for each in moves if each is not None], by)
     await announce(connection, [job.number for job in jobs])
 
 
-def _move_of(row: Row, edit: Edit) -> Move | None:
-    if edit.place is None or row["status"] == "paused":
-        return None
-    return Move({**row, "generation": row["generation"] + 1}, edit.place, overdue(row, "edited"))
-
-
-async def stop(connection: Any, row: Row, status: JobStatus, reason: str | None) -> None:
-    await move(connection, [Move(row, NOWHERE, overdue(row, status))], status, reason, given_up=status)
-    await announce(connection, [row["job"]])
-
-
-async def move(
-    connection: Any, moves: Sequence[Move], status: JobStatus, reason: str | None = None, *, given_up: str | None = None
-) -> None:
-    """Cursors from where they were read to where they go, or Moved."""
+async def move(connection: Any, moves: Sequence[Move], by: str | None) -> None:
+    """Cursors from where they were read to where they go, with the spans and the ticks this ends; or Moved."""
     if not moves:
         return
     rows = [
         (
-            row["job"], row["generation"], row["last_tick"], where.next_tick, where.fire_at,
-            status == "active" and where.next_tick is None,
+            each.row["job"], each.row["generation"], each.row["last_tick"], each.where.next_tick, each.where.fire_at,
+            each.status == "active" and each.where.next_tick is None, each.through, each.status,
+            each.row["schedule"], each.until, each.closed, *each.span,
         )
-        for row, where, _ in moves
+        for each in moves
     ]  # fmt: skip
-    ranges = [(row["job"], ticks.first, ticks.last, ticks.ticks) for row, _, passed in moves for ticks in passed]
-    columns = zip(*ranges, strict=True) if ranges else ([], [], [], [])
-    moved = await connection.fetch(
-        statement("move_cursors"), *zip(*rows, strict=True), status, reason, *columns, given_up
-    )
+    ranges = [(each.row["job"], *ticks) for each in moves for ticks in each.given_up]
+    columns = zip(*ranges, strict=True) if ranges else ([], [], [], [], [])
+    moved = await connection.fetch(statement("move_cursors"), *zip(*rows, strict=True), by, *columns)
     if len(moved) < len(moves):
         raise Moved
 

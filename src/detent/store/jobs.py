@@ -14,20 +14,21 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET
 from uuid_utils.compat import uuid7
 
-from detent.documents import MAX_PAYLOAD_BYTES
-from detent.errors import Conflict, NotFound
+from detent.documents import MAX_PAYLOAD_BYTES, check_size, check_text, plain
+from detent.errors import Conflict, NotFound, UsageError
 from detent.identity import MANUAL, RunKey
-from detent.model import JobSpec
+from detent.model import JobSpec, encode_json
 from detent.registration import Prepared, Timings, prepare
 from detent.shapes import Job
 from detent.store.db import Database, Rejected, Row, statement
-from detent.store.job_rows import Change, Expected, canonical, job_of, new_job, patched, resumed_place
+from detent.store.job_moves import OnResume, resumed, stopped
+from detent.store.job_rows import Change, Expected, canonical, job_of, new_job, patched
 from detent.store.job_search import JobSearch, find
 from detent.store.job_writes import (
     NAME_INDEX,
-    Move,
     Moved,
     NameTaken,
     NewJob,
@@ -36,7 +37,6 @@ from detent.store.job_writes import (
     insert,
     move,
     revise,
-    stop,
 )
 from detent.store.upkeep import RUNS_CHANNEL
 
@@ -57,9 +57,14 @@ class JobStore:
     # -- register
 
     async def add(
-        self, specs: Sequence[JobSpec], *, tenant: int = DEFAULT_TENANT, owner: str | None = None
+        self,
+        specs: Sequence[JobSpec],
+        *,
+        tenant: int = DEFAULT_TENANT,
+        owner: str | None = None,
+        by: str | None = None,
     ) -> list[Job]:
-        """Register jobs, all or none."""
+        """Register jobs, all or none. `by`, here and below, is who says so, for people."""
         if not specs:
             return []
         (reserved,) = await self._database.fetch("people", "reserve_numbers", len(specs))
@@ -68,7 +73,7 @@ class JobStore:
         numbered = zip(specs, reserved["numbers"], strict=True)
         jobs = [self._prepare(spec, uuid7(), number, now, timings) for spec, number in numbered]
         new = [NewJob(job, timings.place(job, now)) for job in jobs]
-        await insert(self._database, new, Ownership(tenant, owner, now))
+        await insert(self._database, new, Ownership(tenant, owner, now, by))
         return [new_job(job, where, now, owner) for job, where in new]
 
     def _prepare(self, spec: JobSpec, job_id: UUID, number: int, created_at: datetime, timings: Timings) -> Prepared:
@@ -81,6 +86,7 @@ class JobStore:
         tenant: int = DEFAULT_TENANT,
         owner: str | None = None,
         expected: Expected = ANYTHING,
+        by: str | None = None,
     ) -> tuple[Job, Change]:
         """Make the job of this name be this: create it, change it, or leave it alone when it is this already."""
         for _ in range(TRIES):
@@ -88,10 +94,10 @@ class JobStore:
             expected.check(row)
             if row is None:
                 try:
-                    return (await self.add([spec], tenant=tenant, owner=owner))[0], "created"
+                    return (await self.add([spec], tenant=tenant, owner=owner, by=by))[0], "created"
                 except Conflict:
                     continue  # somebody else has just created it
-            changed = await self._changed_to(spec, row, owner)
+            changed = await self._changed_to(spec, row, owner, by)
             if changed is not None:
                 return changed
         raise _busy(spec.name or "")
@@ -103,31 +109,34 @@ class JobStore:
         *,
         tenant: int = DEFAULT_TENANT,
         expected: Expected = ANYTHING,
+        by: str | None = None,
     ) -> tuple[Job, Change]:
         """Change some fields of a job; None puts one back to its default."""
         for _ in range(TRIES):
             row = await self._existing(tenant, job_id)
             expected.check(row)
-            changed = await self._changed_to(patched(row, fields), row, None)
+            changed = await self._changed_to(patched(row, fields), row, None, by)
             if changed is not None:
                 return changed
         raise _busy(row["name"])
 
-    async def _changed_to(self, spec: JobSpec, row: Row, owner: str | None) -> tuple[Job, Change] | None:
+    async def _changed_to(
+        self, spec: JobSpec, row: Row, owner: str | None, by: str | None
+    ) -> tuple[Job, Change] | None:
         job = self._prepare(spec, row["id"], row["job"], row["created_at"], Timings())
-        change = await self._change_to(job, row, owner)
+        change = await self._change_to(job, row, owner, by)
         if change is None:
             return None
         return msgspec.structs.replace(await self._one(job.number), warnings=job.warnings), change
 
-    async def _change_to(self, job: Prepared, row: Row, owner: str | None) -> Change | None:
+    async def _change_to(self, job: Prepared, row: Row, owner: str | None, by: str | None) -> Change | None:
         """None: the job was changed meanwhile."""
         if await self._is_same(job, row):
             if owner is not None and owner != row["owner"]:
                 await self._database.fetch("people", "adopt_jobs", [row["job"]], owner)
             return "unchanged"
         try:
-            await self._database.transaction("people", lambda c: revise(c, [(job, row)], owner))
+            await self._database.transaction("people", lambda c: revise(c, [(job, row)], owner, by))
         except Moved:
             return None
         except Rejected as error:
@@ -185,45 +194,77 @@ class JobStore:
 
     # -- change
 
-    async def pause(self, job_id: UUID, reason: str | None = None, *, tenant: int = DEFAULT_TENANT) -> Job:
+    async def pause(
+        self,
+        job_id: UUID,
+        reason: str | None = None,
+        *,
+        until: datetime | None = None,
+        on_resume: OnResume | None = None,
+        tenant: int = DEFAULT_TENANT,
+        by: str | None = None,
+    ) -> Job:
+        """No ticks until somebody resumes it, or until a time. `on_resume`: what then becomes of the ticks between,
+        which are skipped if nothing is said. What is left out stays as it is when the job is paused already."""
+
         async def change(connection: Any, row: Row) -> None:
             if row["status"] == "completed":
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to pause.")
+            _check_until(until, row["now"])
             if row["status"] == "active":
-                await stop(connection, row, "paused", reason)
-            elif reason is not None:
-                await connection.fetch(statement("explain_pause"), row["job"], reason)
+                await move(connection, [stopped(row, "paused")], by)
+                await announce(connection, [row["job"]])
+            if not await connection.fetch(statement("explain_pause"), row["job"], reason, until, on_resume):
+                raise Moved
 
         return await self._one(await self._change(job_id, tenant, change))
 
-    async def resume(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> Job:
-        """Go on with the next tick to come; those of the pause are not made up for."""
+    async def resume(
+        self,
+        job_id: UUID,
+        *,
+        on_resume: OnResume | None = None,
+        tenant: int = DEFAULT_TENANT,
+        by: str | None = None,
+    ) -> Job:
+        """Go on with the next tick to come. Those of the pause are skipped or run, as the pause said, or this."""
 
         async def change(connection: Any, row: Row) -> None:
             if row["status"] == "completed":
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to go on with.")
             if row["status"] == "active":
                 return
-            await move(connection, [Move(row, resumed_place(row))], "active")
+            going_on = resumed(row, on_resume or row["on_resume"])
+            await move(connection, [going_on], by)
+            if going_on.owed is not None:
+                await connection.fetch(statement("owe_ticks"), row["job"], *going_on.owed, by)
             await announce(connection, [row["job"]])
 
         return await self._one(await self._change(job_id, tenant, change))
 
-    async def delete(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT, expected: Expected = ANYTHING) -> None:
+    async def delete(
+        self, job_id: UUID, *, tenant: int = DEFAULT_TENANT, expected: Expected = ANYTHING, by: str | None = None
+    ) -> None:
         """No more ticks, and the name is free again. Runs in flight go on; history stays."""
 
         async def change(connection: Any, row: Row) -> None:
             expected.check(row)
-            await stop(connection, row, "deleted", None)
+            await move(connection, [stopped(row, "deleted")], by)
+            await announce(connection, [row["job"]])
 
         await self._change(job_id, tenant, change)
 
-    async def trigger(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> RunKey:
-        """Run the job now, beside its schedule. Where no lane is free, the run it names is `skipped: overlap`."""
+    async def trigger(self, job_id: UUID, payload: object = UNSET, *, tenant: int = DEFAULT_TENANT) -> RunKey:
+        """Run the job now, beside its schedule, with a payload of its own if one is given. Where no lane is free, the
+        run it names is `skipped: overlap`."""
+        if payload is not UNSET:
+            payload = _checked_payload(payload, self.max_payload_bytes)
 
         async def change(connection: Any, row: Row) -> RunKey:
             await connection.fetch(statement("trigger_lock"), row["job"])
             (run,) = await connection.fetch(statement("trigger_now"), row["job"], MANUAL)
+            if payload is not UNSET:
+                await connection.fetch(statement("keep_payload"), run["job"], run["at"], encode_json(payload))
             if run["lane"] is not None:
                 await connection.fetch(statement("wake"), RUNS_CHANNEL, str(run["queue"]))
             return RunKey(run["job"], run["at"], run["serial"])
@@ -261,6 +302,22 @@ class JobStore:
 
 def _busy(name: str) -> Conflict:
     return Conflict(f"The job {name!r} is being changed by others at this moment: try again.")
+
+
+def _checked_payload(payload: object, max_bytes: int) -> object:
+    document = plain({"payload": payload})
+    check_text(document)
+    check_size(document, max_bytes)
+    return document["payload"]
+
+
+def _check_until(until: datetime | None, now: datetime) -> None:
+    if until is not None and until <= now:
+        raise UsageError(
+            f"until is {until:%Y-%m-%dT%H:%M:%SZ}, which is past: give a later time, or leave it out to pause until "
+            "somebody resumes the job.",
+            "/until",
+        )
 
 
 async def _with_row(change: Callable[[Any, Row], Awaitable[None]], row: Row, connection: Any) -> None:

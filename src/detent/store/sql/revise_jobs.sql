@@ -1,7 +1,8 @@
 -- New revisions of jobs; runs keep the one they were fired with. Arrays: $1 job, $2 generation as read; the cursor's
 -- policies: $3 lanes, $4 queue, $5 schedule, $6 priority, $7 grace, $8 once, $9 runs left; the job: $10 name, $11 definition,
 -- $12 target, $13 tags as JSON; then $14 owner or NULL to keep it, and an array: $15 last_tick as read (NULL: nothing has
--- fired), because a fire spends runs without changing the generation. Not returned: changed or fired meanwhile.
+-- fired), because a fire spends runs without changing the generation; $16 who. Not returned: changed or fired
+-- meanwhile.
 WITH v AS MATERIALIZED (
     SELECT * FROM unnest($1::bigint[], $2::integer[], $3::smallint[], $4::integer[], $5::integer[], $6::smallint[], $7::integer[],
                          $8::boolean[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $15::timestamptz[])
@@ -16,8 +17,9 @@ c AS (
       FROM l WHERE c.job = l.job
     RETURNING c.job, c.revision),
 former AS (
-    INSERT INTO job_revisions (job, revision, definition)
-    SELECT job, revision, definition FROM jobs WHERE job IN (SELECT job FROM c))
+    INSERT INTO job_revisions (job, revision, definition, changed_by, made_at)
+    SELECT job, revision, definition, changed_by, coalesce(revised_at, created_at) FROM jobs WHERE job IN (SELECT job FROM c))
 UPDATE jobs j SET name = l.name, definition = l.definition::jsonb, revision = c.revision, target = l.target,
-       tags = ARRAY(SELECT jsonb_array_elements_text(l.tags::jsonb)), owner = coalesce($14::text, j.owner), updated_at = now()
+       tags = ARRAY(SELECT jsonb_array_elements_text(l.tags::jsonb)), owner = coalesce($14::text, j.owner), updated_at = now(),
+       changed_by = $16::text, revised_at = now()
   FROM c JOIN l USING (job) WHERE j.job = c.job RETURNING j.job
