@@ -57,4 +57,6 @@ def _redis(named: str, candidate: Candidate) -> Coordinator:
 
 
 def _missing(service: str, extra: str) -> UsageError:
-    return UsageError(f"DETENT_COORDINATOR names {service}, whose client is not installed: pip install 'detent[{extra}]'.")
+    return UsageError(
+        f"DETENT_COORDINATOR names {service}, whose client is not installed: pip install 'detent[{extra}]'."
+    )

@@ -1,7 +1,7 @@
 """Nominations in etcd: a key per partition under one lease, written only where there is none.
 
-A plain put overwrites what is there; a transaction that demands a create revision of 0 does not, so there is one winner.
-That revision is the number of the nomination: etcd counts every write, and keeps counting when a key is gone.
+A plain put overwrites what is there; a transaction that demands a create revision of 0 does not, so one wins. That
+revision is the number of the nomination: etcd counts every write, and keeps counting when a key is gone.
 
 Spoken is the JSON gateway that every etcd from 3.4 on has on its client port. Numbers of 64 bits are texts in it, keys
 and values are in base64, and what is zero or empty is left out.
@@ -68,9 +68,7 @@ class Gateway:
 
     async def _authenticate(self) -> None:
         self._token = ""
-        status, answer = await self._post(
-            "/v3/auth/authenticate", {"name": self._user, "password": self._password}
-        )
+        status, answer = await self._post("/v3/auth/authenticate", {"name": self._user, "password": self._password})
         if status != 200 or "token" not in answer:
             raise Unavailable(f"it does not let the user {self._user} in")
         self._token = answer["token"]
@@ -161,7 +159,9 @@ class EtcdCoordinator:
         for batch in batches(partitions):
             puts = [
                 self._if_revision(
-                    partition, 0, {"request_put": {"key": self._key(partition), "value": self._me, "lease": str(self._lease)}}
+                    partition,
+                    0,
+                    {"request_put": {"key": self._key(partition), "value": self._me, "lease": str(self._lease)}},
                 )
                 for partition in batch
             ]

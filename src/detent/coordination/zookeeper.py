@@ -25,7 +25,7 @@ from kazoo.protocol.states import KeeperState
 from detent.clock import monotonic
 from detent.coordination.services import Candidate, answering, parting
 from detent.errors import Unavailable
-from detent.identity import node_name
+from detent.identity import PARTITIONS, node_name
 
 # kazoo tells of every try to reach a server. That it is away is said once, by who asks us.
 quiet = logging.getLogger("detent.zookeeper")
@@ -41,7 +41,8 @@ class ZooKeeperCoordinator:
 
     def __init__(self, address: SplitResult, candidate: Candidate) -> None:
         self._hosts = address.netloc
-        self._root = address.path.rstrip("/") or f"/detent/{candidate.cluster}"
+        self._folder = f"{address.path.rstrip('/') or f'/detent/{candidate.cluster}'}/schedulers"
+        self._has_folders = False
         self._candidate = candidate
         self._me = node_name(candidate.node).encode()
         self._asked: set[int] = set()
@@ -89,13 +90,15 @@ class ZooKeeperCoordinator:
                 )
                 self._live = self._client.start_async()
             client = self._client
-        if not self._live.wait(max(end - monotonic(), 0)):
+        if not self._live.wait(left(end)):
             raise Unavailable("ZooKeeper cannot be reached.")
         return client
 
     def _campaign(self, wanted: set[int], end: float) -> dict[int, int | None]:
         client = self._connected(end)
         session = session_of(client)
+        if not self._has_folders:
+            self._make_folders(client, end)
         self._asked |= wanted  # before the answer, which may be lost
         found = self._look(client, self._asked, end)
         ours = {partition for partition, stat in found.items() if stat is not None and stat.ephemeralOwner == session}
@@ -115,34 +118,38 @@ class ZooKeeperCoordinator:
         self._delete(client, ours, end)
 
     def _path(self, partition: int) -> str:
-        return f"{self._root}/schedulers/partition-{partition}/leader"
+        return f"{self._folder}/partition-{partition}/leader"
 
-    def _look(self, client: Any, partitions: Iterable[int], end: float) -> dict[int, Any]:
-        answers = {partition: client.exists_async(self._path(partition)) for partition in partitions}
-        return {partition: answer.get(timeout=max(end - monotonic(), 0)) for partition, answer in answers.items()}
+    def _make_folders(self, client: Any, end: float) -> None:
+        """All that are missing, in one transaction; where another node makes them too, one of the two does nothing."""
+        client.ensure_path_async(self._folder).get(timeout=left(end))
+        there = set(client.get_children_async(self._folder).get(timeout=left(end)))
+        missing = {f"partition-{partition}" for partition in range(PARTITIONS)} - there
+        if missing:
+            making = client.transaction()
+            for name in missing:
+                making.create(f"{self._folder}/{name}")
+            making.commit_async().get(timeout=left(end))
 
-    def _create(self, client: Any, partitions: Iterable[int], end: float) -> dict[int, int]:
-        answers = {
-            partition: client.create_async(
-                self._path(partition), self._me, ephemeral=True, makepath=True, include_data=True
-            )
+    def _look(self, client: Any, partitions: Collection[int], end: float) -> dict[int, Any]:
+        answers = [client.exists_async(self._path(partition)) for partition in partitions]
+        return dict(zip(partitions, gathered(answers, end), strict=True))
+
+    def _create(self, client: Any, partitions: Collection[int], end: float) -> dict[int, int]:
+        answers = [
+            client.create_async(self._path(partition), self._me, ephemeral=True, include_data=True)
             for partition in partitions
+        ]
+        found = gathered(answers, end, NodeExistsError, NoNodeError)
+        self._has_folders = not any(isinstance(answer, NoNodeError) for answer in found)
+        return {
+            partition: answer[1].czxid
+            for partition, answer in zip(partitions, found, strict=True)
+            if not isinstance(answer, Exception)  # somebody else was first
         }
-        created = {}
-        for partition, answer in answers.items():
-            try:
-                _, stat = answer.get(timeout=max(end - monotonic(), 0))
-                created[partition] = stat.czxid
-            except NodeExistsError:
-                pass  # somebody else was first
-        return created
 
     def _delete(self, client: Any, partitions: Iterable[int], end: float) -> None:
-        for answer in [client.delete_async(self._path(partition)) for partition in partitions]:
-            try:
-                answer.get(timeout=max(end - monotonic(), 0))
-            except NoNodeError:
-                pass  # it is gone, as it should be
+        gathered([client.delete_async(self._path(partition)) for partition in partitions], end, NoNodeError)
 
     def _end_when_silent(self) -> None:
         while not self._closed.is_set():
@@ -159,6 +166,21 @@ class ZooKeeperCoordinator:
         ending = threading.Thread(target=stop, args=(client,), name="detent-zookeeper-end", daemon=True)
         ending.start()
         return ending
+
+
+def left(end: float) -> float:
+    return max(end - monotonic(), 0.0)
+
+
+def gathered(answers: Iterable[Any], end: float, *expected: type[Exception]) -> list[Any]:
+    """All were asked at once; now they are waited for. What was expected to go wrong takes the place of an answer."""
+    results: list[Any] = []
+    for answer in answers:
+        try:
+            results.append(answer.get(timeout=left(end)))
+        except expected as error:
+            results.append(error)
+    return results
 
 
 def session_of(client: Any) -> int:

@@ -1,0 +1,81 @@
+"""The services, each started when a test first asks for it and stopped with the test process; a field of candidates."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from candidates import Field
+
+from detent.store import Database, Store
+from detent.store.db import connect
+from servers import Etcd, Redis, Server, ZooKeeper, running
+
+SERVICES = ("etcd", "zookeeper", "redis")
+ALL = ("postgres", "advisory", *SERVICES)
+
+
+@pytest.fixture(scope="session")
+def etcd_server() -> Iterator[Server]:
+    with running(Etcd) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server() -> Iterator[Server]:
+    with running(ZooKeeper) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Server]:
+    with running(Redis) as server:
+        yield server
+
+
+@pytest.fixture(params=SERVICES)
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """One service after the other; a test may kill it, the next one finds it running."""
+    found: Server = request.getfixturevalue(f"{request.param}_server")
+    yield found
+    found.ensure()
+
+
+@pytest.fixture(params=ALL)
+def coordinator(request: pytest.FixtureRequest) -> str:
+    """What DETENT_COORDINATOR may be."""
+    if request.param in SERVICES:
+        url: str = request.getfixturevalue(f"{request.param}_server").url
+        return url
+    return str(request.param)
+
+
+@pytest.fixture
+async def look(database_url: str) -> AsyncIterator[Any]:
+    connection = await connect(database_url, "detent")
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[Store]:
+    database = Database(database_url)
+    await database.open()
+    yield Store(database)
+    await database.close()
+
+
+@pytest.fixture
+async def field(store: Store, coordinator: str) -> AsyncIterator[Field]:
+    entered = Field(store, coordinator)
+    yield entered
+    await entered.close()
+
+
+@pytest.fixture
+async def served(store: Store, server: Server) -> AsyncIterator[Field]:
+    """As `field`, where a service outside of the database nominates."""
+    entered = Field(store, server.url)
+    yield entered
+    await entered.close()
