@@ -94,7 +94,9 @@ class Session:
         self.coordinator = self._choose_coordinator(Candidate(info.node, cluster.id, self.membership.ttl))
         await self._store.nodes.join(info, timedelta(seconds=self.membership.ttl))
         database = self._store.database
-        connect = HeartbeatConnection(database.url, database.schema, max(0.2, self.membership.ttl / 3))
+        connect = HeartbeatConnection(
+            database.url, database.schema, max(0.2, self.membership.ttl / 3), pooled=database.pooled
+        )
         self._heartbeat = Heartbeat(self.membership, lambda: connect)
         self._heartbeat.start()
         try:

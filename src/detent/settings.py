@@ -201,6 +201,7 @@ class Settings:
         _text(r"(?!pg_)[a-z_][a-z0-9_]{0,62}"),
         "a lower-case name of letters, digits and underscores, such as detent",
     )
+    database_pooler: str = _setting("none", _choice("none", "transaction"), "none or transaction")
     data_dir: Path = _setting(_data_dir, _path, "a folder")  # noqa: RUF009 - a field, not a default
     host: str = _setting("127.0.0.1", _text(r"[^\s\x00]+"), "an address or host name to listen on")
     port: int = _setting(8787, _whole(0, 65535), "a port number between 0 and 65535")
@@ -237,6 +238,11 @@ class Settings:
         1000.0, _seconds(0, 1_000_000), "a number between 0, which is no limit, and 1000000"
     )
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def pooled(self) -> bool:
+        """Whether connections are handed on between us and the server; nothing stands before the embedded one."""
+        return self.database_url is not None and self.database_pooler == "transaction"
 
     @property
     def local(self) -> bool:

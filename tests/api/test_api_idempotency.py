@@ -94,7 +94,7 @@ async def test_when_all_connections_are_in_use_nothing_is_said_to_be_unknown(
 ) -> None:
     from contextlib import AsyncExitStack
 
-    monkeypatch.setattr("detent.store.db.STATEMENT_SECONDS", 0.1)
+    monkeypatch.setattr("detent.store.db.CONNECTION_SECONDS", 0.1)
     async with AsyncExitStack() as stack:
         for _ in range(5):
             await stack.enter_async_context(api.store.database.connection("people"))

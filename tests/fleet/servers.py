@@ -19,6 +19,7 @@ import asyncpg
 
 from detent.store import embedded_host as host
 from detent.store.db import connect
+from detent.store.limits import PEOPLE
 from waiting import until
 
 USER = "detent"
@@ -186,7 +187,7 @@ class Session:
         self._connection: Any = None
 
     async def __aenter__(self) -> Any:
-        self._connection = await connect(self._url, "detent", statement_timeout="1min")
+        self._connection = await connect(self._url, "detent", PEOPLE)
         return self._connection
 
     async def __aexit__(self, *_: object) -> None:

@@ -192,7 +192,7 @@ class Stage:
 
     async def connect(self) -> Any:
         # The product's own settings, but for the limits: here a wait ends when the order says so.
-        settings = session_settings("detent", lock_timeout="0", statement_timeout=STATEMENT_LIMIT)
+        settings = session_settings("detent") | {"lock_timeout": "0", "statement_timeout": STATEMENT_LIMIT}
         settings["idle_in_transaction_session_timeout"] = "0"
         return await asyncpg.connect(self._url, server_settings=settings)
 

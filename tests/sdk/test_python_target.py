@@ -15,7 +15,7 @@ from detent.errors import OwnershipLost, UsageError
 from detent.session import Session
 from detent.settings import Settings
 from detent.store import Database, Store
-from detent.store.db import connect
+from detent.store.db import STANDARD, connect
 from detent.store.effects import EffectPool
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from waiting import until
@@ -35,7 +35,7 @@ async def serve(database_url: str) -> AsyncIterator[Callable[[Detent], Any]]:
     await database.open()
     thread = HandlerThread(4)
     thread.start()
-    effects = EffectPool(database_url, "detent")
+    effects = EffectPool(database_url, "detent", STANDARD)
     sessions: list[Session] = []
 
     async def start(app: Detent) -> Session:

@@ -14,7 +14,7 @@ import pytest
 
 from detent.errors import Unavailable
 from detent.store import migrate
-from detent.store.db import connect
+from detent.store.db import STANDARD, connect
 from postgres import Postgres
 from waiting import until
 
@@ -284,7 +284,7 @@ async def test_a_migration_may_take_longer_than_the_limits_of_its_connection(
     empty_database_url: str, folder: Path
 ) -> None:
     (folder / "0002_slow.sql").write_text("SELECT pg_sleep(0.5);\n")
-    connection = await connect(empty_database_url, "detent", statement_timeout="200ms")
+    connection = await connect(empty_database_url, "detent", STANDARD._replace(statement=0.2))
     try:
         assert await migrate.migrate(connection, folder) == ["0001_first", "0002_slow"]
         assert await connection.fetchval("SHOW statement_timeout") == "200ms"

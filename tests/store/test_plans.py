@@ -16,6 +16,7 @@ import asyncpg
 import pytest
 
 from detent.store.db import session_settings, statement
+from detent.store.limits import PEOPLE
 from factories import LONG_AGO, add_node
 from postgres import run_apart
 
@@ -91,7 +92,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
 
 
 async def connect(url: str) -> Any:
-    settings = session_settings("detent", lock_timeout="2s", statement_timeout="60s")
+    settings = session_settings("detent", PEOPLE)
     return await asyncpg.connect(url, server_settings=settings)
 
 

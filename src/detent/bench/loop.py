@@ -42,7 +42,7 @@ async def bench_loop(jobs: int, concurrency: int, progress: Callable[[int], None
         os.chmod(folder, 0o755)  # noqa: PTH101, S103 - the server's user has to get through when root measures
         async with EmbeddedServer(Path(folder)) as server:
             await node.prepare_database(server.url, "detent", migrate=True)
-            async with node.opened_store(server.url, "detent") as store:
+            async with node.opened_store(server.url, Settings()) as store:
                 return await _measure(store, jobs, concurrency, progress)
 
 

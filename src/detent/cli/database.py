@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from detent.cli import output, times
-from detent.cli.base import F, command, group
+from detent.cli.base import F, command, group, option
 from detent.cli.nodes import database_options
 from detent.cli.output import Column
 from detent.cli.session import config_option, load_settings, session, shapes
@@ -28,16 +28,36 @@ def _reaches_database(function: F) -> F:
     return database_options(config_option(hidden=True)(function))
 
 
-@command(db, "migrate", examples=("detent db migrate --database-url postgresql://user@host/detent",))
+@command(
+    db,
+    "migrate",
+    examples=(
+        "detent db migrate --database-url postgresql://user@host/detent",
+        "detent db migrate --role-settings detent",
+    ),
+)
 @_reaches_database
-def migrate(**flags: str | None) -> None:
+@option("--role-settings", metavar="ROLE", help="Also give this role what nodes need behind a pooler.")
+def migrate(role_settings: str | None, **flags: str | None) -> None:
     """Bring the schema up to date; nothing happens when it is."""
     from detent.store import migrate as migrations
+    from detent.store import role
 
-    applied = _with_connection(load_settings(flags), migrations.migrate)
-    output.print_lines((name,) for name in applied)
+    settings = load_settings(flags)
+    if settings.pooled:
+        raise role.needs_server(settings.database_url or "")
+
+    async def work(connection: Any) -> tuple[list[str], list[str]]:
+        applied = await migrations.migrate(connection)
+        given = await role.give(connection, role_settings, settings.database_schema) if role_settings else []
+        return applied, given
+
+    applied, given = _with_connection(settings, work)
+    output.print_lines((line,) for line in (*applied, *given))
     number = f"{len(applied)} migration{'s' if len(applied) > 1 else ''}"
     output.say(f"Applied {number}." if applied else "The schema is up to date.")
+    if given:
+        output.say("A pooler's connections get these settings when they are made anew (PgBouncer: RECONNECT).")
 
 
 @command(db, "status", examples=("detent db status --database-url postgresql://user@host/detent",))
@@ -67,11 +87,16 @@ def status(**flags: str | None) -> int:
 
 @command(db, "sql", examples=("detent db sql | psql detent",))
 @config_option(hidden=True)
-def sql() -> None:
+@option("--role-settings", metavar="ROLE", help="Also give this role what nodes need behind a pooler.")
+def sql(role_settings: str | None) -> None:
     """Print all migrations as one script, for those who apply it themselves."""
     from detent.store import migrate as migrations
+    from detent.store import pooler
 
-    print(migrations.sql(load_settings({}).database_schema), end="")
+    schema = load_settings({}).database_schema
+    print(migrations.sql(schema), end="")
+    if role_settings:
+        print(f"\n{pooler.role_script(role_settings, schema)}", end="")
 
 
 def _with_connection(settings: Settings, work: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -106,6 +131,6 @@ async def _connection(settings: Settings) -> AsyncIterator[Any]:
             if server.note:
                 output.say(server.note)
             url = server.url
-        connection = await connect(url, settings.database_schema)
+        connection = await connect(url, settings.database_schema, pooled=settings.pooled)
         stack.push_async_callback(connection.close)
         yield connection

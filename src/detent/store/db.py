@@ -1,8 +1,9 @@
 """The only door to the driver: connections with their limits, statements by name, errors by meaning.
 
-Every connection carries server-side limits below half of the lease's time to live, because a leader that is paused in
-the middle of a transaction would otherwise block its own successor for ever. The planner settings are not taste: a
-generic plan made while a queue table was empty is a sequential scan, and cost 95 % of the throughput when measured.
+Every connection carries server-side limits below half of the lease's time to live (`limits.py`), because a leader that
+is paused in the middle of a transaction would otherwise block its own successor for ever. The planner settings are not
+taste: a generic plan made while a queue table was empty is a sequential scan, and cost 95 % of the throughput when
+measured. Through a pooler, both come another way (`pooler.py`).
 
 A failed write is one of four things, and callers treat them differently:
 
@@ -26,11 +27,13 @@ import asyncpg
 
 from detent import failpoints
 from detent.errors import DetentError, Unavailable
+from detent.store import pooler
+from detent.store.limits import Limits, milliseconds, pool_limits, work_limits
 
-# Client-side end of any one statement. Longer than the server's own limit, shorter than the pause after which a node
-# adopts runs it does not know: what has not answered by then is of unknown outcome for good.
-STATEMENT_SECONDS = 4.0
-LONG_STATEMENT_SECONDS = 120.0
+# How long to wait for a connection of a pool, all of which are in use.
+CONNECTION_SECONDS = 4.0
+DEFAULT_TTL = 5.0
+STANDARD = work_limits(DEFAULT_TTL)
 
 Row = Mapping[str, Any]
 
@@ -59,18 +62,28 @@ def statement(name: str) -> str:
     return resources.files("detent.store").joinpath("sql", f"{name}.sql").read_text()
 
 
-def session_settings(schema: str, *, lock_timeout: str, statement_timeout: str) -> dict[str, str]:
+def session_settings(schema: str, limits: Limits = STANDARD) -> dict[str, str]:
+    """What a connection asks for when it is opened."""
     return {
-        "search_path": schema,
-        "timezone": "UTC",
         "application_name": "detent",
-        "plan_cache_mode": "force_custom_plan",
-        "random_page_cost": "1.1",
-        "jit": "off",
-        "lock_timeout": lock_timeout,
-        "statement_timeout": statement_timeout,
-        "idle_in_transaction_session_timeout": "2s",
+        **pooler.role_settings(schema),
+        **limits.settings(),
         **network_settings(),
+    }
+
+
+def driver_options(schema: str, limits: Limits, *, pooled: bool) -> dict[str, Any]:
+    """How the driver is to open a connection."""
+    common = {"timeout": 10, "command_timeout": limits.answer}
+    if not pooled:
+        return {**common, "server_settings": session_settings(schema, limits)}
+    # A pooler keeps these two for each of its clients, and refuses all others.
+    kept = {"application_name": "detent", "timezone": "UTC"}
+    return {
+        **common,
+        "server_settings": kept,
+        "statement_cache_size": 0,
+        "connection_class": pooler.connection_class(limits),
     }
 
 
@@ -84,17 +97,21 @@ def network_settings() -> dict[str, str]:
     }
 
 
-async def connect(url: str, schema: str, *, lock_timeout: str = "2s", statement_timeout: str = "2s") -> Any:
+async def connect(url: str, schema: str, limits: Limits = STANDARD, *, pooled: bool = False) -> Any:
     """One connection of its own, outside any pool: for heartbeats, notifications and migrations."""
-    settings = session_settings(schema, lock_timeout=lock_timeout, statement_timeout=statement_timeout)
     try:
-        return await asyncpg.connect(url, server_settings=settings, timeout=10, command_timeout=STATEMENT_SECONDS)
+        return await asyncpg.connect(url, **driver_options(schema, limits, pooled=pooled))
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
         raise unreachable(url, error) from error
 
 
 def unreachable(url: str, error: BaseException) -> Unavailable:
     reason = str(error) or type(error).__name__
+    if "unsupported startup parameter" in reason:
+        return Unavailable(
+            f"The database at {place(url)} is behind a pooler that passes no settings on ({reason}): "
+            "set DETENT_DATABASE_POOLER=transaction, or name the server itself in DETENT_DATABASE_URL."
+        )
     return Unavailable(
         f"The database at {place(url)} cannot be reached ({reason}): check DETENT_DATABASE_URL and that it is running."
     )
@@ -124,50 +141,62 @@ def translate(error: BaseException) -> DetentError | None:
     return None
 
 
-async def _limit_transactions(connection: Any) -> None:
-    # The parameter exists from PostgreSQL 17 on; older servers are covered by the idle limit and the statement limit.
-    await connection.execute(
-        "SELECT set_config('transaction_timeout', '2400ms', false)"
-        " WHERE current_setting('server_version_num')::integer >= 170000"
-    )
+def _limiting_transactions(limits: Limits) -> Callable[[Any], Awaitable[None]] | None:
+    """What a new connection of a pool does first. The parameter exists from PostgreSQL 17 on; older servers are covered
+    by the idle limit and the statement limit."""
+    if limits.transaction is None:
+        return None
+    most = milliseconds(limits.transaction)
+
+    async def limit(connection: Any) -> None:
+        if connection.get_server_version().major >= pooler.WITH_TRANSACTION_TIMEOUT:
+            await connection.execute(f"SET transaction_timeout = '{most}'")
+
+    return limit
 
 
-async def _keep(_connection: Any) -> None:
+async def keep(_connection: Any) -> None:
     """Nothing to put back after use: we leave no session state behind. The driver's own reset would be a second round
-    trip for every statement, and would undo the limit set above."""
+    trip for every statement, would undo the limit set above, and through a pooler would reset somebody else."""
 
 
 class Database:
-    """Three small pools, so that people's queries never stand in the way of fires, nor fires of settles."""
+    """Three small pools, so that people's queries never stand in the way of fires, nor fires of settles.
 
-    def __init__(self, url: str, schema: str = "detent") -> None:
+    `pooled` says that a pooler stands in between which hands connections on after each transaction."""
+
+    def __init__(self, url: str, schema: str = "detent", *, pooled: bool = False, ttl: float = DEFAULT_TTL) -> None:
         self.url = url
         self.schema = schema
+        self.pooled = pooled
+        self.limits = pool_limits(ttl)
         self._pools: dict[str, Any] = {}
+
+    @property
+    def answer_seconds(self) -> float:
+        """What a node's own statement has not answered by then is of unknown outcome for good."""
+        return self.limits["work"].answer
 
     async def open(self) -> None:
         try:
-            self._pools["fire"] = await self._pool(2, lock_timeout="100ms", limited=True)
-            self._pools["work"] = await self._pool(4, lock_timeout="2s", limited=True)
-            self._pools["people"] = await self._pool(5, lock_timeout="5s", limited=False)
+            # What fires and works keeps its connections: when others have taken all there are, it can go on.
+            self._pools["fire"] = await self._pool("fire", 2, idle_seconds=0)
+            self._pools["work"] = await self._pool("work", 4, idle_seconds=0)
+            self._pools["people"] = await self._pool("people", 5, idle_seconds=60)
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
             await self.close()
             raise unreachable(self.url, error) from error
 
-    async def _pool(self, size: int, *, lock_timeout: str, limited: bool) -> Any:
-        settings = session_settings(
-            self.schema, lock_timeout=lock_timeout, statement_timeout="2s" if limited else "60s"
-        )
+    async def _pool(self, name: str, size: int, *, idle_seconds: float) -> Any:
+        limits = self.limits[name]
         return await asyncpg.create_pool(
             self.url,
             min_size=1,
             max_size=size,
-            max_inactive_connection_lifetime=60,
-            server_settings=settings,
-            timeout=10,
-            command_timeout=STATEMENT_SECONDS if limited else LONG_STATEMENT_SECONDS,
-            init=_limit_transactions if limited else None,
-            reset=_keep,
+            max_inactive_connection_lifetime=idle_seconds,
+            init=None if self.pooled else _limiting_transactions(limits),
+            reset=keep,
+            **driver_options(self.schema, limits, pooled=self.pooled),
         )
 
     async def close(self) -> None:
@@ -238,7 +267,7 @@ class Database:
         if source is None:
             raise Unavailable("The database is closed.")
         try:
-            connection = await source.acquire(timeout=STATEMENT_SECONDS)
+            connection = await source.acquire(timeout=min(CONNECTION_SECONDS, self.limits[pool].answer))
         except TimeoutError as error:  # nothing was sent, so nothing is unknown
             raise Unavailable("The database has no connection to spare.") from error
         try:
@@ -247,4 +276,4 @@ class Database:
             await source.release(connection)
 
     def _deadline(self, pool: str) -> float:
-        return LONG_STATEMENT_SECONDS if pool == "people" else STATEMENT_SECONDS
+        return self.limits[pool].answer

@@ -124,5 +124,5 @@ def refused_settings(error: Unavailable) -> bool:
 
 def wanted_settings() -> dict[str, str]:
     """What every node needs of its connections to be fast (and gets, unless a pooler is in between)."""
-    asked = session_settings("", lock_timeout="", statement_timeout="")
+    asked = session_settings("")
     return {name: asked[name] for name in ("plan_cache_mode", "random_page_cost", "jit")}

@@ -1,7 +1,8 @@
 """A handler's own transaction, which also settles its run: true exactly once for effects in this database.
 
 The user's statements see the search path of their own role, not ours, so that a table of theirs called `jobs` is
-theirs. Only for the settle at the end is our schema put first, until the transaction is over.
+theirs. Only for the settle at the end is our schema put first, until the transaction is over. Through a pooler the role
+has our settings, so the transaction begins by going back to what it would have without them.
 """
 
 from __future__ import annotations
@@ -14,17 +15,22 @@ from typing import Any
 import asyncpg
 
 from detent.errors import OwnershipLost
-from detent.store.db import network_settings, statement
+from detent.store.db import keep, network_settings, statement
+from detent.store.limits import Limits, milliseconds
 from detent.store.live import Settlement, settle_columns
+from detent.store.pooler import HandlerConnection, role_settings
 
 
 class EffectPool:
     """Connections for handlers, made on the handlers' loop when the first one asks."""
 
-    def __init__(self, url: str, schema: str, size: int = 10) -> None:
+    def __init__(self, url: str, schema: str, limits: Limits, *, size: int = 10, pooled: bool = False) -> None:
+        """`limits` hold from the settle on."""
         self._url = url
         self._schema = schema
+        self._limits = limits
         self._size = size
+        self._pooled = pooled
         self._pool: Any = None
         self._making: asyncio.Lock | None = None
 
@@ -33,8 +39,10 @@ class EffectPool:
         """`settlement` is asked when the block has ended, with the database's time."""
         pool = await self._open()
         async with pool.acquire() as connection, connection.transaction():
+            if self._pooled:
+                await connection.execute(statement("handler_settings"), list(role_settings(self._schema)))
             yield connection
-            await connection.execute(statement("settle_inside"), self._schema)
+            await connection.execute(statement("settle_inside"), self._schema, milliseconds(self._limits.lock))
             now = await connection.fetchval("SELECT clock_timestamp()")
             unsettled = await connection.fetch(statement("settle"), node, *settle_columns([settlement(now)]))
             if unsettled:
@@ -46,9 +54,14 @@ class EffectPool:
         async with self._making:
             if self._pool is None:
                 self._pool = await asyncpg.create_pool(
-                    self._url, min_size=0, max_size=self._size, server_settings=network_settings(), timeout=10
+                    self._url, min_size=0, max_size=self._size, timeout=10, **self._options()
                 )
         return self._pool
+
+    def _options(self) -> dict[str, Any]:
+        if not self._pooled:
+            return {"server_settings": network_settings()}
+        return {"statement_cache_size": 0, "connection_class": HandlerConnection, "reset": keep}
 
     async def close(self) -> None:
         if self._pool is not None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from detent.store.db import connect, statement
+from detent.store.limits import beat_limits
 
 
 class Beat(NamedTuple):
@@ -16,10 +17,11 @@ class Beat(NamedTuple):
 
 
 class HeartbeatConnection:
-    def __init__(self, url: str, schema: str, seconds: float) -> None:
+    def __init__(self, url: str, schema: str, seconds: float, *, pooled: bool = False) -> None:
         self._url = url
         self._schema = schema
         self._seconds = seconds
+        self._pooled = pooled
         self._connection: Any = None
 
     async def beat(self, node: int, offset: float) -> Beat | None:
@@ -36,8 +38,8 @@ class HeartbeatConnection:
 
     async def _renew(self, node: int, offset: float) -> Any:
         if self._connection is None or self._connection.is_closed():
-            limit = f"{int(self._seconds * 1000)}ms"
-            self._connection = await connect(self._url, self._schema, lock_timeout=limit, statement_timeout=limit)
+            limits = beat_limits(self._seconds)
+            self._connection = await connect(self._url, self._schema, limits, pooled=self._pooled)
         return await self._connection.fetchrow(statement("beat"), node, offset)
 
     async def close(self) -> None:

@@ -1,0 +1,63 @@
+"""How long one connection may keep the server at work, or others waiting: in seconds, from the lease's time to live.
+
+A node that is paused in the middle of a transaction blocks the successor who wants to evict it, until the server ends
+that transaction. So whatever can hold the node's own row is limited to less than half of the lease's time to live: the
+lease runs out, the locks are gone by then, and the take-over waits for nothing. Somebody who takes a longer lease gives
+statements more time too, but not without end: a fire that has not answered for ten seconds is better looked after.
+
+What people ask for holds no such row; it may be slow.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+STATEMENT_SHARE = 0.4
+TRANSACTION_SHARE = 0.48
+LONGEST_STATEMENT = 10.0
+# Fires go around a row that somebody holds rather than wait for it.
+FIRE_LOCK = 0.1
+SHORTEST_ANSWER = 1.0
+
+
+class Limits(NamedTuple):
+    """The server's limits, and `answer`: how long we wait for it to say anything. It is longer than the server's own,
+    and what has not answered by then is of unknown outcome for good."""
+
+    lock: float
+    statement: float
+    idle: float
+    transaction: float | None
+    answer: float
+
+    def settings(self) -> dict[str, str]:
+        """All but the limit of whole transactions, which servers before PostgreSQL 17 do not know."""
+        return {
+            "lock_timeout": milliseconds(self.lock),
+            "statement_timeout": milliseconds(self.statement),
+            "idle_in_transaction_session_timeout": milliseconds(self.idle),
+        }
+
+
+PEOPLE = Limits(lock=5.0, statement=60.0, idle=2.0, transaction=None, answer=120.0)
+
+
+def work_limits(ttl: float) -> Limits:
+    """Of everything that a node does by itself."""
+    statement = min(STATEMENT_SHARE * ttl, LONGEST_STATEMENT)
+    transaction = statement * TRANSACTION_SHARE / STATEMENT_SHARE
+    return Limits(statement, statement, statement, transaction, max(2 * statement, SHORTEST_ANSWER))
+
+
+def pool_limits(ttl: float) -> dict[str, Limits]:
+    work = work_limits(ttl)
+    return {"fire": work._replace(lock=min(FIRE_LOCK, work.lock)), "work": work, "people": PEOPLE}
+
+
+def beat_limits(seconds: float) -> Limits:
+    """Of the heartbeat, which has to be through within `seconds`, connecting included."""
+    return Limits(seconds, seconds, seconds, None, seconds)
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{max(round(seconds * 1000), 1)}ms"

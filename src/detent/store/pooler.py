@@ -1,0 +1,111 @@
+"""Working through a pooler that hands the server's connections on after each transaction, such as PgBouncer.
+
+Nothing may be left in a session there, since the next transaction may find itself in another one:
+
+- Statements are not prepared under a name. The driver parses each one again together with its execution, so that it is
+  never split over two sessions.
+- What is the same for all connections is set on the role, where every session of the server finds it: `role_settings`.
+  A start-up verifies that, because a pooler refuses or forgets what a client asks for, and without the planner's
+  settings everything works and is slow.
+- What differs (fires wait 100 ms for a lock, people 5 s) travels with the transaction: it is sent in the same message
+  as its BEGIN, so it costs no round trip, and COMMIT takes it back. A statement alone gets a transaction around it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, ClassVar
+
+import asyncpg
+
+from detent.store.limits import PEOPLE, Limits, milliseconds
+
+WITH_TRANSACTION_TIMEOUT = 17
+PROCESS = secrets.token_hex(8)
+
+
+class PoolerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
+    """A connection to a pooler: every transaction brings its limits along."""
+
+    limits: ClassVar[Limits] = PEOPLE
+
+    async def execute(self, query: str, *arguments: Any, timeout: float | None = None) -> str:
+        if query.startswith("BEGIN"):  # as the driver begins a transaction
+            query += begin_with(self.limits, self.get_server_version().major)
+        status: str = await super().execute(query, *arguments, timeout=timeout)
+        return status
+
+    async def fetch(self, query: str, *arguments: Any, **options: Any) -> Any:
+        async with self._inside():
+            return await super().fetch(query, *arguments, **options)
+
+    async def fetchrow(self, query: str, *arguments: Any, **options: Any) -> Any:
+        async with self._inside():
+            return await super().fetchrow(query, *arguments, **options)
+
+    async def fetchval(self, query: str, *arguments: Any, **options: Any) -> Any:
+        async with self._inside():
+            return await super().fetchval(query, *arguments, **options)
+
+    def _inside(self) -> AbstractAsyncContextManager[Any]:
+        return nullcontext() if self.is_in_transaction() else self.transaction()
+
+
+class HandlerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
+    """For handlers, whose transactions have no limits of ours and whose statements we do not know. A cursor of theirs
+    is a statement with a name, which stays behind in the server's session: no two processes may use the same."""
+
+    def _get_unique_id(self, prefix: str) -> str:
+        return f"{super()._get_unique_id(prefix)}{PROCESS}"
+
+
+def connection_class(limits: Limits) -> type[PoolerConnection]:
+    """A class, because that is what the driver makes its connections from."""
+    return type("PoolerConnection", (PoolerConnection,), {"limits": limits})
+
+
+def begin_with(limits: Limits, server: int) -> str:
+    settings = limits.settings()
+    if server >= WITH_TRANSACTION_TIMEOUT and limits.transaction is not None:
+        settings["transaction_timeout"] = milliseconds(limits.transaction)
+    return "".join(f" SET LOCAL {name} = '{value}';" for name, value in settings.items())
+
+
+def role_settings(schema: str) -> dict[str, str]:
+    """What every connection of detent needs, the same for all."""
+    return {
+        "search_path": schema,
+        "timezone": "UTC",
+        "plan_cache_mode": "force_custom_plan",
+        "random_page_cost": "1.1",
+        "jit": "off",
+    }
+
+
+def role_statements(role: str, database: str, schema: str) -> list[str]:
+    """How to set them; `role` and `database` are quoted where they need it."""
+    return [
+        f"ALTER ROLE {role} IN DATABASE {database} SET {name} = '{value}';"
+        for name, value in role_settings(schema).items()
+    ]
+
+
+def role_script(role: str, schema: str) -> str:
+    """The same for a script that does not know in which database it will be run."""
+    quoted = role.replace("'", "''")
+    named = f"'{quoted}', current_database()"
+    lines = [
+        f"    EXECUTE format('ALTER ROLE %I IN DATABASE %I SET {name} = %L', {named}, '{value}');"
+        for name, value in role_settings(schema).items()
+    ]
+    return "\n".join(["DO $$ BEGIN", *lines, "END $$;"]) + "\n"
+
+
+def missing_settings(found: Mapping[str, str | None], schema: str) -> list[str]:
+    return [name for name, value in role_settings(schema).items() if not _same(found.get(name), value)]
+
+
+def _same(found: str | None, wanted: str) -> bool:
+    return found is not None and found.strip('"').removeprefix("Etc/") == wanted

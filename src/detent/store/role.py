@@ -1,0 +1,53 @@
+"""The settings of the role, on which a node behind a pooler depends: verified at every start, set on request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+from detent.errors import Unavailable, UsageError
+from detent.store import pooler
+from detent.store.db import place, statement
+
+
+async def verify(connection: Any, url: str, schema: str) -> None:
+    """Raise Unavailable, with what to run, unless connections get what they need without asking."""
+    names = list(pooler.role_settings(schema))
+    row = await connection.fetchrow(statement("role_settings"), names)
+    found = dict(zip(names, row["values"], strict=True))
+    missing = pooler.missing_settings(found, schema)
+    if not missing:
+        return
+    said = ", ".join(f"{name} is {found[name]}" for name in missing)
+    todo = " ".join(pooler.role_statements(row["role"], row["database"], schema))
+    raise Unavailable(
+        f"The database at {place(url)} is reached through a pooler, which keeps no settings, and its role "
+        f"{row['role']} does not have them ({said}): run {todo} "
+        "and let the pooler make new connections (PgBouncer: RECONNECT)."
+    )
+
+
+async def give(connection: Any, role: str, schema: str) -> list[str]:
+    """Set them on the role, for this database; the statements that did."""
+    row = await connection.fetchrow(statement("role_named"), role)
+    if row is None:
+        raise UsageError(f"--role-settings is {role!r}, and there is no such role: give the one that nodes connect as.")
+    statements = pooler.role_statements(row["role"], row["database"], schema)
+    try:
+        async with connection.transaction():
+            for each in statements:
+                await connection.execute(each)
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise Unavailable(
+            f"The settings of the role {row['role']} cannot be changed ({error}): let somebody who may run "
+            f"{' '.join(statements)}"
+        ) from error
+    return statements
+
+
+def needs_server(url: str) -> Unavailable:
+    return Unavailable(
+        f"Migrations hold a lock from one transaction to the next, which the pooler at {place(url)} would lose: run "
+        "`detent db migrate --database-pooler none --database-url URL` with the address of the server itself."
+    )

@@ -1,0 +1,137 @@
+"""A real PgBouncer in front of a test server: transaction pooling, a few server connections for many clients.
+
+It listens on a socket in a folder of its own and takes whoever comes. Few connections on purpose: what is left behind
+in a session is then found by somebody else soon.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from waiting import until_sync
+
+PORT = 6432
+INSTALL = "apt-get install pgbouncer"
+START_SECONDS = 20.0
+
+CONFIG = """
+[databases]
+* = host={server} port={server_port}
+
+[pgbouncer]
+unix_socket_dir = {folder}
+unix_socket_mode = 0777
+listen_addr =
+listen_port = {port}
+auth_type = trust
+auth_file = {folder}/users
+pool_mode = transaction
+default_pool_size = {size}
+max_client_conn = 1000
+server_login_retry = 0.2
+server_check_delay = 0
+logfile = {folder}/log
+pidfile = {folder}/pid
+"""
+
+
+class PgBouncer:
+    """One that can be stopped and started again in the same place."""
+
+    def __init__(self, folder: Path, server_url: str, user: str) -> None:
+        self.folder = folder
+        self._user = user
+        self._process: subprocess.Popen[bytes] | None = None
+        self._login = urlsplit(server_url).netloc
+
+    def url(self, server_url: str) -> str:
+        """The same database, reached this way."""
+        parts = urlsplit(server_url)
+        return f"postgresql://{parts.netloc}{parts.path}?host={self.folder}&port={PORT}"
+
+    def start(self) -> None:
+        command = ["pgbouncer", str(self.folder / "config")]
+        if os.geteuid() == 0:
+            command[1:1] = ["--user", self._user]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until_sync(self._is_up, START_SECONDS, "PgBouncer to listen")
+
+    def _is_up(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"PgBouncer ended:\n{self.log}"
+        return (self.folder / f".s.PGSQL.{PORT}").exists()
+
+    @property
+    def log(self) -> str:
+        file = self.folder / "log"
+        return file.read_text() if file.exists() else ""
+
+    def stop(self) -> None:
+        """At once, whatever its clients are doing."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(START_SECONDS)
+            self._process = None
+            (self.folder / f".s.PGSQL.{PORT}").unlink(missing_ok=True)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+
+@contextmanager
+def running_pgbouncer(server_url: str, size: int = 4, users: Sequence[str] = ("detent",)) -> Iterator[PgBouncer]:
+    """In front of the server whose socket the URL names."""
+    require_pgbouncer()
+    query = parse_qs(urlsplit(server_url).query)
+    socket = Path(query["host"][0])
+    folder = Path(tempfile.mkdtemp(prefix="detent-pgbouncer-"))
+    try:
+        owner = socket.owner()
+        (folder / "users").write_text("".join(f'"{user}" ""\n' for user in users))
+        (folder / "config").write_text(
+            CONFIG.format(server=socket, server_port=query["port"][0], folder=folder, port=PORT, size=size)
+        )
+        if os.geteuid() == 0:
+            shutil.chown(folder, owner)
+        folder.chmod(0o755)
+        bouncer = PgBouncer(folder, server_url, owner)
+        bouncer.start()
+        try:
+            yield bouncer
+        finally:
+            bouncer.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def require_pgbouncer() -> None:
+    if shutil.which("pgbouncer"):
+        return
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        _install()
+        return
+    missing = f"PgBouncer is not installed, and only root can install it: {INSTALL}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
+def _install() -> None:
+    with Path(tempfile.gettempdir(), "detent-test-apt.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one of the parallel test processes installs, the others wait
+        if not shutil.which("pgbouncer"):
+            environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            for command in (["apt-get", "update"], [*INSTALL.split(), "--yes"]):
+                subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL)
