@@ -235,6 +235,8 @@ class Session:
             log.warning("left in haste: the rest is rescued by others", error=str(error))
 
     async def _hand_over(self) -> None:
+        """Others take what is released at once, because they do not count on us any more; our runs may go on."""
+        await self._store.nodes.drain(self.membership.node)
         await self.leadership.release()
         await self.coordinator.close()
         await self.hints.announce_share()

@@ -106,6 +106,22 @@ async def test_an_idle_node_hands_its_partitions_to_the_next_one(cluster: Nodes,
     assert [row["holder"].zfill(16) for row in holders] == second.identities
 
 
+async def test_partitions_do_not_wait_for_the_runs_of_a_node_that_ends(cluster: Nodes, look: Any, sink: Sink) -> None:
+    # With so long a lease nobody would look in time by themselves.
+    first = await cluster.start("serve", lease_ttl_seconds="60")
+    second = await cluster.start("scheduler", lease_ttl_seconds="60")
+    await until(lambda: look.fetchval("SELECT count(DISTINCT holder) = 2 FROM partitions"), 20)
+    trigger(first, sink, 1)
+    await until(lambda: len(sink.calls) == 1)
+    first.send(signal.SIGTERM)
+    await first.says("waiting for runs to finish")
+    (number,) = second.identities
+    await until(lambda: look.fetchval("SELECT bool_and(holder = $1) FROM partitions", int(number, 16)), 20)
+    sink.release()
+    assert await first.ended() == 0
+    await all_succeed(look, 1)
+
+
 async def test_every_role_ends_cleanly_when_it_has_nothing_to_do(cluster: Nodes, look: Any) -> None:
     started = await asyncio.gather(*(cluster.start(role) for role in ("api", "scheduler", "worker")))
     for node in started:

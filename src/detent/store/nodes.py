@@ -88,5 +88,8 @@ class NodeStore:
     async def forget(self, node: int) -> bool:
         return bool(await self._database.fetch("work", "forget", node))
 
+    async def drain(self, node: int) -> None:
+        await self._database.fetch("work", "drain", node, True)
+
     async def leave(self, node: int) -> None:
         await self._database.fetch("work", "leave", node)
