@@ -56,12 +56,13 @@ def test_putting_a_job_names_it_in_the_path(client: Client, server: ContractServ
 def test_the_server_itself_can_be_asked(client: Client) -> None:
     assert client.version()["version"] == "9.9.9"
     assert client.live() is True
-    assert client.ready()["checks"] == {"database": True}
+    assert client.ready()["checks"]["database"]["ok"] is True
 
 
 def test_a_server_that_is_not_ready_still_says_what_is_missing(client: Client, server: ContractServer) -> None:
-    server.answers.append(good({"status": "not ready", "checks": {"database": False}}, 503))
-    assert client.ready()["checks"] == {"database": False}
+    check = {"ok": False, "why": "It does not answer.", "needed": True}
+    server.answers.append(good({"status": "not ready", "checks": {"database": check}}, 503))
+    assert client.ready()["checks"] == {"database": check}
 
 
 def test_the_key_and_the_version_are_sent(client: Client, server: ContractServer) -> None:

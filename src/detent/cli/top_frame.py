@@ -29,8 +29,8 @@ NOBODY = "·"
 BARS = "▁▂▃▄▅▆▇█"
 SAMPLES = 60
 LABEL = 12
-FEW_LINES = 24
 TAKE_OVERS = 6
+ROLES = 3
 
 
 class View:
@@ -94,14 +94,14 @@ class View:
             Column("", lambda node: self._letters[node["id"]], style=self._style),
             Column("NODE", lambda node: node["id"][:SHORT]),
             Column("STATE", lambda node: node["state"], status=True),
-            Column("HOST", lambda node: node["host"] or "", extra=True),
-            Column("ROLES", lambda node: " ".join(node["roles"]), least=9),
+            Column("ROLES", _roles),
             Column("LEADS", lambda node: node["partitions"], right=True),
             Column("RUNS", lambda node: node["running"], extra=True, right=True),
             Column("BEAT", lambda node: times.span(node["heartbeat_age_ms"]), right=True),
             Column("LEASE", lambda node: times.span(node["lease_ms"]), extra=True, right=True),
             Column("CLOCK", offset, right=True),
             Column("STARTED", lambda node: node["started_at"], lambda node, at: times.relative(node["started_at"], at)),
+            Column("HOST", lambda node: node["host"] or "", extra=True),
             Column("VERSION", lambda node: node["version"], extra=True),
             Column("ZONE DATA", lambda node: node["tzdata"], extra=True),
             Column("API", lambda node: node["address"] or "", extra=True),
@@ -131,12 +131,10 @@ class View:
     def _work(self, cluster: Item, width: int) -> Iterator[Text]:
         from rich.text import Text
 
-        lag = cluster["lag"]
-        waits = [
-            f"oldest tick due {_waited(lag['oldest_due_ms'])}",
-            f"oldest run ready {_waited(lag['oldest_ready_ms'])}",
-        ]
-        yield _labelled("lag", Text(", ".join(waits)))
+        due, ready = cluster["lag"]["oldest_due_ms"], cluster["lag"]["oldest_ready_ms"]
+        ticks = "no tick is overdue" if due is None else f"a tick is overdue by {times.span(due)}"
+        runs = "no run waits" if ready is None else f"a run has waited for {times.span(ready)}"
+        yield _labelled("lag", Text(f"{ticks}, {runs}"))
         flow = cluster["throughput"]
         if flow is not None:
             rates = f"{_rate(flow['last_10s'] / 10)} over 10 s, {_rate(flow['last_60s'] / 60)} over 60 s "
@@ -144,16 +142,16 @@ class View:
 
     def _spark(self, room: int) -> str:
         rates = list(self._rates)[-max(room, 0) :] if room > 0 else []
-        top = max(rates, default=0)
-        if not top or len(rates) < 2:
+        if len(rates) < 2:
             return ""
+        top = max(1.0, *rates)
         return "".join(BARS[min(len(BARS) - 1, round(rate / top * (len(BARS) - 1)))] for rate in rates)
 
     def _elections(self, cluster: Item, at: datetime, most: int) -> Iterator[Text]:
         from rich.text import Text
 
         elections = cluster["elections"]
-        yield _labelled("elections", Text(f"{elections['last_hour']} in the last hour"))
+        yield _labelled("elections", Text(f"{elections['last_hour']} partitions taken in the last hour"))
         for taken in elections["recent"][:most]:
             when = f"{times.relative(taken['at'], at):>{LABEL - 2}}  "
             letter = self._letters.get(taken["node"], " ")
@@ -188,8 +186,8 @@ def _blank() -> Text:
     return Text("")
 
 
-def _waited(milliseconds: int | None) -> str:
-    return "none" if milliseconds is None else f"{times.span(milliseconds)} ago"
+def _roles(node: Item) -> str:
+    return "all" if len(node["roles"]) == ROLES else " ".join(node["roles"])
 
 
 def _rate(per_second: float) -> str:

@@ -13,6 +13,7 @@ MUCH_OF_ALL = 0.5
 MANY_DEAD = 50_000
 LOST = timedelta(hours=1)
 SHORT_TTL = 2.0
+MANY_GONE = 10
 
 
 async def tell_spike(case: Case) -> None:
@@ -64,15 +65,17 @@ async def tell_flapping(case: Case) -> None:
 
 
 async def _taken(case: Case) -> None:
-    row = await case.doctor.one("partitions")
-    nodes = await case.doctor.ask("nodes")
-    joined = sum(node["started_at"] > times.now() - LOST for node in nodes)
+    row = await case.doctor.elections()
+    taken, nodes, gone = row["take_overs"], row["nodes"], row["gone"]
     told = (
-        f"In the last hour leadership was taken {number(row['taken'], 'time')} "
-        f"({number(row['moved'], 'partition')}); of the nodes here, {joined} joined in that time."
+        f"In the last hour leadership was taken {number(taken, 'time')} ({number(row['last_hour'], 'partition')}) "
+        f"by {number(nodes, 'node')}, of which {gone} {'is' if gone == 1 else 'are'} gone."
     )
-    if row["taken"] > max(1, 2 * joined):
-        advice = "Nodes lose their place: raise lease_ttl_seconds, and look for pauses (memory, CPU limits, network)."
+    advice = "Nodes lose their place: raise lease_ttl_seconds, and look for pauses (memory, CPU limits, network)."
+    if row["flapping"]:
+        more = f" {number(len(row['flapping']), 'partition')} changed hands again although no node came or went."
+        case.add("warn", told + more, advice)
+    elif gone >= MANY_GONE:
         case.add("warn", told, advice)
     else:
         case.add("ok", told)

@@ -1,7 +1,7 @@
 -- How often partitions changed hands in the last hour, and which did so more than once without a reason. A node that
 -- came, went, was drained or brought back is a reason for one change each. Nodes that are gone are known by their
 -- elections alone: one that was elected within the hour may have come and gone in it, one that was elected before went.
-WITH e AS MATERIALIZED (SELECT partition, node FROM elections WHERE at > now() - interval '1 hour'),
+WITH e AS MATERIALIZED (SELECT partition, node, at FROM elections WHERE at > now() - interval '1 hour'),
 b AS (
     SELECT DISTINCT f.node FROM (SELECT DISTINCT partition FROM e) p, LATERAL (
         SELECT node FROM elections WHERE partition = p.partition AND at <= now() - interval '1 hour'
@@ -13,6 +13,7 @@ reasons AS MATERIALIZED (
     SELECT (SELECT count(*) FROM nodes WHERE NOT evicted AND 'scheduler' = ANY (roles) AND started_at > now() - interval '1 hour')
          + (SELECT coalesce(sum(changes), 0) FROM gone)
          + (SELECT 2 * count(*) FROM nodes WHERE draining_changed_at > now() - interval '1 hour') AS changes)
-SELECT (SELECT count(*) FROM e) AS last_hour,
+SELECT (SELECT count(*) FROM e) AS last_hour, (SELECT count(DISTINCT at) FROM e) AS take_overs,
+       (SELECT count(DISTINCT node) FROM e) AS nodes, (SELECT count(*) FROM gone WHERE changes = 2) AS gone,
        ARRAY (SELECT e.partition FROM e, reasons GROUP BY e.partition, reasons.changes
                HAVING count(*) > 1 + reasons.changes ORDER BY e.partition) AS flapping
