@@ -189,6 +189,7 @@ class Session:
         while await self._store.upkeep.complete_jobs():
             pass
         await self._store.requests.forget()
+        await self._store.upkeep.forget_changes()
         return UPKEEP_EVERY
 
     async def _sweep_pulled(self) -> float:

@@ -20,14 +20,13 @@ from detent.errors import DetentError
 from detent.log import logger
 from detent.service import Loop
 from detent.store import Store
-from detent.store.listen import Listener
+from detent.store.listen import hearing
 from detent.store.pull import Pulled, Wanted
 from detent.store.upkeep import RUNS_CHANNEL
 
 log = logger("desk")
 
 POLL_EVERY = 2.0
-CHECK_EVERY = 5.0
 WORKERS_KEPT = 10_000
 WORKER_KNOWN_SECONDS = 3600.0
 LATEST_WAKE = 60.0
@@ -72,7 +71,7 @@ class Desk:
         self._store = store
         self._lines: dict[tuple[int, Wanted], Line] = {}
         self._workers: OrderedDict[tuple[int, str], tuple[int, float]] = OrderedDict()
-        self._listener = Listener(store.database, {RUNS_CHANNEL: self._on_runs})
+        self._hearing = hearing(store.database, {RUNS_CHANNEL: self._on_runs})
         self._listening: Loop | None = None
         self._hints = 0
         self._closed = False
@@ -182,9 +181,9 @@ class Desk:
             self._listening.start()
 
     async def _ensure_listening(self) -> float:
-        if await self._listener.ensure():
+        if await self._hearing.ensure():
             self.wake()
-        return CHECK_EVERY
+        return self._hearing.every
 
     def _on_runs(self, payload: str) -> None:
         if payload != "cancel":
@@ -201,4 +200,4 @@ class Desk:
         await asyncio.gather(*(line.task for line in lines if line.task is not None))
         if self._listening is not None:
             await self._listening.stop()
-        await self._listener.close()
+        await self._hearing.close()

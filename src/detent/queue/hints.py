@@ -7,17 +7,17 @@ takes a lock that all committing transactions share.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 
 from detent.log import logger
 from detent.store import Store
-from detent.store.listen import Listener
+from detent.store.listen import hearing
 from detent.store.upkeep import JOBS_CHANNEL, RUNS_CHANNEL
 
 log = logger("hints")
 
 GATHER = 0.05
-CHECK_EVERY = 5.0
 
 
 class Hints:
@@ -34,15 +34,15 @@ class Hints:
         self._runs_ready = runs_ready
         self._runs_cancelled = runs_cancelled
         self._share_changed = share_changed
-        self._listener = Listener(store.database, {JOBS_CHANNEL: self._on_jobs, RUNS_CHANNEL: self._on_runs})
+        self._hearing = hearing(store.database, {JOBS_CHANNEL: self._on_jobs, RUNS_CHANNEL: self._on_runs})
         self._announcement: asyncio.Task[None] | None = None
 
     async def tick(self) -> float:
         """Listen, again if the connection was lost; whatever was said meanwhile is found by a sweep."""
-        if await self._listener.ensure():
+        if await self._hearing.ensure():
             self._jobs_changed(None)
             self._runs_ready()
-        return CHECK_EVERY
+        return self._hearing.every * random.uniform(0.9, 1.0)
 
     def announce_runs(self) -> None:
         """Tell other nodes that runs are ready, soon and once."""
@@ -81,4 +81,4 @@ class Hints:
     async def close(self) -> None:
         if self._announcement is not None:
             await asyncio.gather(self._announcement, return_exceptions=True)
-        await self._listener.close()
+        await self._hearing.close()

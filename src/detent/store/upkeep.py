@@ -59,6 +59,9 @@ class UpkeepStore:
     async def complete_jobs(self, limit: int = 1000) -> list[int]:
         return [row["job"] for row in await self._database.fetch("work", "complete_jobs", limit)]
 
+    async def forget_changes(self) -> None:
+        await self._database.fetch("work", "forget_changes")
+
     async def wake(self, channel: str, payload: str) -> None:
         await self._database.fetch("work", "wake", channel, payload)
 

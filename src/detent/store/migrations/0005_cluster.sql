@@ -28,6 +28,7 @@ ALTER TABLE cluster
     ADD COLUMN held_at      timestamptz,
     ADD COLUMN held_by      text,
     ADD COLUMN held_reason  text,
+    ADD COLUMN feed_until   timestamptz,                     -- somebody reads `changes`, at least until then
     ADD COLUMN database_oid oid,
     ADD COLUMN table_oid    oid,
     ADD CONSTRAINT cluster_held CHECK ((held_at IS NULL) = (held_by IS NULL) AND (held_at IS NULL) = (held_reason IS NULL));
