@@ -17,6 +17,8 @@ from msgspec import Meta, Struct
 from detent.identity import RunKey, run_id
 from detent.retry import Backoff
 
+MissedWindow = Literal["RUN_ONCE", "SKIP", "RUN_ALL"]
+ConcurrentPolicy = Literal["SKIP", "ALLOW", "QUEUE", "REPLACE"]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
 PositiveSeconds = Annotated[float, Meta(gt=0, le=31_536_000)]
@@ -59,9 +61,11 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     retry_backoff: Backoff = "exponential"
     retry_base_seconds: Seconds = 2
     retry_max_seconds: Seconds = 3600
-    missed_window: Literal["RUN_ONCE"] = "RUN_ONCE"
+    no_retry_on: Annotated[list[Name], Meta(max_length=50)] = []
+    missed_window: MissedWindow = "RUN_ONCE"
+    max_missed: Annotated[int, Meta(ge=1, le=100_000)] = 100
     misfire_grace_seconds: Annotated[int, Meta(ge=0, le=31_536_000)] | Literal["auto"] = "auto"
-    concurrent_policy: Literal["SKIP", "ALLOW"] = "SKIP"
+    concurrent_policy: ConcurrentPolicy = "SKIP"
     max_concurrent: Annotated[int, Meta(ge=1, le=1000)] = 10
     delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
     jitter_seconds: Annotated[float, Meta(ge=0, le=86400)] = 0
@@ -110,6 +114,7 @@ class Claim(NamedTuple):
     crashes: int = 0
     once: bool = False
     cancel: bool = False
+    queue: int = 0
 
     @property
     def key(self) -> RunKey:

@@ -19,7 +19,7 @@ import msgspec
 from detent.documents import MAX_PAYLOAD_BYTES, MAX_REST_BYTES, check_size, check_text, looks_sound, plain
 from detent.errors import UsageError
 from detent.identity import partition_of
-from detent.misfire import AUTOMATIC, SHORTEST_GRACE
+from detent.misfire import AUTOMATIC, MISSED, SHORTEST_GRACE
 from detent.model import JobSpec, kind_of, needs_of
 from detent.refusal import pointer_to, refused, shown
 from detent.schedule import Schedule, ScheduleError
@@ -29,6 +29,7 @@ from detent.schedule.keys import check_key_template
 from detent.targets import TargetError, check_target
 
 GAPS_CHECKED = 16
+WAITING_LANES = {"QUEUE": -1, "REPLACE": -2}
 LONGEST_GRACE = 2**31 - 1
 
 _DECODER = msgspec.json.Decoder(JobSpec)
@@ -52,6 +53,8 @@ class Prepared(NamedTuple):
     stored: str
     digest: bytes
     grace: int
+    missed: int
+    max_missed: int
     lanes: int
     once: bool
     warnings: list[str]
@@ -159,13 +162,22 @@ def prepare(
         stored=timing.stored,
         digest=timing.digest,
         grace=AUTOMATIC if spec.misfire_grace_seconds == "auto" else spec.misfire_grace_seconds,
-        lanes=spec.max_concurrent if spec.concurrent_policy == "ALLOW" else 1,
+        missed=MISSED[spec.missed_window],
+        max_missed=spec.max_missed,
+        lanes=lanes_of(spec),
         once=spec.delivery == "at_most_once",
         warnings=[*timing.warnings, *timings.key_warnings(spec, timing, created_at)],
     )
 
 
 _changed = msgspec.structs.replace
+
+
+def lanes_of(spec: JobSpec) -> int:
+    """How many runs at once, as cursors say it; below zero: the lane in which one waits."""
+    if spec.concurrent_policy == "ALLOW":
+        return spec.max_concurrent
+    return WAITING_LANES.get(spec.concurrent_policy, 1)
 
 
 def _timing(schedule: Schedule, since: datetime) -> Timing:

@@ -18,6 +18,7 @@ from typing import Any
 from detent.clock import DatabaseClock, monotonic
 from detent.coordination.choose import choose
 from detent.coordination.coordinator import Coordinator, PostgresCoordinator
+from detent.coordination.guard import Guard
 from detent.coordination.leadership import Leadership
 from detent.coordination.membership import Heartbeat, Membership, new_node_number
 from detent.coordination.rescue import Rescue
@@ -26,11 +27,15 @@ from detent.errors import DetentError, OwnershipLost, Unavailable
 from detent.identity import node_name
 from detent.log import logger
 from detent.metrics import Metrics, Standing
+from detent.misfire import AUTOMATIC
 from detent.model import Call, TargetKind
+from detent.queue.book import QueueBook
 from detent.queue.hints import Hints
 from detent.run import Run
 from detent.schedule import tzdata_version
 from detent.scheduler.firing import Firing
+from detent.scheduler.planning import Planner
+from detent.scheduler.releasing import Releaser
 from detent.scheduler.scheduler import Scheduler
 from detent.service import Loop
 from detent.settings import Settings
@@ -63,8 +68,9 @@ class Session:
         *,
         address: str | None = None,
         metrics: Metrics | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        """`address` is where the API of this process listens; `metrics` outlive the session."""
+        """`address` is where the API of this process listens; `metrics` and `guard` outlive the session."""
         self._store = store
         self._settings = settings
         self._roles = roles
@@ -77,27 +83,30 @@ class Session:
         self.draining = False
         self._address = address
         self._metrics = metrics or Metrics()
+        self._guard = guard or Guard(store, settings.clock_step_limit_seconds)
         self._loops: list[Loop] = []
         self._upkeep_passes = 0
 
     async def open(self) -> None:
         """Join, and start everything once the first heartbeat has come back."""
+        admission = await self._guard.admit()
         if self.schedules:
             # Before the first fire: after a long outage the days since have no partition, and their ticks no home.
             await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
-        cluster = await self._store.upkeep.cluster()
         info = NodeInfo(
             new_node_number(), socket.gethostname(), os.getpid(), self._roles, __version__, tzdata_version(),
             self._address,
         )  # fmt: skip
-        self.membership = Membership(info, self._settings.lease_ttl_seconds, self.clock, cluster.incarnation)
-        self.coordinator = self._choose_coordinator(Candidate(info.node, cluster.id, self.membership.ttl))
+        self.membership = Membership(
+            info, self._settings.lease_ttl_seconds, self.clock, admission.incarnation, admission.server.timeline
+        )
+        self.coordinator = self._choose_coordinator(Candidate(info.node, admission.cluster, self.membership.ttl))
         await self._store.nodes.join(info, timedelta(seconds=self.membership.ttl))
         database = self._store.database
         connect = HeartbeatConnection(
             database.url, database.schema, max(0.2, self.membership.ttl / 3), pooled=database.pooled
         )
-        self._heartbeat = Heartbeat(self.membership, lambda: connect)
+        self._heartbeat = Heartbeat(self.membership, lambda: connect, self._guard.watch)
         self._heartbeat.start()
         try:
             async with asyncio.timeout(max(10.0, self.membership.ttl)):
@@ -123,18 +132,27 @@ class Session:
             log.warning("coordinator not reached", coordinator=self.coordinator.name, error=str(error))
 
     def _start_parts(self) -> None:
+        self.book = QueueBook(self._store)
         if "worker" in self._roles:
             self.worker = Worker(
-                self._store, self.membership, self.clock, self._runners,
+                self._store, self.membership, self.clock, self._runners, book=self.book,
                 queues=self._settings.queues, has=self._has, concurrency=self._settings.concurrency,
                 metrics=self._metrics, given_back=lambda: self.hints.announce_runs(),
             )  # fmt: skip
         self.scheduler = Scheduler(self._store, self.membership, self.clock, self._settings.window_seconds)
-        self.hints = Hints(self._store, self._jobs_changed, self._runs_ready, self._runs_cancelled, self._share_changed)
+        self.hints = Hints(
+            self._store, self._jobs_changed, self._runs_ready, self._runs_cancelled, self._share_changed,
+            hold_changed=self._heartbeat.soon, queues_changed=self._queues_changed,
+        )  # fmt: skip
         self.scheduler.firing = self.firing = Firing(
             self._store, self.membership, self.clock, self.worker,
             moved=self.scheduler.moved, reload=self.scheduler.reload,
             announce=self._runs_fired, unknown=self._runs_cancelled, metrics=self._metrics,
+            planner=Planner(_grace(self._settings.misfire_grace_seconds)), book=self.book,
+        )  # fmt: skip
+        self.scheduler.releaser = self.firing.catch_ups = Releaser(
+            self._store, self.membership, self.clock, self.firing, self._metrics,
+            rate=self._settings.catchup_rate, announce=self._runs_fired,
         )  # fmt: skip
         self.leadership = Leadership(
             self._store, self.membership, self.coordinator, Rescue(self._store, self._metrics, self._runs_ready),
@@ -142,9 +160,10 @@ class Session:
             drain=self._drain, metrics=self._metrics,
         )  # fmt: skip
         self._leading = Loop("leadership", self.leadership.tick)
-        self._loops = [self._leading, Loop("hints", self.hints.tick)]
+        self._loops = [self._leading, Loop("hints", self.hints.tick), Loop("queues", self.book.tick)]
         if self.schedules:
-            self._loops += [self.scheduler.loop, Loop("upkeep", self._upkeep), Loop("pulled", self._sweep_pulled)]
+            self._loops += [self.scheduler.loop, self.scheduler.releaser.loop]
+            self._loops += [Loop("upkeep", self._upkeep), Loop("pulled", self._sweep_pulled)]
         if self.worker is not None:
             self._loops += [self.worker.loop, self.worker.reconciling]
         for loop in self._loops:
@@ -154,8 +173,11 @@ class Session:
 
     def _jobs_changed(self, jobs: set[int] | None) -> None:
         self.scheduler.jobs_changed(jobs)
-        if self.worker is not None:
-            self.worker.queues_changed()
+        self._queues_changed()
+
+    def _queues_changed(self) -> None:
+        self.book.changed()
+        self._runs_ready()
 
     def _runs_ready(self) -> None:
         if self.worker is not None:
@@ -260,6 +282,10 @@ class Session:
             await self.worker.abort()
         await self.hints.close()
         await self._heartbeat.stop()
+
+
+def _grace(seconds: int | None) -> int:
+    return AUTOMATIC if seconds is None else seconds
 
 
 class HandlerBackend:

@@ -101,6 +101,18 @@ def _seconds(lowest: float, highest: float) -> Reader:
     return read
 
 
+def _zero_or_seconds(lowest: float, highest: float) -> Reader:
+    read = _seconds(0, highest)
+
+    def read_zero_or(raw: object) -> float:
+        number = float(str(read(raw)))
+        if 0 < number < lowest:
+            raise ValueError
+        return number
+
+    return read_zero_or
+
+
 def _switch(raw: object) -> bool:
     if isinstance(raw, bool):
         return raw
@@ -117,6 +129,10 @@ def _switch(raw: object) -> bool:
     if not isinstance(raw, str) or raw.lower() not in words:
         raise ValueError
     return words[raw.lower()]
+
+
+def _or_auto(read: Reader) -> Reader:
+    return lambda raw: None if raw == "auto" else read(raw)
 
 
 def _switch_or_auto(raw: object) -> bool | None:
@@ -188,7 +204,8 @@ class Context(NamedTuple):
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """One value per setting. `database_url` None means the embedded PostgreSQL in `data_dir`;
-    `allow_private_targets` None means allowed when listening on loopback only."""
+    `allow_private_targets` None means allowed when listening on loopback only. `misfire_grace_seconds` is what a job has
+    that does not say; None means by its interval. `catchup_rate` is that of a partition; None means by its schedules."""
 
     database_url: str | None = _setting(
         None,
@@ -222,7 +239,16 @@ class Settings:
         "postgres, advisory, or an address such as etcd://host:2379, zookeeper://host:2181 or redis://host:6379/0",
         secret=True,
     )
+    clock_step_limit_seconds: float = _setting(
+        1800.0, _zero_or_seconds(10, 31_536_000), "0, which is no limit, or a number of seconds between 10 and 31536000"
+    )
     window_seconds: float = _setting(60.0, _seconds(1, 86_400), "a number of seconds between 1 and 86400")
+    misfire_grace_seconds: int | None = _setting(
+        None, _or_auto(_whole(0, 31_536_000)), "auto, or a whole number of seconds between 0 and 31536000"
+    )
+    catchup_rate: float | None = _setting(
+        None, _or_auto(_seconds(0.1, 100_000)), "auto, or a number of ticks per second between 0.1 and 100000"
+    )
     history_days: int = _setting(90, _whole(1, 36_500), "a whole number of days between 1 and 36500")
     api_url: str = _setting("http://127.0.0.1:8787", _url("http", "https"), "an address such as http://127.0.0.1:8787")
     api_key: str | None = _setting(None, _text(r"[\x21-\x7e]+"), "a key without spaces", secret=True)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec import Meta, Raw, Struct, field
 
-from detent.model import Seconds, Target, TargetKind
+from detent.model import ConcurrentPolicy, MissedWindow, Seconds, Target, TargetKind
 from detent.retry import Backoff
 from detent.states import RunStatus
 
@@ -50,9 +50,11 @@ class Job(Struct, frozen=True, kw_only=True):
     retry_backoff: Backoff
     retry_base_seconds: float
     retry_max_seconds: float
-    missed_window: Literal["RUN_ONCE"]
+    no_retry_on: list[str]
+    missed_window: MissedWindow
+    max_missed: int
     misfire_grace_seconds: int | Literal["auto"]
-    concurrent_policy: Literal["SKIP", "ALLOW"]
+    concurrent_policy: ConcurrentPolicy
     max_concurrent: int
     delivery: Literal["at_least_once", "at_most_once"]
     jitter_seconds: float
@@ -241,6 +243,12 @@ class Held(Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class Ticks(Struct, frozen=True):
+    """Whether ticks fire: `held` is null when they do."""
+
+    held: Held | None
+
+
 class Lag(Struct, frozen=True, kw_only=True):
     """How long the oldest work has waited: a tick that is due to be fired, a run that is ready to be claimed. Null:
     none waits."""
@@ -326,3 +334,29 @@ class Redriven(Struct, frozen=True):
     redriven: list[UUID]
     left: list[Left]
     more: bool
+
+
+class Tenant(Struct, frozen=True, kw_only=True):
+    """A tenant with what it has and what it may have; null: no limit, or for payloads that of the server. Where several
+    tenants have runs that wait, each gets its share of the workers, by `weight`."""
+
+    name: str
+    created_at: Instant
+    jobs: int
+    max_jobs: int | None
+    max_payload_bytes: int | None
+    max_concurrent: int | None
+    max_runs_per_second: float | None
+    weight: int
+
+
+class Queue(Struct, frozen=True, kw_only=True):
+    """A queue with its limits, null where there is none, how many runs wait in it and how many are under way, and since
+    when the oldest waits that could start."""
+
+    name: str
+    max_concurrent: int | None
+    rate_per_second: float | None
+    waiting: int
+    running: int
+    oldest_ready_at: Instant | None

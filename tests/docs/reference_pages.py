@@ -38,6 +38,8 @@ PURPOSES = {
     "drain_seconds": "How long runs may go on after SIGTERM.",
     "lease_ttl_seconds": "How long a node that is silent is believed to be alive.",
     "window_seconds": "How far ahead ticks are loaded into memory.",
+    "misfire_grace_seconds": "How late a tick may still run, for jobs that leave it to detent; `auto` goes by their interval.",
+    "catchup_rate": "How fast each of the 256 partitions makes up for what it missed; `auto` is twice as fast as it ticks.",
     "history_days": "How long history is to be kept. Not yet in use: nothing is dropped.",
     "api_url": "The server that the command line asks.",
     "api_key": "The key that the command line shows there.",
@@ -53,6 +55,8 @@ UNSET = {
     "database_url": "the embedded one",
     "data_dir": "`~/.local/share/detent`; for root `/var/lib/detent`",
     "allow_private_targets": "`auto`",
+    "misfire_grace_seconds": "`auto`",
+    "catchup_rate": "`auto`",
 }
 # Where the schema says less than the reader wants to know.
 KINDS = {

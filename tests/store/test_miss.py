@@ -31,7 +31,7 @@ async def cursor(look: Any, job: int) -> Any:
 
 def leap(read: Any, *missed: MissedRange, next_tick: datetime | None) -> Leap:
     fields = {name: read[name] for name in Cursor._fields if name != "bounded"}
-    return Leap(Cursor(**fields, bounded=False), next_tick, next_tick, missed)
+    return Leap(Cursor(**fields, bounded=False), next_tick, next_tick, missed[-1].last, missed)
 
 
 async def test_missed_ticks_are_passed_over_and_kept_as_ranges(look: Any, verbs: Store) -> None:
@@ -113,8 +113,8 @@ async def test_jitter_decides_when_a_cursor_is_in_the_window(look: Any, verbs: S
 
 
 async def test_cursors_are_read_by_job_with_all_a_fire_needs(look: Any, verbs: Store) -> None:
-    job = await add_job(look, runs_left=3, lanes=4, priority=2, once=True, revision=5, generation=6, grace=30)
+    job = await add_job(look, runs_left=3, lanes=4, priority=2, once=True, revision=5, generation=6, grace=30, missed=3)
     (found,) = await verbs.cursors.load([job, job + 1])
     assert found == Cursor(
-        job, LONG_AGO, LONG_AGO, 6, True, found.queue, found.schedule, 5, 30, found.partition, 2, 4, True
+        job, LONG_AGO, LONG_AGO, 6, True, found.queue, found.schedule, 5, 30, found.partition, 2, 4, True, 3, 100
     )

@@ -20,6 +20,8 @@ HIDDEN = "(hidden)"
 UNSET = {
     "database_url": "the embedded PostgreSQL in data_dir",
     "allow_private_targets": "auto: allowed while listening on loopback only",
+    "misfire_grace_seconds": "auto: by the interval of each job",
+    "catchup_rate": "auto: twice as fast as a partition ticks",
 }
 
 NAME = Column("SETTING", lambda one: one["name"])

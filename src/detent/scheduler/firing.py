@@ -15,7 +15,6 @@ What a reply can say:
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
@@ -26,8 +25,10 @@ from detent.identity import first_token
 from detent.log import logger
 from detent.metrics import Metrics
 from detent.model import Claim
+from detent.queue.book import QueueBook
+from detent.queue.rounds import FairLine
 from detent.schedule import Schedule
-from detent.scheduler.planning import SHORTEST_PAUSE_MS, WAYS, Patience, Planned, Way, plan, tick_of
+from detent.scheduler.planning import SHORTEST_PAUSE_MS, WAYS, Planned, Planner, Way, tick_of
 from detent.store import Store
 from detent.store.cursors import Cursor, Exceptional, Leap
 from detent.store.db import LockTimeout, OutcomeUnknown, Rejected
@@ -45,6 +46,13 @@ class Handoff(Protocol):
     def reserve(self, queues: Sequence[int]) -> list[bool]: ...
     def release(self, count: int) -> None: ...
     def accept_handed_off(self, claims: Sequence[Claim]) -> None: ...
+
+
+class CatchUps(Protocol):
+    """The release of missed ticks, as the fire sees it."""
+
+    def begin(self, jobs: Collection[int], ticks: int) -> None: ...
+    def pending(self, job: int) -> bool: ...
 
 
 class Reservation:
@@ -78,6 +86,8 @@ class Firing:
         announce: Callable[[], None],
         unknown: Callable[[], None],
         metrics: Metrics,
+        planner: Planner,
+        book: QueueBook,
     ) -> None:
         self._store = store
         self._membership = membership
@@ -89,23 +99,31 @@ class Firing:
         self._unknown = unknown
         self._metrics = metrics
         self._ready: dict[int, Cursor] = {}
-        self._order: deque[int] = deque()
+        self._order: FairLine[int] = FairLine(book.weight_of)
+        self._book = book
         self._tasks: set[asyncio.Task[None]] = set()
         self._quarantined: set[tuple[int, int]] = set()
-        self._patience = Patience()
+        self._planner = planner
+        self._patience = planner.patience
         self._firing: dict[int, Cursor] = {}
+        self.catch_ups: CatchUps | None = None
 
     def offer(self, cursors: Iterable[Cursor]) -> None:
         """Due cursors, to be fired as soon as a statement is free. A newer cursor of a job replaces one that waits."""
         for cursor in cursors:
             if (cursor.job, cursor.generation) not in self._quarantined:
                 if cursor.job not in self._ready:
-                    self._order.append(cursor.job)
+                    self._order.append(self._book.tenant_of(cursor.queue), cursor.job)
                 self._ready[cursor.job] = cursor
         self._pump()
 
     def under_way(self, job: int) -> bool:
         return job in self._ready or job in self._firing
+
+    @property
+    def behind(self) -> bool:
+        """Whether ticks are due that no statement has been free for."""
+        return bool(self._ready)
 
     async def finish(self, partitions: Collection[int]) -> None:
         """Nothing of these partitions is begun any more; wait for the fires under way, but not for ever: a fire that
@@ -151,7 +169,8 @@ class Firing:
             elif job in self._ready:
                 cursor = self._firing[job] = self._ready.pop(job)
                 batch.append(cursor)
-        self._order.extend(not_yet)
+        for job in not_yet:
+            self._order.append(self._book.tenant_of(self._firing[job].queue), job)
         return batch
 
     def _done(self, task: asyncio.Task[None]) -> None:
@@ -180,8 +199,9 @@ class Firing:
         leaps: list[Leap] = []
         now = self._clock.now()
         for cursor in cursors:
+            crowded = self.catch_ups is not None and self.catch_ups.pending(cursor.job)
             try:
-                item = plan(cursor, schedules[cursor.schedule], now, self._patience)
+                item = self._planner.plan(cursor, schedules[cursor.schedule], now, crowded=crowded)
             except Exception as error:
                 self._set_aside(cursor, error)
                 continue
@@ -210,11 +230,17 @@ class Firing:
             else:
                 self._answered(cursor.job)
                 self._moved([cursor])
-        ticks = sum(m.ticks for leap in leaps if leap.cursor.job in moved for m in leap.missed)
-        self._metrics.missed += ticks
         if moved:
-            log.warning("ticks missed", jobs=len(moved), ticks=ticks)
+            self._tell_missed([leap for leap in leaps if leap.cursor.job in moved])
         return run
+
+    def _tell_missed(self, leaps: Sequence[Leap]) -> None:
+        ticks = sum(missed.ticks for leap in leaps for missed in leap.missed)
+        made_up = {leap.cursor.job: leap.catch_up.ticks for leap in leaps if leap.catch_up is not None}
+        self._metrics.missed += ticks
+        log.warning("ticks missed", jobs=len(leaps), ticks=ticks, to_be_made_up=sum(made_up.values()))
+        if made_up and self.catch_ups is not None:
+            self.catch_ups.begin(made_up.keys(), sum(made_up.values()))
 
     async def _leap_apart(self, leaps: Sequence[Leap], error: LockTimeout | Rejected) -> list[Cursor]:
         if len(leaps) == 1:
@@ -321,7 +347,7 @@ class Firing:
 
     def _claim(self, cursor: Cursor, lane: int) -> Claim:
         token = first_token(self._membership.incarnation)
-        return Claim(cursor.job, lane, tick_of(cursor), 0, token, cursor.revision, once=cursor.once)
+        return Claim(cursor.job, lane, tick_of(cursor), 0, token, cursor.revision, once=cursor.once, queue=cursor.queue)
 
     # --- bookkeeping ---
 

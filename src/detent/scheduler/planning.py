@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 from detent.clock import monotonic
-from detent.misfire import THRESHOLD, judge
+from detent.misfire import AUTOMATIC, THRESHOLD, Policy, judge
 from detent.schedule import Schedule
 from detent.store.cursors import Advance, Cursor, Leap
 
@@ -45,17 +45,18 @@ class Waiting(NamedTuple):
 class Patience:
     """After a fail-over the late ticks of a job come one upon another. Had they come in time, the run before would have
     been over, so they must not be skipped for overlapping with it. A late tick, and the first one in time after it,
-    wait for a free lane for as long as the schedule leaves between two ticks; a run that takes longer does overlap."""
+    wait for a free lane for as long as the schedule leaves between two ticks; a run that takes longer does overlap. So
+    do ticks of a job whose missed ticks are made up for at the same time: the run in their way may be one of those."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, Waiting] = {}
 
-    def way(self, cursor: Cursor, following: datetime | None, now: datetime) -> Way:
-        """How to fire a tick; asked again each time it is tried."""
+    def way(self, cursor: Cursor, following: datetime | None, now: datetime, *, crowded: bool = False) -> Way:
+        """How to fire a tick; asked again each time it is tried. `crowded`: missed ticks of its job are made up for."""
         careful: Way = "careful" if cursor.bounded else "plain"
         tick = tick_of(cursor)
         waiting = self._waiting.get(cursor.job)
-        if following is None or (waiting is None and not is_late(cursor, now)):
+        if following is None or (waiting is None and not crowded and not is_late(cursor, now)):
             return careful
         if waiting is None or waiting.tick != tick:
             waiting = self._waiting[cursor.job] = Waiting(tick, monotonic(), SHORTEST_PAUSE_MS)
@@ -74,15 +75,32 @@ class Patience:
             self._waiting.pop(planned.before.job, None)
 
 
-def plan(cursor: Cursor, schedule: Schedule, now: datetime, patience: Patience) -> Planned | Leap:
-    tick = tick_of(cursor)
-    if cursor.fire_at is not None and cursor.fire_at < now - THRESHOLD:
-        verdict = judge(schedule, tick, now, cursor.grace)
-        if verdict.missed:
-            return Leap(cursor, verdict.next_tick, _fire_at(schedule, cursor.job, verdict.next_tick), verdict.missed)
-    following = schedule.next_after(tick)
-    after = cursor._replace(next_tick=following, fire_at=_fire_at(schedule, cursor.job, following))
-    return Planned(cursor, after, patience.way(cursor, following, now))
+class Planner:
+    """`grace` is what a job gets that leaves it to us."""
+
+    def __init__(self, grace: int = AUTOMATIC) -> None:
+        self.patience = Patience()
+        self._grace = grace
+
+    def plan(self, cursor: Cursor, schedule: Schedule, now: datetime, *, crowded: bool = False) -> Planned | Leap:
+        tick = tick_of(cursor)
+        if cursor.fire_at is not None and cursor.fire_at < now - THRESHOLD:
+            leap = self._leap(cursor, schedule, tick, now)
+            if leap is not None:
+                return leap
+        following = schedule.next_after(tick)
+        after = cursor._replace(next_tick=following, fire_at=_fire_at(schedule, cursor.job, following))
+        return Planned(cursor, after, self.patience.way(cursor, following, now, crowded=crowded))
+
+    def _leap(self, cursor: Cursor, schedule: Schedule, tick: datetime, now: datetime) -> Leap | None:
+        """None: the tick is to be fired although it is late."""
+        grace = self._grace if cursor.grace == AUTOMATIC else cursor.grace
+        verdict = judge(schedule, tick, now, Policy(cursor.missed, grace, cursor.max_missed))
+        passed = verdict.passed
+        if passed is None:
+            return None
+        fire_at = _fire_at(schedule, cursor.job, verdict.next_tick)
+        return Leap(cursor, verdict.next_tick, fire_at, passed, verdict.missed, verdict.catch_up)
 
 
 def tick_of(cursor: Cursor) -> datetime:

@@ -18,6 +18,7 @@ from detent.coordination.membership import Membership
 from detent.identity import milliseconds
 from detent.log import logger
 from detent.scheduler.firing import Firing
+from detent.scheduler.releasing import Releaser
 from detent.scheduler.wheel import TimingWheel
 from detent.service import Loop
 from detent.store import Store
@@ -32,6 +33,7 @@ FIRST_LIMIT = 400
 FULL_LIMIT = 5_000
 FULL_CHUNK = 16
 STEP_BACK_MS = 1000
+HELD_PAUSE = 0.5
 
 
 class Scheduler:
@@ -48,9 +50,11 @@ class Scheduler:
         self._load_next = 0.0
         self._sweep_next = 0.0
         self._overfull = False
+        self._held = False
         self._changed: set[int] = set()
         self._again: dict[int, int] = {}
         self.firing: Firing | None = None
+        self.releaser: Releaser | None = None
         self.loop = Loop("scheduler", self.tick)
 
     def lead(self, partitions: Collection[int]) -> None:
@@ -58,6 +62,8 @@ class Scheduler:
         before, self._leads = self._leads, frozenset(partitions)
         self._partitions = sorted(partitions)
         self._forget(before - self._leads)
+        if self.releaser is not None:
+            self.releaser.lead(self._partitions)
         if not before >= self._leads:
             self._load_next = self._sweep_next = 0.0
             self._loaded_until = None
@@ -83,6 +89,8 @@ class Scheduler:
             self._sweep_next = 0.0
         else:
             self._changed |= jobs
+        if self.releaser is not None:
+            self.releaser.look()
         self.loop.wake()
 
     def reload(self, job: int, pause_ms: int) -> None:
@@ -99,11 +107,22 @@ class Scheduler:
     async def tick(self) -> float:
         if not self._partitions or not self._membership.trusted:
             return 0.5
+        if self._membership.held:
+            self._held = True
+            return HELD_PAUSE
+        if self._held:
+            self._look_anew()
         self._offer_due()
         await self._read_changes()
         await self._look_ahead()
         self._offer_due()
         return self._pause()
+
+    def _look_anew(self) -> None:
+        """After a hold: what fell into it is late or missed, by each job's own rule."""
+        self._held = False
+        self._load_next = self._sweep_next = 0.0
+        self._loaded_until = None
 
     async def _read_changes(self) -> None:
         changed, again = self._changed, self._again
@@ -169,6 +188,8 @@ class Scheduler:
 
     def _offer_due(self) -> None:
         now = self._clock.milliseconds()
+        if self._membership.held:
+            return  # asked after the time was read: a heartbeat tells of a hold first, of a new time second
         if now < self._wheel.present - STEP_BACK_MS:
             self._turn_back(now)
         due = self._wheel.advance(now)

@@ -7,17 +7,21 @@ policy and reads no clock but the database's.
 from __future__ import annotations
 
 from detent.store.batches import BatchStore
+from detent.store.catchups import CatchUpStore
 from detent.store.cluster import ClusterStore
 from detent.store.cursors import CursorStore
 from detent.store.db import Database
+from detent.store.holding import HoldingStore
 from detent.store.jobs import JobStore
 from detent.store.keys import KeyStore
 from detent.store.live import LiveRunStore
 from detent.store.nodes import NodeStore
 from detent.store.pull import PullStore
+from detent.store.queues import QueueStore
 from detent.store.requests import RequestStore
 from detent.store.reruns import RerunStore
 from detent.store.runs import RunStore
+from detent.store.tenants import TenantStore
 from detent.store.upkeep import UpkeepStore
 
 
@@ -25,16 +29,20 @@ class Store:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.batches = BatchStore(database)
+        self.catchups = CatchUpStore(database)
         self.cluster = ClusterStore(database)
         self.cursors = CursorStore(database)
+        self.holding = HoldingStore(database)
         self.jobs = JobStore(database)
         self.keys = KeyStore(database)
         self.live = LiveRunStore(database)
         self.nodes = NodeStore(database)
         self.pull = PullStore(database)
+        self.queues = QueueStore(database)
         self.requests = RequestStore(database)
         self.reruns = RerunStore(database)
         self.runs = RunStore(database)
+        self.tenants = TenantStore(database)
         self.upkeep = UpkeepStore(database)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from detent.log import logger
-from detent.misfire import MissedRange
+from detent.misfire import MAX_MISSED, RUN_ONCE, CatchUp, MissedRange
 from detent.schedule import Schedule
 from detent.store.db import Database, Row
 
@@ -34,6 +34,8 @@ class Cursor(NamedTuple):
     priority: int
     lanes: int
     once: bool
+    missed: int = RUN_ONCE
+    max_missed: int = MAX_MISSED
 
 
 class Advance(NamedTuple):
@@ -59,12 +61,14 @@ class Exceptional(NamedTuple):
 
 
 class Leap(NamedTuple):
-    """A cursor that moves past missed ticks."""
+    """A cursor that moves past missed ticks, up to and including `passed`: some did not run, some are to be made up."""
 
     cursor: Cursor
     next_tick: datetime | None
     fire_at: datetime | None
+    passed: datetime
     missed: Sequence[MissedRange]
+    catch_up: CatchUp | None = None
 
 
 class CursorStore:
@@ -123,19 +127,20 @@ class CursorStore:
     async def miss(self, node: int, batch: Sequence[Leap]) -> set[int]:
         """Record missed ticks and move the cursors past them; the jobs whose cursor was as expected."""
         moves = [
-            (
-                leap.cursor.job,
-                leap.cursor.next_tick,
-                leap.cursor.generation,
-                leap.next_tick,
-                leap.fire_at,
-                leap.missed[-1].last,
-            )
-            for leap in batch
+            (cursor.job, cursor.next_tick, cursor.generation, next_tick, fire_at, passed)
+            for cursor, next_tick, fire_at, passed, _, _ in batch
         ]
         ranges = [(leap.cursor.job, *missed) for leap in batch for missed in leap.missed]
-        rows = await self._database.fetch("fire", "miss", node, *zip(*moves, strict=True), *zip(*ranges, strict=True))
+        made_up = [(leap.cursor.job, *leap.catch_up) for leap in batch if leap.catch_up is not None]
+        rows = await self._database.fetch(
+            "fire", "miss", node, *columns(6, moves), *columns(5, ranges), *columns(4, made_up)
+        )
         return {row["job"] for row in rows}
+
+
+def columns(width: int, rows: Sequence[Sequence[object]]) -> list[list[object]]:
+    """Rows as arrays; as many, empty, where there are none."""
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
 
 
 def _cursors(rows: list[Row]) -> list[Cursor]:

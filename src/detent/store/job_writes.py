@@ -16,7 +16,7 @@ import msgspec
 from detent.errors import Conflict
 from detent.registration import Place, Prepared
 from detent.store.db import Database, Rejected, Row, statement
-from detent.store.job_moves import Move, edited, first_span
+from detent.store.job_moves import Move, edited, span_of
 from detent.store.job_rows import edit_of
 from detent.store.upkeep import JOBS_CHANNEL
 
@@ -31,8 +31,11 @@ JOB_COLUMNS = (
 )
 CURSOR_COLUMNS = (
     *("job", "next_tick", "fire_at", "runs_left", "queue", "schedule", "grace", "partition", "lanes", "priority"),
-    "once",
+    *("once", "missed", "max_missed"),
 )
+
+
+FirstSpan = tuple[datetime | None, datetime | None, str | None]
 
 
 class Moved(Exception):  # noqa: N818 - it says what happened
@@ -90,6 +93,7 @@ async def insert_on(connection: Any, jobs: Sequence[NewJob], whose: Ownership) -
         (
             job.number, where.next_tick, where.fire_at, job.spec.max_runs, queues[job.spec.queue, job.needs],
             schedules[job.digest], where.grace, job.partition, job.lanes, job.spec.priority, job.once,
+            job.missed, job.max_missed,
         )
         for job, where in jobs
     ]  # fmt: skip
@@ -103,11 +107,11 @@ async def _insert_few(connection: Any, jobs: Sequence[NewJob], cursors: Sequence
     rows = [
         (job.number, job.job_id, job.name, job.partition, job.target, job.definition, _tags(job)) for job, _ in jobs
     ]
-    spans = [_first_span(new, whose.now) for new in jobs]
-    _, ticks, fires, left, queues, schedules, graces, _, lanes, priorities, once = zip(*cursors, strict=True)
+    spans = _first_spans(jobs, whose.now)
+    _, ticks, fires, left, queues, schedules, graces, _, lanes, priorities, once, *missed = zip(*cursors, strict=True)
     added = await connection.fetch(
         statement("add_jobs"), *zip(*rows, strict=True), ticks, fires, left, queues, schedules, graces, lanes,
-        priorities, once, *whose, *zip(*spans, strict=True),
+        priorities, once, *whose, *zip(*spans, strict=True), *missed,
     )  # fmt: skip
     numbers = {row["job"] for row in added}
     taken = [job.name for job, _ in jobs if job.number not in numbers]
@@ -121,18 +125,28 @@ async def _copy(connection: Any, jobs: Sequence[NewJob], cursors: Sequence[Any],
     rows = [
         (
             job.number, job.job_id, tenant, job.name, job.partition, job.target, owner, job.spec.tags, job.definition,
-            now, now, by, *_first_span(new, now),
+            now, now, by, *span,
         )
-        for new in sorted(jobs, key=lambda new: new.job.name) for job in (new.job,)
+        for (job, _), span in zip(jobs, _first_spans(jobs, now), strict=True)
     ]  # fmt: skip
+    rows.sort(key=lambda row: row[3])
     await connection.copy_records_to_table("jobs", records=_gently(rows), columns=JOB_COLUMNS)
     await connection.copy_records_to_table("cursors", records=_gently(cursors), columns=CURSOR_COLUMNS)
 
 
-def _first_span(new: NewJob, now: datetime) -> tuple[datetime | None, datetime | None, str | None]:
-    """Since (None: since the registration), anchor and zone data."""
-    span = first_span(new.job, new.where, now)
-    return None if span.since == now else span.since, span.anchor, span.tzdata
+def _first_spans(jobs: Sequence[NewJob], now: datetime) -> list[FirstSpan]:
+    """Since (None: since the registration), anchor and zone data; computed once for each schedule that jobs share."""
+    known: dict[int, FirstSpan] = {}
+    spans: list[FirstSpan] = []
+    for job, where in jobs:
+        span = known.get(id(job.schedule))
+        if span is None:
+            since, _, anchor, tzdata = span_of(job.schedule, now, "created", where.next_tick)
+            span = (None if since == now else since, anchor, tzdata)
+            if job.schedule.kind != "once":
+                known[id(job.schedule)] = span
+        spans.append(span)
+    return spans
 
 
 async def _gently(rows: Sequence[Any]) -> AsyncIterator[Any]:
@@ -159,7 +173,8 @@ async def revise(
         for (job, row), edit in zip(changes, edits, strict=True)
     ]  # fmt: skip
     last_ticks = [row["last_tick"] for _, row in changes]
-    revised = await connection.fetch(statement("revise_jobs"), *zip(*rows, strict=True), owner, last_ticks, by)
+    missed = [job.missed for job in jobs], [job.max_missed for job in jobs]
+    revised = await connection.fetch(statement("revise_jobs"), *zip(*rows, strict=True), owner, last_ticks, by, *missed)
     if len(revised) < len(changes):
         raise Moved
     moves = [edited(job, row, edit) for (job, row), edit in zip(changes, edits, strict=True)]

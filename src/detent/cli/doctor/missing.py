@@ -16,6 +16,9 @@ PATIENCE = timedelta(minutes=1)
 REASONS = {
     "merged": "Several ticks were missed and only the latest ran, as missed_window RUN_ONCE says.",
     "grace": "They came too late: raise misfire_grace_seconds if they should run all the same.",
+    "policy": "They were missed, and missed_window SKIP says that such ticks do not run.",
+    "limit": "More were missed than max_missed lets run: raise it if more should run.",
+    "dropped": "Somebody dropped what was left of a catch-up.",
     "overlap": "The run before was not over: make it faster, or let runs overlap with concurrent_policy ALLOW.",
     "paused": "The job was paused while they were due.",
     "edited": "The schedule was changed while they were due.",

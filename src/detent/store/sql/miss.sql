@@ -1,6 +1,7 @@
 -- Ticks too late to run: compare-and-set a batch of cursors past them, with ledger rows for the ranges they leave.
 -- $1 node; one of each per job, sorted: $2 job, $3 expected tick, $4 generation, $5 next tick, $6 its fire_at,
--- $7 last missed tick; ranges, none longer than a day: $8 job, $9 first tick, $10 last tick, $11 count, $12 reason.
+-- $7 the last tick passed over; ranges that do not run, none longer than a day: $8 job, $9 first tick, $10 last tick,
+-- $11 count, $12 reason; ranges that are made up for beside the live cursor: $13 job, $14 first tick, $15 last, $16 count.
 -- Returns the jobs whose cursor moved; the others were not as expected.
 WITH me AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 v AS MATERIALIZED (
@@ -10,10 +11,16 @@ u AS (
     UPDATE cursors c SET next_tick = v.next_tick, fire_at = v.fire_at, last_tick = v.last_tick, ended = v.next_tick IS NULL
       FROM v, me
      WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation AND c.fire_at <= now()
-    RETURNING c.job, c.revision),
+       AND (SELECT held_at IS NULL FROM cluster)
+    RETURNING c.job, c.revision, c.partition, c.schedule),
 s AS (
     INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason, ticks, until)
     SELECT u.job, m.first_tick, now(), 0, u.revision, 5, m.reason, m.ticks, m.last_tick
       FROM u JOIN unnest($8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::integer[], $12::text[])
-               AS m (job, first_tick, last_tick, ticks, reason) USING (job))
+               AS m (job, first_tick, last_tick, ticks, reason) USING (job)),
+k AS (
+    INSERT INTO catchups (job, partition, kind, schedule, since, until, next_tick, left_over)
+    SELECT u.job, u.partition, 'missed', u.schedule, m.first_tick, m.last_tick, m.first_tick, m.ticks
+      FROM u JOIN unnest($13::bigint[], $14::timestamptz[], $15::timestamptz[], $16::integer[])
+               AS m (job, first_tick, last_tick, ticks) USING (job))
 SELECT job FROM u

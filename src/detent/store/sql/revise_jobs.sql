@@ -1,19 +1,22 @@
 -- New revisions of jobs; runs keep the one they were fired with. Arrays: $1 job, $2 generation as read; the cursor's
 -- policies: $3 lanes, $4 queue, $5 schedule, $6 priority, $7 grace, $8 once, $9 runs left; the job: $10 name, $11 definition,
 -- $12 target, $13 tags as JSON; then $14 owner or NULL to keep it, and an array: $15 last_tick as read (NULL: nothing has
--- fired), because a fire spends runs without changing the generation; $16 who. Not returned: changed or fired
--- meanwhile.
+-- fired), because a fire spends runs without changing the generation; $16 who; arrays: $17 missed, $18 most missed.
+-- Not returned: changed or fired meanwhile.
 WITH v AS MATERIALIZED (
     SELECT * FROM unnest($1::bigint[], $2::integer[], $3::smallint[], $4::integer[], $5::integer[], $6::smallint[], $7::integer[],
-                         $8::boolean[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $15::timestamptz[])
-        AS t (job, generation, lanes, queue, schedule, priority, grace, once, runs_left, name, definition, target, tags, last_tick)),
+                         $8::boolean[], $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[], $15::timestamptz[],
+                         $17::smallint[], $18::integer[])
+        AS t (job, generation, lanes, queue, schedule, priority, grace, once, runs_left, name, definition, target, tags, last_tick,
+              missed, max_missed)),
 l AS MATERIALIZED (
     SELECT v.* FROM (SELECT * FROM v ORDER BY job) v CROSS JOIN LATERAL (
         SELECT FROM cursors WHERE job = v.job AND generation = v.generation
            AND last_tick = coalesce(v.last_tick, '-infinity') FOR NO KEY UPDATE) c),
 c AS (
     UPDATE cursors c SET generation = c.generation + 1, revision = c.revision + 1, lanes = l.lanes, queue = l.queue,
-           schedule = l.schedule, priority = l.priority, grace = l.grace, once = l.once, runs_left = l.runs_left
+           schedule = l.schedule, priority = l.priority, grace = l.grace, once = l.once, runs_left = l.runs_left,
+           missed = l.missed, max_missed = l.max_missed
       FROM l WHERE c.job = l.job
     RETURNING c.job, c.revision),
 former AS (

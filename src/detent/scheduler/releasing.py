@@ -1,0 +1,278 @@
+"""The release of ticks beside the schedule: missed ones that are made up for, and backfills.
+
+Each range of such ticks stands in a row of its own and moves by its own compare-and-set, so it never shares the live
+cursor. The leader of a partition lets its ranges go one tick at a time, at the partition's rate, and only while no live
+tick waits to be fired; the statement itself also looks at the job, its lanes and its queue (`catch_up.sql`). What
+cannot go now stays where it is and is tried again, less and less often.
+
+A range of a job that is over, because it was deleted or has spent its runs, is written off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from detent.clock import DatabaseClock, monotonic
+from detent.coordination.membership import Membership
+from detent.log import logger
+from detent.metrics import Metrics
+from detent.scheduler.pacing import Pace, catch_up_rate
+from detent.service import Loop
+from detent.store import Store
+from detent.store.catchups import Dropping, Due, Fate, Release, following, rest_of
+from detent.store.db import LockTimeout, OutcomeUnknown, Rejected
+
+log = logger("catch-up")
+
+LOOK_EVERY = 5.0
+WINDOW = 100
+BATCH = 200
+LIVE_FIRST = 0.02
+HELD_PAUSE = 0.5
+SHORTEST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+LARGE = 100
+
+
+class Live(Protocol):
+    """The fire of live ticks, as the release sees it."""
+
+    @property
+    def behind(self) -> bool: ...
+
+
+class Standing:
+    """A range as it was last seen, and when it may be tried next."""
+
+    __slots__ = ("due", "pause", "try_next")
+
+    def __init__(self, due: Due) -> None:
+        self.due = due
+        self.pause = SHORTEST_PAUSE
+        self.try_next = 0.0
+
+    def wait(self, now: float) -> None:
+        self.try_next = now + self.pause
+        self.pause = min(2 * self.pause, LONGEST_PAUSE)
+
+    def moved(self, tick: datetime) -> None:
+        self.due = self.due._replace(next_tick=tick)
+        self.pause = SHORTEST_PAUSE
+        self.try_next = 0.0
+
+
+class Releaser:
+    def __init__(
+        self,
+        store: Store,
+        membership: Membership,
+        clock: DatabaseClock,
+        live: Live,
+        metrics: Metrics,
+        *,
+        rate: float | None,
+        announce: Callable[[], None],
+    ) -> None:
+        """`rate`: ticks per second of a partition; None: twice what its schedules make."""
+        self._store = store
+        self._membership = membership
+        self._clock = clock
+        self._live = live
+        self._metrics = metrics
+        self._rate = rate
+        self._announce = announce
+        self._paces: dict[int, Pace] = {}
+        self._known: dict[int, Standing] = {}
+        self._jobs: set[int] = set()
+        self._after: dict[int, int] = {}
+        self._look_next = 0.0
+        self._broken: set[int] = set()
+        self.loop = Loop("catch-up", self.tick)
+
+    # --- what others tell and ask ---
+
+    def lead(self, partitions: Collection[int]) -> None:
+        """The partitions this node leads now."""
+        if self._after.keys() != set(partitions):
+            self._after = {partition: self._after.get(partition, 0) for partition in partitions}
+            self._keep(item for item in self._known.values() if item.due.partition in self._after)
+            self.look()
+
+    def look(self) -> None:
+        """There may be something new to release."""
+        self._look_next = 0.0
+        self.loop.wake()
+
+    def begin(self, jobs: Collection[int], ticks: int) -> None:
+        """These jobs have just been given something to make up for."""
+        self._jobs |= set(jobs)
+        self._metrics.catch_ups += len(jobs)
+        if ticks >= LARGE:
+            self._metrics.large_catch_ups += 1
+            log.warning("a large catch-up starts", jobs=len(jobs), ticks=ticks)
+        self.look()
+
+    def pending(self, job: int) -> bool:
+        """Whether ticks of this job are being made up for, as far as this node knows."""
+        return job in self._jobs
+
+    # --- one pass ---
+
+    async def tick(self) -> float:
+        if not self._after or not self._membership.trusted or self._membership.held:
+            return HELD_PAUSE
+        if monotonic() >= self._look_next:
+            await self._look()
+        if not self._known:
+            return max(self._look_next - monotonic(), 0.0)
+        if self._live.behind:
+            return LIVE_FIRST
+        await self._release_some()
+        return self._pause()
+
+    async def _look(self) -> None:
+        """The next window of each partition; after its last one, from the beginning."""
+        found = await self._store.catchups.due(self._after, WINDOW)
+        counts = dict.fromkeys(self._after, 0)
+        last = dict(self._after)
+        for due in found:
+            counts[due.partition] += 1
+            last[due.partition] = due.catchup
+        again = any(self._after[partition] and not counts[partition] for partition in self._after)
+        self._after = {p: last[p] if counts[p] == WINDOW else 0 for p in self._after}
+        self._keep(self._standing(due) for due in found)
+        await self._write_off([due for due in found if due.dead])
+        self._look_next = 0.0 if again else monotonic() + LOOK_EVERY
+
+    def _standing(self, due: Due) -> Standing:
+        known = self._known.get(due.catchup)
+        if known is None:
+            return Standing(due)
+        if known.due.next_tick == due.next_tick:
+            known.due = due
+            return known
+        return Standing(due)
+
+    def _keep(self, standing: Iterable[Standing]) -> None:
+        self._known = {item.due.catchup: item for item in standing if item.due.catchup not in self._broken}
+        self._jobs = {item.due.job for item in self._known.values()}
+
+    async def _write_off(self, dead: Sequence[Due]) -> None:
+        if not dead:
+            return
+        schedules = await self._store.cursors.schedules({due.schedule for due in dead})
+        droppings = [
+            Dropping(due.catchup, due.next_tick, rest_of(schedules[due.schedule], due, _why(due)))
+            for due in dead
+            if due.schedule in schedules
+        ]
+        ticks = await self._store.catchups.drop(droppings)
+        log.info("catch-ups written off: their jobs are over", ranges=len(droppings), ticks=ticks)
+        for due in dead:
+            self._known.pop(due.catchup, None)
+
+    async def _release_some(self) -> None:
+        chosen = await self._choose()
+        if not chosen:
+            return
+        schedules = await self._store.cursors.schedules({item.due.schedule for item in chosen})
+        planned = [
+            (item, Release(due.catchup, due.next_tick, due.generation, following(schedules[due.schedule], due)))
+            for item in chosen
+            if (due := item.due).schedule in schedules
+        ]
+        planned.sort(key=lambda pair: pair[0].due.job)
+        await self._release(planned)
+
+    async def _choose(self) -> list[Standing]:
+        """Whatever may be tried now and has room in its partition's rate; of one job one range at a time."""
+        now = monotonic()
+        chosen: dict[int, Standing] = {}
+        for item in self._known.values():
+            due = item.due
+            if item.try_next > now or due.job in chosen or due.dead:
+                continue
+            if (await self._pace(due.partition, now)).take(now):
+                chosen[due.job] = item
+                if len(chosen) == BATCH:
+                    break
+        return list(chosen.values())
+
+    async def _pace(self, partition: int, now: float) -> Pace:
+        """Worked out once in a while: how fast a partition ticks changes with its jobs."""
+        pace = self._paces.get(partition)
+        if pace is not None and now < pace.good_until:
+            return pace
+        rate = self._rate
+        if rate is None:
+            counts = await self._store.catchups.schedules_of(partition)
+            rate = catch_up_rate(await self._store.cursors.schedules(set(counts)), counts, self._clock.now())
+        self._paces[partition] = Pace(rate, now, pace)
+        return self._paces[partition]
+
+    async def _release(self, planned: Sequence[tuple[Standing, Release]]) -> None:
+        membership = self._membership
+        try:
+            fates = await self._store.catchups.release(
+                membership.node,
+                membership.incarnation,
+                [item.due.job for item, _ in planned],
+                [release for _, release in planned],
+            )
+        except OutcomeUnknown as error:
+            log.warning("release of unknown outcome", ranges=len(planned), error=str(error))
+            self.look()
+        except (LockTimeout, Rejected) as error:
+            await self._release_apart(planned, error)
+        else:
+            self._tell(planned, fates)
+
+    async def _release_apart(self, planned: Sequence[tuple[Standing, Release]], error: LockTimeout | Rejected) -> None:
+        """One row holds the others up, or breaks a constraint: halve until it stands alone."""
+        if len(planned) > 1:
+            half = len(planned) // 2
+            await self._release(planned[:half])
+            await self._release(planned[half:])
+            return
+        ((item, release),) = planned
+        if isinstance(error, LockTimeout):
+            item.wait(monotonic())
+            return
+        self._broken.add(release.catchup)
+        self._known.pop(release.catchup, None)
+        log.error("catch-up set aside: its tick cannot be released", job=item.due.job, error=repr(error))
+
+    def _tell(self, planned: Sequence[tuple[Standing, Release]], fates: Mapping[int, Fate]) -> None:
+        now = monotonic()
+        released = 0
+        for item, release in planned:
+            fate = fates.get(release.catchup)
+            if fate is None:
+                self._known.pop(release.catchup, None)  # changed meanwhile: read again
+                self._look_next = min(self._look_next, now + LONGEST_PAUSE)
+            elif fate not in ("released", "left out"):
+                self._paces[item.due.partition].give_back()
+                item.wait(now)
+            elif release.following is None:
+                self._known.pop(release.catchup, None)
+                self._look_next = 0.0
+            else:
+                item.moved(release.following)
+            released += fate == "released"
+        if released:
+            self._metrics.released += released
+            self._announce()
+
+    def _pause(self) -> float:
+        now = monotonic()
+        nexts = [
+            max(item.try_next, pace.next_at if (pace := self._paces.get(item.due.partition)) else now)
+            for item in self._known.values()
+        ]
+        return max(min([*nexts, self._look_next], default=self._look_next) - now, 0.001)
+
+
+def _why(due: Due) -> str:
+    return "deleted" if due.status == "deleted" else "max_runs"

@@ -1,0 +1,69 @@
+-- Let missed or backfilled ticks go, one of each range, after catch_up_lock. $1 node, $2 incarnation, $3 the serial where
+-- manual runs begin; arrays, no job twice: $4 range, $5 the tick it should stand on, $6 the job's generation, $7 the tick
+-- after (NULL: this is the last). Live ticks come first: nothing is released while one of the job is due, or while runs
+-- of its queue have waited for a second; a lane is left to them where there are several, and the run waits one priority
+-- below its job's. An occupied lane leaves the tick where it is.
+-- A backfill leaves out ticks that ran, unless they are to be processed again; what is in the ledger keeps its line, and
+-- the run is the next of its tick. Returns each range with its fate: released, left out, or what it waits for.
+WITH me AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
+v AS MATERIALIZED (
+    SELECT * FROM unnest($4::bigint[], $5::timestamptz[], $6::integer[], $7::timestamptz[])
+        AS t (catchup, tick, generation, following)),
+k AS MATERIALIZED (
+    SELECT v.catchup, v.tick, v.following, r.job, r.kind, r.reprocess, r.since, r.until, r.concurrent,
+           c.queue, c.revision, c.lanes, c.priority, c.once, c.runs_left, c.last_tick, c.fire_at <= now() AS due
+      FROM me, v CROSS JOIN LATERAL (
+        SELECT * FROM catchups WHERE catchup = v.catchup AND next_tick = v.tick FOR UPDATE) r
+      JOIN cursors c ON c.job = r.job AND c.generation = v.generation
+     WHERE (SELECT held_at IS NULL FROM cluster) AND (c.next_tick IS NULL OR c.next_tick > v.tick) 
+       AND (r.kind = 'backfill' OR c.runs_left IS DISTINCT FROM 0)),
+busy AS MATERIALIZED (
+    SELECT q.queue FROM (SELECT DISTINCT queue FROM k) q
+     WHERE EXISTS (SELECT FROM generate_series(0, 9) AS p WHERE EXISTS (
+        SELECT FROM live_runs w WHERE w.queue = q.queue AND w.priority = p AND w.owner IS NULL AND w.lane >= 0
+           AND w.not_before <= now() - interval '1 second'))),
+known AS MATERIALIZED (
+    SELECT k.*, s.serial, s.ran FROM k CROSS JOIN LATERAL (
+        SELECT CASE WHEN k.kind = 'missed' THEN 0 WHEN t.serial IS NOT NULL THEN t.serial + 1 WHEN t.covered THEN 1 ELSE 0 END
+                   AS serial,
+               k.kind = 'backfill' AND NOT k.reprocess AND (coalesce(t.ran, false) OR EXISTS (
+                    SELECT FROM catchups o WHERE o.job = k.job AND o.kind = 'missed' AND k.tick BETWEEN o.next_tick AND o.until))
+                   AS ran
+          FROM (SELECT max(h.serial) AS serial, bool_or(h.status NOT IN ('skipped', 'missed')) AS ran,
+                       coalesce((SELECT b.until >= k.tick FROM run_history b
+                                  WHERE b.job = k.job AND b.scheduled_at < k.tick AND b.serial = 0
+                                  ORDER BY b.scheduled_at DESC LIMIT 1), false) AS covered
+                  FROM runs h WHERE k.kind = 'backfill' AND h.job = k.job AND h.scheduled_at = k.tick
+                   AND h.serial < $3::integer) t) s),
+placed AS MATERIALIZED (
+    SELECT known.*, CASE
+        WHEN ran THEN NULL
+        WHEN kind = 'backfill' AND concurrent <= (
+            SELECT count(*) FROM live_runs r WHERE r.job = known.job AND r.scheduled_at BETWEEN since AND until
+               AND r.serial < $3::integer) THEN NULL
+        WHEN lanes > 1 THEN (
+            SELECT g::smallint FROM generate_series(0, known.lanes - 1) g
+             WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = known.job AND r.lane = g)
+             ORDER BY g LIMIT 1 OFFSET 1)
+        WHEN NOT EXISTS (SELECT FROM live_runs r WHERE r.job = known.job) THEN 0::smallint END AS lane FROM known),
+i AS (
+    INSERT INTO live_runs (job, scheduled_at, token, not_before, serial, queue, revision, lane, priority, once)
+    SELECT job, tick, $2::bigint << 22 | 1, now(), serial, queue, revision, lane, greatest(priority - 1, 0), once
+      FROM placed WHERE lane IS NOT NULL AND NOT coalesce(due, false) AND queue NOT IN (SELECT queue FROM busy)
+     ORDER BY job
+    ON CONFLICT (job, lane) DO NOTHING RETURNING job),
+moved AS MATERIALIZED (SELECT * FROM placed WHERE ran OR job IN (SELECT job FROM i)),
+d AS (DELETE FROM catchups t USING moved m WHERE t.catchup = m.catchup AND m.following IS NULL),
+n AS (
+    UPDATE catchups t SET next_tick = m.following, left_over = greatest(t.left_over - 1, 1)
+      FROM moved m WHERE t.catchup = m.catchup AND m.following IS NOT NULL),
+w AS (                                       -- max_runs counts what was missed and runs after all, not backfills
+    UPDATE cursors c SET last_tick = greatest(c.last_tick, m.tick), runs_left = m.left_over,
+           ended = c.ended OR m.left_over IS NOT DISTINCT FROM 0,
+           next_tick = CASE WHEN m.left_over = 0 THEN NULL ELSE c.next_tick END,
+           fire_at = CASE WHEN m.left_over = 0 THEN NULL ELSE c.fire_at END
+      FROM (SELECT *, CASE WHEN kind = 'missed' THEN runs_left - 1 ELSE runs_left END AS left_over FROM moved WHERE NOT ran) m
+     WHERE c.job = m.job AND (m.tick > m.last_tick OR m.kind = 'missed' AND m.runs_left IS NOT NULL))
+SELECT catchup, queue, CASE WHEN ran THEN 'left out' WHEN job IN (SELECT job FROM i) THEN 'released' WHEN due THEN 'live'
+       WHEN queue IN (SELECT queue FROM busy) THEN 'queue' ELSE 'lane' END AS fate
+  FROM placed
