@@ -1,5 +1,5 @@
 # ruff: noqa: T201 - a script talks on its standard output
-"""Clusters of real processes under faults: `python chaos/cluster.py [SCENARIO …] [--seed N] [--seconds N] [--plan FILE]`.
+"""Clusters of real processes under faults: `python chaos/cluster.py [SCENARIO …] [--seed N] [--plan FILE]`.
 
 The plan of a run is drawn from its seed and written down before anything starts; `--plan` does one again, perhaps after
 it was shortened by hand. What was seen is kept in build/chaos, and `--judge FILE` looks at such a record once more.
@@ -16,11 +16,12 @@ import tempfile
 from pathlib import Path
 
 import harness  # noqa: F401 - finds the modules of the tests
+from scenarios import SCENARIOS, Scenario
+
 from fleet.checker import Verdict, check
 from fleet.driver import perform
 from fleet.plans import Chance, Plan
 from fleet.records import Record
-from scenarios import SCENARIOS, Scenario
 
 KEPT = Path(__file__).parent.parent / "build" / "chaos"
 SHOWN = 12
@@ -65,7 +66,9 @@ def play(plan: Plan, source: Path | None) -> Row:
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
     plan.write(kept / "plan.json")
-    print(f"\n{plan.scenario}: seed {plan.seed}, {len(plan.faults)} faults in {plan.seconds:g} s, plan {kept}/plan.json")
+    print(
+        f"\n{plan.scenario}: seed {plan.seed}, {len(plan.faults)} faults in {plan.seconds:g} s, plan {kept}/plan.json"
+    )
     with tempfile.TemporaryDirectory(prefix="detent-chaos-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         record = asyncio.run(perform(plan, shape, folder, scenario.prepare))

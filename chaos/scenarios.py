@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fleet import plans
-from fleet.checker import Promise, unprovoked_evictions
+from fleet.checker import Promise, moves, unprovoked_evictions
 from fleet.driver import Prepare, Shape
 from fleet.plans import Chance, Fault
 
 # One lease of 5 s, and a second to notice, to take over and to catch up.
 FAILOVER = 6.0
+# As above, and a third of a lease: the last heartbeat may have arrived although its answer did not.
+AFTER_A_CUT = 5.0 + 5.0 / 3 + 1.0
 
 
 class Scenario(NamedTuple):
@@ -32,6 +34,20 @@ SCENARIOS = {
     for scenario in (
         Scenario("calm", nothing, Promise(latest=1.0, rules=(unprovoked_evictions,)), seconds=30.0),
         Scenario("kill", plans.kills, Promise(latest=FAILOVER, takeovers=1, rescues=1)),
+        Scenario(
+            "cut",
+            plans.cuts,
+            Promise(latest=AFTER_A_CUT, takeovers=1, rescues=1),
+            seconds=100.0,
+            shape=Shape(linked=True),
+        ),
+        Scenario(
+            "join",
+            plans.joins,
+            Promise(latest=1.0, rules=(moves, unprovoked_evictions)),
+            seconds=40.0,
+            shape=Shape(later=("s4",)),
+        ),
         Scenario("stop", plans.stops, Promise(latest=FAILOVER, takeovers=1, rescues=1, refused=1)),
     )
 }

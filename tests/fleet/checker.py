@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from fleet import logs
-from fleet.records import Attempt, Record, Run
 from fleet.recorder import Call
+from fleet.records import Attempt, Record, Run
 
 SUCCEEDED = 1
 # A node's idea of the database's time is a lower bound, a heartbeat's round trip behind at most.
@@ -32,6 +33,9 @@ EARLY_TOLERANCE = 0.001
 STATEMENT_SECONDS = 2.4
 # Between the commit of an eviction and the line that tells of it.
 TELLING_SECONDS = 0.5
+
+# A quarter of 256, and three standard deviations either way.
+FEWEST_MOVED, MOST_MOVED = 43, 85
 
 RunKey = tuple[int, float, int]
 Item = TypeVar("Item")
@@ -280,7 +284,7 @@ def _judge_attempts(run: Run, tried: Sequence[Attempt]) -> list[str]:
     """A lost attempt ends when the run is taken from its node; nobody else may have begun before."""
     found = [
         f"I6 {run.run_id}: token {later.token} began before token {earlier.token} was over"
-        for earlier, later in zip(tried, tried[1:], strict=False)
+        for earlier, later in pairwise(tried)
         if later.started_at is not None and later.started_at < earlier.finished_at - CLOCK_TOLERANCE
     ]
     lost = [attempt for attempt in tried if attempt.outcome in ("lost", "stale")]
@@ -305,7 +309,7 @@ def terms(record: Record) -> list[str]:
     found: list[str] = []
     by_partition = _grouped(record.tables.elections, lambda election: election.partition)
     for partition, elections in by_partition.items():
-        for earlier, later in zip(elections, elections[1:], strict=False):
+        for earlier, later in pairwise(elections):
             if later.term <= earlier.term:
                 found.append(f"I9 partition {partition}: term {later.term} after {earlier.term}")
             elif later.at < earlier.at - STATEMENT_SECONDS:
@@ -335,7 +339,7 @@ def taken_over(record: Record) -> list[int]:
     evicted = {eviction.node: eviction.at for eviction in logs.evictions(logs.events(record.logs))}
     found: set[int] = set()
     for elections in _grouped(record.tables.elections, lambda election: election.partition).values():
-        for earlier, later in zip(elections, elections[1:], strict=False):
+        for earlier, later in pairwise(elections):
             if earlier.node in evicted and later.node != earlier.node and later.at > evicted[earlier.node] - 1:
                 found.add(earlier.node)
     return sorted(found)
@@ -349,6 +353,23 @@ def unprovoked_evictions(record: Record) -> list[str]:
         for eviction in logs.evictions(logs.events(record.logs))
         if eviction.process.partition(".")[0] not in touched
     ]
+
+
+def moves(record: Record) -> list[str]:
+    """Whoever joins gets about their share of the partitions, by one election each, and nobody else gets anything."""
+    found: list[str] = []
+    names = logs.identities(logs.events(record.logs))
+    (join,) = (done for done in record.done if done.fault.action == "join")
+    (leave,) = (done for done in record.done if done.fault.action == "leave")
+    taken = [e for e in record.tables.elections if join.begun < e.at < leave.begun]
+    newcomers = [e for e in taken if names.get(e.node, "?").partition(".")[0] == join.fault.target]
+    if not FEWEST_MOVED <= len(newcomers) <= MOST_MOVED:
+        found.append(f"{join.fault.target} got {len(newcomers)} of 256 partitions where a quarter was to be expected")
+    if len(taken) != len(newcomers):
+        found.append(f"{len(taken) - len(newcomers)} partitions changed hands that {join.fault.target} did not get")
+    if leave.note != "exit code 0":
+        found.append(f"{leave.fault.target} ended with {leave.note}")
+    return found
 
 
 def refused_writes(record: Record) -> int:

@@ -1,4 +1,4 @@
-"""One run from an empty folder to a record: start everything, register, let the nemesis work, heal, pause, drain, read."""
+"""One run from an empty folder to a record: start, register, let the nemesis work, heal, pause, drain, read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+
+from detent.client import Client
 from fleet.members import Fleet
 from fleet.nemesis import Nemesis
 from fleet.network import Link, Links
@@ -18,8 +20,6 @@ from fleet.plans import Plan
 from fleet.recorder import Recorder
 from fleet.records import Job, Record, Tables, read_tables
 from fleet.servers import Server
-
-from detent.client import Client
 from waiting import until
 
 PARTITIONS = 256
@@ -34,6 +34,8 @@ class Shape(NamedTuple):
     """Who takes part, and how hard they work."""
 
     members: tuple[str, ...] = ("s1", "s2", "s3", "w1", "w2", "api")
+    # Who comes later, when the plan says so.
+    later: tuple[str, ...] = ()
     jobs: int = 300
     ttl: float = 5.0
     linked: bool = False
@@ -96,7 +98,7 @@ async def _stage(plan: Plan, shape: Shape, folder: Path) -> AsyncIterator[Stage]
         await server.make_database()
         stage = Stage(folder, shape, plan, server, links)
         await stage.fleet.command("db", "migrate", DETENT_DATABASE_URL=server.url)
-        for name in shape.members:
+        for name in (*shape.members, *shape.later):
             stage.add_member(name)
         yield stage
 
@@ -117,7 +119,7 @@ async def _record(stage: Stage, recorder: Recorder) -> Record:
     jobs = await asyncio.to_thread(register, stage.client, recorder.url, stage.shape.jobs)
     await asyncio.gather(stage.nemesis.perform(stage.plan), asyncio.sleep(stage.plan.seconds))
     await asyncio.sleep(stage.shape.ttl + 2.0)  # whatever was broken last has been put right by then
-    gone = stage.fleet.ended
+    gone = stage.fleet.gone
     jobs = await asyncio.to_thread(pause, stage.client, jobs)
     tables, numbers = await drained(stage)
     jobs = [msgspec.structs.replace(job, number=numbers[job.id]) for job in jobs]
@@ -141,9 +143,13 @@ async def drained(stage: Stage) -> tuple[Tables, dict[str, int]]:
 
 async def _end(stage: Stage) -> list[str]:
     """Everybody leaves in good order; those who did not."""
-    names = [name for name in stage.fleet.members if name not in stage.fleet.ended]
-    codes = await asyncio.gather(*(stage.fleet[name].end() for name in names))
-    return [f"{name} (with code {code}, when asked to)" for name, code in zip(names, codes, strict=True) if code]
+    members = [member for member in stage.fleet.present if member.node.process.poll() is None]
+    codes = await asyncio.gather(*(member.end() for member in members))
+    return [
+        f"{member.node.name} (with code {code}, when asked to)"
+        for member, code in zip(members, codes, strict=True)
+        if code
+    ]
 
 
 # --- jobs ---

@@ -58,16 +58,21 @@ def identities(said: Iterable[Event]) -> dict[int, str]:
 
 
 def faults(logs: Mapping[str, str]) -> list[str]:
-    """What no fault of ours excuses: errors nobody foresaw, and loops that do not wait."""
-    found: list[str] = []
-    for process, text in logs.items():
-        found += [f"{process}: {line.strip()}" for line in text.splitlines() if "Traceback" in line]
-        for line in text.splitlines():
-            if not line.startswith("{") and not PLAIN.fullmatch(line):
-                found.append(f"{process} said: {line}")
+    """What no fault of ours excuses: errors nobody foresaw, words out of place, and loops that do not wait."""
     said = list(events(logs))
-    found += [f"{e.process}: {e.name}: {e.fields.get('error')}" for e in said if e.level in ("error", "critical")]
+    found = [
+        f"{event.process}: {_short(event.name)}: {_short(str(event.fields.get('error', '')))}"
+        for event in said
+        if event.level in ("error", "critical") or "Traceback" in str(event.fields.get("exception"))
+    ]
+    for process, text in logs.items():
+        odd = (line for line in text.splitlines() if not line.startswith("{") and not PLAIN.fullmatch(line))
+        found += [f"{process} said: {_short(line)}" for line in odd]
     return found + floods(said)
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:200]
 
 
 def floods(said: Iterable[Event]) -> list[str]:

@@ -18,6 +18,7 @@ class Member:
         self.name = name
         self.role = ROLES[name[0]]
         self.processes: list[Node] = []
+        self.left = False
         self.variables = dict(variables)
         self._fleet = fleet
 
@@ -75,9 +76,13 @@ class Fleet:
         return [node for member in self.members.values() for node in member.processes]
 
     @property
-    def ended(self) -> list[str]:
-        """Places whose process is gone, though nobody is at them any more."""
-        return [name for name, member in self.members.items() if member.node.process.poll() is not None]
+    def present(self) -> list[Member]:
+        return [member for member in self.members.values() if member.processes and not member.left]
+
+    @property
+    def gone(self) -> list[str]:
+        """Places whose process has ended although nobody ended it."""
+        return [member.node.name for member in self.present if member.node.process.poll() is not None]
 
     def logs(self) -> dict[str, str]:
         return {node.name: node.text for node in self.processes}

@@ -102,6 +102,7 @@ class Nemesis:
 
     async def _leave(self, fault: Fault) -> str:
         member = self._member(fault)
+        member.left = True
         code = await member.end()
         return f"exit code {code}"
 

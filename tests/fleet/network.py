@@ -1,8 +1,8 @@
 """The link between a node and its database: a TCP proxy that can be cut like a wire, without a reset.
 
-Cut one way or both ways, in one of two manners that networks have. `hold`: what was sent meanwhile arrives when the link
-is whole again, as after a partition that the kernel rides out, and a statement may reach the server long after its
-sender was given up for dead. `swallow`: it never arrives, and connections that were open stay open and dead for ever, as
+Cut one way or both ways, in one of two manners that networks have. `hold`: what was sent meanwhile arrives when the
+link is whole again, as after a partition that the kernel rides out, and a statement may reach the server long after its
+sender was given up for dead. `swallow`: it never arrives, and connections that were used meanwhile stay dead, as
 behind a firewall that forgot them. New connections are accepted in either case and get no answer.
 
 All links run in one thread with a loop of its own, so that what the harness does cannot slow them down.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
 REQUESTS, REPLIES, BOTH = "requests", "replies", "both"
@@ -34,11 +35,18 @@ class Direction:
 
 
 class Connection:
-    """The two ways of one connection; once a byte was swallowed, that way stays dead."""
+    """What belongs to one connection, so that it can be ended at any moment."""
 
     def __init__(self) -> None:
-        self.tasks: list[asyncio.Task[None]] = []
         self.writers: list[asyncio.StreamWriter] = []
+        self.tasks: list[asyncio.Task[object]] = []
+
+    async def does(self, *work: Coroutine[Any, Any, object]) -> bool:
+        """Until all of it is done; false when the connection was ended meanwhile."""
+        tasks = [asyncio.create_task(item) for item in work]
+        self.tasks += tasks
+        await asyncio.wait(tasks)
+        return not any(task.cancelled() for task in tasks)
 
     def abort(self) -> None:
         for task in self.tasks:
@@ -48,9 +56,9 @@ class Connection:
 
 
 class Link:
-    """From a port of its own to the port that `target` names at the moment of connecting."""
+    """From a port of its own to `target`, a port of this machine or a socket, as it is at the moment of connecting."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int | Path) -> None:
         self.target = target
         self.port = 0
         self._ways = {REQUESTS: Direction(), REPLIES: Direction()}
@@ -71,7 +79,7 @@ class Link:
         for way in self._ways.values():
             way.whole.set()
 
-    def switch(self, target: int) -> None:
+    def switch(self, target: int | Path) -> None:
         """From now on to another server; what is connected to the old one is reset."""
         self.target = target
         for connection in list(self._connections):
@@ -87,31 +95,31 @@ class Link:
         connection = Connection()
         connection.writers.append(writer)
         self._connections.add(connection)
-        connection.tasks.append(asyncio.current_task())  # type: ignore[arg-type]  # a handler is a task
         try:
-            await self._join(connection, reader, writer)
+            if await connection.does(self._ways[REQUESTS].whole.wait()):
+                await self._join(connection, reader, writer)
         except OSError:
             pass
         finally:
             connection.abort()
             self._connections.discard(connection)
 
-    async def _join(
-        self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        await self._ways[REQUESTS].whole.wait()
-        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self.target)
+    async def _join(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_reader, server_writer = await self._connect()
         connection.writers.append(server_writer)
-        ways = [
-            asyncio.create_task(_pass_on(reader, server_writer, self._ways[REQUESTS])),
-            asyncio.create_task(_pass_on(server_reader, writer, self._ways[REPLIES])),
-        ]
-        connection.tasks += ways
-        await asyncio.wait(ways)
+        await connection.does(
+            _pass_on(reader, server_writer, self._ways[REQUESTS]),
+            _pass_on(server_reader, writer, self._ways[REPLIES]),
+        )
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if isinstance(self.target, Path):
+            return await asyncio.open_unix_connection(self.target)
+        return await asyncio.open_connection("127.0.0.1", self.target)
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Direction) -> None:
-    """Until the sender is done; its end is passed on, or noticed. A way that has swallowed something never speaks again."""
+    """Until the sender is done; its end is passed on, or noticed. A way that has swallowed something stays dead."""
     dead = False
     try:
         while data := await reader.read(CHUNK):
@@ -140,7 +148,7 @@ class Links:
         self._links: list[Link] = []
         self._thread.start()
 
-    def add(self, target: int) -> Link:
+    def add(self, target: int | Path) -> Link:
         link = Link(target)
         self._run(link.open())
         self._links.append(link)

@@ -65,8 +65,7 @@ def kills(chance: Chance, seconds: float, ttl: float) -> list[Fault]:
     at = moments(seconds, 6.0, 10.0)
     victims = chance.everybody([*SCHEDULERS, *WORKERS], len(at))
     return [
-        Fault(moment, "kill", victim, chance.rounded(0.0, ttl / 2))
-        for moment, victim in zip(at, victims, strict=True)
+        Fault(moment, "kill", victim, chance.rounded(0.0, ttl / 2)) for moment, victim in zip(at, victims, strict=True)
     ]
 
 
@@ -97,3 +96,30 @@ def stops(chance: Chance, seconds: float, ttl: float) -> list[Fault]:
 def _shuffled(chance: Chance, steps: Iterable[str]) -> list[str]:
     names = sorted(steps)
     return chance.sample(names, len(names))
+
+
+CUTS = tuple(f"{which} {how}" for which in ("requests", "replies", "both") for how in ("hold", "swallow"))
+DATABASE_FAULTS = (("restart-database", "fast"), ("kill-backend", ""), ("restart-database", "immediate"))
+
+
+def cuts(chance: Chance, seconds: float, ttl: float) -> list[Fault]:
+    """Every manner of cutting, schedulers and workers in turn; in the last third it is the database itself."""
+    at = moments(seconds, 4.0, 10.0)
+    manners = chance.sample(CUTS, len(CUTS))
+    faults = [
+        Fault(
+            moment,
+            "cut",
+            chance.choice((SCHEDULERS, WORKERS)[number % 2]),
+            chance.rounded(SHORTEST_STOP * ttl, LONGEST_STOP * ttl),
+            manners[number % len(manners)],
+        )
+        for number, moment in enumerate(at[:-3])
+    ]
+    blows = chance.sample(DATABASE_FAULTS, len(DATABASE_FAULTS))
+    return faults + [Fault(moment, action, detail=how) for moment, (action, how) in zip(at[-3:], blows, strict=True)]
+
+
+def joins(_chance: Chance, _seconds: float, _ttl: float) -> list[Fault]:
+    """A fourth scheduler comes; later one of the first three goes."""
+    return [Fault(12.0, "join", "s4"), Fault(24.0, "leave", "s2")]

@@ -118,8 +118,8 @@ class Record(msgspec.Struct, frozen=True):
 
 QUERIES: dict[str, tuple[str, type]] = {
     "runs": (
-        "SELECT job, scheduled_at, serial, run_id(job, scheduled_at, serial)::text, token, node, started_at, finished_at,"
-        " attempt, status, ticks, until, reason, result FROM run_history",
+        "SELECT job, scheduled_at, serial, run_id(job, scheduled_at, serial)::text, token, node, started_at,"
+        " finished_at, attempt, status, ticks, until, reason, result FROM run_history",
         Run,
     ),
     "open_runs": ("SELECT job, scheduled_at, serial, token, owner FROM live_runs", OpenRun),

@@ -18,8 +18,6 @@ from typing import Any
 import asyncpg
 
 from detent.store import embedded_host as host
-from detent.store.db import connect
-from detent.store.limits import PEOPLE
 from waiting import until
 
 USER = "detent"
@@ -187,7 +185,9 @@ class Session:
         self._connection: Any = None
 
     async def __aenter__(self) -> Any:
-        self._connection = await connect(self._url, "detent", PEOPLE)
+        self._connection = await asyncpg.connect(
+            self._url, server_settings={"search_path": "detent", "timezone": "UTC"}
+        )
         return self._connection
 
     async def __aexit__(self, *_: object) -> None:
