@@ -71,6 +71,15 @@ class RevisionMismatch(Conflict):
         self.revision = revision
 
 
+class QuotaReached(Conflict):
+    """A tenant has as much as it may have: `limit`, of which `used` are in use."""
+
+    def __init__(self, message: str, *, limit: int, used: int) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.used = used
+
+
 class Unavailable(DetentError):  # noqa: N818 - as above
     exit_code = 7
 

@@ -167,9 +167,9 @@ async def test_an_admin_of_the_default_tenant_looks_after_all_tenants(wide: ApiC
 
 
 async def test_any_other_admin_looks_after_one_tenant_and_learns_of_no_other(wide: ApiClient) -> None:
-    await wide.store.keys.add_tenant("acme")
-    await wide.store.keys.add_tenant("rival")
-    tenant = await wide.store.keys.tenant_number("acme")
+    await wide.store.tenants.add("acme")
+    await wide.store.tenants.add("rival")
+    tenant = await wide.store.tenants.number("acme")
     assert tenant is not None
     acme = bearer((await wide.store.keys.add("admin", tenant=tenant)).key)
     for body in ({"scope": "read"}, {"scope": "read", "tenant": "acme"}):

@@ -51,9 +51,9 @@ class World:
 async def made_world(store: Store, sql: Any) -> World:
     world = World()
     for name in ("acme", f"{MARKER}-tenant"):
-        await store.keys.add_tenant(name)
+        await store.tenants.add(name)
     for name in ("default", "acme", f"{MARKER}-tenant"):
-        number = await store.keys.tenant_number(name)
+        number = await store.tenants.number(name)
         assert number is not None
         kind = "rival" if name.startswith(MARKER) else name
         made = {scope: await store.keys.add(scope, tenant=number, name=f"{name}-key") for scope in SCOPES}

@@ -49,6 +49,11 @@ FENCES: dict[str, tuple[str, ...]] = {
     "complete_jobs": ("ended AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job)", "SKIP LOCKED"),
     # workers
     "claim": (NODE, "FROM me, ", "owner IS NULL AND lane >= 0", "FOR UPDATE SKIP LOCKED", "greatest(r.token,"),
+    "claim_shares": (NODE, "FROM me, ", "owner IS NULL AND lane >= 0", "FOR UPDATE SKIP LOCKED", "greatest(r.token,"),
+    # under a limit, in the transaction of the claim; or when a limit is set: nothing but that a run counts
+    "use_limits": ("SET limited = true", "r.job = v.job AND r.lane = v.lane AND NOT r.limited"),
+    "mark_limited": ("SET limited = true", "owner = $1 AND queue = ANY ($2::integer[])", "ORDER BY job, lane FOR UPDATE"),
+    "mark_all_limited": ("SET limited = true", "owner IS NOT NULL AND NOT limited", "ORDER BY job, lane FOR UPDATE"),
     "start": (*HELD, "owner = $1 FOR UPDATE", "AND NOT l.cancel AND NOT l.begun"),
     "settle": (*HELD, "owner = $1 FOR UPDATE"),
     "settle_retry": (*HELD, "owner = $1 FOR UPDATE"),

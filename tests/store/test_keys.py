@@ -53,8 +53,8 @@ async def dump(sql: Any) -> str:
 
 
 async def test_a_key_lets_in_its_holder(store: Store) -> None:
-    await store.keys.add_tenant("acme")
-    tenant = await store.keys.tenant_number("acme")
+    await store.tenants.add("acme")
+    tenant = await store.tenants.number("acme")
     assert tenant is not None and tenant != DEFAULT_TENANT
     made = await store.keys.add("operate", tenant=tenant, name="deploys")
     assert FORM.fullmatch(made.key)
@@ -123,8 +123,8 @@ async def test_a_key_expires_when_the_database_says_so(store: Store, sql: Any) -
 
 
 async def test_a_key_is_revoked_once_and_only_by_its_tenant(store: Store) -> None:
-    await store.keys.add_tenant("acme")
-    tenant = await store.keys.tenant_number("acme")
+    await store.tenants.add("acme")
+    tenant = await store.tenants.number("acme")
     assert tenant is not None
     made = await store.keys.add("read", tenant=DEFAULT_TENANT)
     with pytest.raises(NotFound):
@@ -160,8 +160,8 @@ async def test_nobody_waits_at_the_door_for_a_row_that_is_locked(store: Store, s
 
 
 async def test_keys_are_listed_in_pages_for_one_tenant(store: Store) -> None:
-    await store.keys.add_tenant("acme")
-    tenant = await store.keys.tenant_number("acme")
+    await store.tenants.add("acme")
+    tenant = await store.tenants.number("acme")
     assert tenant is not None
     made = []
     for number in range(7):
@@ -186,12 +186,12 @@ async def test_whether_anybody_can_come_in(store: Store, sql: Any) -> None:
 
 
 async def test_a_tenant_has_its_name_alone(store: Store) -> None:
-    await store.keys.add_tenant("acme")
+    await store.tenants.add("acme")
     with pytest.raises(Conflict):
-        await store.keys.add_tenant("acme")
-    tenants, following = await store.keys.list_tenants()
+        await store.tenants.add("acme")
+    tenants, following = await store.tenants.list()
     assert ([tenant.name for tenant in tenants], following) == (["default", "acme"], None)
-    assert await store.keys.tenant_number("nobody") is None
+    assert await store.tenants.number("nobody") is None
 
 
 @pytest.mark.parametrize("few", [0, 100])
@@ -200,8 +200,8 @@ async def test_runs_are_found_for_their_tenant_alone_whether_it_has_few_jobs_or_
 ) -> None:
     monkeypatch.setattr(history, "FEW_JOBS", few)
     monkeypatch.setattr(history, "MOST_EXAMINED", 10)
-    await store.keys.add_tenant("acme")
-    tenant = await store.keys.tenant_number("acme")
+    await store.tenants.add("acme")
+    tenant = await store.tenants.number("acme")
     assert tenant is not None
     jobs = [await add_job(sql, name=f"j{number}") for number in range(4)]
     await sql.execute("UPDATE jobs SET tenant = $1 WHERE job = ANY ($2)", tenant, jobs[:2])
@@ -234,8 +234,8 @@ def decoded(run: UUID) -> RunKey:
 
 
 async def test_a_run_of_another_tenant_is_neither_found_nor_cancelled(store: Store, sql: Any) -> None:
-    await store.keys.add_tenant("acme")
-    tenant = await store.keys.tenant_number("acme")
+    await store.tenants.add("acme")
+    tenant = await store.tenants.number("acme")
     assert tenant is not None
     job = await add_job(sql)
     await add_live_run(sql, job, LONG_AGO)
@@ -248,8 +248,8 @@ async def test_a_run_of_another_tenant_is_neither_found_nor_cancelled(store: Sto
 
 
 async def test_who_names_the_runs_of_another_tenant_does_not_lock_them(store: Store, sql: Any) -> None:
-    await store.keys.add_tenant("acme")
-    tenant = await store.keys.tenant_number("acme")
+    await store.tenants.add("acme")
+    tenant = await store.tenants.number("acme")
     assert tenant is not None
     job = await add_job(sql)
     async with sql.transaction():

@@ -12,8 +12,8 @@ from detent.api.jobs import Limit
 from detent.api.routing import Reply, Routes
 from detent.errors import UsageError
 from detent.model import Name
-from detent.shapes import Page
-from detent.store.keys import ApiKey, KeyScope, NewApiKey, Tenant, TenantName
+from detent.shapes import Page, Tenant
+from detent.store.keys import ApiKey, KeyScope, NewApiKey, TenantName
 
 routes = Routes(PREFIX)
 
@@ -88,7 +88,7 @@ async def revoke_key(api: Api, id: str, query: TenantOfKeys) -> None:  # noqa: A
 async def create_tenant(api: Api, body: TenantSpec) -> Tenant:
     """Make a tenant: jobs, runs and keys that no other tenant can see."""
     check_default_tenant(api, "Other tenants are looked after")
-    return await api.store.keys.add_tenant(body.name)
+    return await api.store.tenants.add(body.name)
 
 
 @routes.get("/tenants", scope="admin")
@@ -96,7 +96,7 @@ async def list_tenants(api: Api, query: TenantQuery) -> Page[Tenant]:
     """List the tenants in the order of their creation."""
     check_default_tenant(api, "Other tenants are looked after")
     bound = binding(api.tenant, query)
-    tenants, following = await api.store.keys.list_tenants(
+    tenants, following = await api.store.tenants.list(
         after=read_after_tenant(query.cursor, bound), limit=query.limit
     )
     return Page(tenants, None if following is None else after_tenant(following, bound))
@@ -106,7 +106,7 @@ async def _tenant(api: Api, name: str | None) -> int:
     """Whose keys these are. Whether another tenant is there is told only to those who look after all."""
     if name is None:
         return api.tenant
-    number = await api.store.keys.tenant_number(name)
+    number = await api.store.tenants.number(name)
     if number == api.tenant:
         return number
     check_default_tenant(api, "Other tenants are looked after")

@@ -128,7 +128,7 @@ async def _write(settings: Settings, document: dict[str, Any]) -> object:
 
     name = document["tenant"]
     async with prepared_database(settings) as url, opened_store(url, settings) as store:
-        number = DEFAULT_TENANT if name is None else await store.keys.tenant_number(name)
+        number = DEFAULT_TENANT if name is None else await store.tenants.number(name)
         if number is None:
             raise UsageError(f"There is no tenant {name!r}: make it first with `detent tenant create {name}`.")
         return await store.keys.add(

@@ -28,12 +28,16 @@ class Hints:
         runs_ready: Callable[[], None],
         runs_cancelled: Callable[[], None],
         share_changed: Callable[[], None],
+        hold_changed: Callable[[], None],
+        queues_changed: Callable[[], None],
     ) -> None:
         self._store = store
         self._jobs_changed = jobs_changed
         self._runs_ready = runs_ready
         self._runs_cancelled = runs_cancelled
         self._share_changed = share_changed
+        self._hold_changed = hold_changed
+        self._queues_changed = queues_changed
         self._hearing = hearing(store.database, {JOBS_CHANNEL: self._on_jobs, RUNS_CHANNEL: self._on_runs})
         self._announcement: asyncio.Task[None] | None = None
 
@@ -75,6 +79,10 @@ class Hints:
                 self._runs_cancelled()
             case "share":
                 self._share_changed()
+            case "hold":
+                self._hold_changed()
+            case "queues":
+                self._queues_changed()
             case _:
                 self._runs_ready()
 

@@ -1,4 +1,4 @@
-"""Tenants, and the keys with which their people and programs come to the API.
+"""Keys with which people and programs come to the API.
 
 The text of a key is `dtn_<id>_<secret>`: the id is public, the secret is 256 random bits and is never kept. As nobody
 can guess it, one round of a keyed hash is enough; the id is the hash's key, so that a digest fits its own row only.
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
-from detent.errors import Conflict, DetentError, NotFound
+from detent.errors import DetentError, NotFound
 from detent.shapes import Instant
 from detent.store.db import Database, Row
 
@@ -56,11 +56,6 @@ class NewApiKey(ApiKey, frozen=True, kw_only=True):
         return f"NewApiKey({self.id})"
 
 
-class Tenant(Struct, frozen=True):
-    name: str
-    created_at: Instant
-
-
 class Credential(NamedTuple):
     """What is left of a key's text once it was read."""
 
@@ -74,7 +69,6 @@ class KeyHolder(NamedTuple):
 
 
 KeyPage = tuple[list[ApiKey], int | None]
-TenantPage = tuple[list[Tenant], int | None]
 
 
 def read_key(text: str) -> Credential | None:
@@ -141,23 +135,6 @@ class KeyStore:
     async def exists(self) -> bool:
         """Whether there is a key with which anybody could come in."""
         return bool((await self._database.fetch("people", "any_good_key"))[0]["found"])
-
-    # -- tenants
-
-    async def add_tenant(self, name: str) -> Tenant:
-        rows = await self._database.fetch("people", "add_tenant", name)
-        if not rows:
-            raise Conflict(f"There is already a tenant {name!r}: choose another name.")
-        return Tenant(rows[0]["name"], rows[0]["created_at"])
-
-    async def list_tenants(self, *, after: int = 0, limit: int = 50) -> TenantPage:
-        rows = await self._database.fetch("people", "list_tenants", after, limit + 1, None)
-        page = [Tenant(row["name"], row["created_at"]) for row in rows[:limit]]
-        return page, rows[limit - 1]["tenant"] if len(rows) > limit else None
-
-    async def tenant_number(self, name: str) -> int | None:
-        rows = await self._database.fetch("people", "list_tenants", 0, 1, name)
-        return rows[0]["tenant"] if rows else None
 
 
 def _fields(row: Row) -> dict[str, Any]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from detent.identity import RunKey
 from detent.log import logger
 from detent.model import Claim, Definition, JobSpec
-from detent.store.db import Database, OutcomeUnknown, Row
+from detent.store.db import Database, OutcomeUnknown, Row, statement
+from detent.store.upkeep import RUNS_CHANNEL
 
 log = logger("store")
+
+MOST_PROMOTED = 1000
 
 Verdict = Literal["go", "cancel", "begun"]
 
@@ -46,16 +49,12 @@ class LiveRunStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def serving(self, names: Sequence[str], has: Sequence[str]) -> list[int]:
-        rows = await self._database.fetch("work", "serving", list(names), list(has))
-        return [row["queue"] for row in rows]
-
     async def claim(self, node: int, incarnation: int, queues: Sequence[int], limit: int) -> list[Claim]:
         rows = await self._database.fetch_guarded("work", "claim", "", "W2", node, incarnation, list(queues), limit)
-        return _claims(rows)
+        return claims_of(rows)
 
     async def reconcile(self, node: int) -> list[Claim]:
-        return _claims(await self._database.fetch("work", "reconcile", node))
+        return claims_of(await self._database.fetch("work", "reconcile", node))
 
     async def start(self, node: int, claims: Sequence[Claim]) -> dict[tuple[int, int], Verdict]:
         """Note that these are about to be called. By (job, lane): whether they may be; those left out are not ours."""
@@ -105,11 +104,34 @@ class LiveRunStore:
         found = {(row["job"], row["revision"]): _definition(row) for row in rows}
         return {key: definition for key, definition in found.items() if definition is not None}
 
+    async def promote(self, jobs: Sequence[int] | None = None) -> bool:
+        """Let runs that wait for the one before them move up where it is over, of these jobs or of all; ask those that
+        are to be replaced to stop. Whether runs are ready that were not."""
+        async with self._database.connection("work") as connection:
+            return await promote_on(connection, jobs)
+
     async def cancel(self, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
         """Ask runs to stop: the owner of each that was live, None for one that ended on the spot."""
         jobs, ats, serials = zip(*keys, strict=True)
         rows = await self._database.fetch("work", "cancel", jobs, ats, serials)
         return {RunKey(row["job"], row["scheduled_at"], row["serial"]): row["owner"] for row in rows}
+
+
+async def promote_on(connection: Any, jobs: Sequence[int] | None) -> bool:
+    """As LiveRunStore.promote, on a connection."""
+    rows = await connection.fetch(statement("promote"), jobs, MOST_PROMOTED)
+    happened = {row["what"] for row in rows}
+    if "asked" in happened:
+        await connection.fetch(statement("wake"), RUNS_CHANNEL, "cancel")
+    if "replaced" in happened:  # its place is free now, which the statement that freed it could not see
+        await promote_on(connection, sorted({row["job"] for row in rows if row["what"] == "replaced"}))
+    return not happened.isdisjoint({"promoted", "replaced"})
+
+
+async def make_way(connection: Any, run: Row) -> None:
+    """A run that was made by hand and waits to replace another does not wait until somebody looks."""
+    if run["lane"] is not None and run["lane"] < 0:
+        await promote_on(connection, [run["job"]])
 
 
 def settle_columns(batch: Sequence[Settlement]) -> tuple[Sequence[object], ...]:
@@ -132,7 +154,7 @@ def _definition(row: Row) -> Definition | None:
         return None
 
 
-def _claims(rows: list[Row]) -> list[Claim]:
+def claims_of(rows: Sequence[Row]) -> list[Claim]:
     return [Claim(*row.values()) for row in rows]
 
 

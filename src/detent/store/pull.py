@@ -143,7 +143,7 @@ class PullStore:
 
 
 def _claim(row: Row) -> Claim:
-    return Claim(*(row[name] for name in Claim._fields))
+    return Claim(*(row[name] for name in Claim._fields if name != "queue"))
 
 
 def _definition(row: Row) -> Definition | None:

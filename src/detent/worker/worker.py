@@ -11,7 +11,6 @@ further apart than any statement can take, both show it under the same token and
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -25,10 +24,14 @@ from detent.identity import decode_run_id
 from detent.log import logger
 from detent.metrics import Metrics
 from detent.model import Cancelled, Claim, Definition, Failed, Outcome, TargetKind
+from detent.queue.book import QueueBook
+from detent.queue.rounds import FairLine
 from detent.service import Batcher, Loop
 from detent.store import Store
+from detent.worker.claiming import Claiming
 from detent.worker.definitions import Definitions
 from detent.worker.execute import Runner, call_of, execute
+from detent.worker.promoting import Promoter
 from detent.worker.settle import Settler
 
 log = logger("worker")
@@ -41,7 +44,7 @@ Identity = tuple[int, datetime, int, int]
 class Held:
     """A run in hand: waiting for a slot, running, or done and being settled."""
 
-    __slots__ = ("begun", "claim", "passed_on", "started", "stop", "task")
+    __slots__ = ("begun", "claim", "followed", "passed_on", "started", "stop", "task")
 
     def __init__(self, claim: Claim, started: datetime) -> None:
         self.claim = claim
@@ -50,6 +53,7 @@ class Held:
         self.begun = False
         self.stop = False
         self.passed_on = False
+        self.followed = False
 
 
 class Worker:
@@ -60,6 +64,7 @@ class Worker:
         clock: DatabaseClock,
         runners: Mapping[TargetKind, Runner],
         *,
+        book: QueueBook,
         queues: Sequence[str],
         has: Sequence[str],
         concurrency: int,
@@ -70,24 +75,23 @@ class Worker:
         self._membership = membership
         self._clock = clock
         self._runners = runners
-        self._queue_names = queues
-        self._has = ["", *has]
+        self._book = book
+        self._claiming = Claiming(store, membership, book, queues, ["", *has])
         self._concurrency = concurrency
         self._answer_seconds = store.database.answer_seconds
         self._reconcile_every = self._answer_seconds + 1.0
         self._metrics = metrics
         self._given_back = given_back
         self._held: dict[Identity, Held] = {}
-        self._waiting: deque[Held] = deque()
+        self._waiting: FairLine[Held] = FairLine(book.weight_of)
         self._running = 0
         self._reserved = 0
-        self._serving: dict[int, None] = {}
-        self._serving_next = 0.0
         self._backlog = True
         self._draining = False
         self._resting = False
         self._suspects: dict[Claim, float] = {}
         self._definitions = Definitions(store)
+        self._promoter = Promoter(store)
         self._note_start = Batcher(self._start_all)
         self.settler = Settler(store, membership.node, settled=self._settled, retrying=self._retry_in, metrics=metrics)
         self.loop = Loop("worker", self.tick)
@@ -103,11 +107,12 @@ class Worker:
 
     def reserve(self, queues: Sequence[int]) -> list[bool]:
         """For each tick about to fire: may it be handed to this worker? Only where nothing is bypassed: we serve its
-        queue, there is room, and our last claim found nothing waiting."""
+        queue, which has no limit, there is room, and our last claim found nothing waiting."""
         room = 0 if self._backlog else self.room
+        unlimited = self._claiming.unlimited
         taken = []
         for queue in queues:
-            ours = room > 0 and queue in self._serving
+            ours = room > 0 and queue in unlimited
             room -= ours
             taken.append(ours)
         self._reserved += sum(taken)
@@ -125,7 +130,7 @@ class Worker:
         for claim in claims:
             held = Held(claim, now)
             self._held[claim.identity] = held
-            self._waiting.append(held)
+            self._waiting.append(self._book.tenant_of(claim.queue), held)
         self._fill()
         if self._resting:
             self.loop.wake()  # what was on its way when the rest began goes back
@@ -148,31 +153,24 @@ class Worker:
                 self._given_back()
             return POLL_EVERY
         await failpoints.hit("W1")
-        await self._learn_queues()
+        await self._claiming.learn()
+        if await self._promoter.promote():
+            self._given_back()
         limit = min(self.room, LARGEST_CLAIM)
-        if not limit or not self._serving:
+        if not limit or not self._claiming.serving:
             self._backlog = True
             return POLL_EVERY
-        membership = self._membership
+        free = self._concurrency - self._running - len(self._waiting)
         self._reserved += limit
         try:
-            claims = await self._store.live.claim(membership.node, membership.incarnation, list(self._serving), limit)
+            claimed = await self._claiming.claim(limit, free)
         finally:
             self._reserved -= limit
-        self._backlog = len(claims) == limit
-        self._accept(claims)
-        return 0.0 if self._backlog and self.room else POLL_EVERY
-
-    async def _learn_queues(self) -> None:
-        """Queues appear when jobs are registered; asking again is cheap but not free."""
-        if monotonic() >= self._serving_next:
-            numbers = await self._store.live.serving(self._queue_names, self._has)
-            self._serving = dict.fromkeys(numbers)
-            self._serving_next = monotonic() + POLL_EVERY * 5
-
-    def queues_changed(self) -> None:
-        self._serving_next = 0.0
-        self.loop.wake()
+        self._backlog = claimed.more
+        self._accept(claimed.claims)
+        if self._backlog and self.room:
+            return 0.0
+        return POLL_EVERY if claimed.wait is None else min(claimed.wait, POLL_EVERY)
 
     # --- one run ---
 
@@ -197,6 +195,7 @@ class Worker:
     def _pass_on(self, held: Held, definition: Definition | None, outcome: Outcome) -> None:
         held.passed_on = True
         spec = definition.spec if definition is not None else None
+        held.followed = Promoter.concerns(spec)
         self.settler.add(held.claim, spec, outcome, held.started, self._clock.now())
 
     def _ended(self, held: Held, task: asyncio.Task[None]) -> None:
@@ -248,8 +247,12 @@ class Worker:
             log.warning("run not given back yet", run=str(held.claim.run_id), error=str(error))
 
     def _settled(self, claim: Claim) -> None:
-        self._held.pop(claim.identity, None)
-        if self._backlog and self.room >= self._concurrency // 2 + 1:
+        held = self._held.pop(claim.identity, None)
+        if held is not None and held.followed:
+            self._promoter.freed(claim.job)
+            self.loop.wake()
+        enough = self._backlog and self.room >= self._concurrency // 2 + 1
+        if enough or claim.queue in self._claiming.limited:
             self.loop.wake()
 
     def _retry_in(self, seconds: float) -> None:

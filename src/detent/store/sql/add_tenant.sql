@@ -1,2 +1,3 @@
 -- No row: the name is taken. $1 name
-INSERT INTO tenants (name) VALUES ($1::text) ON CONFLICT (name) DO NOTHING RETURNING tenant, name, created_at
+WITH made AS (INSERT INTO tenants (name) VALUES ($1::text) ON CONFLICT (name) DO NOTHING RETURNING tenant)
+INSERT INTO tenant_jobs (tenant) SELECT tenant FROM made RETURNING tenant

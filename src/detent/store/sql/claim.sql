@@ -13,4 +13,4 @@ picked AS MATERIALIZED (
          ORDER BY not_before LIMIT $4 FOR UPDATE SKIP LOCKED) r LIMIT $4)
 UPDATE live_runs r SET owner = $1, token = greatest(r.token, $2::bigint << 22) + 1
   FROM picked p WHERE r.job = p.job AND r.lane = p.lane
-RETURNING r.job, r.lane, r.scheduled_at, r.serial, r.token, r.revision, r.attempt, r.crashes, r.once, r.cancel
+RETURNING r.job, r.lane, r.scheduled_at, r.serial, r.token, r.revision, r.attempt, r.crashes, r.once, r.cancel, r.queue

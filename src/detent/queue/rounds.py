@@ -1,0 +1,96 @@
+"""Whose turn it is: tenants share what there is by their weights, and none has to wait for another's backlog.
+
+Each tenant has a clock of its own that is set forward by what it gets, divided by its weight; who is furthest behind
+comes next. One that comes back after it wanted nothing begins where the others are: nobody saves up turns.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+WeightOf = Callable[[int], int]
+
+
+class Rounds:
+    def __init__(self) -> None:
+        self._clocks: dict[int, float] = {}
+        self._now = 0.0
+
+    def shares(self, room: int, weights: Mapping[int, int]) -> dict[int, int]:
+        """How many of `room` each tenant gets that wants some, as if each wanted all of it."""
+        if len(weights) == 1:
+            return dict.fromkeys(weights, room)
+        shares = dict.fromkeys(weights, 0)
+        behind = [(max(self._clocks.get(tenant, 0.0), self._now), tenant) for tenant in weights]
+        heapq.heapify(behind)
+        for _ in range(room):
+            clock, tenant = behind[0]
+            shares[tenant] += 1
+            heapq.heapreplace(behind, (clock + 1 / weights[tenant], tenant))
+        self._clocks = {tenant: clock for clock, tenant in behind}
+        self._now = behind[0][0]
+        return shares
+
+    def give_back(self, tenant: int, unused: int, weight: int) -> None:
+        """It wanted less than it got."""
+        if tenant in self._clocks:
+            self._clocks[tenant] -= unused / weight
+
+
+class FairLine(Generic[Item]):
+    """A line for each tenant. Inside one, who came first goes first; between them, by weight."""
+
+    def __init__(self, weight_of: WeightOf) -> None:
+        self._weight_of = weight_of
+        self._lines: dict[int, deque[Item]] = {}
+        self._clocks: dict[int, float] = {}
+        self._now = 0.0
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Item]:
+        for line in self._lines.values():
+            yield from line
+
+    def append(self, tenant: int, item: Item) -> None:
+        line = self._lines.get(tenant)
+        if line is None:
+            line = self._lines[tenant] = deque()
+            self._clocks[tenant] = max(self._clocks.get(tenant, 0.0), self._now)
+        line.append(item)
+        self._length += 1
+
+    def popleft(self) -> Item:
+        """Of the tenant that is furthest behind. IndexError: nobody waits."""
+        if not self._lines:
+            raise IndexError("the line is empty")
+        lines, clocks = self._lines, self._clocks
+        tenant = next(iter(lines)) if len(lines) == 1 else min(lines, key=clocks.__getitem__)
+        line = lines[tenant]
+        item = line.popleft()
+        self._length -= 1
+        self._now = max(self._now, clocks[tenant])
+        clocks[tenant] += 1 / self._weight_of(tenant)
+        if not line:
+            del lines[tenant]
+            if not lines:
+                clocks.clear()
+                self._now = 0.0
+        return item
+
+    def extend(self, items: Iterable[tuple[int, Item]]) -> None:
+        for tenant, item in items:
+            self.append(tenant, item)
+
+    def clear(self) -> None:
+        self._lines.clear()
+        self._clocks.clear()
+        self._now = 0.0
+        self._length = 0

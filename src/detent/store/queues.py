@@ -1,0 +1,151 @@
+"""Queues: which there are, which have work, and claims that are fair between tenants or subject to limits.
+
+A limit holds across the cluster. A claim under one locks its row first and only then looks how many runs are under way,
+in a statement of its own: one that waited for the lock would otherwise count what it saw before it waited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from detent.errors import NotFound
+from detent.model import Claim
+from detent.shapes import Queue
+from detent.store.db import Database, Row, statement
+from detent.store.live import claims_of
+from detent.store.upkeep import RUNS_CHANNEL
+
+WHOLE_TENANT = None
+# A hint that queues or limits have changed.
+QUEUES_CHANGED = "queues"
+
+
+class QueueRow(NamedTuple):
+    """A queue together with what a worker must have to serve it. `limits` are the numbers of those it is subject to."""
+
+    queue: int
+    tenant: int
+    name: str
+    needs: str
+    weight: int
+    limits: tuple[int, ...]
+
+
+class Limits(NamedTuple):
+    """How many runs may be under way at once, and how many may start in a second. None: as many as there are."""
+
+    max_concurrent: int | None
+    rate_per_second: float | None
+
+
+class Ready(NamedTuple):
+    """Runs of this priority wait in this queue and may start."""
+
+    queue: int
+    priority: int
+
+
+class LimitedClaim(NamedTuple):
+    """What a claim under limits got. `wait`: seconds until more may start, None when a run has to end first or nothing
+    else waits. `busy`: somebody else claims under the same limit at this moment."""
+
+    claims: list[Claim]
+    wait: float | None = None
+    busy: bool = False
+    full: bool = False
+
+
+class QueueStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # -- for workers
+
+    async def rows(self) -> list[QueueRow]:
+        rows = await self._database.fetch("work", "queue_rows")
+        return [QueueRow(*row.values())._replace(limits=tuple(row["limits"])) for row in rows]
+
+    async def ready(self, queues: Sequence[int]) -> list[Ready]:
+        return [Ready(*row.values()) for row in await self._database.fetch("work", "ready_queues", list(queues))]
+
+    async def claim_shares(
+        self, node: int, incarnation: int, shares: Mapping[int, int], ready: Sequence[tuple[int, Ready]]
+    ) -> list[Claim]:
+        """Up to its share for each tenant; `ready` are the tenants' queues and priorities to look at."""
+        tenants, places = zip(*ready, strict=True)
+        queues, priorities = zip(*places, strict=True)
+        arguments = (list(shares), list(shares.values()), tenants, queues, priorities)
+        rows = await self._database.fetch_guarded("work", "claim_shares", "", "W2", node, incarnation, *arguments)
+        return claims_of(rows)
+
+    async def claim_limited(
+        self, node: int, incarnation: int, limits: Sequence[int], queues: Sequence[int], limit: int
+    ) -> LimitedClaim:
+        """Claim from queues that are subject to the same limits."""
+
+        async def claim(connection: Any, room: int) -> list[Row]:
+            rows: list[Row] = await connection.fetch(statement("claim"), node, incarnation, list(queues), room)
+            return rows
+
+        rows, rest = await claim_under(self._database, limits, limit, claim)
+        return rest._replace(claims=claims_of(rows))
+
+    async def mark_limited(self, node: int, queues: Sequence[int]) -> None:
+        """The runs this node holds count from now on: a limit was set while they were under way."""
+        await self._database.fetch("work", "mark_limited", node, list(queues))
+
+    # -- for people
+
+    async def list(self, *, tenant: int) -> list[Queue]:
+        async with self._database.connection("people") as connection, connection.transaction(readonly=True):
+            await connection.fetch(statement("limit_reader"))
+            rows = await connection.fetch(statement("list_queues"), tenant, None)
+        return [_queue(row) for row in rows]
+
+    async def get(self, name: str, *, tenant: int) -> Queue:
+        rows = await self._database.fetch("people", "list_queues", tenant, name)
+        if not rows:
+            raise NotFound(f"There is no queue {name!r}: list the queues to see those there are.")
+        return _queue(rows[0])
+
+    async def limit(self, name: str, limits: Limits, *, tenant: int) -> Queue:
+        """Set the limits of a queue, also of one that has no jobs yet."""
+        await self._database.transaction("people", lambda c: set_limits(c, tenant, name, limits))
+        return await self.get(name, tenant=tenant)
+
+
+async def claim_under(
+    database: Database, limits: Sequence[int], limit: int, claim: Callable[[Any, int], Awaitable[list[Row]]]
+) -> tuple[list[Row], LimitedClaim]:
+    """Lock the limits, see how much room there is, claim that much, and count it."""
+
+    async def work(connection: Any) -> tuple[list[Row], LimitedClaim]:
+        locked = await connection.fetch(statement("lock_limits"), list(limits))
+        if len(locked) < len(limits):
+            return [], LimitedClaim([], busy=True)
+        (found,) = await connection.fetch(statement("room_under_limits"), list(limits))
+        room = min(limit, max(found["room"], 0))
+        rows = await claim(connection, room) if room else []
+        if rows:
+            addresses = [row["job"] for row in rows], [row["lane"] for row in rows]
+            await connection.fetch(statement("use_limits"), list(limits), len(rows), *addresses)
+        full = len(rows) == room < limit
+        return rows, LimitedClaim([], wait=found["wait"] if full else None, full=full)
+
+    result: tuple[list[Row], LimitedClaim] = await database.transaction("work", work)
+    return result
+
+
+async def set_limits(connection: Any, tenant: int, queue: str | None, limits: Limits) -> None:
+    """Runs that are under way count from the beginning; nodes are told."""
+    if limits == Limits(None, None):
+        await connection.fetch(statement("drop_limit"), tenant, queue)
+    else:
+        await connection.fetch(statement("set_limit"), tenant, queue, *limits)
+        await connection.fetch(statement("mark_all_limited"), tenant, queue)
+    await connection.fetch(statement("wake"), RUNS_CHANNEL, QUEUES_CHANGED)
+
+
+def _queue(row: Row) -> Queue:
+    return Queue(**{name: row[name] for name in Queue.__struct_fields__})
