@@ -61,7 +61,7 @@ def stopped(row: Row, status: Literal["paused", "deleted"]) -> Move:
     end = _end(row)
     span = Span(end, status, row["anchor"], None)
     if status == "paused":
-        span = _span(_schedule(row), end, status, None) if _readable(row) else span
+        span = span_of(_schedule(row), end, status, None) if _readable(row) else span
     return Move(row, NOWHERE, status, status, _closing(row, end), span, _unfired(row, end, status))
 
 
@@ -72,7 +72,7 @@ def edited(job: Prepared, row: Row, edit: Edit) -> Move | None:
     paused = row["status"] == "paused"
     end = _end(row)
     where = NOWHERE if paused else edit.place
-    span = _span(job.schedule, end, "paused" if paused else "edited", where.next_tick)
+    span = span_of(job.schedule, end, "paused" if paused else "edited", where.next_tick)
     after_revision = {**row, "generation": row["generation"] + 1}
     status: JobStatus = "paused" if paused else "active"
     return Move(after_revision, where, status, "edited", _closing(row, end), span, _unfired(row, end, "edited"))
@@ -88,16 +88,12 @@ def resumed(row: Row, on_resume: OnResume) -> Move:
     through = max((tick for tick in (row["last_tick"], owed and owed.last) if tick), default=None)
     tick = None if row["runs_left"] == 0 else next_tick(schedule, end, through)
     where = NOWHERE if tick is None else Place(tick, tick + schedule.jitter(row["job"], tick), AUTOMATIC)
-    span = _span(schedule, end, "resumed", tick)
+    span = span_of(schedule, end, "resumed", tick)
     return Move(row, where, "active", "resumed", _closing(row, end), span, given_up, owed)
 
 
-def first_span(job: Prepared, where: Place, now: datetime) -> Span:
-    """The span of a job that is new."""
-    return _span(job.schedule, now, "created", where.next_tick)
-
-
-def _span(schedule: Schedule, since: datetime, opened: str, tick: datetime | None) -> Span:
+def span_of(schedule: Schedule, since: datetime, opened: str, tick: datetime | None) -> Span:
+    """The span of a schedule whose cursor comes to stand on `tick`."""
     if schedule.kind == "once":
         # One that is late was asked for although it is: it is expected nevertheless.
         late = tick is not None and tick <= since
