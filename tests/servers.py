@@ -1,5 +1,5 @@
 """Real etcd, ZooKeeper and Redis: each in a temporary folder, on a port that stays its own when it is killed and
-started again. Where a server is missing, root installs Debian's packages; others are told how; under CI it is a failure.
+started again. Where one is missing, root installs Debian's packages; others are told how; under CI that is a failure.
 """
 
 from __future__ import annotations

@@ -9,8 +9,10 @@ from datetime import timedelta
 from detent.coordination.choose import choose
 from detent.coordination.membership import new_node_number
 from detent.coordination.services import Candidate
+from detent.errors import Unavailable
 from detent.store import Store
 from detent.store.nodes import NodeInfo
+from waiting import until
 
 TTL = 2.0
 
@@ -29,11 +31,19 @@ class Contender:
             self.leads.clear()
             return set()
         await self.store.nodes.evict_expired()
-        self.nominations = await self.coordinator.campaign(wanted)
+        await until(lambda: self._nominated(wanted), 5 * TTL, "the service to answer")
         await self._release(self.leads - self.nominations.keys())
         missing = {partition: self.nominations[partition] for partition in self.nominations.keys() - self.leads}
         self.leads |= set(await self.take(missing))
         return set(self.leads)
+
+    async def _nominated(self, wanted: Collection[int]) -> bool:
+        """A busy machine may take longer to answer than a coordinator waits; that is no fault of either."""
+        try:
+            self.nominations = await self.coordinator.campaign(wanted)
+        except Unavailable:
+            return False
+        return True
 
     async def beat(self) -> bool:
         return bool(await self.store.database.fetch("work", "beat", self.node, 0.0))

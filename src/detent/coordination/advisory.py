@@ -16,6 +16,7 @@ from detent.store.advisory import AdvisoryLocks
 
 class AdvisoryCoordinator:
     name = "advisory"
+    numbered = False
 
     def __init__(self, database: Database, candidate: Candidate) -> None:
         # Locks belong to the whole database, where several clusters may live, each in a schema of its own.

@@ -17,17 +17,19 @@ from typing import Protocol
 
 class Coordinator(Protocol):
     name: str
+    numbered: bool  # whether nominations have numbers, so that a newer one takes a partition from who is alive
 
     async def open(self) -> None:
         """Connect; raises Unavailable when the service cannot be reached."""
 
     async def campaign(self, wanted: Collection[int]) -> dict[int, int | None]:
-        """Stand for these partitions and renew what is held. Returns all that this node is nominated for now among
-        `wanted`, with the number of each nomination. Called at least every third of the lease's time to live; what is
-        not renewed for one time to live goes to others. Raises Unavailable when the service does not answer."""
+        """Stand for these partitions, renew what is held of them, and resign from all others. Returns all that this
+        node is nominated for now, with the number of each nomination. Called at least every third of the lease's time
+        to live; what is not renewed for one time to live goes to others. Raises Unavailable, and soon, when the service
+        does not answer."""
 
     async def resign(self, partitions: Collection[int]) -> None:
-        """Let others have these, at once."""
+        """Let others have these, at once. What was not told because the service is away, the next campaign tells."""
 
     async def close(self) -> None:
         """Resign from everything, if the service can be reached, and disconnect. Never raises."""
@@ -37,6 +39,7 @@ class PostgresCoordinator:
     """The default: the lease is the node's own row in the database, and the take-over asks nobody else."""
 
     name = "postgres"
+    numbered = False
 
     async def open(self) -> None:
         return

@@ -92,6 +92,7 @@ class Gateway:
 
 class EtcdCoordinator:
     name = "etcd"
+    numbered = True
 
     def __init__(self, address: SplitResult, candidate: Candidate) -> None:
         scheme = "https" if address.scheme == "etcds" else "http"

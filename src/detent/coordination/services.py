@@ -14,7 +14,7 @@ from detent.log import logger
 log = logger("coordinator")
 
 # Below this a busy machine would be taken for a service that is gone.
-SHORTEST_LIMIT = 0.5
+SHORTEST_LIMIT = 1.0
 
 
 class Candidate(NamedTuple):

@@ -38,6 +38,7 @@ Result = TypeVar("Result")
 
 class ZooKeeperCoordinator:
     name = "zookeeper"
+    numbered = True
 
     def __init__(self, address: SplitResult, candidate: Candidate) -> None:
         self._hosts = address.netloc
