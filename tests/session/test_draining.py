@@ -115,7 +115,7 @@ async def test_elections_are_forgotten_after_a_month(store: Store, look: Any) ->
     for days in (29, 31):
         await look.execute(
             "INSERT INTO elections (partition, term, node, nomination, at)"
-            " VALUES (1, $1, 7, 0, now() - make_interval(days => $1::integer))",
+            " VALUES (1, $1::integer, 7, 0, now() - make_interval(days => $1::integer))",
             days,
         )
     await store.cluster.forget_elections()
