@@ -23,7 +23,8 @@ SELECT n, at, 1, 1, at, at, 0, 1, 1, 1
 FILL_CURSORS = """
 INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition)
 SELECT n, at, at, 1, 1, n % 256
-  FROM generate_series(1, $1::bigint) AS n, LATERAL (SELECT now() + interval '1 hour' + n * interval '1 second' AS at) AS t
+  FROM generate_series(1, $1::bigint) AS n,
+       LATERAL (SELECT now() + interval '1 hour' + n * interval '1 second' AS at) AS t
 """
 FILL_RUNS = """
 INSERT INTO live_runs (job, scheduled_at, token, not_before, queue, revision, lane, priority)

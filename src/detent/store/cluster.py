@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from time import monotonic
 
 from detent import diagnosis
 from detent.errors import NotFound
@@ -22,11 +23,14 @@ from detent.store.db import Database, Row
 MILLISECOND = timedelta(milliseconds=1)
 TAKE_OVERS_SHOWN = 20
 ELECTIONS_KEPT = timedelta(days=30)
+COUNT_SECONDS = 1.0
 
 
 class ClusterStore:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._count_next = 0.0
+        self._counted = Throughput(last_10s=0, last_60s=0)
 
     async def look(self, *, operator: bool) -> Cluster:
         """Nodes that are alive or not yet forgotten, from the oldest on, every partition, and how the work goes. Where
@@ -67,8 +71,12 @@ class ClusterStore:
         return Elections(last_hour=row["last_hour"], flapping=row["flapping"], recent=recent)
 
     async def _throughput(self) -> Throughput:
-        (row,) = await self._fetch("cluster_throughput")
-        return Throughput(last_10s=row["last_10s"], last_60s=row["last_60s"])
+        """Counted at most once a second, however many look: it reads what ended in the last minute."""
+        if monotonic() >= self._count_next:
+            (row,) = await self._fetch("cluster_throughput")
+            self._counted = Throughput(last_10s=row["last_10s"], last_60s=row["last_60s"])
+            self._count_next = monotonic() + COUNT_SECONDS
+        return self._counted
 
     async def _fetch(self, name: str, *arguments: object) -> list[Row]:
         return await self._database.fetch("people", name, *arguments)

@@ -42,11 +42,19 @@ class Doctor:
         self._schema = schema
 
     async def ask(self, name: str, *arguments: object) -> Sequence[Row]:
+        """The rows of one of the doctor's statements."""
+        return await self._ask(f"doctor_{name}", *arguments)
+
+    async def elections(self) -> Row:
+        """The facts that GET /cluster tells of elections."""
+        return (await self._ask("cluster_elections"))[0]
+
+    async def _ask(self, name: str, *arguments: object) -> Sequence[Row]:
         """The rows of a named statement, in a transaction that can change nothing."""
         try:
             async with self._connection.transaction(readonly=True):
                 await self._connection.fetch(statement("doctor_limits"), f"{ANSWER_SECONDS:.0f}s", self._schema)
-                rows: Sequence[Row] = await self._connection.fetch(statement(f"doctor_{name}"), *arguments)
+                rows: Sequence[Row] = await self._connection.fetch(statement(name), *arguments)
                 return rows
         except asyncpg.QueryCanceledError:
             raise TooSlow(f"not answered within {ANSWER_SECONDS:.0f} s") from None

@@ -84,11 +84,19 @@ def check_api(settings: Settings, client: Client) -> tuple[Finding, bool]:
     except DetentError as error:
         told, _, advice = error.message.partition(": ")
         return Finding("api", "fail" if named else "warn", f"{told}.", _sentence(advice)), False
-    missing = [name for name, good in ready.get("checks", {}).items() if not good]
+    where = f"detent {version} answers at {settings.api_url} and is"
+    checks = ready.get("checks", {}).items()
+    missing = [f"{name} ({_clause(check['why'])})" for name, check in checks if check["needed"] and not check["ok"]]
     if missing:
-        told = f"detent {version} answers at {settings.api_url} and is not ready: {', '.join(missing)}."
-        return Finding("api", "fail", told, "Look at its log."), True
-    return Finding("api", "ok", f"detent {version} answers at {settings.api_url} and is ready."), True
+        return Finding("api", "fail", f"{where} not ready: {'; '.join(missing)}.", "Look at its log."), True
+    doubtful = [f"{name} ({_clause(check['why'])})" for name, check in checks if not check["ok"]]
+    if doubtful:
+        return Finding("api", "warn", f"{where} ready, except: {'; '.join(doubtful)}."), True
+    return Finding("api", "ok", f"{where} ready."), True
+
+
+def _clause(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:].rstrip(".")
 
 
 def _sentence(text: str) -> str:
