@@ -6,6 +6,7 @@
     ├── NotAuthorised       exit code 4   no key, or a key without this right
     ├── RunFailed           exit code 5   the run that was waited for did not succeed
     ├── Conflict            exit code 6   the thing exists already or was changed meanwhile
+    ├── QuotaReached        exit code 6   the tenant has as much as it may have
     ├── Unavailable         exit code 7   database unreachable or not migrated, port taken, …
     └── OwnershipLost       exit code 1   another node owns what this write names
 
@@ -71,8 +72,10 @@ class RevisionMismatch(Conflict):
         self.revision = revision
 
 
-class QuotaReached(Conflict):
+class QuotaReached(DetentError):  # noqa: N818 - as above
     """A tenant has as much as it may have: `limit`, of which `used` are in use."""
+
+    exit_code = 6
 
     def __init__(self, message: str, *, limit: int, used: int) -> None:
         super().__init__(message)

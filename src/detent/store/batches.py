@@ -23,6 +23,7 @@ from detent.store.db import Database, Rejected, Row, statement
 from detent.store.job_rows import Change, canonical
 from detent.store.job_writes import NAME_INDEX, Moved, NameTaken, NewJob, Ownership, announce, insert, insert_on, revise
 from detent.store.jobs import DEFAULT_TENANT, TRIES
+from detent.store.tenants import Room, room_for, use_room
 
 AT_A_TIME = 64
 MOST_FAULTS = 100
@@ -61,11 +62,12 @@ class BatchStore:
         by: str | None = None,
     ) -> list[Registered]:
         """Register jobs, all or none. An item may also be the fault that was found while reading it."""
-        plan, now = await self._plan(items, {})
-        try:
-            await insert(self._database, plan.new, Ownership(tenant, owner, now, by))
-        except NameTaken as error:
-            raise _taken(items, error) from error
+        async with room_for(self._database, tenant, len(items), self.max_payload_bytes) as room:
+            plan = await self._plan(items, {}, room)
+            try:
+                await insert(self._database, plan.new, Ownership(tenant, owner, room.now, by), room)
+            except NameTaken as error:
+                raise _taken(items, error) from error
         return plan.told
 
     async def upsert(
@@ -80,9 +82,12 @@ class BatchStore:
         already. What has no name is created."""
         for _ in range(TRIES):
             existing = await self._existing(items, tenant)
-            plan, now = await self._plan(items, existing)
+            new = len(items) - len(existing)
             try:
-                await self._database.transaction("people", partial(_write, plan, Ownership(tenant, owner, now, by)))
+                async with room_for(self._database, tenant, new, self.max_payload_bytes) as room:
+                    plan = await self._plan(items, existing, room)
+                    whose = Ownership(tenant, owner, room.now, by)
+                    await self._database.transaction("people", partial(_write, plan, whose, room))
             except (Moved, NameTaken):
                 continue  # somebody else was faster: compare again
             except Rejected as error:
@@ -97,16 +102,15 @@ class BatchStore:
         rows = await self._database.fetch("people", "jobs_to_change", tenant, names)
         return {row["name"]: row for row in rows}
 
-    async def _plan(self, items: Sequence[JobSpec | UsageError], existing: Mapping[str, Row]) -> tuple[Plan, datetime]:
-        (reserved,) = await self._database.fetch("people", "reserve_numbers", len(items) - len(existing))
-        planner = Planner(existing, list(reserved["numbers"]), reserved["now"], self.max_payload_bytes)
+    async def _plan(self, items: Sequence[JobSpec | UsageError], existing: Mapping[str, Row], room: Room) -> Plan:
+        planner = Planner(existing, room)
         for position, item in enumerate(items):
             if position % AT_A_TIME == 0:
                 await asyncio.sleep(0)
             planner.take(position, item)
         planner.check()
         plan = planner.plan
-        return plan._replace(changed=await self._really_changed(plan)), reserved["now"]
+        return plan._replace(changed=await self._really_changed(plan))
 
     async def _really_changed(self, plan: Plan) -> list[tuple[Prepared, Row]]:
         """Without those whose JSON the database only writes otherwise than it was sent; `told` is put right too."""
@@ -126,12 +130,12 @@ class BatchStore:
 class Planner:
     """Takes the items one after another and remembers what is wrong with them."""
 
-    def __init__(self, existing: Mapping[str, Row], numbers: list[int], now: datetime, max_payload_bytes: int) -> None:
+    def __init__(self, existing: Mapping[str, Row], room: Room) -> None:
         self.plan = Plan([], [], [], [])
         self._existing = existing
-        self._numbers = iter(numbers)
-        self._now = now
-        self._max_payload_bytes = max_payload_bytes
+        self._numbers = iter(room.numbers)
+        self._now = room.now
+        self._max_payload_bytes = room.max_payload_bytes
         self._timings = Timings()
         self._seen: dict[str, int] = {}
         self._faults: list[UsageError] = []
@@ -187,9 +191,10 @@ class Planner:
         self.plan.told.append(Registered(job.job_id, job.name, change, revision, job.warnings))
 
 
-async def _write(plan: Plan, whose: Ownership, connection: Any) -> None:
+async def _write(plan: Plan, whose: Ownership, room: Room, connection: Any) -> None:
     if plan.new:
         await insert_on(connection, plan.new, whose)
+        await use_room(connection, room)
         await announce(connection, [new.job.number for new in plan.new])
     if plan.changed:
         await revise(connection, plan.changed, whose.owner, whose.by)

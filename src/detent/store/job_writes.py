@@ -18,6 +18,7 @@ from detent.registration import Place, Prepared
 from detent.store.db import Database, Rejected, Row, statement
 from detent.store.job_moves import Move, edited, span_of
 from detent.store.job_rows import edit_of
+from detent.store.tenants import Room, use_room
 from detent.store.upkeep import JOBS_CHANNEL
 
 ANNOUNCED_SINGLY = 100
@@ -68,11 +69,12 @@ class Ownership(NamedTuple):
     by: str | None
 
 
-async def insert(database: Database, jobs: Sequence[NewJob], whose: Ownership) -> None:
+async def insert(database: Database, jobs: Sequence[NewJob], whose: Ownership, room: Room) -> None:
     """All of them in one transaction, or NameTaken."""
 
     async def write(connection: Any) -> None:
         await insert_on(connection, jobs, whose)
+        await use_room(connection, room)
         await announce(connection, [new.job.number for new in jobs])
 
     try:

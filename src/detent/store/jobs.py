@@ -38,6 +38,8 @@ from detent.store.job_writes import (
     move,
     revise,
 )
+from detent.store.live import make_way
+from detent.store.tenants import payload_limit, room_for
 from detent.store.upkeep import RUNS_CHANNEL
 
 DEFAULT_TENANT = 1
@@ -67,17 +69,15 @@ class JobStore:
         """Register jobs, all or none. `by`, here and below, is who says so, for people."""
         if not specs:
             return []
-        (reserved,) = await self._database.fetch("people", "reserve_numbers", len(specs))
-        now: datetime = reserved["now"]
-        timings = Timings()
-        numbered = zip(specs, reserved["numbers"], strict=True)
-        jobs = [self._prepare(spec, uuid7(), number, now, timings) for spec, number in numbered]
-        new = [NewJob(job, timings.place(job, now)) for job in jobs]
-        await insert(self._database, new, Ownership(tenant, owner, now, by))
+        async with room_for(self._database, tenant, len(specs), self.max_payload_bytes) as room:
+            now, timings = room.now, Timings()
+            jobs = [
+                prepare(spec, uuid7(), number, now, max_payload_bytes=room.max_payload_bytes, timings=timings)
+                for spec, number in zip(specs, room.numbers, strict=True)
+            ]
+            new = [NewJob(job, timings.place(job, now)) for job in jobs]
+            await insert(self._database, new, Ownership(tenant, owner, now, by), room)
         return [new_job(job, where, now, owner) for job, where in new]
-
-    def _prepare(self, spec: JobSpec, job_id: UUID, number: int, created_at: datetime, timings: Timings) -> Prepared:
-        return prepare(spec, job_id, number, created_at, max_payload_bytes=self.max_payload_bytes, timings=timings)
 
     async def upsert(
         self,
@@ -123,7 +123,8 @@ class JobStore:
     async def _changed_to(
         self, spec: JobSpec, row: Row, owner: str | None, by: str | None
     ) -> tuple[Job, Change] | None:
-        job = self._prepare(spec, row["id"], row["job"], row["created_at"], Timings())
+        limit = await payload_limit(self._database, row["tenant"], self.max_payload_bytes)
+        job = prepare(spec, row["id"], row["job"], row["created_at"], max_payload_bytes=limit, timings=Timings())
         change = await self._change_to(job, row, owner, by)
         if change is None:
             return None
@@ -258,7 +259,8 @@ class JobStore:
         """Run the job now, beside its schedule, with a payload of its own if one is given. Where no lane is free, the
         run it names is `skipped: overlap`."""
         if payload is not UNSET:
-            payload = _checked_payload(payload, self.max_payload_bytes)
+            limit = await payload_limit(self._database, tenant, self.max_payload_bytes)
+            payload = _checked_payload(payload, limit)
 
         async def change(connection: Any, row: Row) -> RunKey:
             await connection.fetch(statement("trigger_lock"), row["job"])
@@ -267,6 +269,7 @@ class JobStore:
                 await connection.fetch(statement("keep_payload"), run["job"], run["at"], encode_json(payload))
             if run["lane"] is not None:
                 await connection.fetch(statement("wake"), RUNS_CHANNEL, str(run["queue"]))
+                await make_way(connection, run)
             return RunKey(run["job"], run["at"], run["serial"])
 
         row = await self._existing(tenant, job_id)

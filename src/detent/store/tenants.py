@@ -1,8 +1,8 @@
 """Tenants: who shares this server, how much each may have, and room for the jobs each is about to register.
 
-A counter that every registration locked until its commit would make them wait for one another. So room is reserved in a
-short transaction of its own and used by the one that inserts the jobs. Whatever becomes of the process in between, either
-the jobs are there, or the reservation is, and somebody gives it up later.
+A counter that every registration locked until its commit would make them wait for one another. So room is reserved in
+a short transaction of its own and used by the one that inserts the jobs. Whatever becomes of the process in between,
+either the jobs are there, or the reservation is, and somebody gives it up later.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class TenantStore:
         """Change some quotas; None takes a limit away."""
 
         async def write(connection: Any) -> None:
-            rows = await connection.fetch(statement("tenant_to_change"), name)
-            if not rows:
+            if not await connection.fetch(statement("tenant_to_change"), name):
                 raise no_tenant(name)
-            new = {**rows[0], **quotas}
+            (row,) = await connection.fetch(statement("list_tenants"), 0, 1, name)
+            new = {**row, **quotas}
             await connection.fetch(
                 statement("change_tenant"), new["tenant"], new["max_jobs"], new["max_payload_bytes"], new["weight"] or 1
             )
@@ -78,11 +78,6 @@ class TenantStore:
 
         await self._database.transaction("people", write)
         return await self.get(name)
-
-    async def payload_limit(self, tenant: int, server_limit: int) -> int:
-        """How large a payload of this tenant's may be, where no room is reserved."""
-        rows = await self._database.fetch("people", "payload_limit", tenant)
-        return _smaller(server_limit, rows[0]["max_payload_bytes"] if rows else None)
 
     # -- the count of jobs, put right
 
@@ -123,7 +118,7 @@ async def room_for(database: Database, tenant: int, jobs: int, server_limit: int
 
 
 async def _reserve(database: Database, tenant: int, jobs: int, server_limit: int) -> Room:
-    # On a connection of its own, also where the caller is inside a transaction: the lock must not outlive the statement.
+    # On a connection of its own, also inside the caller's transaction: the lock must not outlive the statement.
     (row,) = await database.fetch("work", "reserve_jobs", tenant, jobs)
     if jobs and row["reservation"] is None:
         (found,) = await database.fetch("work", "job_quota", tenant)
@@ -139,6 +134,12 @@ async def _give_up(database: Database, reservation: int) -> None:
         log.warning("room for jobs not given back; that is done later", reservation=reservation, error=str(error))
 
 
+async def payload_limit(database: Database, tenant: int, server_limit: int) -> int:
+    """How large a payload of this tenant's may be, where no room is reserved."""
+    rows = await database.fetch("people", "payload_limit", tenant)
+    return _smaller(server_limit, rows[0]["max_payload_bytes"] if rows else None)
+
+
 async def use_room(connection: Any, room: Room) -> None:
     """The jobs are inserted in this transaction: what was reserved for them is used."""
     if room.reservation is None:
@@ -150,8 +151,8 @@ async def use_room(connection: Any, room: Room) -> None:
 def jobs_reached(asked: int, used: int, limit: int | None, tenant: str) -> QuotaReached:
     more = "one more" if asked == 1 else f"{asked} more"
     return QuotaReached(
-        f"The tenant {tenant!r} has {used} jobs and may have {limit}, so {more} cannot be registered: delete some, or ask "
-        f"an administrator of the server, who can raise it with `detent tenant quota {tenant} --jobs N`.",
+        f"The tenant {tenant!r} has {used} jobs and may have {limit}, so {more} cannot be registered: delete some, or "
+        f"ask an administrator of the server, who can raise it with `detent tenant quota {tenant} --jobs N`.",
         limit=limit or 0,
         used=used,
     )

@@ -20,6 +20,14 @@ CREATE TABLE tenant_jobs (
 INSERT INTO tenant_jobs (tenant, jobs)
 SELECT t.tenant, (SELECT count(*) FROM jobs j WHERE j.tenant = t.tenant AND j.status <> 'deleted') FROM tenants t;
 
+CREATE FUNCTION count_jobs_of_tenant() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO tenant_jobs (tenant) VALUES (NEW.tenant);
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER count_jobs_of_tenant AFTER INSERT ON tenants FOR EACH ROW EXECUTE FUNCTION count_jobs_of_tenant();
+
 -- Room for jobs that are being registered: made in a short transaction of its own, so that two registrations do not wait
 -- for each other, and deleted in the one that inserts the jobs. One that is left behind was given up.
 CREATE TABLE job_reservations (

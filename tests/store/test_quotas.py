@@ -1,0 +1,205 @@
+"""Quotas of tenants: how many jobs there may be, counted exactly whatever happens on the way, and how large a payload."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from detent.errors import Conflict, QuotaReached, UsageError
+from detent.model import JobSpec
+from detent.store import Store
+from detent.store import tenants as tenants_module
+from detent.store.tenants import room_for, use_room
+from waiting import until
+
+LIMIT = 5
+
+
+def spec(name: str | None = None, **fields: Any) -> JobSpec:
+    document = {"schedule": "every 1h", "target": {"type": "http", "url": "http://127.0.0.1:9/"}, **fields}
+    return msgspec.convert(document | ({"name": name} if name else {}), JobSpec)
+
+
+@pytest.fixture
+async def tenant(verbs: Store, look: Any) -> int:
+    await look.execute(
+        "DELETE FROM job_reservations; DELETE FROM limits; DELETE FROM queues WHERE tenant > 1;"
+        " DELETE FROM tenant_jobs WHERE tenant > 1; DELETE FROM tenants WHERE tenant > 1"
+    )
+    await verbs.tenants.add("acme")
+    await verbs.tenants.change("acme", {"max_jobs": LIMIT})
+    number = await verbs.tenants.number("acme")
+    assert number is not None
+    return number
+
+
+async def used(verbs: Store) -> int:
+    return (await verbs.tenants.get("acme")).jobs
+
+
+async def test_a_new_tenant_may_have_a_hundred_thousand_jobs_and_the_default_one_any_number(verbs: Store) -> None:
+    made = await verbs.tenants.add("fresh")
+    assert (made.max_jobs, made.jobs, made.weight) == (100_000, 0, 1)
+    assert (made.max_concurrent, made.max_runs_per_second, made.max_payload_bytes) == (None, None, None)
+    assert (await verbs.tenants.get("default")).max_jobs is None
+
+
+async def test_the_job_after_the_last_one_is_refused_with_what_is_used_and_who_can_raise_it(
+    verbs: Store, tenant: int
+) -> None:
+    await verbs.jobs.add([spec() for _ in range(LIMIT)], tenant=tenant)
+    with pytest.raises(QuotaReached) as caught:
+        await verbs.jobs.add([spec()], tenant=tenant)
+    assert (caught.value.limit, caught.value.used) == (LIMIT, LIMIT)
+    for part in ("'acme'", "5 jobs", "may have 5", "administrator", "detent tenant quota acme"):
+        assert part in caught.value.message
+    assert await used(verbs) == LIMIT
+
+
+async def test_a_batch_that_does_not_fit_registers_nothing_and_keeps_no_room(verbs: Store, tenant: int) -> None:
+    await verbs.batches.create([spec(), spec()], tenant=tenant)
+    for verb in (verbs.batches.create, verbs.batches.upsert):
+        with pytest.raises(QuotaReached):
+            await verb([spec(f"job-{number}") for number in range(LIMIT)], tenant=tenant)
+    assert await used(verbs) == 2
+    assert len((await verbs.jobs.list(tenant=tenant))[0]) == 2
+
+
+async def test_an_upsert_counts_only_the_jobs_that_are_new(verbs: Store, tenant: int) -> None:
+    for _ in range(2):
+        await verbs.batches.upsert([spec(f"job-{number}") for number in range(LIMIT)], tenant=tenant)
+        await verbs.jobs.upsert(spec("job-1", priority=7), tenant=tenant)
+    assert await used(verbs) == LIMIT
+    with pytest.raises(QuotaReached):
+        await verbs.jobs.upsert(spec("one-more"), tenant=tenant)
+
+
+async def test_what_is_refused_for_another_reason_gives_its_room_back(verbs: Store, tenant: int, look: Any) -> None:
+    await verbs.jobs.add([spec("taken")], tenant=tenant)
+    with pytest.raises(Conflict):
+        await verbs.jobs.add([spec("taken")], tenant=tenant)
+    with pytest.raises(UsageError):
+        await verbs.jobs.add([spec(schedule="every tuesday")], tenant=tenant)
+    with pytest.raises(UsageError):
+        await verbs.batches.create([spec(), UsageError("unreadable")], tenant=tenant)
+    assert await used(verbs) == 1
+    assert await look.fetchval("SELECT count(*) FROM job_reservations") == 0
+
+
+async def test_a_deleted_job_makes_room_once(verbs: Store, tenant: int) -> None:
+    first, *_ = await verbs.jobs.add([spec() for _ in range(LIMIT)], tenant=tenant)
+    await verbs.jobs.pause(first.id, tenant=tenant)
+    assert await used(verbs) == LIMIT
+    await verbs.jobs.delete(first.id, tenant=tenant)
+    assert await used(verbs) == LIMIT - 1
+    await verbs.jobs.add([spec()], tenant=tenant)
+    assert await used(verbs) == LIMIT
+
+
+async def test_registrations_at_the_same_time_never_go_beyond_the_limit(verbs: Store, tenant: int) -> None:
+    tried = await asyncio.gather(
+        *(verbs.jobs.add([spec()], tenant=tenant) for _ in range(3 * LIMIT)), return_exceptions=True
+    )
+    assert sum(isinstance(each, list) for each in tried) == LIMIT
+    assert sum(isinstance(each, QuotaReached) for each in tried) == 2 * LIMIT
+    assert await used(verbs) == LIMIT
+
+
+async def test_a_registration_does_not_wait_for_one_that_is_under_way(verbs: Store, tenant: int) -> None:
+    """The row of the counter is locked for a statement, not until the jobs are committed."""
+    await verbs.jobs.add([spec("first")], tenant=tenant)  # with its queue and its schedule, which are shared
+    inserted, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> None:
+        async with verbs.database.joined():
+            await verbs.jobs.add([spec("slow")], tenant=tenant)
+            inserted.set()
+            await go_on.wait()
+
+    slow = asyncio.create_task(slowly())
+    await inserted.wait()
+    await verbs.jobs.add([spec("quick")], tenant=tenant)
+    assert await used(verbs) == 3
+    go_on.set()
+    await slow
+
+
+async def test_a_transaction_that_is_rolled_back_leaves_a_reservation_that_is_given_up_later(
+    verbs: Store, tenant: int, look: Any
+) -> None:
+    with pytest.raises(LookupError):
+        async with verbs.database.joined():
+            await verbs.jobs.add([spec(), spec()], tenant=tenant)
+            raise LookupError
+    assert await used(verbs) == 2
+    assert await verbs.tenants.give_up_reservations() == 0
+    await look.execute("UPDATE job_reservations SET made_at = now() - $1::interval", timedelta(minutes=11))
+    assert await verbs.tenants.give_up_reservations() == 2
+    assert await used(verbs) == 0
+
+
+async def test_a_reservation_that_was_given_up_meanwhile_registers_nothing(verbs: Store, tenant: int) -> None:
+    database = verbs.database
+    with pytest.raises(Exception, match="took too long"):
+        async with room_for(database, tenant, 1, 1000) as room:
+            await tenants_module._give_up(database, room.reservation or 0)
+            await database.transaction("people", lambda connection: use_room(connection, room))
+    assert await used(verbs) == 0
+
+
+async def test_a_wrong_count_is_put_right_also_while_jobs_are_being_registered(
+    verbs: Store, tenant: int, look: Any
+) -> None:
+    await verbs.jobs.add([spec(), spec()], tenant=tenant)
+    async with room_for(verbs.database, tenant, 1, 1000):
+        await look.execute("UPDATE tenant_jobs SET jobs = jobs + 40 WHERE tenant = $1", tenant)
+        assert await verbs.tenants.recount() >= 1
+        assert await used(verbs) == 3
+        assert await verbs.tenants.recount() == 0
+
+
+async def test_a_lower_limit_keeps_the_jobs_there_are(verbs: Store, tenant: int) -> None:
+    jobs = await verbs.jobs.add([spec() for _ in range(LIMIT)], tenant=tenant)
+    await verbs.tenants.change("acme", {"max_jobs": 1})
+    assert (await verbs.jobs.list(tenant=tenant))[0][0].id == jobs[0].id
+    with pytest.raises(QuotaReached):
+        await verbs.jobs.add([spec()], tenant=tenant)
+    await verbs.tenants.change("acme", {"max_jobs": None})
+    await verbs.jobs.add([spec()], tenant=tenant)
+
+
+async def test_a_tenants_payloads_may_be_smaller_than_the_servers(verbs: Store, tenant: int) -> None:
+    await verbs.tenants.change("acme", {"max_payload_bytes": 20})
+    (job,) = await verbs.jobs.add([spec(payload="x" * 10)], tenant=tenant)
+    large = "x" * 40
+    with pytest.raises(UsageError, match="20 are allowed"):
+        await verbs.jobs.add([spec(payload=large)], tenant=tenant)
+    with pytest.raises(UsageError, match="20 are allowed"):
+        await verbs.batches.create([spec(payload=large)], tenant=tenant)
+    with pytest.raises(UsageError, match="20 are allowed"):
+        await verbs.jobs.patch(job.id, {"payload": large}, tenant=tenant)
+    await verbs.jobs.add([spec(payload=large)])
+    assert await used(verbs) == 1
+
+
+async def test_quotas_are_changed_one_by_one(verbs: Store, tenant: int) -> None:
+    await asyncio.gather(
+        verbs.tenants.change("acme", {"max_concurrent": 3}),
+        verbs.tenants.change("acme", {"max_runs_per_second": 2.5}),
+        verbs.tenants.change("acme", {"weight": 4}),
+    )
+    made = await verbs.tenants.get("acme")
+    assert (made.max_jobs, made.max_concurrent, made.max_runs_per_second, made.weight) == (LIMIT, 3, 2.5, 4)
+    after = await verbs.tenants.change("acme", {"max_concurrent": None})
+    assert (after.max_concurrent, after.max_runs_per_second) == (None, 2.5)
+
+
+async def test_a_change_of_limits_is_told_to_the_nodes(verbs: Store, tenant: int, look: Any) -> None:
+    heard: list[str] = []
+    await look.add_listener("detent_runs", lambda *told: heard.append(told[-1]))
+    await verbs.tenants.change("acme", {"max_concurrent": 3})
+    await until(lambda: "queues" in heard)
