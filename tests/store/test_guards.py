@@ -37,6 +37,22 @@ FENCES: dict[str, tuple[str, ...]] = {
         "FOR NO KEY UPDATE SKIP LOCKED",
         LANE,
     ),
+    # missed ticks and backfills: the node fence, the job held by the statement before, their own compare-and-set
+    "catch_up": (
+        NODE,
+        "FROM me, v CROSS JOIN LATERAL",
+        "FROM catchups WHERE catchup = v.catchup AND next_tick = v.tick FOR UPDATE",
+        "ON c.job = r.job AND c.generation = v.generation",
+        LANE,
+    ),
+    # whoever claims, for runs that wait in nobody's hands: locked, and a free lane
+    "promote": (
+        "w.lane < 0 AND",
+        "ORDER BY w.job, w.lane LIMIT $2 FOR UPDATE SKIP LOCKED",
+        LANE,
+        "AND r.job IN (SELECT job FROM i)",
+        "ORDER BY r.job FOR UPDATE OF r SKIP LOCKED",
+    ),
     "miss": (NODE, "FROM v, me WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation"),
     "take": (
         NODE,
@@ -52,7 +68,11 @@ FENCES: dict[str, tuple[str, ...]] = {
     "claim_shares": (NODE, "FROM me, ", "owner IS NULL AND lane >= 0", "FOR UPDATE SKIP LOCKED", "greatest(r.token,"),
     # under a limit, in the transaction of the claim; or when a limit is set: nothing but that a run counts
     "use_limits": ("SET limited = true", "r.job = v.job AND r.lane = v.lane AND NOT r.limited"),
-    "mark_limited": ("SET limited = true", "owner = $1 AND queue = ANY ($2::integer[])", "ORDER BY job, lane FOR UPDATE"),
+    "mark_limited": (
+        "SET limited = true",
+        "owner = $1 AND queue = ANY ($2::integer[])",
+        "ORDER BY job, lane FOR UPDATE",
+    ),
     "mark_all_limited": ("SET limited = true", "owner IS NOT NULL AND NOT limited", "ORDER BY job, lane FOR UPDATE"),
     "start": (*HELD, "owner = $1 FOR UPDATE", "AND NOT l.cancel AND NOT l.begun"),
     "settle": (*HELD, "owner = $1 FOR UPDATE"),
@@ -146,7 +166,7 @@ def test_rows_of_live_runs_are_changed_by_their_whole_key(name: str) -> None:
 
 
 def test_only_the_statements_of_leaders_take_the_node_fence_and_the_key_lock_is_spelt_alike() -> None:
-    fenced = {name for name, text in STATEMENTS.items() if "FOR KEY SHARE" in text}
+    fenced = {name for name, text in STATEMENTS.items() if "FOR KEY SHARE" in text} - {"catch_up_lock"}
     assert fenced == {name for name, passages in FENCES.items() if NODE in passages}
 
 

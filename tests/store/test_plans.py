@@ -74,7 +74,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "fire": (NODE, 1, NODE, JOBS_TO_FIRE, ticks, all_of(1), later, None),
         "miss": (
             NODE, JOBS_TO_FIRE, ticks, all_of(1), later, later, ticks,
-            JOBS_TO_FIRE, ticks, ticks, all_of(1), all_of("merged"),
+            JOBS_TO_FIRE, ticks, ticks, all_of(1), all_of("merged"), JOBS_TO_FIRE, ticks, ticks, all_of(1),
         ),
         "window": (list(range(256)), [LONG_AGO] * 256, LONG_AGO + 5 * BATCH * SECOND, 400),
         "cursors": (JOBS_TO_FIRE,),

@@ -6,7 +6,7 @@ grow by themselves. A job's next tick is computed before the fire and enters the
 What a reply can say:
 
     nothing about a job   its tick is a run in lane 0; ours already, if it was handed off
-    a lane                a run in another lane of a job that allows overlap
+    a lane                a run in another lane of a job that allows overlap; below zero: it waits for the one before
     overlap               the lane was taken: the tick is in the ledger as skipped, the cursor has moved
     refused               the cursor was not as expected, or the tick is to wait: read it again
     no reply              perhaps all of it happened: read the cursors again; the worker finds its runs by reconciling
@@ -21,6 +21,7 @@ from typing import Protocol
 from detent import failpoints
 from detent.clock import DatabaseClock
 from detent.coordination.membership import Membership
+from detent.errors import DetentError
 from detent.identity import first_token
 from detent.log import logger
 from detent.metrics import Metrics
@@ -38,6 +39,7 @@ log = logger("firing")
 STATEMENTS = 2
 BATCH = 1000
 FINISH_SECONDS = 0.5
+REPLACING = -2
 
 
 class Handoff(Protocol):
@@ -293,6 +295,15 @@ class Firing:
         else:
             self._fired(batch, way, reservation, hand_off, {item.job: item for item in exceptions})
             await failpoints.hit("S7")
+            await self._replace([item.job for item in exceptions if item.lane == REPLACING])
+
+    async def _replace(self, jobs: list[int]) -> None:
+        """These wait for a run to make way for them. Whoever claims also asks it to, a little later."""
+        if jobs:
+            try:
+                await self._store.live.promote(jobs)
+            except DetentError as error:
+                log.warning("runs not asked to stop yet", jobs=len(jobs), error=str(error))
 
     async def _fire_apart(
         self,
@@ -333,8 +344,9 @@ class Firing:
             self._answered(item.before.job)
             self._patience.fired(item, now)
             moved.append(item.after)
-            if hand_off and (exception is None or exception.lane is not None):
-                claims.append(self._claim(item.before, 0 if exception is None else exception.lane or 0))
+            lane = 0 if exception is None else exception.lane
+            if hand_off and lane is not None and lane >= 0:
+                claims.append(self._claim(item.before, lane))
         overlaps = sum(exception.why == "overlap" for exception in exceptions.values())
         self._metrics.overlaps += overlaps
         self._metrics.fired += len(moved) - overlaps

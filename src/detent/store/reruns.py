@@ -18,6 +18,7 @@ from detent.states import FINAL
 from detent.store.db import Database, statement
 from detent.store.history import NEWEST
 from detent.store.jobs import DEFAULT_TENANT
+from detent.store.live import make_way
 from detent.store.run_rows import key_of, status_of
 from detent.store.runs import documents, number_of
 from detent.store.upkeep import RUNS_CHANNEL
@@ -102,6 +103,7 @@ async def _retry(connection: Any, key: RunKey, tenant: int) -> RunKey:
             "or cancel it."
         )
     await connection.fetch(statement("wake"), RUNS_CHANNEL, str(made["queue"]))
+    await make_way(connection, made)
     return key._replace(serial=made["serial"])
 
 

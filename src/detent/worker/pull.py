@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple, TypeVar
 
-from detent.errors import NotFound, OwnershipLost
+from detent.errors import DetentError, NotFound, OwnershipLost
 from detent.identity import RunKey, run_id
 from detent.log import logger
 from detent.metrics import Metrics
@@ -106,7 +106,17 @@ class PulledRuns:
     # --- what is said together is written together ---
 
     async def _settle_all(self, items: Sequence[tuple[int, Report]]) -> Sequence[RunStatus | Rejected | None]:
-        return await _by_tenant(items, self._settle_apart)
+        settled = await _by_tenant(items, self._settle_apart)
+        await self._promote(sorted({report.key.job for _, report in items}))
+        return settled
+
+    async def _promote(self, jobs: list[int]) -> None:
+        """Runs that waited for these; what fails here is made up for by the sweep."""
+        try:
+            if await self._store.live.promote(jobs):
+                await self._store.upkeep.wake(RUNS_CHANNEL, "ready")
+        except DetentError as error:
+            log.warning("runs that wait have not moved up yet", error=str(error))
 
     async def _settle_apart(self, tenant: int, reports: Sequence[Report]) -> Sequence[RunStatus | Rejected | None]:
         """A report that breaks a constraint never fails its neighbours."""
@@ -125,12 +135,13 @@ class PulledRuns:
 
 
 async def sweep(store: Store) -> int:
-    """End runs over their time limit and free those whose lease ran out; how many there were."""
+    """End runs over their time limit, free those whose lease ran out, and let those move up that waited for them; how
+    many were ended or freed."""
     count = await _end_overdue(store)
     while batch := await store.pull.rescue():
         count += len(batch)
         log.warning("leases ran out", runs=len(batch))
-    if count:
+    if await store.live.promote() or count:
         await store.upkeep.wake(RUNS_CHANNEL, "ready")
     return count
 

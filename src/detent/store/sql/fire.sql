@@ -15,22 +15,30 @@ u AS (
      WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation
        AND c.fire_at <= now()                -- never early; now() is when the statement began, so waiting is safe
        AND c.runs_left IS NULL               -- bounded jobs go through fire_careful
+       AND (SELECT held_at IS NULL FROM cluster)
     RETURNING c.job, v.tick, c.queue, c.revision, c.lanes, c.priority, c.once),
 placed AS MATERIALIZED (
-    SELECT u.*, CASE WHEN lanes <= 1 THEN least(lanes, 0::smallint) ELSE (    -- SKIP: 0; ALLOW: the lowest free lane,
-        SELECT g::smallint FROM generate_series(0, u.lanes - 1) g            -- while triggers take the highest, so
-         WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = u.job AND r.lane = g)  -- that they meet only in the last
-         ORDER BY g LIMIT 1) END AS lane FROM u),
+    SELECT u.*, CASE WHEN lanes = 1 THEN 0::smallint                          -- SKIP: 0; QUEUE and REPLACE: 0 when they are
+        WHEN lanes < 0 THEN CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = u.job) THEN lanes ELSE 0::smallint END
+        ELSE (SELECT g::smallint FROM generate_series(0, u.lanes - 1) g      -- alone, else the lane to wait in; ALLOW: the
+         WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = u.job AND r.lane = g)  -- lowest free lane, while triggers
+         ORDER BY g LIMIT 1) END AS lane FROM u),                            -- take the highest: they meet only in the last
 i AS (
     INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority, once)
     SELECT job, tick, $2::bigint << 22 | 1, CASE WHEN lane >= 0 THEN $3::bigint END, tick, queue, revision, lane, priority, once
       FROM placed WHERE lane IS NOT NULL
     ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane),
+q AS (                                       -- no longer alone: wait after all
+    INSERT INTO live_runs (job, scheduled_at, token, not_before, queue, revision, lane, priority, once)
+    SELECT job, tick, $2::bigint << 22 | 1, tick, queue, revision, lanes, priority, once
+      FROM placed WHERE lanes < 0 AND lane = 0 AND job NOT IN (SELECT job FROM i)
+    ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane),
+made AS (SELECT * FROM i UNION ALL SELECT * FROM q),
 s AS (
     INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)
-    SELECT job, tick, now(), 0, revision, 4, 'overlap' FROM placed WHERE job NOT IN (SELECT job FROM i))
+    SELECT job, tick, now(), 0, revision, 4, 'overlap' FROM placed WHERE job NOT IN (SELECT job FROM made))
 -- IN (sub-select) throughout: always a hashed subplan, where a join of CTEs, each estimated at one row, would be
 -- a thousand times a thousand comparisons.
-SELECT job, lane, NULL AS why FROM i WHERE lane <> 0
-UNION ALL SELECT job, NULL, 'overlap' FROM u WHERE job NOT IN (SELECT job FROM i)
+SELECT job, lane, NULL AS why FROM made WHERE lane <> 0
+UNION ALL SELECT job, NULL, 'overlap' FROM u WHERE job NOT IN (SELECT job FROM made)
 UNION ALL SELECT job, NULL, 'refused' FROM v WHERE job NOT IN (SELECT job FROM u)

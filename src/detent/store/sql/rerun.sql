@@ -5,8 +5,9 @@ WITH placed AS MATERIALIZED (
     SELECT c.*, j.name, j.status, (
         SELECT max(serial) + 1 FROM runs
          WHERE job = $1::bigint AND scheduled_at = $2::timestamptz AND serial >= $3::integer AND serial < $4::integer) AS serial,
-           CASE WHEN lanes <= 1 THEN least(lanes, 0::smallint) ELSE (
-        SELECT g::smallint FROM generate_series(0, c.lanes - 1) g
+           CASE WHEN lanes = 1 THEN 0::smallint
+        WHEN lanes < 0 THEN CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = c.job) THEN lanes ELSE 0::smallint END
+        ELSE (SELECT g::smallint FROM generate_series(0, c.lanes - 1) g
          WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job AND r.lane = g)
          ORDER BY g DESC LIMIT 1) END AS lane
       FROM cursors c JOIN jobs j USING (job) WHERE c.job = $1::bigint),
@@ -15,4 +16,4 @@ i AS (
     SELECT job, $2::timestamptz, (SELECT incarnation FROM cluster) << 22 | 1, now(), serial, queue, revision, lane, priority, once
       FROM placed WHERE lane IS NOT NULL AND status <> 'deleted'
     ON CONFLICT (job, lane) DO NOTHING RETURNING serial)
-SELECT name, status, queue, (SELECT serial FROM i) AS serial FROM placed
+SELECT job, name, status, queue, lane, (SELECT serial FROM i) AS serial FROM placed
