@@ -90,7 +90,17 @@ class Postgres:
         """The name of a new database: migrated, unless `template` is template0."""
         name = f"test_{next(self._numbers)}"
         await self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        if template == TEMPLATE:
+            await self._make_original(name)
         return name
+
+    async def _make_original(self, name: str) -> None:
+        """A copy of the template that knows of it would be held back until somebody adopts it."""
+        connection = await connect(self.url(name), SCHEMA)
+        try:
+            await connection.execute("UPDATE cluster c SET database_oid = w.database_oid FROM whereabouts w")
+        finally:
+            await connection.close()
 
     async def drop(self, name: str) -> None:
         await self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")

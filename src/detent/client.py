@@ -102,6 +102,14 @@ class Client(Connection):
     def cluster(self) -> Document:
         return self._ask("GET", "/api/v1/cluster")
 
+    def pause_all(self, reason: str) -> Document:
+        """Let no tick of any job fire until they are resumed."""
+        return self._ask("POST", "/api/v1/cluster/pause", body={"reason": reason})
+
+    def resume_all(self) -> Document:
+        """Let ticks fire again."""
+        return self._ask("POST", "/api/v1/cluster/resume")
+
     def drain_node(self, node: str, draining: bool) -> Document:
         """Ask a node to hand over and to take nothing new, or let it take part again; returns the node."""
         return self._ask("POST", f"/api/v1/cluster/nodes/{segment(node)}/{'drain' if draining else 'resume'}")

@@ -18,9 +18,13 @@ def problems(
     elections: Elections,
     held: Held | None,
     lag: Lag,
+    *,
+    original: bool = True,
 ) -> list[str]:
+    """`original`: the database is the one that it was when somebody last made sure of it."""
     present = [node for node in nodes if node.state != "evicted"]
     return [
+        *_copy(original),
         *_held(held),
         *_leaders(present, partitions),
         *_lag(lag, held),
@@ -28,6 +32,14 @@ def problems(
         *_clocks(present),
         *_differences(present),
     ]
+
+
+def _copy(original: bool) -> Iterator[str]:
+    if not original:
+        yield (
+            "This database is not where it was. After a fail-over nodes join again by themselves; a copy does nothing "
+            "until it is adopted: `detent doctor` says which it is."
+        )
 
 
 def _held(held: Held | None) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from detent import failpoints
+from detent.coordination.guard import Guard, Held
 from detent.errors import DetentError, UsageError
 from detent.log import configure, logger
 from detent.metrics import Metrics
@@ -25,11 +26,13 @@ from detent.session import Session
 from detent.settings import Settings
 from detent.store import Database, Store
 from detent.store.effects import EffectPool
+from detent.store.limits import work_limits
 from detent.worker.execute import Runner
 
 log = logger("node")
 
 REJOIN_PAUSE = 1.0
+HELD_PAUSE = 2.0
 
 
 def run(settings: Settings, roles: tuple[str, ...], demo: bool = False) -> int:
@@ -66,6 +69,8 @@ class Node:
         self._hurry = asyncio.Event()
         self._session: Session | None = None
         self._store: Store | None = None
+        self._announced = False
+        self._held_told = False
         self._metrics = Metrics()
         self._metrics.standing = lambda: self._session.standing() if self._session is not None else None
         self._readiness = Readiness(roles, lambda: self._store, lambda: self._session, self._stop.is_set)
@@ -77,6 +82,8 @@ class Node:
             url = await stack.enter_async_context(prepared_database(self._settings))
             store = await stack.enter_async_context(opened_store(url, self._settings))
             self._store = store
+            guard = Guard(store, self._settings.clock_step_limit_seconds)
+            await self._look_at_database(guard)
             listening = await self._start_api(stack, store)
             await self._start_probes(stack)
             if self._demo:
@@ -88,7 +95,7 @@ class Node:
                 await self._stop.wait()
             else:
                 runners = await stack.enter_async_context(self._runners(app, url))
-                await self._keep_session(store, app, runners, listening)
+                await self._keep_session(store, app, runners, listening, guard)
 
     # --- the parts ---
 
@@ -154,7 +161,12 @@ class Node:
         http = HttpTargetRunner(AddressPolicy(self._allow_private()), max_result_bytes=limit)
         shell = ShellTargetRunner(max_result_bytes=limit)
         thread = HandlerThread(min(self._settings.concurrency, 64))
-        effects = EffectPool(url, self._settings.database_schema)
+        effects = EffectPool(
+            url,
+            self._settings.database_schema,
+            work_limits(self._settings.lease_ttl_seconds),
+            pooled=self._settings.pooled,
+        )
         python = PythonTargetRunner(
             app.functions if app else {},
             thread,
@@ -184,37 +196,56 @@ class Node:
 
     # --- the life of the process ---
 
+    async def _look_at_database(self, guard: Guard) -> None:
+        """Before anybody writes to it: a database that nobody has used yet becomes its own original."""
+        try:
+            await guard.look()
+        except Held as error:
+            self._tell_held(error)
+
+    def _tell_held(self, error: Held) -> None:
+        if not self._held_told:
+            log.error(error.message)
+            self._held_told = True
+
     async def _keep_session(
-        self, store: Store, app: Detent | None, runners: dict[Any, Runner], listening: str | None
+        self, store: Store, app: Detent | None, runners: dict[Any, Runner], listening: str | None, guard: Guard
     ) -> None:
         """Join, and join again whenever a membership was lost, until told to stop."""
         functions = list(app.functions) if app is not None else []
-        announced = False
         while not self._stop.is_set():
             session = Session(
                 store, self._settings, self._roles, runners, functions,
-                address=listening and reachable(listening), metrics=self._metrics,
+                address=listening and reachable(listening), metrics=self._metrics, guard=guard,
             )  # fmt: skip
-            if not await self._try_open(session, patient=announced):
-                continue
-            self._session = session
-            if not announced:
-                self._announce(listening)
-                announced = True
-            await self._until_over(session)
+            joined = await self._try_open(session)
+            if joined is not None:  # the API answers also where nothing may fire
+                self._announce_once(listening)
+            if joined:
+                self._session = session
+                await self._until_over(session)
 
-    async def _try_open(self, session: Session, *, patient: bool) -> bool:
+    async def _try_open(self, session: Session) -> bool | None:
+        """None: not now. False: this database may be a copy, and somebody has to say so."""
         try:
             await session.open()
-            return True
+        except Held as error:
+            self._tell_held(error)
+            await self._pause(HELD_PAUSE)
+            return False
         except DetentError as error:
-            if not patient:
+            if not self._announced:
                 raise
             log.warning("cannot join yet", error=str(error))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(REJOIN_PAUSE):
-                    await self._stop.wait()
-            return False
+            await self._pause(REJOIN_PAUSE)
+            return None
+        self._held_told = False
+        return True
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
 
     async def _until_over(self, session: Session) -> None:
         over = [asyncio.create_task(event.wait()) for event in (self._stop, session.membership.lost)]
@@ -252,6 +283,11 @@ class Node:
             self._hurry.set()
         self._stop.set()
 
+    def _announce_once(self, listening: str | None) -> None:
+        if not self._announced:
+            self._announced = True
+            self._announce(listening)
+
     def _announce(self, listening: str | None) -> None:
         if listening is not None:
             _say(f"listening on {listening}")
@@ -263,7 +299,9 @@ class Node:
 async def prepared_database(settings: Settings) -> AsyncIterator[str]:
     """The URL of the database that the settings name, or of the embedded one, which runs for as long as this does."""
     if settings.database_url is not None:
-        await prepare_database(settings.database_url, settings.database_schema, migrate=settings.migrate)
+        await prepare_database(
+            settings.database_url, settings.database_schema, migrate=settings.migrate, pooled=settings.pooled
+        )
         yield settings.database_url
         return
     from detent.store.embedded import EmbeddedServer
@@ -277,8 +315,8 @@ async def prepared_database(settings: Settings) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def opened_store(url: str, schema: str) -> AsyncIterator[Store]:
-    database = Database(url, schema)
+async def opened_store(url: str, settings: Settings) -> AsyncIterator[Store]:
+    database = Database(url, settings.database_schema, pooled=settings.pooled, ttl=settings.lease_ttl_seconds)
     await database.open()
     try:
         yield Store(database)
@@ -286,13 +324,18 @@ async def opened_store(url: str, schema: str) -> AsyncIterator[Store]:
         await database.close()
 
 
-async def prepare_database(url: str, schema: str, *, migrate: bool) -> None:
+async def prepare_database(url: str, schema: str, *, migrate: bool, pooled: bool = False) -> None:
     """A database that this version can work with, or one sentence that says what to do."""
     from detent.store import migrate as migrations
+    from detent.store import role
     from detent.store.db import connect
 
-    connection = await connect(url, schema, statement_timeout="10min")
+    connection = await connect(url, schema, pooled=pooled)
     try:
+        if pooled:
+            await role.verify(connection, url, schema)
+            if migrate and await migrations.pending(connection):
+                raise role.needs_server(url)
         if migrate:
             for name in await migrations.migrate(connection):
                 log.info("migrated", migration=name)

@@ -30,6 +30,7 @@ from detent.shapes import (
     Preview,
     Redriven,
     SettledRun,
+    Ticks,
 )
 from detent.states import OPEN, RunStatus
 from detent.transport import PAGE_SIZE, Answer, segment
@@ -259,6 +260,16 @@ def get_cluster() -> Request[Cluster]:
     return Request("GET", f"{PREFIX}/cluster", _reader(Cluster))
 
 
+def pause_all(reason: str) -> Request[Ticks]:
+    """Let no tick of any job fire until they are resumed; runs that have been fired go on."""
+    return Request("POST", f"{PREFIX}/cluster/pause", _reader(Ticks), body={"reason": reason})
+
+
+def resume_all() -> Request[Ticks]:
+    """Let ticks fire again. Those that fell into the pause are late or missed, by each job's own rule."""
+    return Request("POST", f"{PREFIX}/cluster/resume", _reader(Ticks))
+
+
 def drain_node(node: str) -> Request[ClusterNode]:
     """Ask a node to hand over what it leads, to finish what it runs, and to take nothing new."""
     return Request("POST", f"{PREFIX}/cluster/nodes/{segment(node)}/drain", _reader(ClusterNode))
@@ -301,6 +312,8 @@ class Operations:
     fail_run = Operation(fail_run)
     preview_schedule = Operation(preview_schedule)
     get_cluster = Operation(get_cluster)
+    pause_all = Operation(pause_all)
+    resume_all = Operation(resume_all)
     drain_node = Operation(drain_node)
     resume_node = Operation(resume_node)
     version = Operation(version)

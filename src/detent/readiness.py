@@ -77,6 +77,7 @@ class Readiness:
         yield "database", Check(True, f"It answers ({pulse.took * 1000:.1f} ms).")
         yield "schema", _schema(pulse)
         yield "history", _history(pulse)
+        yield "original", _original(pulse)
         yield "ticks", _ticks(pulse)
 
     def _draining(self, session: Session | None) -> Check:
@@ -100,6 +101,13 @@ def _history(pulse: Pulse) -> Check:
         return Check(False, "There is no partition for today: no run can be recorded. A scheduler makes them.")
     told = f"There are partitions for today and {pulse.history_days} days more."
     return Check(pulse.history_days >= FEW_DAYS, told, needed=False)
+
+
+def _original(pulse: Pulse) -> Check:
+    if pulse.original:
+        return Check(True, "The database is the one that it was.", needed=False)
+    told = "The database failed over just now, or is a copy that somebody has to adopt: `detent doctor` says which."
+    return Check(False, told, needed=False)
 
 
 def _ticks(pulse: Pulse) -> Check:

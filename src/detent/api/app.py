@@ -15,6 +15,7 @@ from detent.api import (
     cluster,
     dead_letters,
     health,
+    holding,
     jobs,
     keys,
     openapi,
@@ -36,7 +37,7 @@ from detent.settings import Settings
 from detent.store import Store
 from detent.worker.pull import PulledRuns
 
-PARTS = (health, batch, jobs, runs, dead_letters, preview, cluster, pull, keys)
+PARTS = (health, batch, jobs, runs, dead_letters, preview, cluster, holding, pull, keys)
 
 
 def create_app(store: Store, *, settings: Settings, readiness: Readiness, metrics: Metrics) -> Starlette:

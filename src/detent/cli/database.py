@@ -24,7 +24,7 @@ COLUMNS = (
 )
 
 
-def _reaches_database(function: F) -> F:
+def reaches_database(function: F) -> F:
     return database_options(config_option(hidden=True)(function))
 
 
@@ -36,7 +36,7 @@ def _reaches_database(function: F) -> F:
         "detent db migrate --role-settings detent",
     ),
 )
-@_reaches_database
+@reaches_database
 @option("--role-settings", metavar="ROLE", help="Also give this role what nodes need behind a pooler.")
 def migrate(role_settings: str | None, **flags: str | None) -> None:
     """Bring the schema up to date; nothing happens when it is."""
@@ -52,7 +52,7 @@ def migrate(role_settings: str | None, **flags: str | None) -> None:
         given = await role.give(connection, role_settings, settings.database_schema) if role_settings else []
         return applied, given
 
-    applied, given = _with_connection(settings, work)
+    applied, given = with_connection(settings, work)
     output.print_lines((line,) for line in (*applied, *given))
     number = f"{len(applied)} migration{'s' if len(applied) > 1 else ''}"
     output.say(f"Applied {number}." if applied else "The schema is up to date.")
@@ -61,13 +61,13 @@ def migrate(role_settings: str | None, **flags: str | None) -> None:
 
 
 @command(db, "status", examples=("detent db status --database-url postgresql://user@host/detent",))
-@_reaches_database
+@reaches_database
 @shapes()
 def status(**flags: str | None) -> int:
     """List the migrations; exit code 1 unless all of them are applied, and this version can work with the others."""
     from detent.store import migrate as migrations
 
-    states = _with_connection(load_settings(flags), migrations.status)
+    states = with_connection(load_settings(flags), migrations.status)
     items = [
         {
             "version": state.version,
@@ -99,7 +99,7 @@ def sql(role_settings: str | None) -> None:
         print(f"\n{pooler.role_script(role_settings, schema)}", end="")
 
 
-def _with_connection(settings: Settings, work: Callable[[Any], Awaitable[Any]]) -> Any:
+def with_connection(settings: Settings, work: Callable[[Any], Awaitable[Any]]) -> Any:
     import asyncio
 
     from detent.store.db import translate

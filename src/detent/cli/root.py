@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from detent.cli import apply, nodes
+from detent.cli import apply, holding, nodes
+from detent.cli.adopt import db
 from detent.cli.base import group
 from detent.cli.bench import bench
 from detent.cli.cluster import node
@@ -12,7 +13,6 @@ from detent.cli.config import config
 from detent.cli.contexts import context
 from detent.cli.cron import cron
 from detent.cli.crontab import importing
-from detent.cli.database import db
 from detent.cli.dead_letters import dlq
 from detent.cli.doctor.command import doctor
 from detent.cli.job_changes import job
@@ -57,6 +57,8 @@ for noun in (
     tenant,
     node,
     top,
+    holding.pause,
+    holding.resume,
     doctor,
     context,
     config,

@@ -21,12 +21,15 @@ import random
 import secrets
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 
 from detent import failpoints
 from detent.clock import DatabaseClock, monotonic
+from detent.coordination.steady import ClockWatch
+from detent.diagnosis import CLOCK_OFFSET_MS
 from detent.identity import node_name
 from detent.log import logger
-from detent.store.heartbeat import HeartbeatConnection
+from detent.store.heartbeat import Beat, HeartbeatConnection
 from detent.store.nodes import NodeInfo
 
 log = logger("membership")
@@ -41,7 +44,11 @@ def new_node_number() -> int:
 
 
 class Membership:
-    def __init__(self, info: NodeInfo, ttl: float, clock: DatabaseClock, incarnation: int) -> None:
+    """`held` is set by each heartbeat: no tick fires anywhere, because somebody said so or because the clock stepped."""
+
+    def __init__(
+        self, info: NodeInfo, ttl: float, clock: DatabaseClock, incarnation: int, timeline: int | None
+    ) -> None:
         self.info = info
         self.node = info.node
         self.ttl = ttl
@@ -69,9 +76,13 @@ class Membership:
 class Heartbeat:
     """The thread that keeps a membership alive."""
 
-    def __init__(self, membership: Membership, connect: Callable[[], HeartbeatConnection]) -> None:
+    def __init__(
+        self, membership: Membership, connect: Callable[[], HeartbeatConnection], watch: ClockWatch
+    ) -> None:
+        """`watch` is as old as the process."""
         self._membership = membership
         self._connect = connect
+        self._watch = watch
         self._loop = asyncio.get_running_loop()
         self._stopped = threading.Event()
         self._wake: Callable[[], object] = lambda: None
@@ -79,6 +90,10 @@ class Heartbeat:
 
     def start(self) -> None:
         self._thread.start()
+
+    def soon(self) -> None:
+        """There may be news: do not wait for the next beat."""
+        self._wake()
 
     async def stop(self) -> None:
         self._stopped.set()
@@ -105,6 +120,7 @@ class Heartbeat:
                         await awake.wait()
                 except TimeoutError:
                     pass
+                awake.clear()
         finally:
             await connection.close()
 
@@ -113,7 +129,7 @@ class Heartbeat:
         sent = monotonic()
         try:
             await failpoints.hit("S1")
-            beat = await connection.beat(membership.node, membership.clock.offset)
+            beat = await self._believable(connection)
         except Exception as error:
             log.warning("heartbeat failed", error=str(error))
             self._check_deadline()
@@ -122,15 +138,46 @@ class Heartbeat:
             self._tell(lambda: membership.lose("evicted"))
             return membership.ttl
         received = monotonic()
+        membership.held = beat.held  # before the new time, which may make much due
+        self._watch.observe(beat.at)
         membership.clock.observe(beat.at, received, received - sent)
         membership.beat_at = received
         membership.trusted_until = min(sent + membership.ttl, received + beat.remaining)
         self._tell(membership.confirmed.set)
-        if beat.incarnation != membership.incarnation:
-            self._tell(lambda: membership.lose("the database has a new incarnation"))
+        if (beat.timeline, beat.incarnation) != (membership.timeline, membership.incarnation):
+            self._tell(lambda: membership.lose("the database failed over, or was adopted"))
         self._check_deadline()
+        self._mind_offset(received - sent)
         await failpoints.hit("S2")
         return membership.ttl / 3 * random.uniform(0.8, 1.0)
+
+    async def _believable(self, connection: HeartbeatConnection) -> Beat | None:
+        """A beat that brings a time which may be acted on; None: evicted."""
+        while True:
+            expectation = self._watch.expectation()
+            beat = await connection.beat(self._membership.node, self._membership.clock.offset, expectation)
+            if beat is None or expectation.at is None or not (beat.stepped or self._watch.step(beat.at)):
+                return beat
+            await self._look_into(connection, beat.at - expectation.at)
+
+    async def _look_into(self, connection: HeartbeatConnection, step: timedelta) -> None:
+        """The clock is far from where it should be: before anybody acts on its time, all ticks are held."""
+        told = f"the database's clock stepped {'forward' if step > timedelta() else 'back'} by {abs(step)}"
+        if await connection.hold_for_clock(self._membership.node, told):
+            log.warning("this machine slept: the database's clock went on without it", for_=str(step))
+        else:
+            log.error("all ticks are held until somebody has looked: `detent resume --all` lets them go on", why=told)
+        self._watch.begin_again()
+
+    def _mind_offset(self, round_trip: float) -> None:
+        """Said once, and again after it was good: ticks go by the database's clock, logs and people by this one."""
+        offset = self._membership.clock.offset
+        if abs(offset) > CLOCK_OFFSET_MS / 1000 + round_trip:
+            if not self._watch.offset_told:
+                log.warning("this machine's clock is wrong, or the database's: set up NTP", seconds=round(offset, 3))
+            self._watch.offset_told = True
+        else:
+            self._watch.offset_told = False
 
     def _check_deadline(self) -> None:
         if self._membership.trusted_until and monotonic() >= self._membership.trusted_until - MARGIN:

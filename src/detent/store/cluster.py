@@ -50,7 +50,7 @@ class ClusterStore:
             held=held,
             lag=lag,
             throughput=await self._throughput() if operator else None,
-            problems=diagnosis.problems(nodes, partitions, elections, held, lag),
+            problems=diagnosis.problems(nodes, partitions, elections, held, lag, original=load["original"]),
         )
 
     async def drain(self, node: str, draining: bool) -> None:

@@ -19,8 +19,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from functools import cache
-from importlib import resources
 from typing import Any
 
 import asyncpg
@@ -29,6 +27,9 @@ from detent import failpoints
 from detent.errors import DetentError, Unavailable
 from detent.store import pooler
 from detent.store.limits import Limits, milliseconds, pool_limits, work_limits
+from detent.store.servers import Server, servers_of
+from detent.store.servers import unreachable as unreachable
+from detent.store.statements import statement as statement
 
 # How long to wait for a connection of a pool, all of which are in use.
 CONNECTION_SECONDS = 4.0
@@ -55,11 +56,6 @@ class Rejected(DetentError):  # noqa: N818 - as above
 
 class OutcomeUnknown(DetentError):  # noqa: N818 - as above
     pass
-
-
-@cache
-def statement(name: str) -> str:
-    return resources.files("detent.store").joinpath("sql", f"{name}.sql").read_text()
 
 
 def session_settings(schema: str, limits: Limits = STANDARD) -> dict[str, str]:
@@ -99,28 +95,7 @@ def network_settings() -> dict[str, str]:
 
 async def connect(url: str, schema: str, limits: Limits = STANDARD, *, pooled: bool = False) -> Any:
     """One connection of its own, outside any pool: for heartbeats, notifications and migrations."""
-    try:
-        return await asyncpg.connect(url, **driver_options(schema, limits, pooled=pooled))
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
-        raise unreachable(url, error) from error
-
-
-def unreachable(url: str, error: BaseException) -> Unavailable:
-    reason = str(error) or type(error).__name__
-    if "unsupported startup parameter" in reason:
-        return Unavailable(
-            f"The database at {place(url)} is behind a pooler that passes no settings on ({reason}): "
-            "set DETENT_DATABASE_POOLER=transaction, or name the server itself in DETENT_DATABASE_URL."
-        )
-    return Unavailable(
-        f"The database at {place(url)} cannot be reached ({reason}): check DETENT_DATABASE_URL and that it is running."
-    )
-
-
-def place(url: str) -> str:
-    """Where a database is, without the password that may stand in its URL."""
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}" if rest else url
+    return await servers_of(url).connect(**driver_options(schema, limits, pooled=pooled))
 
 
 def translate(error: BaseException) -> DetentError | None:
@@ -186,6 +161,15 @@ class Database:
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
             await self.close()
             raise unreachable(self.url, error) from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def join(self, server: Server) -> None:
+        """A node joins on this server: what leads to another is not used any more."""
+        if servers_of(self.url).join(server):
+            for pool in self._pools.values():
+                await pool.expire_connections()
 
     async def _pool(self, name: str, size: int, *, idle_seconds: float) -> Any:
         limits = self.limits[name]
@@ -196,8 +180,13 @@ class Database:
             max_inactive_connection_lifetime=idle_seconds,
             init=None if self.pooled else _limiting_transactions(limits),
             reset=keep,
+            connect=servers_of(self.url).connector(node=name != "people"),
             **driver_options(self.schema, limits, pooled=self.pooled),
         )
+
+    async def apart(self) -> Any:
+        """A new connection outside the pools, whose own may lead to where the database was before."""
+        return await connect(self.url, self.schema, pooled=self.pooled)
 
     async def close(self) -> None:
         pools, self._pools = list(self._pools.values()), {}

@@ -17,8 +17,9 @@ from typing import Any, Literal
 import asyncpg
 
 from detent.errors import DetentError, Unavailable
-from detent.store import migrate
+from detent.store import migrate, original
 from detent.store.db import Row, connect, session_settings, statement, unreachable
+from detent.store.original import Standing
 
 ANSWER_SECONDS = 5.0
 PROBES = 3
@@ -58,6 +59,12 @@ class Doctor:
                 return rows
         except asyncpg.QueryCanceledError:
             raise TooSlow(f"not answered within {ANSWER_SECONDS:.0f} s") from None
+
+    async def standing(self) -> Standing:
+        """What the database was, and what it is."""
+        async with self._connection.transaction(readonly=True):
+            await self._connection.fetch(statement("doctor_limits"), f"{ANSWER_SECONDS:.0f}s", self._schema)
+            return await original.read(self._connection)
 
     async def one(self, name: str, *arguments: object) -> Row:
         return (await self.ask(name, *arguments))[0]

@@ -19,6 +19,7 @@ from detent.store.db import keep, network_settings, statement
 from detent.store.limits import Limits, milliseconds
 from detent.store.live import Settlement, settle_columns
 from detent.store.pooler import HandlerConnection, role_settings
+from detent.store.servers import servers_of
 
 
 class EffectPool:
@@ -54,7 +55,12 @@ class EffectPool:
         async with self._making:
             if self._pool is None:
                 self._pool = await asyncpg.create_pool(
-                    self._url, min_size=0, max_size=self._size, timeout=10, **self._options()
+                    self._url,
+                    min_size=0,
+                    max_size=self._size,
+                    timeout=10,
+                    connect=servers_of(self._url).connector(node=True),
+                    **self._options(),
                 )
         return self._pool
 

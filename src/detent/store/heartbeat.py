@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from detent.store.db import connect, statement
 from detent.store.limits import beat_limits
 
 
+class Expectation(NamedTuple):
+    """What a heartbeat should find: the time there, give or take `limit`. `at` None: anything. `steady_since`: since
+    when nobody here saw a step."""
+
+    at: datetime | None = None
+    limit: timedelta = timedelta()
+    steady_since: datetime | None = None
+
+
 class Beat(NamedTuple):
+    """`stepped`: the time is not as expected, and nothing was renewed. `held`: no tick fires anywhere."""
+
+    stepped: bool
     remaining: float
     incarnation: int
+    timeline: int
+    held: bool
     at: datetime
+
+
+NOTHING_EXPECTED = Expectation()
 
 
 class HeartbeatConnection:
@@ -24,23 +41,32 @@ class HeartbeatConnection:
         self._pooled = pooled
         self._connection: Any = None
 
-    async def beat(self, node: int, offset: float) -> Beat | None:
+    async def beat(self, node: int, offset: float, expectation: Expectation = NOTHING_EXPECTED) -> Beat | None:
         """Renew the node's row; None when the node has been evicted. Connecting counts against the same short limit."""
+        row = await self._ask("beat", node, offset, *expectation)
+        if row["remaining"] is None and not row["stepped"]:
+            return None
+        remaining = row["remaining"].total_seconds() if row["remaining"] is not None else 0.0
+        return Beat(row["stepped"], remaining, row["incarnation"], row["timeline"], row["held"], row["at"])
+
+    async def hold_for_clock(self, node: int, reason: str) -> bool:
+        """Hold all ticks; True: not so, since others have been steady in the present time."""
+        row = await self._ask("hold_for_clock", node, reason)
+        return bool(row["steady"])
+
+    async def _ask(self, name: str, *arguments: object) -> Any:
         try:
             async with asyncio.timeout(self._seconds):
-                row = await self._renew(node, offset)
+                return await self._fetch(name, *arguments)
         except BaseException:
             await self.close()
             raise
-        if row is None:
-            return None
-        return Beat(row["remaining"].total_seconds(), row["incarnation"], row["at"])
 
-    async def _renew(self, node: int, offset: float) -> Any:
+    async def _fetch(self, name: str, *arguments: object) -> Any:
         if self._connection is None or self._connection.is_closed():
             limits = beat_limits(self._seconds)
             self._connection = await connect(self._url, self._schema, limits, pooled=self._pooled)
-        return await self._connection.fetchrow(statement("beat"), node, offset)
+        return await self._connection.fetchrow(statement(name), *arguments)
 
     async def close(self) -> None:
         if self._connection is not None:

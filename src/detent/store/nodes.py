@@ -58,6 +58,11 @@ class NodeStore:
 
         await self._database.transaction("work", join)
 
+    async def silent(self, span: timedelta) -> float | None:
+        """How long to wait for nodes that have not been heard of for so long and that nobody has evicted; in seconds."""
+        seconds: float | None = (await self._database.fetch("work", "silent_nodes", span))[0]["seconds"]
+        return seconds
+
     async def evict_expired(self) -> list[int]:
         return [row["node"] for row in await self._database.fetch("work", "evict")]
 

@@ -29,6 +29,7 @@ class Pulse(NamedTuple):
     known: int
     history_days: int
     held_at: datetime | None
+    original: bool
 
 
 class UpkeepStore:
@@ -49,7 +50,7 @@ class UpkeepStore:
         (row,) = await self._database.fetch("people", "pulse")
         return Pulse(
             monotonic() - began, row["migration"], _known(), row["history_days"],
-            row["held_at"],
+            row["held_at"], row["original"],
         )  # fmt: skip
 
     async def make_history_days(self, ahead: int) -> int:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from detent.cli import times
 from detent.cli.doctor.findings import Finding, number
 from detent.client import Client
+from detent.diagnosis import CLOCK_OFFSET_MS
 from detent.errors import DetentError
 from detent.identity import node_name
 from detent.settings import Settings
 from detent.store.db import Row
 
-MUCH_OFFSET = 1.0
+MUCH_OFFSET = CLOCK_OFFSET_MS / 1000
 
 
 def called(node: Row) -> str:

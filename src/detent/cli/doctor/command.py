@@ -104,13 +104,14 @@ async def _look_inside(
 
 
 async def _cluster(doctor: Doctor) -> list[Finding]:
-    from detent.cli.doctor import cluster, database
+    from detent.cli.doctor import cluster, database, original
 
     nodes = await doctor.ask("nodes")
     alive = [node for node in nodes if node["alive"]]
     handlers = any("worker" in node["roles"] for node in alive)
     found = [await database.check_connections(doctor, len(alive), handlers)]
     found += [finding async for finding in database.check_pooler(doctor, await doctor.pooling())]
+    found += [original.check_original(await doctor.standing()), original.check_hold(await doctor.one("hold"))]
     found += cluster.check_nodes(nodes)
     found.append(cluster.check_partitions(await doctor.one("partitions"), nodes))
     return found

@@ -1,0 +1,60 @@
+"""Which database this is, as against which it was: what tells an original from its copy, and the verbs that settle it.
+
+All of them take a connection of their own, made for the purpose: those of the pools may still lead to where the
+database was before.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from detent.store.statements import statement
+
+
+class Whereabouts(NamedTuple):
+    """Dump and restore, also beside the original on the same server, give other numbers to the database and its tables;
+    a new cluster of files has another system identifier; files that were recovered or promoted have a later timeline."""
+
+    system: int
+    database: int | None
+    table: int | None
+    timeline: int
+
+    @property
+    def identity(self) -> tuple[int, int | None, int | None]:
+        return self.system, self.database, self.table
+
+
+class Standing(NamedTuple):
+    """`silence` is how long no node has been heard of, None if none ever was; `used`: there are jobs."""
+
+    id: UUID
+    incarnation: int
+    stored: Whereabouts
+    present: Whereabouts
+    silence: timedelta | None
+    used: bool
+
+
+async def read(connection: Any) -> Standing:
+    row = await connection.fetchrow(statement("standing"))
+    stored = Whereabouts(row["system_identifier"], row["database_oid"], row["table_oid"], row["timeline"])
+    present = Whereabouts(*(row[f"present_{name}"] for name in _COLUMNS))
+    return Standing(row["id"], row["incarnation"], stored, present, row["silence"], row["used"])
+
+
+async def follow(connection: Any, timeline: int, seen: int) -> int | None:
+    """Take over a new timeline; the new incarnation, or None if another node did so first."""
+    number: int | None = await connection.fetchval(statement("follow"), timeline, seen)
+    return number
+
+
+async def adopt(connection: Any, seen: int = 0) -> int | None:
+    """Make a copy an original; its new incarnation, or None if there is nothing to adopt."""
+    number: int | None = await connection.fetchval(statement("adopt"), seen)
+    return number
+
+
+_COLUMNS = ("system_identifier", "database_oid", "table_oid", "timeline")

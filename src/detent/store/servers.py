@@ -1,0 +1,191 @@
+"""Which servers this process may talk to.
+
+A URL may name several: one of them is the primary, and after a fail-over it is another one. The old primary may come
+back and take writes as if nothing had happened; whatever is written there is lost. Every promotion starts a new
+timeline, so each process remembers the newest it has seen of each system, for as long as it lives, and refuses a server
+that is behind it, or that only follows another.
+
+A process that has seen nothing yet cannot know an old primary when it meets one. If its URL names several servers it
+asks them all first, and begins with the newest.
+
+A node's own connections are stricter than others: once it has joined on one timeline, they are refused on any other
+until it has joined again, because what it holds and the tokens it gives out belong to that timeline.
+
+One object serves all threads of a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+
+from detent.errors import Unavailable
+from detent.store.statements import statement
+
+SECONDS_FOR_ONE = 10.0
+SECONDS_FOR_EACH = 3.0
+
+REACH = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError)
+
+
+class Server(NamedTuple):
+    """A server by its system identifier and timeline; None: it follows another."""
+
+    system: int
+    timeline: int | None
+
+
+class Servers:
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._addresses = addresses(url)
+        self._start = 0
+        self._newest: dict[int, int] = {}
+        self._joined: Server | None = None
+        self._lock = threading.Lock()
+
+    def connector(self, *, node: bool) -> Callable[..., Awaitable[Any]]:
+        """What a pool calls for each of its connections; `node`: those with which a node fires and claims."""
+
+        async def connect(*_url: object, **options: Any) -> Any:
+            return await self.connect(node=node, **options)
+
+        return connect
+
+    async def connect(self, *, node: bool = False, **options: Any) -> Any:
+        """A connection to the first server that may be talked to, beginning with the one that was good last time."""
+        if len(self._addresses) > 1 and not self._newest:
+            await self._ask_all(options)
+        failures: list[tuple[str, BaseException]] = []
+        for number in self._order():
+            # Moved on before it is tried: an attempt that is cut short must not begin with the same one for ever.
+            self._start = number + 1
+            try:
+                connection = await self._connect(self._addresses[number], node, options)
+            except (*REACH, Unavailable) as error:
+                failures.append((self._addresses[number], error))
+                continue
+            self._start = number
+            return connection
+        raise _none_of(failures)
+
+    def join(self, server: Server) -> bool:
+        """The node joins here; whether that is another server than before, so that older connections are void."""
+        with self._lock:
+            changed = self._joined is not None and self._joined != server
+            self._joined = server
+            return changed
+
+    def check(self, server: Server, address: str, *, node: bool = False) -> None:
+        """Raise Unavailable unless this server may be talked to; remember its timeline."""
+        where = f"The server at {place(address)}"
+        if server.timeline is None:
+            raise Unavailable(f"{where} is in recovery: it follows another one, which is the one to connect to.")
+        with self._lock:
+            newest = self._newest.get(server.system, 0)
+            self._newest[server.system] = max(newest, server.timeline)
+            joined = self._joined if node else None
+        if server.timeline < newest:
+            raise Unavailable(
+                f"{where} is on timeline {server.timeline}, but timeline {newest} has been seen: an old primary came "
+                "back, and what is written there is lost; take it out of service, or let it follow the new one."
+            )
+        if joined is not None and joined != server:
+            raise Unavailable(f"{where} is on the new timeline {server.timeline}: this node has to join there first.")
+
+    def _order(self) -> list[int]:
+        count = len(self._addresses)
+        return [(self._start + step) % count for step in range(count)]
+
+    async def _connect(self, address: str, node: bool, options: dict[str, Any]) -> Any:
+        seconds = SECONDS_FOR_ONE if len(self._addresses) == 1 else SECONDS_FOR_EACH
+        connection = await asyncpg.connect(address, **{**options, "timeout": seconds})
+        try:
+            self.check(await server_of(connection), address, node=node)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    async def _ask_all(self, options: dict[str, Any]) -> None:
+        """The newest timeline there is, before anything is believed."""
+        await asyncio.gather(*(self._ask(number, options) for number in range(len(self._addresses))))
+
+    async def _ask(self, number: int, options: dict[str, Any]) -> None:
+        try:
+            connection = await self._connect(self._addresses[number], False, options)
+        except (*REACH, Unavailable):
+            return  # its reason is heard when its turn comes
+        connection.terminate()
+
+
+@cache
+def servers_of(url: str) -> Servers:
+    """One for each URL, as old as the process: what was seen once is not forgotten with a connection."""
+    return Servers(url)
+
+
+async def server_of(connection: Any) -> Server:
+    row = await connection.fetchrow(statement("server"))
+    return Server(row["system_identifier"], row["timeline"])
+
+
+def addresses(url: str) -> list[str]:
+    """One URL for each server that `url` names. Which of them is the primary we ask ourselves."""
+    parts = urlsplit(url)
+    login, at, hosts = parts.netloc.rpartition("@")
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    several = "," in hosts or "," in query.get("host", "")
+    if not several and "target_session_attrs" not in query:
+        return [url]
+    query.pop("target_session_attrs", None)
+    if "host" in query:
+        queries = [{**query, **place} for place in _places(url, query)]
+        return [urlunsplit(parts._replace(query=urlencode(each))) for each in queries]
+    return [urlunsplit(parts._replace(netloc=f"{login}{at}{host}", query=urlencode(query))) for host in hosts.split(",")]
+
+
+def _places(url: str, query: dict[str, str]) -> list[dict[str, str]]:
+    hosts = query["host"].split(",")
+    if "port" not in query:
+        return [{"host": host} for host in hosts]
+    ports = query["port"].split(",")
+    if len(ports) not in (1, len(hosts)):
+        raise Unavailable(f"{place(url)} names {len(hosts)} hosts and {len(ports)} ports: give one port for each host.")
+    return [{"host": host, "port": ports[number % len(ports)]} for number, host in enumerate(hosts)]
+
+
+def unreachable(url: str, error: BaseException) -> Unavailable:
+    reason = _reason(error)
+    if "unsupported startup parameter" in reason:
+        return Unavailable(
+            f"The database at {place(url)} is behind a pooler that passes no settings on ({reason}): "
+            "set DETENT_DATABASE_POOLER=transaction, or name the server itself in DETENT_DATABASE_URL."
+        )
+    return Unavailable(
+        f"The database at {place(url)} cannot be reached ({reason}): check DETENT_DATABASE_URL and that it is running."
+    )
+
+
+def place(url: str) -> str:
+    """Where a database is, without the password that may stand in its URL."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if rest else url
+
+
+def _none_of(failures: list[tuple[str, BaseException]]) -> Unavailable:
+    if len(failures) == 1:
+        address, error = failures[0]
+        return error if isinstance(error, Unavailable) else unreachable(address, error)
+    told = "; ".join(f"{place(address)}: {_reason(error)}" for address, error in failures)
+    return Unavailable(f"No server of the database can be used ({told}).")
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,2 @@
+-- Waits until the fires that a node has begun are over, or their transactions have ended. $1 node
+SELECT node FROM nodes WHERE node = $1 FOR UPDATE
