@@ -177,8 +177,11 @@ class Firing:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a batch failed", error=repr(task.exception()))
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, DetentError):
+            log.warning("batch not fired, its ticks are tried again", error=str(error))
+        elif error is not None:
+            log.error("a batch failed", error=repr(error))
         self._pump()
 
     async def _fire_batch(self, batch: Sequence[Cursor]) -> None:
@@ -352,6 +355,8 @@ class Firing:
         self._metrics.fired += len(moved) - overlaps
         if way != "patient":  # there, to be refused is to wait
             self._metrics.refused_fires += len(batch) - len(moved)
+        if len(moved) < len(batch) and not self._membership.trusted:
+            log.warning("fires refused: others have taken this node's place", jobs=len(batch) - len(moved))
         reservation.accept(claims)
         if moved and not hand_off:
             self._announce()
