@@ -1,0 +1,248 @@
+"""The ledger as it is read: what was expected of jobs and what is on record, in one snapshot, and their comparison.
+
+History is read by the day, and by the hour where ticks are many, a few jobs at a time: each reading is short, and the
+loop that also fires has its turn in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from detent.ledger import Account, Entry, Fate, Segment, expected_ticks, fates, settle_account
+from detent.log import logger
+from detent.schedule import Schedule, tzdata_version
+from detent.states import CODES
+from detent.store.db import Database, Row, statement
+from detent.store.jobs import DEFAULT_TENANT
+from detent.store.runs import number_of
+
+log = logger("store")
+
+STATUSES = {code: str(status) for status, code in CODES.items()}
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+MICROSECOND = timedelta(microseconds=1)
+MOST_OF_A_DAY = 20_000
+TICKS_OF_A_PAGE = 200_000
+MOST_REMEMBERED = 2_000
+RAN = frozenset({"succeeded", "dead", "cancelled"})
+
+
+class Audited(NamedTuple):
+    """A job with what its ticks come to."""
+
+    id: UUID
+    name: str
+    account: Account
+
+
+class Reading(NamedTuple):
+    """What one snapshot says of a job: its segments, what is on record, where its cursor stands."""
+
+    segments: list[Segment]
+    rows: list[Row]
+    entries: list[Entry]
+    next_tick: datetime | None
+
+
+class LedgerStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._schedules: dict[tuple[int, datetime | None], Schedule] = {}
+
+    # -- all ticks, counted
+
+    async def kept_since(self) -> datetime | None:
+        """Since when history is there as a whole; None: from the beginning."""
+        since: datetime | None = (await self._database.fetch("people", "kept_since"))[0]["since"]
+        return since
+
+    async def count(
+        self, window: tuple[datetime, datetime], jobs: Sequence[int] | None, *, tenant: int = DEFAULT_TENANT
+    ) -> int:
+        """How many jobs an audit of this window looks at."""
+        return int((await self._database.fetch("people", "count_audited", tenant, *window, jobs))[0]["jobs"])
+
+    async def audit(
+        self,
+        window: tuple[datetime, datetime],
+        jobs: Sequence[int] | None = None,
+        *,
+        behind: int = 0,
+        limit: int = 100,
+        late_after: timedelta = timedelta(seconds=1),
+        tenant: int = DEFAULT_TENANT,
+    ) -> tuple[list[Audited], int | None]:
+        """The accounts of jobs in (after, until], and what to pass as `behind` for more (None: these were all). A page
+        ends early when it has looked at very many ticks."""
+        found = await self._database.fetch("people", "audited_jobs", tenant, *window, behind, limit + 1, jobs)
+        audited: list[Audited] = []
+        ticks = 0
+        auditor = Auditor(self, window, late_after)
+        for chunk, length in _chunks(found[:limit], window):
+            accounts = await auditor.audit([row["job"] for row in chunk], length)
+            audited += [Audited(row["id"], row["name"], accounts[row["job"]]) for row in chunk]
+            ticks += sum(account.expected for account in accounts.values())
+            if ticks >= TICKS_OF_A_PAGE:
+                break
+        more = len(audited) < len(found)
+        return audited, found[len(audited) - 1]["job"] if more else None
+
+    # -- one tick after another
+
+    async def ticks(
+        self, job: UUID, after: datetime, until: datetime, limit: int, *, tenant: int = DEFAULT_TENANT
+    ) -> tuple[list[Fate], datetime | None]:
+        """What became of the ticks in (after, until], oldest first, and after which tick to go on (None: these were
+        all)."""
+        number = await number_of(self._database, job, tenant)
+        rows = await self._database.fetch("people", "audited_jobs", tenant, after, until, 0, 1, [number])
+        found: list[Fate] = []
+        for window in _slices(after, until, _length(_density(rows[0], until))) if rows else ():
+            reading = await self.read(number, window)
+            (clock,) = await self._database.fetch("people", "clock")
+            skips = {row["tick"] for row in await self._database.fetch("people", "skips_of_job", number)}
+            for fate in fates(reading.segments, reading.entries, *window, reading.next_tick, clock["now"], skips):
+                if len(found) == limit:
+                    return found, _end(found[-1])
+                found.append(fate)
+        return found, None
+
+    # -- reading
+
+    async def read(self, job: int, window: tuple[datetime, datetime]) -> Reading:
+        return (await self.read_many([job], window))[job]
+
+    async def read_many(self, jobs: Sequence[int], window: tuple[datetime, datetime]) -> dict[int, Reading]:
+        """One snapshot, so that a change that commits meanwhile is seen as a whole or not at all."""
+        async with (
+            self._database.connection("people") as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            await connection.fetch(statement("limit_reader"))
+            spans = await connection.fetch(statement("spans"), list(jobs), *window)
+            rows = await connection.fetch(statement("ledger"), list(jobs), *window)
+        readings = {job: Reading([], [], [], None) for job in jobs}
+        for row in spans:
+            reading = readings[row["job"]]
+            readings[row["job"]] = reading._replace(next_tick=row["next_tick"])
+            if row["since"] is not None:
+                reading.segments.extend(self._segment(row))
+        for row in rows:
+            readings[row["job"]].rows.append(row)
+            readings[row["job"]].entries.append(entry_of(row))
+        return readings
+
+    def _segment(self, row: Row) -> Iterator[Segment]:
+        try:
+            schedule = self._schedule(row)
+        except Exception as error:
+            log.error("a schedule cannot be read", schedule=row["stored"], error=str(error))
+            return
+        yield Segment(row["since"], row["until"], schedule, row["opened"] == "paused", row["tzdata"])
+
+    def _schedule(self, row: Row) -> Schedule:
+        """What was once read is kept: stored schedules never change, and most jobs share a few."""
+        key = row["schedule"], row["anchor"]
+        found = self._schedules.get(key)
+        if found is None:
+            if len(self._schedules) >= MOST_REMEMBERED:
+                self._schedules.clear()
+            found = Schedule.from_stored(msgspec.json.decode(row["stored"]))
+            if found.kind in ("interval", "once"):
+                found = found.anchored(row["anchor"] or row["created_at"])
+            self._schedules[key] = found
+        return found
+
+
+class Auditor:
+    """One audit's way through a window. Jobs that share a schedule share the computation of its ticks."""
+
+    def __init__(self, store: LedgerStore, window: tuple[datetime, datetime], late_after: timedelta) -> None:
+        self._store = store
+        self._window = window
+        self._late_after = late_after
+        self._ticks: dict[tuple[int, datetime, datetime], tuple[Schedule, list[datetime]]] = {}
+
+    async def audit(self, jobs: Sequence[int], length: timedelta) -> dict[int, Account]:
+        """The accounts of these jobs, read together in pieces of this length."""
+        accounts = {job: Account() for job in jobs}
+        for piece in _slices(*self._window, length):
+            readings = await self._store.read_many(jobs, piece)
+            for job, reading in readings.items():
+                settle_account(
+                    accounts[job], reading.segments, reading.entries, piece, reading.next_tick,
+                    expected=self._expected, zone_data=tzdata_version(), late_after=self._late_after,
+                )  # fmt: skip
+                await asyncio.sleep(0)
+            self._ticks.clear()
+        return accounts
+
+    def _expected(self, segment: Segment, after: datetime, until: datetime) -> list[datetime]:
+        low, high = max(after, segment.since), until if segment.until is None else min(until, segment.until)
+        key = (id(segment.schedule), low, high)
+        found = self._ticks.get(key)
+        if found is None:
+            # With the schedule, so that its id stays its own.
+            found = self._ticks[key] = segment.schedule, expected_ticks(segment, after, until)
+        return found[1]
+
+
+def entry_of(row: Row) -> Entry:
+    status = row["live"] or STATUSES[row["status"]]
+    ran = row["status"] is not None and status in RAN and row["attempt"] == 1
+    return Entry(
+        row["scheduled_at"], row["until"], row["ticks"] or 1, status, row["reason"],
+        row["started_at"] if ran else None, row["live"] is not None,
+    )  # fmt: skip
+
+
+def _end(fate: Fate) -> datetime:
+    return fate.at if fate.entry is None else max(fate.at, fate.entry.last)
+
+
+def _slices(after: datetime, until: datetime, length: timedelta) -> Iterator[tuple[datetime, datetime]]:
+    """The window cut at full hours or at midnights, UTC; what is at the cut itself belongs to what begins there."""
+    while after < until:
+        start = after.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        if length > HOUR:
+            start = start.replace(hour=0)
+        end = start + length - MICROSECOND
+        end = min(end if end > after else end + length, until)
+        yield after, end
+        after = end
+
+
+def _chunks(rows: Sequence[Row], window: tuple[datetime, datetime]) -> Iterator[tuple[list[Row], timedelta]]:
+    """Jobs whose ticks can be read together, and in pieces of which length."""
+    chunk: list[Row] = []
+    total = 0
+    for row in rows:
+        density = _density(row, window[1])
+        if chunk and total + density > MOST_OF_A_DAY:
+            yield chunk, _length(total)
+            chunk, total = [], 0
+        chunk.append(row)
+        total += density
+    if chunk:
+        yield chunk, _length(total)
+
+
+def _length(ticks_of_a_day: int) -> timedelta:
+    if ticks_of_a_day > MOST_OF_A_DAY:
+        return HOUR
+    return DAY if ticks_of_a_day > MOST_OF_A_DAY // 30 else 30 * DAY
+
+
+def _density(row: Row, end: datetime) -> int:
+    """Ticks of a day, about: what the schedule says now tells enough."""
+    try:
+        schedule = Schedule.from_stored(msgspec.json.decode(row["stored"]))
+    except Exception:  # one that this version cannot read has none that could be expected
+        return 0
+    return schedule.count_between(end - DAY, end) if schedule.kind != "once" else 1
