@@ -261,6 +261,12 @@ class Database:
             raise Unavailable("The database has no connection to spare.") from error
         try:
             yield connection
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if isinstance(error, TimeoutError) or pool != "people":
+                # Its statement is still under way. The driver would wait for the server to confirm the end of it, for
+                # as long again, and a server that does not answer never does. The server's own limit ends it.
+                connection.terminate()
+            raise
         finally:
             await source.release(connection)
 

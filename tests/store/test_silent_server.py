@@ -1,0 +1,58 @@
+"""A server behind a link that swallows its answers: what was asked of it is given up, and so is the connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from fleet.network import HOLD, REPLIES, SWALLOW, Link, Links
+
+from detent.store.db import Database, OutcomeUnknown
+from waiting import until
+
+SHORT = 0.5
+
+
+@pytest.fixture
+async def linked(database_url: str) -> AsyncIterator[tuple[Database, Links, Link]]:
+    """A database whose way to its server can be cut."""
+    address = urlsplit(database_url)
+    query = parse_qs(address.query)
+    socket = Path(query["host"][0], f".s.PGSQL.{query['port'][0]}")
+    with closing(Links()) as links:
+        link = links.add(socket)
+        database = Database(f"postgresql://detent@127.0.0.1:{link.port}{address.path}", ttl=SHORT)
+        await database.open()
+        yield database, links, link
+        await database.close()
+
+
+async def test_a_statement_without_an_answer_is_of_unknown_outcome_and_the_next_one_is_served(
+    linked: tuple[Database, Links, Link],
+) -> None:
+    database, links, link = linked
+    links.cut(link, REPLIES, SWALLOW)
+    with pytest.raises(OutcomeUnknown):
+        await database.fetch("work", "share", 1)
+    links.heal(link)
+    assert len(await database.fetch("work", "share", 1)) == 1
+
+
+async def test_nobody_waits_for_the_connection_of_a_statement_that_was_given_up(
+    linked: tuple[Database, Links, Link],
+) -> None:
+    database, links, link = linked
+    links.cut(link, REPLIES, HOLD)
+    asking = asyncio.create_task(database.fetch("work", "share", 1))
+    await until(lambda: database._pools["work"].get_idle_size() == 0, what="the statement to be under way")
+    asking.cancel()
+    await asyncio.sleep(0)
+    asking.cancel()  # as those do who have waited long enough
+    await asyncio.gather(asking, return_exceptions=True)
+    waiting = [task for task in asyncio.all_tasks() if "release" in task.get_coro().__qualname__]
+    assert waiting == []
+    links.heal(link)
