@@ -14,11 +14,13 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import harness  # noqa: F401 - finds the modules of the tests
 from scenarios import SCENARIOS, Scenario
 
 from fleet.checker import Verdict, check
+from fleet.clocks import MissingError
 from fleet.driver import perform
 from fleet.plans import Chance, Plan
 from fleet.records import Record
@@ -27,16 +29,24 @@ KEPT = Path(__file__).parent.parent / "build" / "chaos"
 SHOWN = 12
 
 
-class Row:
+class Row(NamedTuple):
     """One line of the table at the end."""
 
-    def __init__(self, scenario: str, seed: int, verdict: Verdict) -> None:
-        self.ok = verdict.word == "ok"
+    cells: list[str]
+    ok: bool
+
+    @staticmethod
+    def of(plan: Plan, verdict: Verdict) -> Row:
         figures = verdict.figures
-        self.cells = [
-            scenario, str(seed), str(figures.faults), f"{figures.ticks:,}", str(figures.takeovers),
+        cells = [
+            plan.scenario, str(plan.seed), str(figures.faults), f"{figures.ticks:,}", str(figures.takeovers),
             str(figures.rescues), str(figures.refused), str(figures.repeated), f"{figures.latest:.2f} s", verdict.word,
         ]  # fmt: skip
+        return Row(cells, verdict.word == "ok")
+
+    @staticmethod
+    def without_figures(name: str, seed: int, word: str) -> Row:
+        return Row([name, str(seed), *("" for _ in HEADINGS[3:]), word], word == "ok")
 
 
 HEADINGS = [
@@ -69,9 +79,12 @@ def play(plan: Plan, source: Path | None) -> Row:
     print(
         f"\n{plan.scenario}: seed {plan.seed}, {len(plan.faults)} faults in {plan.seconds:g} s, plan {kept}/plan.json"
     )
-    with tempfile.TemporaryDirectory(prefix="detent-chaos-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        record = asyncio.run(perform(plan, shape, folder, scenario.prepare))
+    try:
+        with tempfile.TemporaryDirectory(prefix="detent-chaos-", ignore_cleanup_errors=True) as name:
+            record = asyncio.run(perform(plan, shape, Path(name), scenario.prepare))
+    except (AssertionError, MissingError) as error:
+        print(f"  it did not come to an end: {error}")
+        return Row.without_figures(plan.scenario, plan.seed, "unknown")
     record.write(kept / "record.json.gz")
     for log, text in record.logs.items():
         (kept / f"{log}.log").write_text(text)
@@ -84,7 +97,7 @@ def judge(record: Record) -> Row:
         print(f"  {line}")
     if len(verdict.violations) > SHOWN:
         print(f"  … and {len(verdict.violations) - SHOWN} more")
-    row = Row(record.plan.scenario, record.plan.seed, verdict)
+    row = Row.of(record.plan, verdict)
     print(f"  {row.cells[-1]}: latest start {row.cells[-2]}")
     return row
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fleet import plans
-from fleet.checker import Promise, moves, unprovoked_evictions
+from fleet import clocks, failover, plans
+from fleet.checker import MISSED, SUCCEEDED, Promise, moves, unprovoked_evictions
 from fleet.driver import Prepare, Shape
 from fleet.plans import Chance, Fault
 
@@ -14,6 +14,8 @@ from fleet.plans import Chance, Fault
 FAILOVER = 6.0
 # As above, and a third of a lease: the last heartbeat may have arrived although its answer did not.
 AFTER_A_CUT = 5.0 + 5.0 / 3 + 1.0
+# The crash, the promotion, and everybody joins anew under a higher incarnation.
+AFTER_A_PROMOTION = 8.0
 
 
 class Scenario(NamedTuple):
@@ -47,6 +49,36 @@ SCENARIOS = {
             Promise(latest=1.0, rules=(moves, unprovoked_evictions)),
             seconds=40.0,
             shape=Shape(later=("s4",)),
+        ),
+        Scenario(
+            "promote",
+            failover.synchronous_promotion,
+            Promise(latest=AFTER_A_PROMOTION, rules=(failover.nothing_given_twice, failover.nothing_lost)),
+            seconds=30.0,
+            shape=Shape(linked=True),
+            prepare=failover.with_synchronous_standby,
+        ),
+        Scenario(
+            "promote-late",
+            failover.asynchronous_promotion,
+            Promise(latest=AFTER_A_PROMOTION, repeated=1, rules=(failover.nothing_given_twice,)),
+            seconds=30.0,
+            shape=Shape(linked=True),
+            prepare=failover.with_asynchronous_standby,
+        ),
+        Scenario(
+            "clock",
+            clocks.wrong_nodes,
+            Promise(latest=FAILOVER, takeovers=1, rescues=1),
+            seconds=40.0,
+            prepare=clocks.with_wrong_nodes,
+        ),
+        Scenario(
+            "database-clock",
+            clocks.clock_step,
+            Promise(statuses=(SUCCEEDED, MISSED), common=clocks.RULES),
+            seconds=30.0,
+            prepare=clocks.with_clock_to_set,
         ),
         Scenario("stop", plans.stops, Promise(latest=FAILOVER, takeovers=1, rescues=1, refused=1)),
     )

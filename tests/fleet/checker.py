@@ -25,7 +25,7 @@ from fleet import logs
 from fleet.recorder import Call
 from fleet.records import Attempt, Record, Run
 
-SUCCEEDED = 1
+SUCCEEDED, MISSED = 1, 5
 # A node's idea of the database's time is a lower bound, a heartbeat's round trip behind at most.
 CLOCK_TOLERANCE = 0.2
 EARLY_TOLERANCE = 0.001
@@ -38,6 +38,7 @@ TELLING_SECONDS = 0.5
 FEWEST_MOVED, MOST_MOVED = 43, 85
 
 RunKey = tuple[int, float, int]
+Rule = Callable[[Record], list[str]]
 Item = TypeVar("Item")
 Key = TypeVar("Key")
 
@@ -73,13 +74,16 @@ class Promise(NamedTuple):
     takeovers: int = 0
     rescues: int = 0
     refused: int = 0
+    repeated: int = 0
     statuses: tuple[int, ...] = (SUCCEEDED,)
-    # Rules of the scenario's own.
-    rules: tuple[Callable[[Record], list[str]], ...] = ()
+    # Rules of the scenario's own, and the rules that hold in all others.
+    rules: tuple[Rule, ...] = ()
+    common: tuple[Rule, ...] | None = None
 
 
 def check(record: Record, promise: Promise) -> Verdict:
-    violations = [line for rule in RULES for line in rule(record)]
+    common = RULES if promise.common is None else promise.common
+    violations = [line for rule in common for line in rule(record)]
     violations += unexpected_statuses(record, promise.statuses)
     violations += [line for rule in promise.rules for line in rule(record)]
     if promise.latest is not None:
@@ -109,6 +113,7 @@ def untested(record: Record, figures: Figures, promise: Promise) -> list[str]:
             ("take-overs", figures.takeovers, promise.takeovers),
             ("rescued runs", figures.rescues, promise.rescues),
             ("refused writes", figures.refused, promise.refused),
+            ("repeated calls", figures.repeated, promise.repeated),
         )
         if count < least
     ]
@@ -392,7 +397,7 @@ def said(record: Record) -> list[str]:
     return found + [f"{name} ended although nobody ended it" for name in record.gone]
 
 
-RULES: tuple[Callable[[Record], list[str]], ...] = (
+RULES: tuple[Rule, ...] = (
     lost_or_foreign_ticks,
     doubled_ticks,
     left_open,

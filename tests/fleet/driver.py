@@ -58,11 +58,25 @@ class Stage:
         self.fleet = Fleet(folder, **variables)
         self.nemesis = Nemesis(self.fleet, server, links, self.of_member)
         self.extra_logs: dict[str, Path] = {server.name: server.log}
+        self.former: Server | None = None
+        self._closing: list[Callable[[], None]] = []
+
+    def on_close(self, action: Callable[[], None]) -> None:
+        self._closing.append(action)
+
+    def close(self) -> None:
+        for action in self._closing:
+            action()
+
+    def change_server(self, server: Server) -> None:
+        """Another one is the primary from now on."""
+        self.former, self.server = self.server, server
+        self.nemesis.server = server
 
     def add_member(self, name: str, **variables: str) -> None:
-        """Its way to the database is its own where links can be cut; the API's is none of our business."""
+        """Its way to the database is its own where links can be cut or lead elsewhere."""
         url = self.server.url
-        if self.shape.linked and not name.startswith("a"):
+        if self.shape.linked:
             link = self.of_member[name] = self.links.add(self.server.port)
             url = Server.url_at(link.port)
         self.fleet.add(name, DETENT_DATABASE_URL=url, **variables)
@@ -82,11 +96,12 @@ Prepare = Callable[[Stage], Awaitable[None]]
 
 async def perform(plan: Plan, shape: Shape, folder: Path, prepare: Prepare | None = None) -> Record:
     async with _stage(plan, shape, folder) as stage:
-        if prepare is not None:
-            await prepare(stage)
-        with closing(Recorder(folder)) as recorder, closing(stage.fleet):
-            await _start(stage)
-            return await _record(stage, recorder)
+        with closing(stage):
+            if prepare is not None:
+                await prepare(stage)
+            with closing(Recorder(folder)) as recorder, closing(stage.fleet):
+                await _start(stage)
+                return await _record(stage, recorder)
 
 
 @asynccontextmanager
@@ -126,8 +141,17 @@ async def _record(stage: Stage, recorder: Recorder) -> Record:
     gone += await _end(stage)
     return Record(
         stage.plan, stage.shape.ttl, began, time.time(), jobs, recorder.calls(), tables, stage.nemesis.done,
-        stage.logs(), gone,
+        stage.logs(), gone, await _former_tables(stage),
     )  # fmt: skip
+
+
+async def _former_tables(stage: Stage) -> Tables | None:
+    """What a crashed primary had, once nobody can talk to it any more."""
+    if stage.former is None:
+        return None
+    await stage.former.start()
+    async with stage.former.session() as look:
+        return await read_tables(look)
 
 
 async def drained(stage: Stage) -> tuple[Tables, dict[str, int]]:

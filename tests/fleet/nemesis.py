@@ -37,7 +37,7 @@ class Nemesis:
 
     def __init__(self, fleet: Fleet, server: Server, links: Links, of_member: dict[str, Link]) -> None:
         self._fleet = fleet
-        self._server = server
+        self.server = server
         self._links = links
         self._of_member = of_member
         self.done: list[Done] = []
@@ -117,10 +117,10 @@ class Nemesis:
         return ""
 
     async def _restart_database(self, fault: Fault) -> str:
-        await self._server.restart(fault.detail)
+        await self.server.restart(fault.detail)
         return ""
 
     async def _kill_backend(self, fault: Fault) -> str:
-        pid = await self._server.kill_backend()
-        await until(self._server.answers, STOP_SECONDS, "the server to recover")
+        pid = await self.server.kill_backend()
+        await until(self.server.answers, STOP_SECONDS, "the server to recover")
         return f"process {pid}"

@@ -107,6 +107,8 @@ class Record(msgspec.Struct, frozen=True):
     logs: dict[str, str]
     # Processes that ended although nobody ended them.
     gone: list[str] = []
+    # What a primary that lost its place had in its tables.
+    former: Tables | None = None
 
     def write(self, path: Path) -> None:
         path.write_bytes(gzip.compress(msgspec.json.encode(self), 1))

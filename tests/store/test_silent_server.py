@@ -9,9 +9,9 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from fleet.network import HOLD, REPLIES, SWALLOW, Link, Links
 
 from detent.store.db import Database, OutcomeUnknown
+from fleet.network import HOLD, REPLIES, SWALLOW, Link, Links
 from waiting import until
 
 SHORT = 0.5

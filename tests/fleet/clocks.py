@@ -1,0 +1,128 @@
+"""Clocks that are wrong: of a node, or of the database's server. Set by libfaketime, which Debian brings.
+
+The monotonic clock is left alone, as it is when somebody sets a machine's time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleet import checker
+from fleet.plans import Chance, Fault
+from fleet.records import Record
+from fleet.servers import install_faketime
+from waiting import until
+
+if TYPE_CHECKING:
+    from fleet.driver import Stage
+
+INSTALL = "apt-get install -y faketime"
+AHEAD = "+2h"
+DAY = 86_400.0
+# For a moment after the step, what was claimed before may still be called.
+IN_FLIGHT_SECONDS = 2.0
+
+
+class MissingError(Exception):
+    """Something that this machine does not have; the text says how to get it."""
+
+
+def library() -> Path:
+    found = install_faketime()
+    if found is None:
+        raise MissingError(f"libfaketime is not here: {INSTALL}")
+    return found
+
+
+def faked(**variables: str) -> dict[str, str]:
+    return {"LD_PRELOAD": str(library()), "FAKETIME_DONT_FAKE_MONOTONIC": "1", **variables}
+
+
+async def with_wrong_nodes(stage: Stage) -> None:
+    """A scheduler and a worker live two hours ahead."""
+    for name in ("s1", "w1"):
+        stage.fleet[name].variables |= faked(FAKETIME=AHEAD)
+
+
+def wrong_nodes(chance: Chance, _seconds: float, ttl: float) -> list[Fault]:
+    """They take over from others, and others from them."""
+    return [
+        Fault(chance.rounded(5, 8), "kill", chance.choice(["s2", "s3"]), ttl),
+        Fault(chance.rounded(18, 20), "kill", "s1", ttl),
+        Fault(chance.rounded(30, 32), "kill", "w1", ttl),
+    ]
+
+
+# --- the database's clock ---
+
+
+async def with_clock_to_set(stage: Stage) -> None:
+    """The server reads its time from a file, which the fault `step-clock` changes."""
+    setting = stage.folder / "clock"
+    setting.write_text("+0\n")
+    setting.chmod(0o644)
+    variables = faked(FAKETIME_TIMESTAMP_FILE=str(setting), FAKETIME_NO_CACHE="1")
+    stage.server.variables.update(variables)
+    await stage.server.restart("fast")
+    stage.nemesis.deeds["step-clock"] = ClockStep(stage, setting)
+
+
+class ClockStep:
+    """The fault `step-clock`: forward at once; after a while somebody looks at the cluster and lets it go on."""
+
+    def __init__(self, stage: Stage, setting: Path) -> None:
+        self._stage = stage
+        self._setting = setting
+
+    async def __call__(self, fault: Fault) -> str:
+        self._setting.write_text(f"{fault.detail}\n")
+        stage = self._stage
+        async with stage.server.session() as look:
+            held = await until(
+                lambda: look.fetchval("SELECT held_reason FROM cluster WHERE held_at IS NOT NULL"),
+                20,
+                "the cluster to be held",
+            )
+        await asyncio.sleep(fault.seconds)
+        await stage.fleet.command("resume", "--all", DETENT_API_URL=stage.client.server.url)
+        return f"{time.time():.3f} {held}"
+
+
+def clock_step(chance: Chance, _seconds: float, _ttl: float) -> list[Fault]:
+    return [Fault(chance.rounded(8, 12), "step-clock", seconds=6.0, detail="+1d")]
+
+
+def no_burst(record: Record) -> list[str]:
+    """Between the step and the word to go on nothing is called; before and after, each job at most once a second."""
+    (step,) = (done for done in record.done if done.fault.action == "step-clock")
+    resumed = float(step.note.split()[0])
+    found: list[str] = []
+    meanwhile = [call for call in record.calls if step.begun + IN_FLIGHT_SECONDS < call.at < resumed - 1]
+    if meanwhile:
+        found.append(f"{len(meanwhile)} calls came while the cluster was held")
+    after = {call.job for call in record.calls if call.at > resumed}
+    if len(after) < len(record.jobs):
+        found.append(f"only {len(after)} of {len(record.jobs)} jobs went on")
+    seconds: dict[tuple[str, int], int] = {}
+    for call in record.calls:
+        moment = (call.job, int(call.at))
+        seconds[moment] = seconds.get(moment, 0) + 1
+    bursts = [moment for moment, count in seconds.items() if count > MOST_IN_A_SECOND]
+    return [*found, f"{len(bursts)} bursts of one job"] if bursts else found
+
+
+# A late tick may come together with the one in time; what a stepped clock would owe is 86,400.
+MOST_IN_A_SECOND = 4
+# Ticks cannot be counted by our clock here, nor can lateness be told by it; all else must hold.
+RULES = (
+    checker.doubled_ticks,
+    checker.left_open,
+    checker.keys,
+    checker.effects,
+    checker.terms,
+    checker.said,
+    no_burst,
+)
