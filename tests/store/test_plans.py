@@ -52,6 +52,8 @@ EXPECTED = {
     "window": {"cursors_due"},
     "cursors": {"cursors_pkey"},
     "claim": {"live_ready", "live_runs_pkey"},
+    "claim_shares": {"live_ready", "live_runs_pkey"},
+    "ready_queues": {"live_ready"},
     "start": {"live_runs_pkey"},
     "settle": {"live_runs_pkey"},
     "settle_retry": {"live_runs_pkey"},
@@ -79,6 +81,11 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "window": (list(range(256)), [LONG_AGO] * 256, LONG_AGO + 5 * BATCH * SECOND, 400),
         "cursors": (JOBS_TO_FIRE,),
         "claim": (NODE, 1, [1, 2], BATCH),
+        "claim_shares": (
+            NODE, 1, [1, 2], [BATCH // 2] * 2,
+            *zip(*((queue, queue, priority) for queue in (1, 2) for priority in range(10)), strict=True),
+        ),
+        "ready_queues": ([1, 2],),
         "start": (NODE, *held),
         "give_back": (NODE, *held),
         "settle": (
@@ -204,6 +211,22 @@ async def test_a_hot_statement_probes_indexes_after_a_vacuum_saw_its_table_empty
     await refill_the_queue(connection)
     judge(name, await plan_of(connection, name))
     await transaction.rollback()
+
+
+async def test_the_room_under_a_limit_is_counted_from_the_runs_that_are_under_it(full: Any) -> None:
+    transaction = full.transaction()
+    await transaction.start()
+    try:
+        number = await full.fetchval(
+            "INSERT INTO limits (tenant, queue, max_concurrent) VALUES (1, 'default', 90) RETURNING number"
+        )
+        await full.execute("UPDATE live_runs SET limited = true WHERE job = ANY ($1) AND queue = 1", JOBS_HELD[:150])
+        text = f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {statement('room_under_limits')}"
+        nodes = list(_nodes(json.loads(await full.fetchval(text, [number]))[0]["Plan"]))
+    finally:
+        await transaction.rollback()
+    assert "live_runs" not in sequential(nodes)
+    assert 0 < rows_read(nodes, "live_runs") <= 150
 
 
 async def test_without_the_settings_a_plan_of_an_idle_night_would_stay(after_an_idle_night: Any) -> None:

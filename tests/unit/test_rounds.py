@@ -1,0 +1,101 @@
+"""Weighted rounds: who gets how much, and in which order."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from detent.queue.rounds import FairLine, Rounds
+
+
+def test_one_tenant_alone_gets_everything() -> None:
+    assert Rounds().shares(70, {1: 3}) == {1: 70}
+
+
+def test_tenants_of_equal_weight_get_equal_shares_and_heavier_ones_more() -> None:
+    assert Rounds().shares(100, {1: 1, 2: 1}) == {1: 50, 2: 50}
+    assert Rounds().shares(100, {1: 1, 2: 3}) == {1: 25, 2: 75}
+
+
+def test_when_there_is_room_for_one_tenants_take_turns() -> None:
+    rounds = Rounds()
+    turns = [next(who for who, share in rounds.shares(1, {1: 1, 2: 1, 3: 2}).items() if share) for _ in range(400)]
+    assert Counter(turns) == {1: 100, 2: 100, 3: 200}
+
+
+def test_what_was_not_wanted_is_not_held_against_a_tenant() -> None:
+    rounds = Rounds()
+    for _ in range(50):
+        shares = rounds.shares(10, {1: 1, 2: 1})
+        rounds.give_back(2, shares[2], 1)
+    assert rounds.shares(10, {1: 1, 2: 1}) == {1: 5, 2: 5}
+
+
+def test_nobody_saves_up_turns_by_staying_away() -> None:
+    rounds = Rounds()
+    rounds.shares(10, {1: 1, 2: 1, 3: 1})
+    for _ in range(100):
+        rounds.shares(10, {1: 1, 2: 1})
+    shares = rounds.shares(30, {1: 1, 2: 1, 3: 1})
+    assert max(shares.values()) - min(shares.values()) <= 1
+
+
+@given(
+    some.dictionaries(some.integers(1, 20), some.integers(1, 10), min_size=2, max_size=8),
+    some.lists(some.integers(0, 50), min_size=1, max_size=20),
+)
+def test_shares_add_up_and_follow_the_weights_over_time(weights: dict[int, int], rooms: list[int]) -> None:
+    rounds = Rounds()
+    got: Counter[int] = Counter()
+    for room in rooms:
+        shares = rounds.shares(room, weights)
+        assert sum(shares.values()) == room
+        got.update(shares)
+    turns = [got[tenant] / weight for tenant, weight in weights.items()]
+    assert max(turns) - min(turns) <= 1 + 1e-6
+
+
+def line(*waiting: tuple[int, str]) -> FairLine[str]:
+    made: FairLine[str] = FairLine({1: 1, 2: 1, 3: 2}.__getitem__)
+    made.extend(waiting)
+    return made
+
+
+def emptied(waiting: FairLine[str]) -> str:
+    return "".join(waiting.popleft() for _ in range(len(waiting)))
+
+
+def test_a_line_of_one_tenant_is_in_the_order_of_arrival() -> None:
+    assert emptied(line((1, "a"), (1, "b"), (1, "c"))) == "abc"
+
+
+def test_a_line_goes_from_tenant_to_tenant_however_long_one_of_them_is() -> None:
+    waiting = line(*((1, "a") for _ in range(6)), *((2, "b") for _ in range(2)))
+    order = emptied(waiting)
+    assert order.count("a") == 6 and "b" in order[:2] and "b" in order[2:4]
+
+
+def test_a_heavier_tenant_goes_more_often() -> None:
+    order = emptied(line(*((1, "a") for _ in range(20)), *((3, "c") for _ in range(20))))
+    assert order[:15].count("c") == 10
+
+
+def test_one_that_arrives_late_waits_for_nobodys_backlog() -> None:
+    waiting = line(*((1, "a") for _ in range(1000)))
+    for _ in range(500):
+        waiting.popleft()
+    waiting.append(2, "b")
+    assert "b" in (waiting.popleft(), waiting.popleft())
+    assert len(waiting) == 499
+
+
+def test_an_empty_line_says_so_and_a_cleared_one_begins_anew() -> None:
+    waiting = line((1, "a"), (2, "b"))
+    assert list(waiting) == ["a", "b"]
+    waiting.clear()
+    assert not waiting
+    with pytest.raises(IndexError):
+        waiting.popleft()
