@@ -1,4 +1,4 @@
-"""What becomes of ticks that are past: RUN_ONCE."""
+"""What becomes of ticks that are past: RUN_ONCE, SKIP and RUN_ALL, by grace and interval."""
 
 from __future__ import annotations
 
@@ -8,20 +8,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from detent import misfire
 from detent.misfire import (
     AUTOMATIC,
+    RUN_ALL,
+    RUN_ONCE,
     SHORTEST_GRACE,
+    SKIP,
     THRESHOLD,
+    CatchUp,
     MissedRange,
+    Policy,
     Verdict,
     grace_period,
-    judge,
+    nth_tick,
     split_by_day,
 )
 from detent.schedule import Schedule
 
 TICK = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 SECOND, MINUTE, HOUR, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+
+
+def judge(
+    schedule: Schedule, tick: datetime, now: datetime, grace: int, missed: int = RUN_ONCE, most: int = 100
+) -> Verdict:
+    return misfire.judge(schedule, tick, now, Policy(missed, grace, most))
 
 
 def every(text: str) -> Schedule:
@@ -158,6 +170,96 @@ def test_a_job_in_the_hour_that_happens_twice_is_counted_by_its_schedule() -> No
     assert sum(item.ticks for item in ranges) == 1 + len(berlin.between(first, last, 100))
 
 
+# --- SKIP ---
+
+
+@pytest.mark.parametrize("grace", [AUTOMATIC, 0, 86_400])
+def test_under_skip_nothing_missed_runs_whatever_the_grace(grace: int) -> None:
+    verdict = judge(every("10m"), TICK, TICK + 35 * MINUTE, grace, SKIP)
+    assert verdict == Verdict(TICK + 40 * MINUTE, [MissedRange(TICK, TICK + 30 * MINUTE, 4, "policy")])
+
+
+def test_under_skip_a_tick_that_is_merely_late_fires() -> None:
+    verdict = judge(every("10m"), TICK, TICK + 20 * MINUTE + 30 * SECOND, AUTOMATIC, SKIP)
+    assert verdict == Verdict(TICK + 20 * MINUTE, [MissedRange(TICK, TICK + 10 * MINUTE, 2, "policy")])
+
+
+def test_under_skip_a_one_off_that_was_missed_is_over() -> None:
+    assert judge(once(), TICK, TICK + 2 * MINUTE, AUTOMATIC, SKIP) == Verdict(
+        None, [MissedRange(TICK, TICK, 1, "policy")]
+    )
+
+
+# --- RUN_ALL ---
+
+
+def test_under_run_all_every_tick_inside_the_grace_is_made_up_for_beside_the_live_ones() -> None:
+    verdict = judge(every("10m"), TICK, TICK + 35 * MINUTE, AUTOMATIC, RUN_ALL)
+    assert verdict == Verdict(TICK + 40 * MINUTE, [], CatchUp(TICK, TICK + 30 * MINUTE, 4))
+    assert verdict.passed == TICK + 30 * MINUTE
+
+
+def test_what_is_older_than_the_grace_is_not_made_up_for() -> None:
+    verdict = judge(every("10m"), TICK, TICK + 95 * MINUTE, 1800, RUN_ALL)
+    assert verdict.missed == [MissedRange(TICK, TICK + 60 * MINUTE, 7, "grace")]
+    assert verdict.catch_up == CatchUp(TICK + 70 * MINUTE, TICK + 90 * MINUTE, 3)
+
+
+def test_of_more_than_may_be_made_up_for_the_oldest_are() -> None:
+    verdict = judge(every("10m"), TICK, TICK + 95 * MINUTE, 86_400, RUN_ALL, most=3)
+    assert verdict.catch_up == CatchUp(TICK, TICK + 20 * MINUTE, 3)
+    assert verdict.missed == [MissedRange(TICK + 30 * MINUTE, TICK + 90 * MINUTE, 7, "limit")]
+    assert verdict.passed == TICK + 90 * MINUTE
+
+
+def test_what_is_too_old_and_what_is_too_much_are_both_told() -> None:
+    verdict = judge(every("10m"), TICK, TICK + 95 * MINUTE, 3600, RUN_ALL, most=2)
+    assert verdict.missed == [
+        MissedRange(TICK, TICK + 30 * MINUTE, 4, "grace"),
+        MissedRange(TICK + 60 * MINUTE, TICK + 90 * MINUTE, 4, "limit"),
+    ]
+    assert verdict.catch_up == CatchUp(TICK + 40 * MINUTE, TICK + 50 * MINUTE, 2)
+
+
+def test_a_single_tick_to_make_up_for_is_fired_as_itself() -> None:
+    assert judge(every("1d"), TICK, TICK + 2 * HOUR, AUTOMATIC, RUN_ALL) == Verdict(TICK, [])
+    verdict = judge(every("1h"), TICK, TICK + 6 * HOUR + 2 * MINUTE, AUTOMATIC, RUN_ALL)
+    assert verdict == Verdict(TICK + 6 * HOUR, [MissedRange(TICK, TICK + 5 * HOUR, 6, "grace")])
+
+
+def test_a_daily_job_makes_up_for_days_only_with_a_grace_that_long() -> None:
+    now = TICK + 3 * DAY + 2 * HOUR
+    assert judge(every("1d"), TICK, now, AUTOMATIC, RUN_ALL).catch_up is None
+    assert judge(every("1d"), TICK, now, 7 * 86_400, RUN_ALL).catch_up == CatchUp(TICK, TICK + 3 * DAY, 4)
+
+
+def test_a_one_off_under_run_all_runs_inside_its_grace_and_not_beyond() -> None:
+    assert judge(once(), TICK, TICK + 50 * MINUTE, AUTOMATIC, RUN_ALL) == Verdict(TICK, [])
+    assert judge(once(), TICK, TICK + 2 * HOUR, AUTOMATIC, RUN_ALL).missed == [MissedRange(TICK, TICK, 1, "grace")]
+
+
+def test_a_bounded_schedule_that_ended_meanwhile_makes_up_for_its_last_ticks() -> None:
+    schedule = Schedule.parse("every 10m", anchor=TICK, ends_at=TICK + 25 * MINUTE)
+    verdict = judge(schedule, TICK, TICK + 40 * MINUTE, AUTOMATIC, RUN_ALL)
+    assert verdict == Verdict(None, [], CatchUp(TICK, TICK + 20 * MINUTE, 3))
+
+
+@pytest.mark.parametrize("number", [1, 2, 63, 64, 65, 66, 1000, 5000])
+@pytest.mark.parametrize(
+    "schedule",
+    [every("7s"), Schedule.parse("*/5 * * * *"), Schedule.parse("0 9 * * mon-fri", timezone="Europe/Berlin")],
+    ids=["interval", "cron", "weekdays"],
+)
+def test_the_tick_of_a_number_is_found_without_walking_to_it(schedule: Schedule, number: int) -> None:
+    first = schedule.next_after(TICK)
+    assert first is not None
+    ticks = schedule.anchored(first)
+    walked = [first, *ticks.between(first, datetime(2060, 1, 1, tzinfo=UTC), 5001)]
+    assert nth_tick(ticks, first, walked[5000], number) == walked[number - 1]
+
+
+# --- all of them, against an oracle that walks ---
+
 SCHEDULES = [
     every("40s"),
     every("7m"),
@@ -175,24 +277,46 @@ SCHEDULES = [
     st.datetimes(datetime(2025, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC)),
     st.timedeltas(MINUTE, 3 * DAY),
     st.one_of(st.just(AUTOMATIC), st.integers(0, 200_000)),
+    st.sampled_from([RUN_ONCE, SKIP, RUN_ALL]),
+    st.integers(1, 200),
 )
-def test_every_tick_is_accounted_for_once(schedule: Schedule, moment: datetime, outage: timedelta, grace: int) -> None:
-    """The missed ranges, the tick to run and those merely late are together exactly the ticks of the outage."""
+def test_every_tick_is_accounted_for_once(
+    schedule: Schedule, moment: datetime, outage: timedelta, grace: int, missed: int, most: int
+) -> None:
+    """What is missed, what is made up for, the tick to run and those merely late are together the ticks of the outage,
+    and each is what a walk through them says."""
     tick = schedule.next_after(moment.replace(microsecond=0))
     assert tick is not None
     ticks = schedule.anchored(tick)
     now = tick + outage
-    verdict = judge(schedule, tick, now, grace)
+    verdict = judge(schedule, tick, now, grace, missed, most)
     all_past = [tick, *ticks.between(tick, now, 1_000_000)]
-    covered = [at for item in verdict.missed for at in _ticks_of(ticks, item)]
+    fates = {at: item.reason for item in verdict.missed for at in _ticks_of(ticks, item)}
+    if verdict.catch_up is not None:
+        fates |= dict.fromkeys(_ticks_of(ticks, verdict.catch_up), "made up")
     rest = [verdict.next_tick, *ticks.between(verdict.next_tick, now, 1_000_000)] if verdict.next_tick else []
-    assert covered + [at for at in rest if at <= now] == all_past
+    fates |= {at: "fires" for at in rest if at <= now}
+    assert fates == _walked(ticks, all_past, now, Policy(missed, grace, most))
     assert all(item.first.date() == item.last.date() for item in verdict.missed)
-    assert all(now - at <= THRESHOLD for at in rest[1:])
-    assert all(now - item.last > THRESHOLD for item in verdict.missed)
+    assert verdict.passed is None or rest[:1] == [] or verdict.passed < rest[0]
 
 
-def _ticks_of(schedule: Schedule, item: MissedRange) -> list[datetime]:
+def _walked(schedule: Schedule, past: list[datetime], now: datetime, policy: Policy) -> dict[datetime, str]:
+    """The rule, word by word."""
+    fates = {at: "fires" for at in past if now - at <= THRESHOLD}
+    misfires = [at for at in past if now - at > THRESHOLD]
+    if policy.missed == SKIP or not misfires:
+        return fates | dict.fromkeys(misfires, "policy")
+    inside = [at for at in misfires if now - at <= grace_period(policy.grace, at, schedule.next_after(at))]
+    if policy.missed == RUN_ONCE:
+        runs = inside[-1:] if inside and inside[-1] == misfires[-1] else []
+        fates |= dict.fromkeys(misfires, "merged" if runs else "grace")
+        return fates | dict.fromkeys(runs, "fires")
+    fates |= dict.fromkeys(misfires, "grace") | dict.fromkeys(inside, "limit")
+    return fates | dict.fromkeys(inside[: policy.max_missed], "fires" if len(inside) == 1 else "made up")
+
+
+def _ticks_of(schedule: Schedule, item: MissedRange | CatchUp) -> list[datetime]:
     found = [item.first, *schedule.between(item.first, item.last, 1_000_000)]
     assert len(found) == item.ticks
     return found

@@ -1,0 +1,194 @@
+"""Missed ticks that are made up for while live ones go on, in one process on a real database."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import factories
+from detent.identity import RunKey
+from detent.misfire import RUN_ALL, SKIP
+from detent.model import Call, Outcome, Succeeded
+from detent.store import Store
+from waiting import until
+
+HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
+MINUTE = timedelta(minutes=1)
+FAST = {"catchup_rate": 1000.0}
+
+
+async def minutes_ago(look: Any, minutes: float) -> datetime:
+    ago: datetime = await look.fetchval(
+        "SELECT date_trunc('second', now()) - make_interval(secs => $1)", 60.0 * minutes
+    )
+    return ago
+
+
+def document(**fields: Any) -> dict[str, Any]:
+    return {"schedule": "every 1m", "target": HTTP, "retry_base_seconds": 0, **fields}
+
+
+async def history(look: Any, job: int) -> list[Any]:
+    return list(await look.fetch("SELECT * FROM run_history WHERE job = $1 ORDER BY scheduled_at, serial", job))
+
+
+class Recorder:
+    """A target that writes down which ticks it was called for, in order."""
+
+    def __init__(self) -> None:
+        self.ticks: list[datetime] = []
+        self.most = 0
+        self._now = 0
+
+    async def __call__(self, call: Call) -> Outcome:
+        self._now += 1
+        self.most = max(self.most, self._now)
+        self.ticks.append(call.scheduled_at)
+        await asyncio.sleep(0)
+        self._now -= 1
+        return Succeeded()
+
+
+async def test_all_missed_ticks_inside_the_grace_run_once_oldest_first_and_one_at_a_time(look: Any, start: Any) -> None:
+    first = await minutes_ago(look, 10.5)
+    job = await factories.add_job(look, first, definition=document(), missed=RUN_ALL, partition=3)
+    seen = Recorder()
+    await start(seen, **FAST)
+    missed = [first + number * MINUTE for number in range(10)]
+    await until(lambda: len(seen.ticks) >= 11, what="ten missed ticks and the one that is merely late")
+    assert [tick for tick in seen.ticks if tick in missed] == missed
+    assert seen.most == 1
+    assert len(set(seen.ticks)) == len(seen.ticks)
+    assert await look.fetchval("SELECT count(*) FROM catchups") == 0
+    assert await look.fetchval("SELECT next_tick FROM cursors WHERE job = $1", job) > missed[-1]
+
+
+async def test_under_skip_nothing_missed_runs_and_the_ledger_says_so(look: Any, start: Any) -> None:
+    first = await minutes_ago(look, 10.5)
+    job = await factories.add_job(look, first, definition=document(), missed=SKIP)
+    seen = Recorder()
+    await start(seen)
+    await until(lambda: seen.ticks, what="the tick that is merely late")
+    assert seen.ticks == [first + 10 * MINUTE]
+
+    async def told() -> Any:
+        rows = await history(look, job)
+        return rows if len(rows) == 2 else None
+
+    rows = await until(told)
+    assert [(row["status"], row["reason"], row["ticks"]) for row in rows] == [(5, "policy", 10), (1, None, None)]
+
+
+async def test_more_than_max_missed_are_not_made_up_for(look: Any, start: Any) -> None:
+    first = await minutes_ago(look, 20.5)
+    job = await factories.add_job(look, first, definition=document(), missed=RUN_ALL, max_missed=5)
+    seen = Recorder()
+    await start(seen, **FAST)
+    await until(lambda: len(seen.ticks) >= 6)
+    assert sorted(seen.ticks)[:5] == [first + number * MINUTE for number in range(5)]
+    (row,) = [row for row in await history(look, job) if row["status"] == 5]
+    assert (row["reason"], row["ticks"], row["scheduled_at"]) == ("limit", 15, first + 5 * MINUTE)
+
+
+async def test_a_live_tick_is_not_skipped_for_a_run_that_makes_up_for_a_missed_one(look: Any, start: Any) -> None:
+    """It waits for that run, and goes before the next of them."""
+    first = await minutes_ago(look, 30)
+    job = await factories.add_job(look, first, every="every 1m", definition=document(), missed=RUN_ALL)
+    release = asyncio.Event()
+    seen: list[datetime] = []
+
+    async def waits(call: Call) -> Outcome:
+        seen.append(call.scheduled_at)
+        if len(seen) == 2:
+            await release.wait()
+        return Succeeded()
+
+    session = await start(waits, **FAST)
+    await until(lambda: len(seen) == 2, what="a run that makes up for something")
+    assert seen[1] < first + 29 * MINUTE, "the first to run was the one that is merely late"
+    live: datetime = await look.fetchval(
+        "UPDATE cursors SET next_tick = date_trunc('milliseconds', now()), fire_at = date_trunc('milliseconds', now()),"
+        " generation = generation + 1 WHERE job = $1 RETURNING next_tick",
+        job,
+    )
+    session.scheduler.jobs_changed({job})
+    await until(lambda: not session.firing.under_way(job) and job in session.firing._patience._waiting)
+    release.set()
+    await until(lambda: live in seen)
+    assert seen.index(live) == 2, "before the others that wait"
+    assert not [row for row in await history(look, job) if row["status"] == 4]
+
+
+async def test_what_a_deleted_job_has_missed_is_written_off(look: Any, start: Any, store: Store) -> None:
+    first = await minutes_ago(look, 10.5)
+    job = await factories.add_job(look, first, definition=document(), missed=RUN_ALL)
+    hold = asyncio.Event()
+
+    async def waits(_call: Call) -> Outcome:
+        await hold.wait()
+        return Succeeded()
+
+    await start(waits, **FAST)
+    await until(lambda: look.fetchval("SELECT count(*) FROM catchups"))
+    await until(lambda: look.fetchval("SELECT count(*) FROM live_runs"))
+    job_id: UUID = await look.fetchval("SELECT id FROM jobs WHERE job = $1", job)
+    await store.jobs.delete(job_id)
+
+    async def written_off() -> bool:
+        return not await look.fetchval("SELECT count(*) FROM catchups")
+
+    await until(written_off)
+    hold.set()
+    missed = [row for row in await history(look, job) if row["status"] == 5]
+    assert {row["reason"] for row in missed} == {"deleted"}
+    ran = await look.fetchval("SELECT count(*) FROM live_runs") + len(await history(look, job)) - len(missed)
+    assert sum(row["ticks"] for row in missed) + ran == 11
+
+
+async def test_what_a_paused_job_has_missed_waits_for_its_resumption(look: Any, start: Any, store: Store) -> None:
+    first = await minutes_ago(look, 10.5)
+    job = await factories.add_job(look, first, definition=document(), missed=RUN_ALL)
+    turns = asyncio.Semaphore(3)
+    seen: list[datetime] = []
+
+    async def three_then_waits(call: Call) -> Outcome:
+        seen.append(call.scheduled_at)
+        await turns.acquire()
+        return Succeeded()
+
+    await start(three_then_waits, **FAST)
+    await until(lambda: len(seen) == 4)
+    job_id: UUID = await look.fetchval("SELECT id FROM jobs WHERE job = $1", job)
+    await store.jobs.pause(job_id)
+    for _ in range(20):
+        turns.release()
+    await until(lambda: look.fetchval("SELECT NOT EXISTS (SELECT FROM live_runs)"))
+    left = await look.fetchval("SELECT left_over FROM catchups WHERE job = $1", job)
+    assert len(seen) == 4
+    assert left == 7
+    await store.jobs.resume(job_id)
+    await until(lambda: look.fetchval("SELECT NOT EXISTS (SELECT FROM catchups)"))
+    await until(lambda: len(seen) == 11)
+    assert len(set(seen)) == 11
+
+
+async def test_another_node_goes_on_with_what_a_lost_one_had_begun(look: Any, start: Any) -> None:
+    first = await minutes_ago(look, 30.5)
+    job = await factories.add_job(look, first, definition=document(), missed=RUN_ALL)
+    seen = Recorder()
+    begun = await start(seen, catchup_rate=20.0, lease_ttl_seconds=1.0)
+    await until(lambda: len(seen.ticks) >= 5)
+    await begun.abandon()
+    await start(seen, catchup_rate=1000.0, lease_ttl_seconds=1.0)
+
+    async def over() -> Any:
+        rows = await history(look, job)
+        return rows if len(rows) >= 31 else None
+
+    rows = await until(over, timeout=20)
+    keys = [RunKey(job, row["scheduled_at"], row["serial"]) for row in rows]
+    assert len(set(keys)) == len(keys)
+    assert {row["status"] for row in rows} == {1}
+    assert [row["scheduled_at"] for row in rows][:30] == [first + number * MINUTE for number in range(30)]
