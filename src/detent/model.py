@@ -77,6 +77,8 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ends_at: datetime | None = None
     max_runs: Annotated[int, Meta(ge=1, le=2_147_483_647)] | None = None
     allow_past: bool = False
+    auto_pause_after: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    collect_after: Seconds = 604_800
     idempotency_key_template: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
 
 

@@ -13,6 +13,7 @@ from detent.retry import Backoff
 from detent.states import RunStatus
 
 JobStatus = Literal["active", "paused", "completed", "deleted"]
+OnResume = Literal["skip", "once", "all"]
 JobChange = Literal["created", "updated", "unchanged"]
 AttemptOutcome = Literal["succeeded", "failed", "timeout", "lost", "stale", "cancelled"]
 NodeState = Literal["alive", "draining", "evicted"]
@@ -37,6 +38,9 @@ class Job(Struct, frozen=True, kw_only=True):
     priority: int
     status: JobStatus
     paused_reason: str | None
+    paused_by: str | None
+    paused_until: Instant | None
+    on_resume: OnResume | None
     next_run_at: Instant | None
     last_run_at: Instant | None
     last_status: RunStatus | None
@@ -66,6 +70,8 @@ class Job(Struct, frozen=True, kw_only=True):
     ends_at: Instant | None
     max_runs: int | None
     allow_past: bool
+    auto_pause_after: int | None
+    collect_after: float
     idempotency_key_template: str | None
     warnings: list[str]
 

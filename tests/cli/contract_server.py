@@ -21,6 +21,9 @@ DEFAULTS: Document = {
     "queue": "default",
     "priority": 5,
     "paused_reason": None,
+    "paused_by": None,
+    "paused_until": None,
+    "on_resume": None,
     "tags": [],
     "owner": None,
     "timeout_seconds": 300,
@@ -42,6 +45,8 @@ DEFAULTS: Document = {
     "ends_at": None,
     "max_runs": None,
     "allow_past": False,
+    "auto_pause_after": None,
+    "collect_after": 604800,
     "idempotency_key_template": None,
     "warnings": [],
 }

@@ -98,6 +98,8 @@ POLICIES: tuple[Policy, ...] = (
         "at_least_once|at_most_once",
         "Whether a run that a crash cut off is tried again. [at_least_once]",
     ),
+    Policy("--auto-pause-after", "auto_pause_after", "N", "Pause it after so many dead runs running. [never]", _number),
+    Policy("--collect-after", "collect_after", "TIME", "Delete a one-off so long after its end. [7d]", read_duration),
     Policy(
         "--idempotency-key",
         "idempotency_key_template",

@@ -45,6 +45,8 @@ ADVICE: dict[str, str] = {
     "ends_at": "No tick after this time.",
     "max_runs": "The job is completed after this many runs.",
     "allow_past": "A one-off in the past runs at once.",
+    "auto_pause_after": "The job is paused after so many dead runs in a row; null: never.",
+    "collect_after": "A one-off is deleted so many seconds after its end; its runs stay.",
     "idempotency_key_template": "The key by which targets recognise what they have done already.",
 }
 

@@ -8,6 +8,7 @@ What a reply can say:
     nothing about a job   its tick is a run in lane 0; ours already, if it was handed off
     a lane                a run in another lane of a job that allows overlap; below zero: it waits for the one before
     overlap               the lane was taken: the tick is in the ledger as skipped, the cursor has moved
+    by request            somebody asked that this tick be skipped: as above
     refused               the cursor was not as expected, or the tick is to wait: read it again
     no reply              perhaps all of it happened: read the cursors again; the worker finds its runs by reconciling
 """
@@ -352,7 +353,7 @@ class Firing:
                 claims.append(self._claim(item.before, lane))
         overlaps = sum(exception.why == "overlap" for exception in exceptions.values())
         self._metrics.overlaps += overlaps
-        self._metrics.fired += len(moved) - overlaps
+        self._metrics.fired += len(moved) - overlaps - sum(item.why == "by request" for item in exceptions.values())
         if way != "patient":  # there, to be refused is to wait
             self._metrics.refused_fires += len(batch) - len(moved)
         if len(moved) < len(batch) and not self._membership.trusted:

@@ -14,6 +14,8 @@ from detent.store.db import Database
 from detent.store.holding import HoldingStore
 from detent.store.jobs import JobStore
 from detent.store.keys import KeyStore
+from detent.store.ledger import LedgerStore
+from detent.store.lifecycle import LifeStore
 from detent.store.live import LiveRunStore
 from detent.store.nodes import NodeStore
 from detent.store.pull import PullStore
@@ -35,6 +37,8 @@ class Store:
         self.holding = HoldingStore(database)
         self.jobs = JobStore(database)
         self.keys = KeyStore(database)
+        self.ledger = LedgerStore(database)
+        self.life = LifeStore(database, self.jobs)
         self.live = LiveRunStore(database)
         self.nodes = NodeStore(database)
         self.pull = PullStore(database)

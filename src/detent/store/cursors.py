@@ -51,8 +51,8 @@ class Advance(NamedTuple):
 class Exceptional(NamedTuple):
     """A tick that did not simply become a run in lane 0.
 
-    `why` is None for a run in another lane, 'overlap' for a skipped tick, 'refused' when the cursor was not as
-    expected (another node was first, or the job changed, or this node is evicted).
+    `why` is None for a run in another lane, 'overlap' or 'by request' for a skipped tick, 'refused' when the cursor was
+    not as expected (another node was first, or the job changed, or this node is evicted).
     """
 
     job: int

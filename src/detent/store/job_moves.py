@@ -18,11 +18,9 @@ from detent.misfire import AUTOMATIC, CatchUp, MissedRange, nth_tick, split_by_d
 from detent.model import JobSpec
 from detent.registration import Place, Prepared, next_tick, schedule_of
 from detent.schedule import Schedule, tzdata_version
-from detent.shapes import JobStatus
+from detent.shapes import JobStatus, OnResume
 from detent.store.db import Row
 from detent.store.job_rows import NOWHERE, Edit
-
-OnResume = Literal["skip", "once", "all"]
 
 MICROSECOND = timedelta(microseconds=1)
 MILLISECOND = timedelta(milliseconds=1)

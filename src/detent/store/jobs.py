@@ -22,9 +22,9 @@ from detent.errors import Conflict, NotFound, UsageError
 from detent.identity import MANUAL, RunKey
 from detent.model import JobSpec, encode_json
 from detent.registration import Prepared, Timings, prepare
-from detent.shapes import Job
+from detent.shapes import Job, OnResume
 from detent.store.db import Database, Rejected, Row, statement
-from detent.store.job_moves import OnResume, resumed, stopped
+from detent.store.job_moves import resumed, stopped
 from detent.store.job_rows import Change, Expected, canonical, job_of, new_job, patched
 from detent.store.job_search import JobSearch, find
 from detent.store.job_writes import (
@@ -113,7 +113,7 @@ class JobStore:
     ) -> tuple[Job, Change]:
         """Change some fields of a job; None puts one back to its default."""
         for _ in range(TRIES):
-            row = await self._existing(tenant, job_id)
+            row = await self.existing(tenant, job_id)
             expected.check(row)
             changed = await self._changed_to(patched(row, fields), row, None, by)
             if changed is not None:
@@ -272,13 +272,13 @@ class JobStore:
                 await make_way(connection, run)
             return RunKey(run["job"], run["at"], run["serial"])
 
-        row = await self._existing(tenant, job_id)
+        row = await self.existing(tenant, job_id)
         key: RunKey = await self._database.transaction("people", lambda c: change(c, row))
         return key
 
     async def _change(self, job_id: UUID, tenant: int, change: Callable[[Any, Row], Awaitable[None]]) -> int:
         for _ in range(TRIES):
-            row = await self._existing(tenant, job_id)
+            row = await self.existing(tenant, job_id)
             try:
                 await self._database.transaction("people", partial(_with_row, change, row))
             except Moved:
@@ -286,7 +286,7 @@ class JobStore:
             return int(row["job"])
         raise _busy(row["name"])
 
-    async def _existing(self, tenant: int, job_id: UUID) -> Row:
+    async def existing(self, tenant: int, job_id: UUID) -> Row:
         row = await self._read(tenant, job_id=job_id)
         if row is None:
             raise NotFound(f"There is no job {job_id}: list the jobs to see those there are.")

@@ -14,7 +14,7 @@ u AS (
       FROM v, me
      WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation
        AND c.fire_at <= now()                -- never early; now() is when the statement began, so waiting is safe
-       AND c.runs_left IS NULL               -- bounded jobs go through fire_careful
+       AND c.runs_left IS NULL AND NOT c.skips      -- bounded jobs go through fire_careful, and those with ticks to skip
        AND (SELECT held_at IS NULL FROM cluster)
     RETURNING c.job, v.tick, c.queue, c.revision, c.lanes, c.priority, c.once),
 placed AS MATERIALIZED (

@@ -1,5 +1,5 @@
--- As fire, for jobs with max_runs and after a lock timeout: locks first, skipping locked cursors. runs_left falls
--- only for ticks that became runs, which a plain UPDATE cannot know; the last run completes the job.
+-- As fire, for jobs with max_runs or with ticks to skip, and after a lock timeout: locks first, skipping locked cursors.
+-- runs_left falls only for ticks that became runs, which a plain UPDATE cannot know; the last run completes the job.
 -- Parameters and answer as in fire, and $9: leave ticks for which no lane is free where they are ('refused') instead of
 -- skipping them; for ticks that are late through no fault of their job.
 WITH me AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
@@ -7,15 +7,17 @@ v AS MATERIALIZED (
     SELECT * FROM unnest($4::bigint[], $5::timestamptz[], $6::integer[], $7::timestamptz[], $8::timestamptz[])
         AS t (job, tick, generation, next_tick, fire_at)),
 u AS MATERIALIZED (
-    SELECT c.*, v.tick, v.next_tick, v.fire_at FROM me, v CROSS JOIN LATERAL (
-        SELECT job, queue, revision, lanes, priority, once, runs_left FROM cursors
+    SELECT c.*, v.tick, v.next_tick, v.fire_at,
+           c.skips AND EXISTS (SELECT FROM skips s WHERE s.job = v.job AND s.tick = v.tick) AS unwanted
+      FROM me, v CROSS JOIN LATERAL (
+        SELECT job, queue, revision, lanes, priority, once, runs_left, skips FROM cursors
          WHERE job = v.job AND next_tick = v.tick AND generation = v.generation AND fire_at <= now()
            AND NOT ($9::boolean AND CASE lanes WHEN -1 THEN EXISTS (SELECT FROM live_runs r WHERE r.job = v.job AND r.lane = -1)
                     ELSE (SELECT count(*) FROM live_runs r WHERE r.job = v.job AND (r.lane >= 0 OR lanes < 0)) >= greatest(lanes, 1) END)
            FOR NO KEY UPDATE SKIP LOCKED) c
      WHERE (SELECT held_at IS NULL FROM cluster)),
 placed AS MATERIALIZED (
-    SELECT u.*, CASE WHEN lanes = 1 THEN 0::smallint
+    SELECT u.*, CASE WHEN unwanted THEN NULL WHEN lanes = 1 THEN 0::smallint
         WHEN lanes < 0 THEN CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = u.job) THEN lanes ELSE 0::smallint END
         ELSE (SELECT g::smallint FROM generate_series(0, u.lanes - 1) g
          WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = u.job AND r.lane = g)
@@ -33,13 +35,15 @@ q AS (
 made AS (SELECT * FROM i UNION ALL SELECT * FROM q),
 s AS (
     INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)
-    SELECT job, tick, now(), 0, revision, 4, 'overlap' FROM placed WHERE job NOT IN (SELECT job FROM made)),
+    SELECT job, tick, now(), 0, revision, 4, CASE WHEN unwanted THEN 'by request' ELSE 'overlap' END
+      FROM placed WHERE job NOT IN (SELECT job FROM made)),
 w AS (
-    UPDATE cursors c SET last_tick = d.tick, runs_left = d.left_over, ended = d.left_over IS NOT DISTINCT FROM 0 OR d.next_tick IS NULL,
+    UPDATE cursors c SET last_tick = d.tick, skips = d.skips AND EXISTS (SELECT FROM skips s WHERE s.job = d.job AND s.tick > d.tick),
+           runs_left = d.left_over, ended = d.left_over IS NOT DISTINCT FROM 0 OR d.next_tick IS NULL,
            next_tick = CASE WHEN d.left_over = 0 THEN NULL ELSE d.next_tick END,
            fire_at = CASE WHEN d.left_over = 0 THEN NULL ELSE coalesce(d.fire_at, d.next_tick) END
       FROM (SELECT u.*, u.runs_left - (i.job IS NOT NULL)::integer AS left_over FROM u LEFT JOIN made i USING (job)) d
      WHERE c.job = d.job)
 SELECT job, lane, NULL AS why FROM made WHERE lane <> 0
-UNION ALL SELECT job, NULL, 'overlap' FROM u WHERE job NOT IN (SELECT job FROM made)
+UNION ALL SELECT job, NULL, CASE WHEN unwanted THEN 'by request' ELSE 'overlap' END FROM u WHERE job NOT IN (SELECT job FROM made)
 UNION ALL SELECT job, NULL, 'refused' FROM v WHERE job NOT IN (SELECT job FROM u)

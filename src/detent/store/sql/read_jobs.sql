@@ -2,6 +2,8 @@
 -- The newest run is in live_runs, or in history: not before the day of the last tick that was accounted for, since a
 -- range of ticks ends with its day, so that no other partition is looked at.
 SELECT j.job, j.id, j.name, j.status, j.revision, j.definition, j.owner, j.reason, j.created_at, j.updated_at, c.next_tick,
+       CASE WHEN j.status = 'paused' THEN j.opened_by END AS paused_by, j.paused_until,
+       CASE WHEN j.status = 'paused' THEN coalesce(j.on_resume, 'skip') END AS on_resume,
        coalesce(live.scheduled_at, past.scheduled_at) AS last_run_at, live.status AS live_status, past.status AS past_status
   FROM unnest($1::bigint[]) WITH ORDINALITY AS v (job, position)
   JOIN jobs j USING (job)

@@ -1,0 +1,186 @@
+"""What happens to jobs beside being changed: single ticks that are skipped, runs that are cancelled, pauses that end by
+themselves, jobs that are paused because all their runs fail, one-offs that are over and done with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from detent.errors import Conflict, NotFound, UsageError
+from detent.identity import RunKey
+from detent.log import logger
+from detent.model import JobSpec
+from detent.registration import schedule_of
+from detent.schedule import Schedule
+from detent.store.db import Database, Row, statement
+from detent.store.job_writes import Moved, announce
+from detent.store.jobs import DEFAULT_TENANT, TRIES, JobStore
+from detent.store.upkeep import RUNS_CHANNEL
+
+log = logger("jobs")
+
+ITSELF = "detent"
+MOST_RESUMED = 1000
+LOOK_AGAIN = 0.5
+MOST_COLLECTED = 1000
+SKIPS_KEPT = timedelta(days=7)
+
+
+class Cancelled(NamedTuple):
+    """What became of the open runs of a job: those that nobody had are over, the others were asked to stop."""
+
+    cancelled: list[RunKey]
+    stopping: list[RunKey]
+
+
+class LifeStore:
+    def __init__(self, database: Database, jobs: JobStore) -> None:
+        self._database = database
+        self._jobs = jobs
+
+    # -- what people ask for
+
+    async def skip(
+        self,
+        job_id: UUID,
+        at: datetime,
+        reason: str | None = None,
+        *,
+        tenant: int = DEFAULT_TENANT,
+        by: str | None = None,
+    ) -> None:
+        """The tick at this instant is not to run; the schedule goes on behind it."""
+
+        async def change(connection: Any, row: Row) -> None:
+            _check_tick(row, at)
+            if not await connection.fetch(statement("skip_tick"), row["job"], at, reason, by, row["generation"]):
+                raise Moved
+            await announce(connection, [row["job"]])
+
+        await self._change(job_id, tenant, change)
+
+    async def unskip(self, job_id: UUID, at: datetime, *, tenant: int = DEFAULT_TENANT) -> None:
+        """The tick at this instant is to run after all."""
+
+        async def change(connection: Any, row: Row) -> None:
+            skips = {each["tick"] for each in await connection.fetch(statement("skips_of_job"), row["job"])}
+            if at not in skips:
+                raise NotFound(
+                    f"The tick {_text(at)} of {row['name']!r} was not to be skipped: there is nothing to undo."
+                )
+            if row["last_tick"] is not None and at <= row["last_tick"]:
+                raise Conflict(f"The tick {_text(at)} of {row['name']!r} has passed: trigger the job instead.")
+            if not await connection.fetch(statement("unskip_tick"), row["job"], at, row["generation"]):
+                raise Moved
+            await announce(connection, [row["job"]])
+
+        await self._change(job_id, tenant, change)
+
+    async def cancel_runs(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> Cancelled:
+        """Cancel all runs of a job that are not over. Its schedule goes on."""
+        row = await self._jobs.existing(tenant, job_id)
+
+        async def work(connection: Any) -> Cancelled:
+            runs = await connection.fetch(statement("open_runs"), row["job"])
+            if not runs:
+                return Cancelled([], [])
+            found = await connection.fetch(statement("cancel"), *zip(*(run.values() for run in runs), strict=True))
+            stopping = [_key(run) for run in found if run["owner"] is not None]
+            if stopping:
+                await connection.fetch(statement("wake"), RUNS_CHANNEL, "cancel")
+            return Cancelled([_key(run) for run in found if run["owner"] is None], stopping)
+
+        done: Cancelled = await self._database.transaction("people", work)
+        return done
+
+    async def _change(self, job_id: UUID, tenant: int, change: Callable[[Any, Row], Any]) -> None:
+        for _ in range(TRIES):
+            row = await self._jobs.existing(tenant, job_id)
+            try:
+                await self._database.transaction("people", partial(_with_row, change, row))
+            except Moved:
+                continue
+            return
+        raise Conflict(f"The job {row['name']!r} is being changed by others at this moment: try again.")
+
+    # -- what happens by itself; any node may do it, and two that do it at once do it once
+
+    async def end_pauses(self) -> float | None:
+        """Resume jobs whose pause was to last until now; the seconds until the next pause ends, if one does."""
+        rows = await self._database.fetch("people", "pauses_that_end", MOST_RESUMED)
+        for row in rows:
+            if row["seconds"] > 0:
+                return float(row["seconds"])
+            await self._quietly(self._jobs.resume, row["id"], tenant=row["tenant"], by=ITSELF)
+        return LOOK_AGAIN if rows else None
+
+    async def pause_failing(self, jobs: Sequence[int]) -> list[UUID]:
+        """Runs of these jobs have died: pause those that had nothing but dead runs for as long as they bear it."""
+        rows = await self._database.fetch("people", "dead_streaks", list(jobs))
+        for row in rows:
+            reason = f"the last {row['bears']} runs were dead" if row["bears"] > 1 else "the last run was dead"
+            await self._quietly(self._jobs.pause, row["id"], reason, tenant=row["tenant"], by=ITSELF)
+            log.warning("job paused: its runs are dead", job=str(row["id"]), runs=row["bears"])
+        return [row["id"] for row in rows]
+
+    async def _quietly(self, verb: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        """One that cannot be changed keeps no other from it: somebody else was faster, or it is gone."""
+        try:
+            await verb(*arguments, **options)
+        except (NotFound, Conflict, UsageError) as error:
+            log.warning("a job was left as it is", error=str(error))
+
+    async def collect(self) -> int:
+        """Delete one-offs that were completed long enough ago, and forget ticks that were skipped; how many jobs."""
+        count = 0
+        while rows := await self._database.fetch("people", "collect_jobs", MOST_COLLECTED, ITSELF):
+            count += len(rows)
+        await self._database.fetch("people", "forget_skips", SKIPS_KEPT)
+        return count
+
+
+async def _with_row(change: Callable[[Any, Row], Any], row: Row, connection: Any) -> None:
+    await change(connection, row)
+
+
+def _check_tick(row: Row, at: datetime) -> None:
+    """Only a tick that is yet to come can be skipped."""
+    name, now = row["name"], row["now"]
+    if row["status"] == "completed":
+        raise Conflict(f"The job {name!r} is completed: it has no tick left to skip.")
+    last = row["last_tick"]
+    if at <= now or (last is not None and at <= last):
+        raise UsageError(f"at is {_text(at)}, which is past: only a tick that is yet to come can be skipped.", "/at")
+    schedule = _schedule(row)
+    if schedule.latest(at, at) != at:
+        raise UsageError(f"at is {_text(at)}, which is no tick of {name!r}: {_nearest(schedule, at, now)}.", "/at")
+
+
+def _nearest(schedule: Schedule, at: datetime, now: datetime) -> str:
+    before, after = schedule.latest(now, at), schedule.next_after(at)
+    if before is None and after is None:
+        return "it has no tick left"
+    near = [tick for tick in (before, after) if tick is not None]
+    return f"the nearest {'are' if len(near) > 1 else 'is'} {' and '.join(map(_text, near))}"
+
+
+def _schedule(row: Row) -> Schedule:
+    spec = msgspec.json.decode(row["definition"], type=JobSpec)
+    schedule = schedule_of(spec, row["job"], row["created_at"])
+    first = row["next_tick"]
+    # The instant of a one-off may be another than its job says, when that had passed.
+    return schedule.anchored(first) if schedule.kind == "once" and first is not None else schedule
+
+
+def _text(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds" if moment.microsecond else "seconds").replace("+00:00", "Z")
+
+
+def _key(row: Row) -> RunKey:
+    return RunKey(row["job"], row["scheduled_at"], row["serial"])
