@@ -90,10 +90,10 @@ class _Keys:
         ready, _, _ = select.select(readers, [], [], seconds)
         if not ready:
             return ""
-        pressed = os.read(ready[0], 64).decode(errors="replace")
+        pressed = os.read(ready[0], 1).decode(errors="replace")
         if not pressed:  # the end of the input, which would be ready for ever
             self._descriptor = None
-        return "q" if "q" in pressed.lower() else pressed[:1]
+        return pressed.lower()
 
 
 @contextlib.contextmanager
@@ -107,7 +107,7 @@ def _keys() -> Iterator[_Keys]:
 
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
-    tty.setcbreak(descriptor)
+    tty.setcbreak(descriptor, termios.TCSADRAIN)  # what was typed ahead counts
     try:
         yield _Keys(descriptor)
     finally:

@@ -31,6 +31,7 @@ SAMPLES = 60
 LABEL = 12
 TAKE_OVERS = 6
 ROLES = 3
+TITLES = 4  # lines: of the nodes and of the elections, and an empty one before and after the nodes
 
 
 class View:
@@ -38,7 +39,7 @@ class View:
         """`server` is what is looked at, `ending` how to end the view."""
         self._server = server
         self._ending = ending
-        self._letters: dict[str, str] = {}
+        self.letters: dict[str, str] = {}
         self._rates: deque[float] = deque(maxlen=SAMPLES)
 
     def sample(self, cluster: Item) -> None:
@@ -46,26 +47,27 @@ class View:
         if cluster["throughput"] is not None:
             self._rates.append(cluster["throughput"]["last_10s"] / 10)
         present = {node["id"] for node in cluster["nodes"]}
-        self._letters = {node: letter for node, letter in self._letters.items() if node in present}
-        free = (letter for letter in LETTERS if letter not in self._letters.values())
+        self.letters = {node: letter for node, letter in self.letters.items() if node in present}
+        free = (letter for letter in LETTERS if letter not in self.letters.values())
         for node in cluster["nodes"]:
-            if node["id"] not in self._letters:
-                self._letters[node["id"]] = next(free, "+")
+            if node["id"] not in self.letters:
+                self.letters[node["id"]] = next(free, "+")
 
     def frame(self, cluster: Item, at: datetime, width: int, height: int, trouble: str = "") -> Lines:
-        """What does not fit the height is left out from below, except that problems are always shown."""
+        """What does not fit the height is left out: take-overs, then nodes; problems never."""
         from rich.console import Group as Lines
 
         head = [*self._head(cluster, at, width, trouble), *_problems(cluster)]
         rest = [*self._map(cluster, width), _blank(), *self._work(cluster, width)]
-        room = height - len(head) - len(rest) - 3
-        nodes = self._nodes(cluster, at, width, max(room, 2))
-        taken = list(self._elections(cluster, at, max(1, min(TAKE_OVERS, room - len(cluster["nodes"]) - 1))))
-        return Lines(*head, _blank(), *nodes, _blank(), *rest, *taken)
+        used = sum(-(-line.cell_len // width) for line in head) + len(rest) + TITLES
+        nodes = max(2, min(len(cluster["nodes"]), height - used - 1))
+        taken = max(1, min(TAKE_OVERS, height - used - nodes))
+        shown = self._nodes(cluster, at, width, nodes)
+        return Lines(*head, _blank(), *shown, _blank(), *rest, *self._elections(cluster, at, taken))
 
     # --- its parts ---
 
-    def _head(self, cluster: Item, at: datetime, width: int, trouble: str) -> Iterator[RenderableType]:
+    def _head(self, cluster: Item, at: datetime, width: int, trouble: str) -> Iterator[Text]:
         from rich.text import Text
 
         left, right = f"detent at {self._server}", f"{at:%H:%M:%S} UTC{self._ending}"
@@ -91,7 +93,7 @@ class View:
 
     def _columns(self) -> Sequence[Column]:
         return (
-            Column("", lambda node: self._letters[node["id"]], style=self._style),
+            Column("", lambda node: self.letters[node["id"]], style=self._style),
             Column("NODE", lambda node: node["id"][:SHORT]),
             Column("STATE", lambda node: node["state"], status=True),
             Column("ROLES", _roles),
@@ -114,7 +116,7 @@ class View:
         """All 256 partitions, row by row."""
         from rich.text import Text
 
-        led = sum(partition["node"] in self._letters for partition in cluster["partitions"])
+        led = sum(partition["node"] in self.letters for partition in cluster["partitions"])
         total = len(cluster["partitions"])
         yield _labelled("partitions", Text(f"{led} of {total} led"), "" if led == total else "bold red")
         columns = next(size for size in (128, 64, 32, 16) if size <= max(width, 16))
@@ -122,8 +124,8 @@ class View:
             line = Text(no_wrap=True)
             for partition in cluster["partitions"][start : start + columns]:
                 owner = partition["node"]
-                if owner in self._letters:
-                    line.append(self._letters[owner], style=f"black on {self._colour(owner)}")
+                if owner in self.letters:
+                    line.append(self.letters[owner], style=f"black on {self._colour(owner)}")
                 else:
                     line.append(NOBODY, style="bold red")
             yield line
@@ -154,13 +156,13 @@ class View:
         yield _labelled("elections", Text(f"{elections['last_hour']} partitions taken in the last hour"))
         for taken in elections["recent"][:most]:
             when = f"{times.relative(taken['at'], at):>{LABEL - 2}}  "
-            letter = self._letters.get(taken["node"], " ")
+            letter = self.letters.get(taken["node"], " ")
             name = (f"{letter} {taken['node'][:SHORT]}", self._colour(taken["node"]))
             count = taken["partitions"]
             yield Text.assemble((when, "dim"), name, f" took {count} partition{'' if count == 1 else 's'}")
 
     def _colour(self, node: str) -> str:
-        letter = self._letters.get(node)
+        letter = self.letters.get(node)
         if letter is None or letter not in LETTERS:
             return "white"
         return COLOURS[LETTERS.index(letter) % len(COLOURS)]
