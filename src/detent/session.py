@@ -34,6 +34,7 @@ from detent.queue.hints import Hints
 from detent.run import Run
 from detent.schedule import tzdata_version
 from detent.scheduler.firing import Firing
+from detent.scheduler.life import Life
 from detent.scheduler.planning import Planner
 from detent.scheduler.releasing import Releaser
 from detent.scheduler.scheduler import Scheduler
@@ -133,11 +134,12 @@ class Session:
 
     def _start_parts(self) -> None:
         self.book = QueueBook(self._store)
+        self.life = Life(self._store, schedules=self.schedules)
         if "worker" in self._roles:
             self.worker = Worker(
                 self._store, self.membership, self.clock, self._runners, book=self.book,
                 queues=self._settings.queues, has=self._has, concurrency=self._settings.concurrency,
-                metrics=self._metrics, given_back=lambda: self.hints.announce_runs(),
+                metrics=self._metrics, given_back=lambda: self.hints.announce_runs(), died=self.life.died,
             )  # fmt: skip
         self.scheduler = Scheduler(self._store, self.membership, self.clock, self._settings.window_seconds)
         self.hints = Hints(
@@ -160,7 +162,7 @@ class Session:
             drain=self._drain, metrics=self._metrics,
         )  # fmt: skip
         self._leading = Loop("leadership", self.leadership.tick)
-        self._loops = [self._leading, Loop("hints", self.hints.tick), Loop("queues", self.book.tick)]
+        self._loops = [self._leading, Loop("hints", self.hints.tick), Loop("queues", self.book.tick), self.life.loop]
         if self.schedules:
             self._loops += [self.scheduler.loop, self.scheduler.releaser.loop]
             self._loops += [Loop("upkeep", self._upkeep), Loop("pulled", self._sweep_pulled)]

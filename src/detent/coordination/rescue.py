@@ -43,6 +43,9 @@ class Rescue:
         count = 0
         while batch := await self._store.nodes.rescue(node):
             count += len(batch)
+            dead = [run.job for run in batch if run.dead]
+            if dead:
+                await self._store.life.pause_failing(dead)
         await failpoints.hit("R2")
         if count:
             self._metrics.rescued += count

@@ -79,6 +79,8 @@ class PulledRuns:
         if status is None:
             return await self._unmatched(tenant, report)
         self._count(status)
+        if status is RunStatus.DEAD:
+            await pause_failing(self._store, [report.key.job])
         return Settled(status, report.delay if status is RunStatus.RETRYING else None)
 
     def _count(self, status: RunStatus) -> None:
@@ -140,10 +142,20 @@ async def sweep(store: Store) -> int:
     count = await _end_overdue(store)
     while batch := await store.pull.rescue():
         count += len(batch)
+        await pause_failing(store, [rescued.job for rescued in batch if rescued.dead])
         log.warning("leases ran out", runs=len(batch))
     if await store.live.promote() or count:
         await store.upkeep.wake(RUNS_CHANNEL, "ready")
     return count
+
+
+async def pause_failing(store: Store, jobs: Sequence[int]) -> None:
+    """Runs of these have died. What fails here is made up for when the next one does."""
+    try:
+        if jobs:
+            await store.life.pause_failing(jobs)
+    except DetentError as error:
+        log.warning("jobs whose runs die are not paused yet", error=str(error))
 
 
 async def _end_overdue(store: Store) -> int:
@@ -152,6 +164,8 @@ async def _end_overdue(store: Store) -> int:
         limit = held.definition.spec.timeout_seconds if held.definition is not None else 0
         report = _decided(held, Failed(f"No answer within {limit:g} s.", outcome="timeout"))
         await store.pull.settle(held.tenant, [report])  # no match: its worker has reported meanwhile
+        if report.status == CODES[RunStatus.DEAD]:
+            await pause_failing(store, [held.claim.job])
     if overdue:
         log.warning("pulled runs over their time limit", runs=len(overdue))
     return len(overdue)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, assert_never
 
@@ -31,6 +31,7 @@ BATCH = 1000
 STATEMENTS = 2
 LAST_WORDS_SECONDS = 1.0
 ENDS = {status: CODES[status] for status in (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)}
+DEAD = CODES[RunStatus.DEAD]
 Writing = TypeVar("Writing", Settlement, Retry)
 
 
@@ -77,12 +78,14 @@ class Settler:
         settled: Callable[[Claim], None],
         retrying: Callable[[float], None],
         metrics: Metrics,
+        died: Callable[[Collection[int]], None] | None = None,
     ) -> None:
         self._store = store
         self._node = node
         self._settled = settled
         self._retrying = retrying
         self._metrics = metrics
+        self._died = died
         self._ends: list[Settlement] = []
         self._retries: list[Retry] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -195,6 +198,8 @@ class Settler:
         codes = [item.status for item in written if isinstance(item, Settlement)]
         for status, code in ENDS.items():
             metrics.ends[status] += codes.count(code)
+        if self._died is not None and DEAD in codes:
+            self._died({item.claim.job for item in written if isinstance(item, Settlement) and item.status == DEAD})
 
     async def _tell_stale_from_repeated(self, unmatched: Sequence[Writing]) -> list[Writing]:
         committed = await self._store.live.committed([item.claim for item in unmatched])

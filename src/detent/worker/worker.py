@@ -11,7 +11,7 @@ further apart than any statement can take, both show it under the same token and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from uuid import UUID
@@ -70,6 +70,7 @@ class Worker:
         concurrency: int,
         metrics: Metrics,
         given_back: Callable[[], None],
+        died: Callable[[Collection[int]], None] | None = None,
     ) -> None:
         self._store = store
         self._membership = membership
@@ -93,7 +94,9 @@ class Worker:
         self._definitions = Definitions(store)
         self._promoter = Promoter(store)
         self._note_start = Batcher(self._start_all)
-        self.settler = Settler(store, membership.node, settled=self._settled, retrying=self._retry_in, metrics=metrics)
+        self.settler = Settler(
+            store, membership.node, settled=self._settled, retrying=self._retry_in, metrics=metrics, died=died
+        )
         self.loop = Loop("worker", self.tick)
         self.reconciling = Loop("reconcile", self.reconcile)
 
