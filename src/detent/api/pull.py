@@ -27,6 +27,7 @@ from detent.shapes import (
     SettledRun,
 )
 from detent.store.pull import Pulled, Wanted
+from detent.worker.definitions import with_own_payload
 from detent.worker.execute import call_of
 from detent.worker.pull import Settled
 
@@ -88,14 +89,15 @@ def _wanted(queue: str, body: ClaimRequest) -> Wanted:
 async def _claimed(api: Api, pulled: Pulled) -> ClaimedRun | None:
     """None: nobody knows any more what was to be done, and the run is ended for that."""
     claim = pulled.claim
-    if pulled.definition is None:
+    definition = await with_own_payload(api.store, claim, pulled.definition)
+    if definition is None:
         gone = Failed("The job's definition is gone.", retryable=False)
         await api.pulled.fail(api.tenant, claim.key, claim.token, gone)
         return None
-    call = call_of(claim, pulled.definition)
+    call = call_of(claim, definition)
     return ClaimedRun(
         run_id=claim.run_id,
-        job_id=pulled.definition.job_id,
+        job_id=definition.job_id,
         job=call.job,
         scheduled_at=call.scheduled_at,
         attempt=call.attempt,

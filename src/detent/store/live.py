@@ -110,6 +110,11 @@ class LiveRunStore:
         async with self._database.connection("work") as connection:
             return await promote_on(connection, jobs)
 
+    async def own_payload(self, key: RunKey) -> str | None:
+        """The payload that a run was triggered with, as JSON; None: it has that of its job."""
+        rows = await self._database.fetch("work", "run_payload", key.job, key.scheduled_at)
+        return rows[0]["payload"] if rows else None
+
     async def cancel(self, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
         """Ask runs to stop: the owner of each that was live, None for one that ended on the spot."""
         jobs, ats, serials = zip(*keys, strict=True)

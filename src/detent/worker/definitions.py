@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from detent.model import Definition
+import msgspec
+
+from detent.model import Claim, Definition
 from detent.service import Batcher
 from detent.store import Store
 
 KEPT = 50_000
+
+
+async def with_own_payload(store: Store, claim: Claim, definition: Definition | None) -> Definition | None:
+    """The definition as this run has it: one that was triggered by hand may have brought a payload, and its retries and
+    repeats have the same."""
+    if definition is None or not claim.key.manual:
+        return definition
+    payload = await store.live.own_payload(claim.key)
+    if payload is None:
+        return definition
+    return definition._replace(spec=msgspec.structs.replace(definition.spec, payload=msgspec.json.decode(payload)))
 
 
 class Definitions:

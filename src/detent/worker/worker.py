@@ -29,7 +29,7 @@ from detent.queue.rounds import FairLine
 from detent.service import Batcher, Loop
 from detent.store import Store
 from detent.worker.claiming import Claiming
-from detent.worker.definitions import Definitions
+from detent.worker.definitions import Definitions, with_own_payload
 from detent.worker.execute import Runner, call_of, execute
 from detent.worker.promoting import Promoter
 from detent.worker.settle import Settler
@@ -183,6 +183,7 @@ class Worker:
         definition: Definition | None = None
         try:
             definition = await self._definitions(held.claim.job, held.claim.revision)
+            definition = await with_own_payload(self._store, held.claim, definition)
             outcome = await self._try(held, definition)
         except asyncio.CancelledError:
             if not held.stop:
