@@ -137,8 +137,8 @@ class Guard:
 
 def held_sentence(standing: Standing) -> str:
     return (
-        f"This database may be a copy: {why_held(standing)}. Nothing fires or runs from it, so that nothing is done twice; "
-        "if the original is gone, or this one is to go its own way, run `detent db adopt`."
+        f"This database may be a copy: {why_held(standing)}. Nothing fires or runs from it, so that nothing is done "
+        "twice; if the original is gone, or this one is to go its own way, run `detent db adopt`."
     )
 
 

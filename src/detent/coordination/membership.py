@@ -44,7 +44,7 @@ def new_node_number() -> int:
 
 
 class Membership:
-    """`held` is set by each heartbeat: no tick fires anywhere, because somebody said so or because the clock stepped."""
+    """`held` is set by each heartbeat: no tick fires anywhere, since somebody said so or since the clock stepped."""
 
     def __init__(
         self, info: NodeInfo, ttl: float, clock: DatabaseClock, incarnation: int, timeline: int | None
@@ -76,9 +76,7 @@ class Membership:
 class Heartbeat:
     """The thread that keeps a membership alive."""
 
-    def __init__(
-        self, membership: Membership, connect: Callable[[], HeartbeatConnection], watch: ClockWatch
-    ) -> None:
+    def __init__(self, membership: Membership, connect: Callable[[], HeartbeatConnection], watch: ClockWatch) -> None:
         """`watch` is as old as the process."""
         self._membership = membership
         self._connect = connect

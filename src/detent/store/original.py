@@ -15,7 +15,7 @@ from detent.store.statements import statement
 
 class Whereabouts(NamedTuple):
     """Dump and restore, also beside the original on the same server, give other numbers to the database and its tables;
-    a new cluster of files has another system identifier; files that were recovered or promoted have a later timeline."""
+    new files have another system identifier; files that were recovered or promoted have a later timeline."""
 
     system: int
     database: int | None

@@ -147,8 +147,10 @@ def addresses(url: str) -> list[str]:
     query.pop("target_session_attrs", None)
     if "host" in query:
         queries = [{**query, **place} for place in _places(url, query)]
-        return [urlunsplit(parts._replace(query=urlencode(each))) for each in queries]
-    return [urlunsplit(parts._replace(netloc=f"{login}{at}{host}", query=urlencode(query))) for host in hosts.split(",")]
+        before = url.partition("?")[0]  # urlunsplit would take the slashes of an empty host away
+        return [f"{before}?{urlencode(each)}" for each in queries]
+    netlocs = [f"{login}{at}{host}" for host in hosts.split(",")]
+    return [urlunsplit(parts._replace(netloc=netloc, query=urlencode(query))) for netloc in netlocs]
 
 
 def _places(url: str, query: dict[str, str]) -> list[dict[str, str]]:

@@ -27,5 +27,6 @@ def check_original(standing: Standing) -> Finding:
 def check_hold(row: Row) -> Finding:
     if row["held_at"] is None:
         return Finding("ticks", "ok", "Ticks are not held.")
-    told = f"No tick fires since {row['held_at']:%Y-%m-%d %H:%M:%S} UTC (held by {row['held_by']}: {row['held_reason']})."
-    return Finding("ticks", "fail", told, "`detent resume --all` lets them fire again.")
+    told = f"No tick fires since {row['held_at']:%Y-%m-%d %H:%M:%S} UTC"
+    why = f"held by {row['held_by']}: {row['held_reason']}"
+    return Finding("ticks", "fail", f"{told} ({why}).", "`detent resume --all` lets them fire again.")

@@ -1,0 +1,235 @@
+"""Copies of a database: they do nothing until somebody adopts them, and the original goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from database_servers import Process, Servers, opened
+from processes import Node, environment
+
+from detent.coordination.guard import Guard, Held, Verdict, judge, why_held
+from detent.store.original import Standing, Whereabouts
+from detent.store.pull import Wanted
+from factories import add_job, add_live_run
+from fleet.servers import DATABASE, USER, Server, Session
+from waiting import until
+
+MINUTE = timedelta(minutes=1)
+RUNS = "SELECT count(*) FROM run_history WHERE status = 1"
+EVERYTHING = "SELECT (SELECT count(*) FROM run_history) + (SELECT count(*) FROM live_runs WHERE owner IS NOT NULL)"
+
+
+async def ask(url: str, question: str, *arguments: Any) -> Any:
+    async with Session(url) as session:
+        return await session.fetchval(question, *arguments)
+
+
+def url_in(server: Server, database: str) -> str:
+    return f"{server.url.rpartition('/')[0]}/{database}"
+
+
+def dump(server: Server, folder: Path) -> Path:
+    file = folder / "dump"
+    command = [server.binaries / "pg_dump", "-h", "127.0.0.1", "-p", str(server.port), "-U", USER, "-Fc", "-f", file]
+    subprocess.run([*command, DATABASE], check=True)
+    return file
+
+
+async def restore(server: Server, file: Path, name: str) -> str:
+    """The URL of a new database with what was dumped."""
+    async with server.session() as session:
+        await session.execute(f"CREATE DATABASE {name}")
+    command = [server.binaries / "pg_restore", "-h", "127.0.0.1", "-p", str(server.port), "-U", USER, "-d", name]
+    subprocess.run([*command, file], check=True)
+    return url_in(server, name)
+
+
+async def make_jobs(url: str) -> None:
+    async with Session(url) as session:
+        now = await session.fetchval("SELECT now()")
+        for _ in range(3):
+            await add_job(session, now, every="every 1s")
+
+
+def detent(*arguments: str, url: str) -> subprocess.CompletedProcess[str]:
+    environ = environment(Path("/"), DETENT_DATABASE_URL=url)
+    command = [sys.executable, "-m", "detent", *arguments]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+async def test_a_dump_of_a_running_cluster_restored_beside_it_does_nothing_until_it_is_adopted(
+    servers: Servers, folder: Path
+) -> None:
+    primary = await servers.primary()
+    await make_jobs(primary.url)
+    async with opened(primary.url) as store, Process(store) as original:
+        await until(lambda: ask(primary.url, f"SELECT ({RUNS}) > 3"), 20, "the original to run")
+        copy = await restore(primary, dump(primary, folder), "copy")
+        async with Session(copy) as session:
+            await add_live_run(session, (await session.fetchval("SELECT min(job) FROM jobs")), lane=3)
+        begun = await ask(copy, EVERYTHING)
+        async with opened(copy) as copied, Process(copied) as process:
+            await until(lambda: len(process.refusals) > 3, 20, "the copy to be looked at more than once")
+            assert process.session is None
+            assert process.refusals[0] == (
+                "This database may be a copy: it was made as another database of this server (its data was restored "
+                "here). Nothing fires or runs from it, so that nothing is done twice; if the original is gone, or this "
+                "one is to go its own way, run `detent db adopt`."
+            )
+            worker = await copied.pull.worker(1, "a worker")
+            assert await copied.pull.claim(1, worker, Wanted("default", ("",), True), 10, MINUTE) == []
+            assert await ask(copy, EVERYTHING) == begun
+            runs = await ask(primary.url, RUNS)
+            await until(lambda: ask(primary.url, f"SELECT ({RUNS}) > {runs}"), 20, "the original to go on")
+
+            said = detent("db", "adopt", url=copy)
+            assert said.returncode == 2
+            assert "say so with `detent db adopt --yes`" in said.stderr
+            said = detent("db", "adopt", "--yes", url=copy)
+            assert said.returncode == 0, said.stderr
+            assert "Adopted, as incarnation" in said.stderr
+
+            await until(lambda: process.session, 20, "a node to join the adopted copy")
+            await until(lambda: ask(copy, f"SELECT ({EVERYTHING}) > {begun}"), 20, "the adopted copy to run")
+        assert original.session is not None
+        assert not original.session.membership.lost.is_set()
+    incarnations = [await ask(url, "SELECT incarnation FROM cluster") for url in (primary.url, copy)]
+    assert incarnations[0] == 1 < incarnations[1]
+    ids = [await ask(url, "SELECT id FROM cluster") for url in (primary.url, copy)]
+    assert ids[0] != ids[1]
+    said = detent("db", "adopt", url=copy)
+    assert (said.returncode, said.stderr) == (0, "There is nothing to adopt in this database: it is the original.\n")
+
+
+async def test_a_dump_restored_on_another_server_is_held(servers: Servers, folder: Path) -> None:
+    primary, other = await servers.primary(), await servers.primary("other")
+    await make_jobs(primary.url)
+    copy = await restore(other, dump(primary, folder), "copy")
+    # Servers of these tests come from the same files; others have identifiers of their own.
+    await ask(copy, "UPDATE cluster SET system_identifier = system_identifier + 1")
+    async with opened(copy) as store:
+        with pytest.raises(Held, match="it was made on another server"):
+            await Guard(store, 0).admit()
+
+
+async def test_a_database_made_from_another_as_its_template_is_held(servers: Servers) -> None:
+    primary = await servers.primary()
+    await make_jobs(primary.url)
+    await ask(url_in(primary, "postgres"), f"CREATE DATABASE copy TEMPLATE {DATABASE}")
+    async with opened(url_in(primary, "copy")) as store:
+        with pytest.raises(Held, match="it was made as another database of this server"):
+            await Guard(store, 0).admit()
+
+
+async def test_files_that_were_recovered_after_a_long_time_are_held_and_after_a_short_one_are_not(
+    servers: Servers,
+) -> None:
+    primary = await servers.primary()
+    late, soon = await servers.standby(primary, "late"), await servers.standby(primary, "soon")
+    await make_jobs(primary.url)
+    await ask(primary.url, "UPDATE cluster SET beat_at = now()")
+    for standby in (late, soon):
+        await until(lambda standby=standby: ask(standby.url, "SELECT beat_at FROM cluster"), 20, "it to follow")
+        await standby.promote()
+    await ask(late.url, "UPDATE cluster SET beat_at = now() - interval '3 hours'")
+    async with opened(soon.url) as store:
+        assert (await Guard(store, 0).admit()).server.timeline == 2
+    async with opened(late.url) as store:
+        with pytest.raises(Held, match="on the new timeline 2, and no node was heard of for 3 hours"):
+            await Guard(store, 0).admit()
+
+
+async def test_the_last_heartbeat_is_known_also_after_the_last_node_has_left(servers: Servers) -> None:
+    primary = await servers.primary()
+    async with opened(primary.url) as store, Process(store) as process:
+        await until(lambda: process.session, 20)
+    assert await ask(primary.url, "SELECT count(*) FROM nodes") == 0
+    assert await ask(primary.url, "SELECT now() - beat_at < interval '1 minute' FROM cluster")
+
+
+async def test_a_copy_without_jobs_is_nobodys_copy(servers: Servers) -> None:
+    primary = await servers.primary()
+    await ask(url_in(primary, "postgres"), f"CREATE DATABASE copy TEMPLATE {DATABASE}")
+    copy = url_in(primary, "copy")
+    said = detent("db", "adopt", url=copy)
+    assert "nothing to adopt in this database: it has no jobs" in said.stderr
+    async with opened(copy) as store:
+        await Guard(store, 0).look()  # before anybody adds the first one
+    await make_jobs(copy)
+    async with opened(copy) as store:
+        assert (await Guard(store, 0).admit()).incarnation > 1
+
+
+async def test_a_node_on_a_copy_answers_and_says_what_is_wrong(servers: Servers, folder: Path) -> None:
+    primary = await servers.primary()
+    await make_jobs(primary.url)
+    copy = await restore(primary, dump(primary, folder), "copy")
+    settings = {"DETENT_DATABASE_URL": copy, "DETENT_LEASE_TTL_SECONDS": "1.5"}
+    node = Node(folder, "copy", ["serve", "--port", "0"], environment(folder, **settings))
+    try:
+        await node.ready()
+        assert node.client.list_jobs()["items"]
+        ready = node.client.ready()
+        assert ready["status"] == "not ready"
+        assert not ready["checks"]["original"]["ok"]
+        assert any("until it is adopted" in problem for problem in node.client.cluster()["problems"])
+        told = json.loads(detent("doctor", "--json", url=copy).stdout)
+        (finding,) = (one for one in told["checks"] if one["check"] == "original")
+        assert finding["status"] == "fail"
+        assert "detent db adopt" in finding["advice"]
+        assert await ask(copy, "SELECT count(*) FROM nodes") == 0
+        assert node.text.count("This database may be a copy") == 1
+        assert detent("db", "adopt", "--yes", url=copy).returncode == 0
+        await until(lambda: ask(copy, RUNS), 20, "the adopted copy to run")
+        await until(lambda: node.client.ready()["status"] == "ready", 20, "it to be ready")
+    finally:
+        node.close()
+
+
+# --- the decision, from facts alone ---
+
+THERE = Whereabouts(1, 2, 3, 4)
+
+
+def standing(present: Whereabouts, silence: timedelta | None = MINUTE, used: bool = True) -> Standing:
+    return Standing(UUID(int=1), 7, THERE, present, silence, used)
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (standing(THERE), Verdict.ORIGINAL),
+        (standing(THERE, silence=None), Verdict.ORIGINAL),
+        (standing(THERE, silence=timedelta(days=400)), Verdict.ORIGINAL),
+        (standing(THERE._replace(timeline=5)), Verdict.FAILED_OVER),
+        (standing(THERE._replace(timeline=9), silence=9 * MINUTE), Verdict.FAILED_OVER),
+        (standing(THERE._replace(timeline=5), silence=-5 * MINUTE), Verdict.FAILED_OVER),
+        (standing(THERE._replace(timeline=5), silence=11 * MINUTE), Verdict.HELD),
+        (standing(THERE._replace(timeline=5), silence=-11 * MINUTE), Verdict.HELD),
+        (standing(THERE._replace(timeline=5), silence=None), Verdict.HELD),
+        (standing(THERE._replace(timeline=3)), Verdict.HELD),
+        (standing(THERE._replace(system=9)), Verdict.HELD),
+        (standing(THERE._replace(database=9)), Verdict.HELD),
+        (standing(THERE._replace(table=9)), Verdict.HELD),
+        (standing(THERE._replace(database=9, timeline=5)), Verdict.HELD),
+        (standing(THERE._replace(system=9), used=False), Verdict.UNUSED),
+        (standing(THERE._replace(timeline=5), silence=None, used=False), Verdict.UNUSED),
+    ],
+)
+def test_what_is_decided_about_a_database(found: Standing, verdict: Verdict) -> None:
+    assert judge(found) is verdict
+
+
+def test_why_a_database_is_held_is_said_in_half_a_sentence() -> None:
+    assert "another server" in why_held(standing(THERE._replace(system=9, timeline=9)))
+    assert "another database of this server" in why_held(standing(THERE._replace(table=9)))
+    assert "on timeline 3, and it has been on 4" in why_held(standing(THERE._replace(timeline=3)))
+    assert "no node was ever heard of" in why_held(standing(THERE._replace(timeline=5), silence=None))
+    assert "for 90 minutes" in why_held(standing(THERE._replace(timeline=5), silence=90 * MINUTE))
