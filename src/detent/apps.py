@@ -60,7 +60,7 @@ async def register_jobs(store: Store, app: Detent) -> None:
     assert app.name is not None
     for document in app.jobs:
         try:
-            _, change = await store.jobs.upsert(read_document(document), owner=app.name)
+            _, change = await store.jobs.upsert(read_document(document), owner=app.name, by=f"app:{app.name}")
         except UsageError as error:
             raise UsageError(f"Job {document['name']!r} of the app: {error.message}", error.pointer) from error
         if change != "unchanged":

@@ -59,7 +59,7 @@ async def test_a_key_lets_in_its_holder(store: Store) -> None:
     made = await store.keys.add("operate", tenant=tenant, name="deploys")
     assert FORM.fullmatch(made.key)
     assert (made.scope, made.tenant, made.name, made.status) == ("operate", "acme", "deploys", "active")
-    assert await store.keys.holder(credential(made.key)) == KeyHolder(tenant, "operate")
+    assert await store.keys.holder(credential(made.key)) == KeyHolder(tenant, "operate", "deploys")
 
 
 async def test_the_database_does_not_hold_the_key(store: Store, sql: Any) -> None:

@@ -39,11 +39,20 @@ MOST_REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose rows a request can see, and what it may do with them. `key` is the public id of its key, if it has one."""
+    """Whose rows a request can see, and what it may do with them. `key` is the public id of its key, if it has one, and
+    `name` what people call that key."""
 
     tenant: int
     scope: KeyScope | None
     key: str | None = None
+    name: str | None = None
+
+    @property
+    def by(self) -> str:
+        """Who this is, for whoever looks at what was changed."""
+        if self.key is None:
+            return "loopback"
+        return self.name or f"key:{self.key}"
 
     def check(self, needed: Scope) -> None:
         if needed == "public" or (self.scope is not None and needed in GRANTS[self.scope]):
@@ -109,7 +118,7 @@ class Door:
             return None
         if len(self._remembered) >= MOST_REMEMBERED:
             self._remembered.clear()
-        caller = Caller(holder.tenant, holder.scope, credential.id)
+        caller = Caller(holder.tenant, holder.scope, credential.id, holder.name)
         self._remembered[credential.digest] = (until, caller)
         return caller
 

@@ -72,7 +72,7 @@ async def create_jobs(api: Api, query: BatchQuery, body: BatchBody) -> BatchResu
     """Register many jobs, all or none."""
     items = await body.read()
     verb = api.store.batches.create if query.mode == "create" else api.store.batches.upsert
-    return _result(await verb(items, tenant=api.tenant, owner=query.owner))
+    return _result(await verb(items, tenant=api.tenant, owner=query.owner, by=api.by))
 
 
 def _result(told: list[Registered]) -> BatchResult:

@@ -37,6 +37,11 @@ class Api:
         return self.caller.tenant
 
     @property
+    def by(self) -> str:
+        """Who this request is from, for whoever looks at what it changed."""
+        return self.caller.by
+
+    @property
     def max_body_bytes(self) -> int:
         return self.settings.max_payload_bytes + 65_536
 

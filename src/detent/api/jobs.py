@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import msgspec
@@ -18,7 +18,7 @@ from detent.identity import run_id
 from detent.model import JobSpec, Name, TargetKind
 from detent.refusal import shown
 from detent.registration import is_job_id
-from detent.shapes import Job, JobStatus, Page, Run
+from detent.shapes import Instant, Job, JobStatus, OnResume, Page, Run
 from detent.states import RunStatus
 from detent.store.job_search import JobSearch
 
@@ -26,6 +26,7 @@ routes = Routes(PREFIX)
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
 SearchText = Annotated[str, Meta(max_length=500)]
+Reason = Annotated[str, Meta(max_length=1000)]
 
 
 class JobQuery(Struct, forbid_unknown_fields=True):
@@ -75,15 +76,30 @@ else:
 
 
 class Pause(Struct, forbid_unknown_fields=True):
-    """Why a job is paused, for whoever looks at it."""
+    """Why a job is paused, for whoever looks at it; until when, or until somebody resumes it; and what then becomes of
+    the ticks of the pause: none of them runs, the latest does, or all do. They are skipped if nothing is said."""
 
-    reason: Annotated[str, Meta(max_length=1000)] | None = None
+    reason: Reason | None = None
+    until: Instant | None = None
+    on_resume: OnResume | None = None
+
+
+class Resume(Struct, forbid_unknown_fields=True):
+    """What becomes of the ticks of the pause, if it is to be something else than the pause said."""
+
+    on_resume: OnResume | None = None
+
+
+class Trigger(Struct, forbid_unknown_fields=True):
+    """What this run is given instead of the payload of its job."""
+
+    payload: Any | UnsetType = UNSET
 
 
 @routes.post("/jobs", status=201, scope="write", once=True)
 async def create_job(api: Api, body: JobSpec) -> Reply[Job]:
     """Register a job."""
-    (job,) = await api.store.jobs.add([body], tenant=api.tenant)
+    (job,) = await api.store.jobs.add([body], tenant=api.tenant, by=api.by)
     return Reply(job, Location=f"{PREFIX}/jobs/{job.id}")
 
 
@@ -116,7 +132,9 @@ async def put_job(api: Api, name: str, query: PutQuery, body: JobSpec, headers: 
             "/name",
         )
     named = msgspec.structs.replace(body, name=name)
-    job, change = await api.store.jobs.upsert(named, tenant=api.tenant, owner=query.owner, expected=expected(headers))
+    job, change = await api.store.jobs.upsert(
+        named, tenant=api.tenant, owner=query.owner, expected=expected(headers), by=api.by
+    )
     status = 201 if change == "created" else 200
     return Reply(job, status, Location=f"{PREFIX}/jobs/{job.id}", Detent_Change=change)
 
@@ -140,32 +158,42 @@ async def patch_job(api: Api, id: str, body: JobPatch, headers: ChangeHeaders) -
     """Change some fields of a job, which never runs it; null puts a field back to its default."""
     fields = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     number = await job_id(api, id)
-    job, change = await api.store.jobs.patch(number, fields, tenant=api.tenant, expected=expected(headers))
+    job, change = await api.store.jobs.patch(number, fields, tenant=api.tenant, expected=expected(headers), by=api.by)
     return Reply(job, Detent_Change=change)
 
 
 @routes.delete("/jobs/{id}", scope="write")
 async def delete_job(api: Api, id: str, headers: ChangeHeaders) -> None:  # noqa: A002 - as above
     """Delete a job: no more ticks, its name is free, runs in flight go on and history stays."""
-    await api.store.jobs.delete(await job_id(api, id), tenant=api.tenant, expected=expected(headers))
+    await api.store.jobs.delete(await job_id(api, id), tenant=api.tenant, expected=expected(headers), by=api.by)
 
 
 @routes.post("/jobs/{id}/pause", scope="operate")
 async def pause_job(api: Api, id: str, body: Pause | None) -> Job:  # noqa: A002 - as above
-    """Stop a job from ticking until it is resumed."""
-    return await api.store.jobs.pause(await job_id(api, id), body.reason if body else None, tenant=api.tenant)
+    """Stop a job from ticking until it is resumed, or until a time."""
+    asked = body or Pause()
+    return await api.store.jobs.pause(
+        await job_id(api, id),
+        asked.reason,
+        until=asked.until,
+        on_resume=asked.on_resume,
+        tenant=api.tenant,
+        by=api.by,
+    )
 
 
 @routes.post("/jobs/{id}/resume", scope="operate")
-async def resume_job(api: Api, id: str) -> Job:  # noqa: A002 - as above
+async def resume_job(api: Api, id: str, body: Resume | None) -> Job:  # noqa: A002 - as above
     """Let a paused job go on with its next tick to come."""
-    return await api.store.jobs.resume(await job_id(api, id), tenant=api.tenant)
+    on_resume = body.on_resume if body else None
+    return await api.store.jobs.resume(await job_id(api, id), on_resume=on_resume, tenant=api.tenant, by=api.by)
 
 
 @routes.post("/jobs/{id}/trigger", status=202, scope="operate", once=True)
-async def trigger_job(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - as above
-    """Run a job now, beside its schedule."""
-    key = await api.store.jobs.trigger(await job_id(api, id), tenant=api.tenant)
+async def trigger_job(api: Api, id: str, body: Trigger | None) -> Reply[Run]:  # noqa: A002 - as above
+    """Run a job now, beside its schedule. Where it may not run at once, the answer is a run that was skipped."""
+    payload = body.payload if body else UNSET
+    key = await api.store.jobs.trigger(await job_id(api, id), payload, tenant=api.tenant)
     run = await api.store.runs.get(key, tenant=api.tenant)
     if run is None:
         raise NotFound(f"There is no run {run_id(key)}.")

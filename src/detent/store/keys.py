@@ -66,6 +66,7 @@ class Credential(NamedTuple):
 class KeyHolder(NamedTuple):
     tenant: int
     scope: KeyScope
+    name: str | None = None
 
 
 KeyPage = tuple[list[ApiKey], int | None]
@@ -130,7 +131,7 @@ class KeyStore:
         if rows[0]["unseen"]:
             with contextlib.suppress(DetentError):  # nobody is kept out because it could not be written down
                 await self._database.fetch("people", "touch_key", credential.id)
-        return KeyHolder(rows[0]["tenant"], rows[0]["scope"])
+        return KeyHolder(rows[0]["tenant"], rows[0]["scope"], rows[0]["name"])
 
     async def exists(self) -> bool:
         """Whether there is a key with which anybody could come in."""
