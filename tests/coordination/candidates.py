@@ -46,7 +46,9 @@ class Contender:
         return True
 
     async def beat(self) -> bool:
-        return bool(await self.store.database.fetch("work", "beat", self.node, 0.0))
+        renew = "UPDATE nodes SET expires_at = now() + ttl WHERE node = $1 AND NOT evicted RETURNING node"
+        async with self.store.database.connection("work") as connection:
+            return await connection.fetchval(renew, self.node) is not None
 
     async def take(self, nominations: dict[int, int | None]) -> dict[int, int]:
         return await self.store.nodes.take(self.node, 1, nominations) if nominations else {}

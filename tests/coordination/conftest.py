@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 from candidates import Field
 
+from detent.model import Call, Outcome, Succeeded
+from detent.session import Session
+from detent.settings import Settings
 from detent.store import Database, Store
 from detent.store.db import connect
 from servers import Etcd, Redis, Server, ZooKeeper, running
@@ -79,3 +82,24 @@ async def served(store: Store, server: Server) -> AsyncIterator[Field]:
     entered = Field(store, server.url)
     yield entered
     await entered.close()
+
+
+@pytest.fixture
+async def start(store: Store) -> AsyncIterator[Callable[..., Awaitable[Session]]]:
+    """Start sessions under a coordinator; those still open at the end are closed."""
+    opened: list[Session] = []
+
+    async def succeed(_call: Call) -> Outcome:
+        return Succeeded()
+
+    async def start_session(coordinator: str, ttl: float) -> Session:
+        settings = Settings(coordinator=coordinator, lease_ttl_seconds=ttl, concurrency=10)
+        session = Session(store, settings, ("scheduler", "worker"), {"http": succeed}, [])
+        await session.open()
+        opened.append(session)
+        return session
+
+    yield start_session
+    for session in opened:
+        if not session.closed:
+            await session.close(0)

@@ -5,9 +5,12 @@ compare-and-set on the cursor gives one run, and that run's owner is alive. So a
 (see `rendezvous.py`), from a list of nodes that is a moment old, and the worst that comes of a disagreement is a wait.
 
 A share is handed over in three steps: the scheduler stops firing those partitions and waits for the fires under way,
-the rows are released, the others are told. A partition that nobody has held for two times to live may be taken by any
-scheduler, whatever its hash: its proper owner may be alive and unable to lead. It is kept for a while then, so that
-it does not go back and forth.
+the rows are released, the others are told.
+
+A partition that nobody has held for two times to live is adopted: its proper owner may take it without a nomination,
+and half a time to live later any scheduler may, whatever its hash, since the owner may be alive and unable to lead.
+Whoever is nominated under a number takes it from who adopted it. Without numbers it would have to be given up before
+another can have it, so there it is kept for a while and then handed over.
 """
 
 from __future__ import annotations
@@ -32,7 +35,11 @@ log = logger("leadership")
 
 # All nodes see a neighbour's lease end at the same moment; they need not all look in the same millisecond.
 EXPIRY_SPREAD = 0.1
+ORPHANED_TTLS = 2
+OWNER_FIRST_TTLS = 0.5
 ADOPTED_FOR_TTLS = 10
+# What was not renewed comes free at a moment that nobody is told: who waits for it asks more often.
+WAITING_PASSES_PER_TTL = 10
 
 
 class Led(Protocol):
@@ -65,6 +72,8 @@ class Leadership:
         self._free_since: dict[int, float] = {}
         self._adopted: dict[int, float] = {}
         self._nominations: dict[int, int | None] = {}
+        self._numbers: dict[int, int] = {}
+        self._waits = False
         self.terms: dict[int, int] = {}
         self.coordinator_missing = False
 
@@ -88,16 +97,19 @@ class Leadership:
         pause = self._membership.ttl / 3 * random.uniform(0.8, 1.0)
         if view.first_expiry is not None:
             pause = min(pause, max(view.first_expiry, 0.0) + random.uniform(0.01, EXPIRY_SPREAD))
-        return pause
+        return min(pause, self._membership.ttl / WAITING_PASSES_PER_TTL) if self._waits else pause
 
     async def _take_our_share(self, led: Led, view: Share) -> None:
         self._forget_lost(view)
-        wanted = share(self._membership.node, view.schedulers) | self._orphans(view)
-        await self._give_up(led, self.terms.keys() - wanted)
-        nominated = await self._nominated(wanted, view)
-        missing = {partition: number for partition, number in nominated.items() if partition not in self.terms}
-        if missing:
-            await self._take(missing)
+        ours = share(self._membership.node, view.schedulers)
+        self._adopt_orphans(ours, view)
+        await self._give_up(led, self.terms.keys() - ours - self._adopted.keys())
+        await self._campaign(ours)
+        await self._give_up_lost(led)
+        news = {partition: number for partition, number in self._nominations.items() if self._is_news(partition)}
+        orphans = dict.fromkeys(self._adopted.keys() & set(view.free))  # nominated or not: the number may be refused
+        if news or orphans:
+            await self._take(news | orphans)
         led.lead(self.terms)
 
     def _forget_lost(self, view: Share) -> None:
@@ -108,41 +120,58 @@ class Leadership:
             for partition in lost:
                 del self.terms[partition]
 
-    def _orphans(self, view: Share) -> set[int]:
-        """Partitions without a holder for two times to live, and those taken as such not long ago."""
-        now = monotonic()
+    def _adopt_orphans(self, ours: set[int], view: Share) -> None:
+        """Partitions without a holder for long enough, beside those adopted before that nobody else has taken."""
+        now, ttl = monotonic(), self._membership.ttl
         self._free_since = {partition: self._free_since.get(partition, now) for partition in view.free}
-        self._adopted = {partition: until for partition, until in self._adopted.items() if now < until}
-        if self._membership.node in view.schedulers:
-            for partition, since in self._free_since.items():
-                if now - since > 2 * self._membership.ttl:
-                    self._adopted[partition] = now + ADOPTED_FOR_TTLS * self._membership.ttl
-            return set(self._adopted)
-        return set()
+        still_ours = {*view.held, *view.free} if self._membership.node in view.schedulers else set()
+        self._adopted = {
+            partition: until
+            for partition, until in self._adopted.items()
+            if partition in still_ours and (self._coordinator.numbered or now < until)
+        }
+        for partition in self._free_since.keys() & still_ours:
+            patience = ORPHANED_TTLS if partition in ours else ORPHANED_TTLS + OWNER_FIRST_TTLS
+            if now - self._free_since[partition] > patience * ttl:
+                self._adopted[partition] = now + ADOPTED_FOR_TTLS * ttl
 
-    async def _nominated(self, wanted: set[int], view: Share) -> dict[int, int | None]:
-        """Without an answer from the coordinator everybody goes on with what they lead, and what nobody has led for two
-        times to live is taken by the database's own rule."""
+    async def _campaign(self, ours: set[int]) -> None:
+        """Without an answer from the coordinator everybody goes on with what they lead of their share."""
         try:
-            nominated = await self._coordinator.campaign(wanted)
-            self.coordinator_missing = False
+            self._nominations = await self._coordinator.campaign(ours)
         except Unavailable as error:
-            self.coordinator_missing = True
+            self._miss_coordinator(error)
+            known = self._nominations.keys() | self.terms.keys()
+            self._nominations = {partition: self._nominations.get(partition) for partition in ours & known}
+            self._waits = False
+            return
+        if self.coordinator_missing:
+            log.info("coordinator reached again", coordinator=self._coordinator.name)
+        self.coordinator_missing = False
+        self._waits = not ours <= self._nominations.keys()
+
+    def _miss_coordinator(self, error: Unavailable) -> None:
+        if not self.coordinator_missing:
             log.warning("coordinator not reached", coordinator=self._coordinator.name, error=str(error))
-            nominated = {partition: self._nominations[partition] for partition in wanted & self._nominations.keys()}
-        self._nominations = nominated
-        lost = [partition for partition in self.terms if partition not in nominated and partition not in self._adopted]
-        if lost and self._led is not None:
+        self.coordinator_missing = True
+
+    async def _give_up_lost(self, led: Led) -> None:
+        lost = self.terms.keys() - self._nominations.keys() - self._adopted.keys()
+        if lost:
             log.warning("nominations lost", count=len(lost))
-            await self._hand_over(self._led, lost)
+            await self._hand_over(led, lost)
             await self._tell_others()
-        unowned = self._adopted.keys() & set(view.free)
-        return nominated | dict.fromkeys(unowned)
+
+    def _is_news(self, partition: int) -> bool:
+        """Not led yet, or led under an older nomination, which the database has to know: it refuses those before."""
+        return partition not in self.terms or (self._nominations[partition] or 0) > self._numbers.get(partition, 0)
 
     async def _take(self, missing: dict[int, int | None]) -> None:
         taken = await self._store.nodes.take(self._membership.node, self._membership.incarnation, missing)
         if taken:
             self.terms.update(taken)
+            self._numbers.update({partition: missing[partition] or 0 for partition in taken})
+            self._adopted = {one: until for one, until in self._adopted.items() if not self._numbers.get(one)}
             self._metrics.elections += len(taken)
             log.info("partitions taken", count=len(taken), term=token_text(max(taken.values())))
 
@@ -163,7 +192,7 @@ class Leadership:
         try:
             await self._coordinator.resign(partitions)
         except Unavailable as error:
-            log.warning("coordinator not reached", coordinator=self._coordinator.name, error=str(error))
+            self._miss_coordinator(error)
 
     async def release(self) -> None:
         """Hand all partitions over; called once no fire is under way."""

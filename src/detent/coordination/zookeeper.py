@@ -83,15 +83,17 @@ class ZooKeeperCoordinator:
     # --- in threads ---
 
     def _connected(self, end: float) -> Any:
+        """A new session is waited for. One that lost its connection is not: kazoo goes on trying by itself."""
         with self._lock:
-            if self._client is None or self._client.client_state in ENDED:
+            is_new = self._client is None or self._client.client_state in ENDED
+            if is_new:
                 retry = {"max_tries": -1, "delay": 0.1, "max_delay": self._candidate.limit}
                 self._client = KazooClient(
                     self._hosts, timeout=self._candidate.ttl, connection_retry=retry, logger=quiet
                 )
                 self._live = self._client.start_async()
             client = self._client
-        if not self._live.wait(left(end)):
+        if not self._live.wait(left(end) if is_new else 0):
             raise Unavailable("ZooKeeper cannot be reached.")
         return client
 

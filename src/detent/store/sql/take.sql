@@ -3,6 +3,8 @@
 -- Without a nomination: only what nobody alive holds, or what we hold without knowing it (the reply was lost). With one:
 -- only if it is newer than the last that was accepted, or that very one. A node that loses a partition while alive may
 -- still fire it once more, which is harmless: the cursor gives one run, and its owner is alive.
+-- Taken without one, the next nomination is good whatever its number: a service that was restored from a backup, or
+-- exchanged for another, counts from below.
 -- OFFSET 0 keeps the question a question: as an anti-join it would not be asked again of a row that changed hands while
 -- this statement waited for it, and the partition would be taken from a node that is alive.
 WITH me AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
@@ -15,7 +17,7 @@ p AS MATERIALIZED (
      ORDER BY t.partition FOR UPDATE OF t),
 u AS (
     UPDATE partitions t SET holder = $1, term = greatest(t.term, $2::bigint << 22) + 1, taken_at = now(),
-           nomination = coalesce(p.number, t.nomination)
+           nomination = coalesce(p.number, 0)
       FROM p, me WHERE t.partition = p.partition RETURNING t.partition, t.term, t.nomination),
 e AS (INSERT INTO elections (partition, term, node, nomination) SELECT partition, term, $1, nomination FROM u)
 SELECT partition, term FROM u
