@@ -183,7 +183,8 @@ class Settler:
             self._settled(item.claim)
             if isinstance(item, Retry):
                 self._retrying(item.delay.total_seconds())
-        self._count(batch if not stale else [item for item in batch if item not in stale])
+        refused = {item.claim for item in stale}
+        self._count([item for item in batch if item.claim not in refused] if refused else batch)
 
     def _count(self, written: Sequence[Writing]) -> None:
         """Once for a batch, which is all ends or all retries."""
