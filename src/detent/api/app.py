@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from detent.api import (
     batch,
+    catching_up,
     cluster,
     dead_letters,
     health,
@@ -23,7 +24,9 @@ from detent.api import (
     problem_pages,
     problems,
     pull,
+    queues,
     runs,
+    tenants,
 )
 from detent.api.auth import Door
 from detent.api.context import Api, Readiness
@@ -37,7 +40,7 @@ from detent.settings import Settings
 from detent.store import Store
 from detent.worker.pull import PulledRuns
 
-PARTS = (health, batch, jobs, runs, dead_letters, preview, cluster, holding, pull, keys)
+PARTS = (health, batch, jobs, catching_up, runs, dead_letters, preview, cluster, holding, pull, queues, keys, tenants)
 
 
 def create_app(store: Store, *, settings: Settings, readiness: Readiness, metrics: Metrics) -> Starlette:

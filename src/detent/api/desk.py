@@ -115,7 +115,7 @@ class Desk:
     async def _attend(self, key: tuple[int, Wanted], line: Line) -> None:
         while line.waiters:
             try:
-                async with asyncio.timeout(POLL_EVERY):
+                async with asyncio.timeout(min(POLL_EVERY, self._store.pull.wait(key[0], key[1].queue) or POLL_EVERY)):
                     await line.awake.wait()
             except TimeoutError:
                 pass

@@ -1,4 +1,4 @@
-"""Routes about keys and tenants. Admins of the default tenant look after all tenants, others after their own."""
+"""Routes about keys. Admins of the default tenant look after all tenants, others after their own."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from detent.api.context import PREFIX, Api, check_default_tenant
-from detent.api.cursors import after_key, after_tenant, binding, read_after_key, read_after_tenant
+from detent.api.cursors import after_key, binding, read_after_key
 from detent.api.jobs import Limit
 from detent.api.routing import Reply, Routes
 from detent.errors import UsageError
 from detent.model import Name
-from detent.shapes import Page, Tenant
+from detent.shapes import Page
 from detent.store.keys import ApiKey, KeyScope, NewApiKey, TenantName
 
 routes = Routes(PREFIX)
@@ -29,10 +29,6 @@ class KeySpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     expires_in_seconds: Annotated[int, Meta(ge=1, le=TEN_YEARS)] | None = None
 
 
-class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
-    name: TenantName
-
-
 class TenantOfKeys(Struct, forbid_unknown_fields=True):
     """`tenant` is for administrators of the default tenant; others see the keys of their own."""
 
@@ -43,11 +39,6 @@ class KeyQuery(Struct, forbid_unknown_fields=True):
     """`tenant` is for administrators of the default tenant; others see the keys of their own."""
 
     tenant: TenantName | None = None
-    cursor: str | None = None
-    limit: Limit = 50
-
-
-class TenantQuery(Struct, forbid_unknown_fields=True):
     cursor: str | None = None
     limit: Limit = 50
 
@@ -82,24 +73,6 @@ async def revoke_key(api: Api, id: str, query: TenantOfKeys) -> None:  # noqa: A
     """Revoke a key: within seconds no server takes it any more."""
     await api.store.keys.revoke(id, tenant=await _tenant(api, query.tenant))
     api.door.forget(id)
-
-
-@routes.post("/tenants", status=201, scope="admin")
-async def create_tenant(api: Api, body: TenantSpec) -> Tenant:
-    """Make a tenant: jobs, runs and keys that no other tenant can see."""
-    check_default_tenant(api, "Other tenants are looked after")
-    return await api.store.tenants.add(body.name)
-
-
-@routes.get("/tenants", scope="admin")
-async def list_tenants(api: Api, query: TenantQuery) -> Page[Tenant]:
-    """List the tenants in the order of their creation."""
-    check_default_tenant(api, "Other tenants are looked after")
-    bound = binding(api.tenant, query)
-    tenants, following = await api.store.tenants.list(
-        after=read_after_tenant(query.cursor, bound), limit=query.limit
-    )
-    return Page(tenants, None if following is None else after_tenant(following, bound))
 
 
 async def _tenant(api: Api, name: str | None) -> int:

@@ -72,6 +72,12 @@ TEXTS: dict[str, tuple[int, str]] = {
         "the job is completed, its lanes are all in use. The detail says which; look at the thing, then decide. "
         "For a batch, `errors` points at every item.",
     ),
+    "quota-reached": (
+        409,
+        "The tenant has as many jobs as it may have: `used` of `limit`. Delete what is no longer needed, or ask an "
+        "administrator of the server to raise the quota with `detent tenant quota NAME --jobs N`. Nothing was "
+        "registered. Limits of runs refuse nothing: what is beyond them waits.",
+    ),
     "stale": (
         409,
         "The run was taken from this worker, because its lease ended or it was cancelled, and somebody else has "
@@ -123,8 +129,8 @@ TEXTS: dict[str, tuple[int, str]] = {
     ),
     "bad-payload": (
         422,
-        "The payload is larger than the setting `max_payload_bytes`, nested deeper than 64 levels, or holds what "
-        "cannot be stored. Keep the data elsewhere and send a reference to it.",
+        "The payload is larger than the setting `max_payload_bytes` or the tenant's quota, nested deeper than 64 "
+        "levels, or holds what cannot be stored. Keep the data elsewhere and send a reference to it.",
     ),
     "bad-cursor": (
         422,

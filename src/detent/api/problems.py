@@ -21,6 +21,7 @@ from detent.errors import (
     NotAuthorised,
     NotFound,
     OwnershipLost,
+    QuotaReached,
     RevisionMismatch,
     Unavailable,
     UsageError,
@@ -53,7 +54,7 @@ class Fault(msgspec.Struct, frozen=True):
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a request was not served. `type` is a page of this server about it; `pointer` is the JSON pointer of the
     wrong part of the request, if one is. Where several parts are wrong, `errors` has each; where a change was made for
-    another revision, `revision` is the one there is."""
+    another revision, `revision` is the one there is; where a quota is reached, `used` of `limit` are in use."""
 
     type: str
     title: str
@@ -62,6 +63,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pointer: str | None = None
     errors: list[Fault] | None = None
     revision: int | None = None
+    limit: int | None = None
+    used: int | None = None
     trace_id: str
 
 
@@ -109,6 +112,8 @@ def kind_of(error: DetentError) -> Kind:
             return Kind(409, "request-under-way")
         case Conflict():
             return Kind(409, "conflict")
+        case QuotaReached():
+            return Kind(409, "quota-reached")
         case OwnershipLost():
             return Kind(409, "stale")
         case OutcomeUnknown():
@@ -158,6 +163,8 @@ def _with_details(problem: Problem, error: Exception) -> Problem:
         pointer=error.pointer if isinstance(error, UsageError) else None,
         errors=faults or None,
         revision=error.revision if isinstance(error, RevisionMismatch) else None,
+        limit=error.limit if isinstance(error, QuotaReached) else None,
+        used=error.used if isinstance(error, QuotaReached) else None,
     )
 
 

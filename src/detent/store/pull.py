@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,11 +16,14 @@ from detent.identity import RunKey
 from detent.log import logger
 from detent.model import Claim, Definition, JobSpec
 from detent.states import CODES, RunStatus
-from detent.store.db import Database, Row
+from detent.store.db import Database, Row, statement
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
+from detent.store.queues import claim_under
 
 log = logger("store")
 
+# Under a limit others may end a run at any moment; nobody tells those who wait for that.
+SHORTEST_WAIT = 0.1
 STATUSES = {code: status for status, code in CODES.items()}
 
 
@@ -86,6 +89,7 @@ class Recorded(NamedTuple):
 class PullStore:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._waits: dict[tuple[int, str], float] = {}
 
     async def worker(self, tenant: int, name: str) -> int:
         """The number of the worker of this name."""
@@ -93,10 +97,31 @@ class PullStore:
         return int(row["worker"])
 
     async def claim(self, tenant: int, worker: int, wanted: Wanted, limit: int, lease: timedelta) -> list[Pulled]:
-        rows = await self._database.fetch(
-            "work", "pull_claim", tenant, worker, wanted.queue, list(wanted.has), wanted.functions, limit, lease
-        )
+        arguments = (tenant, worker, wanted.queue, list(wanted.has), wanted.functions)
+        limits = [row["number"] for row in await self._database.fetch("work", "limits_of_queue", tenant, wanted.queue)]
+        if limits:
+            rows = await self._claim_under(limits, arguments, limit, lease)
+        else:
+            rows = await self._database.fetch("work", "pull_claim", *arguments, limit, lease)
         return [Pulled(_claim(row), _definition(row), row["lease_until"]) for row in rows]
+
+    async def _claim_under(
+        self, limits: Sequence[int], arguments: tuple[Any, ...], limit: int, lease: timedelta
+    ) -> list[Row]:
+        async def claim(connection: Any, room: int) -> list[Row]:
+            rows: list[Row] = await connection.fetch(statement("pull_claim"), *arguments, room, lease)
+            return rows
+
+        rows, rest = await claim_under(self._database, limits, limit, claim)
+        tenant, _, queue, *_ = arguments
+        self._waits.pop((tenant, queue), None)
+        if rest.busy or rest.full:
+            self._waits[tenant, queue] = max(rest.wait or 0.0, SHORTEST_WAIT)
+        return rows
+
+    def wait(self, tenant: int, queue: str) -> float | None:
+        """Where a limit was in the way of the last claim: in how many seconds to try again."""
+        return self._waits.get((tenant, queue))
 
     async def give_back(self, claims: Sequence[Claim]) -> None:
         """For claims that could not be handed over: the runs wait again, as if nothing had been."""

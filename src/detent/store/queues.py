@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from detent.errors import NotFound
 from detent.model import Claim
 from detent.shapes import Queue
 from detent.store.db import Database, Row, statement
@@ -17,6 +16,7 @@ from detent.store.live import claims_of
 from detent.store.upkeep import RUNS_CHANNEL
 
 WHOLE_TENANT = None
+EMPTY = {"waiting": 0, "running": 0}
 # A hint that queues or limits have changed.
 QUEUES_CHANGED = "queues"
 
@@ -103,16 +103,11 @@ class QueueStore:
             rows = await connection.fetch(statement("list_queues"), tenant, None)
         return [_queue(row) for row in rows]
 
-    async def get(self, name: str, *, tenant: int) -> Queue:
-        rows = await self._database.fetch("people", "list_queues", tenant, name)
-        if not rows:
-            raise NotFound(f"There is no queue {name!r}: list the queues to see those there are.")
-        return _queue(rows[0])
-
     async def limit(self, name: str, limits: Limits, *, tenant: int) -> Queue:
         """Set the limits of a queue, also of one that has no jobs yet."""
         await self._database.transaction("people", lambda c: set_limits(c, tenant, name, limits))
-        return await self.get(name, tenant=tenant)
+        rows = await self._database.fetch("people", "list_queues", tenant, name)
+        return _queue(rows[0] if rows else {**dict.fromkeys(Queue.__struct_fields__), "name": name, **EMPTY})
 
 
 async def claim_under(

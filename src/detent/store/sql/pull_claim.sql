@@ -14,7 +14,9 @@ picked AS MATERIALIZED (
            AND EXISTS (SELECT FROM jobs j WHERE j.job = live_runs.job AND j.tenant = $1)
          ORDER BY not_before LIMIT $6 FOR UPDATE SKIP LOCKED) r LIMIT $6),
 taken AS (
-    UPDATE live_runs r SET owner = -$2::bigint, started_at = CASE WHEN r.once OR r.crashes > 0 THEN now() END,
+    UPDATE live_runs r SET limited = r.limited OR EXISTS (
+               SELECT FROM limits l WHERE l.tenant = $1 AND (l.queue IS NULL OR l.queue = $3)),
+           owner = -$2::bigint, started_at = CASE WHEN r.once OR r.crashes > 0 THEN now() END,
            token = greatest(r.token, (SELECT incarnation FROM cluster) << 22) + 1
       FROM picked p WHERE r.job = p.job AND r.lane = p.lane RETURNING r.*),
 known AS MATERIALIZED (
