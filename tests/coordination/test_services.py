@@ -323,7 +323,7 @@ def test_a_client_that_is_not_installed_is_named_with_its_extra(
 
 def test_locks_are_refused_behind_a_pooler() -> None:
     with pytest.raises(UsageError, match="DETENT_DATABASE_POOLER"):
-        choose("advisory", Candidate(1, CLUSTER, TTL), Database("postgresql://nowhere"), pooled=True)
+        choose("advisory", Candidate(1, CLUSTER, TTL), Database("postgresql://nowhere", pooled=True))
 
 
 def test_hosts_without_a_port_get_the_usual_one() -> None:

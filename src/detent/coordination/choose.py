@@ -10,13 +10,13 @@ from detent.errors import UsageError
 from detent.store import Database
 
 
-def choose(named: str, candidate: Candidate, database: Database, *, pooled: bool = False) -> Coordinator:
-    """`named` is as `Settings` has checked it; `pooled` says that a pooler hands out the connections of `database`."""
+def choose(named: str, candidate: Candidate, database: Database) -> Coordinator:
+    """`named` is as `Settings` has checked it."""
     match urlsplit(named).scheme or named:
         case "postgres":
             return PostgresCoordinator()
         case "advisory":
-            return _advisory(candidate, database, pooled)
+            return _advisory(candidate, database)
         case "etcd" | "etcds":
             from detent.coordination.etcd import EtcdCoordinator
 
@@ -29,8 +29,8 @@ def choose(named: str, candidate: Candidate, database: Database, *, pooled: bool
             raise UsageError(f"There is no coordinator {unknown}: name postgres, advisory, etcd, zookeeper or redis.")
 
 
-def _advisory(candidate: Candidate, database: Database, pooled: bool) -> Coordinator:
-    if pooled:
+def _advisory(candidate: Candidate, database: Database) -> Coordinator:
+    if database.pooled:
         raise UsageError(
             "DETENT_COORDINATOR is advisory, which keeps locks on one connection, and DETENT_DATABASE_POOLER says that"
             " connections are shared: use postgres, or connect without the pooler."
