@@ -17,6 +17,7 @@ OnResume = Literal["skip", "once", "all"]
 JobChange = Literal["created", "updated", "unchanged"]
 AttemptOutcome = Literal["succeeded", "failed", "timeout", "lost", "stale", "cancelled"]
 NodeState = Literal["alive", "draining", "evicted"]
+TickOrder = Literal["oldest", "newest"]
 Instant = Annotated[datetime, Meta(tz=True)]
 Token = Annotated[int, Meta(ge=1, le=9_223_372_036_854_775_807)]
 LeaseSeconds = Annotated[float, Meta(ge=1, le=3600)]
@@ -325,6 +326,59 @@ class Preview(Struct, frozen=True):
     ticks: list[PreviewTick]
     skipped: list[SkippedTick]
     warnings: list[str]
+
+
+class BackfillRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which past ticks of a job are to run: those from `from` to `to` (now, if it is left out), both included. Ticks
+    that ran are left out, unless they are to be run again (`reprocess`). At most `concurrency` are under way at once,
+    as far as the job allows. With `dry_run` nothing is done but to tell which they are."""
+
+    from_: Instant = field(name="from")
+    to: Instant | None = None
+    order: TickOrder = "oldest"
+    concurrency: Annotated[int, Meta(ge=1, le=1000)] = 1
+    reprocess: bool = False
+    dry_run: bool = False
+
+
+class Backfilled(Struct, frozen=True, kw_only=True):
+    """`ticks` run, or would, and so many are `left_out` because they ran or are going to. `first` and `last` are those
+    of all. `items` are the first hundred that would run, told in a dry run only."""
+
+    dry_run: bool
+    ticks: int
+    left_out: int
+    first: Instant | None
+    last: Instant | None
+    items: list[Instant]
+
+
+class OutstandingTicks(Struct, frozen=True, kw_only=True):
+    """A range of ticks that are still to run beside the schedule: `left` of them, `next` first."""
+
+    kind: Literal["missed", "backfill"]
+    first: Instant
+    last: Instant
+    next: Instant
+    left: int
+    order: TickOrder
+    concurrency: int
+    reprocess: bool
+    created_at: Instant
+    created_by: str | None
+
+
+class CatchUpState(Struct, frozen=True, kw_only=True):
+    """What a job still has to make up for, in all and range by range."""
+
+    left: int
+    items: list[OutstandingTicks]
+
+
+class DroppedTicks(Struct, frozen=True, kw_only=True):
+    """How many ticks were given up."""
+
+    dropped: int
 
 
 class Left(Struct, frozen=True):

@@ -22,7 +22,7 @@ LAST = LONG_AGO + 3 * HOUR
 
 @pytest.fixture(autouse=True)
 async def node(look: Any) -> int:
-    await look.execute("DELETE FROM catchups")
+    await look.execute("DELETE FROM catchups; DELETE FROM skips")
     return await add_node(look, NODE)
 
 
@@ -250,6 +250,16 @@ async def test_a_job_is_not_completed_while_it_has_something_to_make_up_for(look
     assert await verbs.upkeep.complete_jobs() == []
     await look.execute("DELETE FROM live_runs")
     assert await verbs.upkeep.complete_jobs() == [job]
+
+
+async def test_a_missed_tick_that_was_to_be_skipped_is_skipped(look: Any, verbs: Store) -> None:
+    job = await a_job(look)
+    catchup = await a_range(look, job)
+    await look.execute("INSERT INTO skips (job, tick) VALUES ($1, $2)", job, LONG_AGO)
+    assert await release(look, verbs, catchup) == "left out"
+    assert await standing(look, catchup) == (LONG_AGO + HOUR, 3)
+    row = await look.fetchrow("SELECT status, reason FROM run_history WHERE job = $1", job)
+    assert (tuple(row), await runs(look, job)) == ((4, "by request"), [])
 
 
 # --- backfills ---

@@ -6,6 +6,7 @@ policy and reads no clock but the database's.
 
 from __future__ import annotations
 
+from detent.store.backfills import BackfillStore
 from detent.store.batches import BatchStore
 from detent.store.catchups import CatchUpStore
 from detent.store.cluster import ClusterStore
@@ -22,6 +23,7 @@ from detent.store.pull import PullStore
 from detent.store.queues import QueueStore
 from detent.store.requests import RequestStore
 from detent.store.reruns import RerunStore
+from detent.store.revisions import RevisionStore
 from detent.store.runs import RunStore
 from detent.store.tenants import TenantStore
 from detent.store.upkeep import UpkeepStore
@@ -34,6 +36,7 @@ class Store:
         self.catchups = CatchUpStore(database)
         self.cluster = ClusterStore(database)
         self.cursors = CursorStore(database)
+        self.backfills = BackfillStore(database, self.catchups, self.cursors)
         self.holding = HoldingStore(database)
         self.jobs = JobStore(database)
         self.keys = KeyStore(database)
@@ -45,6 +48,7 @@ class Store:
         self.queues = QueueStore(database)
         self.requests = RequestStore(database)
         self.reruns = RerunStore(database)
+        self.revisions = RevisionStore(database)
         self.runs = RunStore(database)
         self.tenants = TenantStore(database)
         self.upkeep = UpkeepStore(database)

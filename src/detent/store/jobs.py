@@ -100,7 +100,7 @@ class JobStore:
             changed = await self._changed_to(spec, row, owner, by)
             if changed is not None:
                 return changed
-        raise _busy(spec.name or "")
+        raise busy(spec.name or "")
 
     async def patch(
         self,
@@ -116,6 +116,17 @@ class JobStore:
             row = await self.existing(tenant, job_id)
             expected.check(row)
             changed = await self._changed_to(patched(row, fields), row, None, by)
+            if changed is not None:
+                return changed
+        raise busy(row["name"])
+
+    async def become(
+        self, job_id: UUID, spec: JobSpec, *, tenant: int = DEFAULT_TENANT, by: str | None = None
+    ) -> tuple[Job, Change]:
+        """Make a job be this, its name included."""
+        for _ in range(TRIES):
+            row = await self.existing(tenant, job_id)
+            changed = await self._changed_to(spec, row, None, by)
             if changed is not None:
                 return changed
         raise _busy(row["name"])
@@ -284,12 +295,12 @@ class JobStore:
             except Moved:
                 continue
             return int(row["job"])
-        raise _busy(row["name"])
+        raise busy(row["name"])
 
     async def existing(self, tenant: int, job_id: UUID) -> Row:
         row = await self._read(tenant, job_id=job_id)
         if row is None:
-            raise NotFound(f"There is no job {job_id}: list the jobs to see those there are.")
+            raise missing(job_id)
         return row
 
     async def _read(self, tenant: int, job_id: UUID | None = None, name: str | None = None) -> Row | None:
@@ -303,7 +314,11 @@ class JobStore:
         return None if number is None else await self._one(number)
 
 
-def _busy(name: str) -> Conflict:
+def missing(job_id: UUID) -> NotFound:
+    return NotFound(f"There is no job {job_id}: list the jobs to see those there are.")
+
+
+def busy(name: str) -> Conflict:
     return Conflict(f"The job {name!r} is being changed by others at this moment: try again.")
 
 

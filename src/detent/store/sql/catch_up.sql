@@ -3,8 +3,8 @@
 -- after (NULL: this is the last). Live ticks come first: nothing is released while one of the job is due, or while runs
 -- of its queue have waited for a second; a lane is left to them where there are several, and the run waits one priority
 -- below its job's. An occupied lane leaves the tick where it is.
--- A backfill leaves out ticks that ran, unless they are to be processed again; what is in the ledger keeps its line, and
--- the run is the next of its tick. Returns each range with its fate: released, left out, or what it waits for.
+-- A tick that somebody asked to skip is left out. So are, of a backfill, ticks that ran, unless they are to be processed
+-- again; what is in the ledger keeps its line, and the run is the next of its tick. Returns each range with its fate: released, left out, or what it waits for.
 WITH me AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 v AS MATERIALIZED (
     SELECT * FROM unnest($4::bigint[], $5::timestamptz[], $6::integer[], $7::timestamptz[])
@@ -23,12 +23,13 @@ busy AS MATERIALIZED (
         SELECT FROM live_runs w WHERE w.queue = q.queue AND w.priority = p AND w.owner IS NULL AND w.lane >= 0
            AND w.not_before <= now() - interval '1 second'))),
 known AS MATERIALIZED (
-    SELECT k.*, s.serial, s.ran FROM k CROSS JOIN LATERAL (
+    SELECT k.*, s.serial, s.out FROM k CROSS JOIN LATERAL (
         SELECT CASE WHEN k.kind = 'missed' THEN 0 WHEN t.serial IS NOT NULL THEN t.serial + 1 WHEN t.covered THEN 1 ELSE 0 END
                    AS serial,
-               k.kind = 'backfill' AND NOT k.reprocess AND (coalesce(t.ran, false) OR EXISTS (
-                    SELECT FROM catchups o WHERE o.job = k.job AND o.kind = 'missed' AND k.tick BETWEEN o.next_tick AND o.until))
-                   AS ran
+               CASE k.kind WHEN 'missed' THEN EXISTS (SELECT FROM skips s WHERE s.job = k.job AND s.tick = k.tick)
+                    ELSE NOT k.reprocess AND (coalesce(t.ran, false) OR EXISTS (
+                        SELECT FROM catchups o
+                         WHERE o.job = k.job AND o.kind = 'missed' AND k.tick BETWEEN o.next_tick AND o.until)) END AS out
           FROM (SELECT max(h.serial) AS serial, bool_or(h.status NOT IN ('skipped', 'missed')) AS ran,
                        coalesce((SELECT b.until >= k.tick FROM run_history b
                                   WHERE b.job = k.job AND b.scheduled_at < k.tick AND b.serial = 0
@@ -37,7 +38,7 @@ known AS MATERIALIZED (
                    AND h.serial < $3::integer) t) s),
 placed AS MATERIALIZED (
     SELECT known.*, CASE
-        WHEN ran THEN NULL
+        WHEN out THEN NULL
         WHEN kind = 'backfill' AND concurrent <= (
             SELECT count(*) FROM live_runs r WHERE r.job = known.job AND r.scheduled_at BETWEEN since AND until
                AND r.serial < $3::integer) THEN NULL
@@ -52,7 +53,10 @@ i AS (
       FROM placed WHERE lane IS NOT NULL AND NOT coalesce(due, false) AND queue NOT IN (SELECT queue FROM busy)
      ORDER BY job
     ON CONFLICT (job, lane) DO NOTHING RETURNING job),
-moved AS MATERIALIZED (SELECT * FROM placed WHERE ran OR job IN (SELECT job FROM i)),
+moved AS MATERIALIZED (SELECT * FROM placed WHERE out OR job IN (SELECT job FROM i)),
+unwanted AS (
+    INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)
+    SELECT job, tick, now(), 0, revision, 4, 'by request' FROM moved WHERE out AND kind = 'missed'),
 d AS (DELETE FROM catchups t USING moved m WHERE t.catchup = m.catchup AND m.following IS NULL),
 n AS (
     UPDATE catchups t SET next_tick = m.following, left_over = greatest(t.left_over - 1, 1)
@@ -62,8 +66,8 @@ w AS (                                       -- max_runs counts what was missed 
            ended = c.ended OR m.left_over IS NOT DISTINCT FROM 0,
            next_tick = CASE WHEN m.left_over = 0 THEN NULL ELSE c.next_tick END,
            fire_at = CASE WHEN m.left_over = 0 THEN NULL ELSE c.fire_at END
-      FROM (SELECT *, CASE WHEN kind = 'missed' THEN runs_left - 1 ELSE runs_left END AS left_over FROM moved WHERE NOT ran) m
+      FROM (SELECT *, CASE WHEN kind = 'missed' THEN runs_left - 1 ELSE runs_left END AS left_over FROM moved WHERE NOT out) m
      WHERE c.job = m.job AND (m.tick > m.last_tick OR m.kind = 'missed' AND m.runs_left IS NOT NULL))
-SELECT catchup, queue, CASE WHEN ran THEN 'left out' WHEN job IN (SELECT job FROM i) THEN 'released' WHEN due THEN 'live'
+SELECT catchup, queue, CASE WHEN out THEN 'left out' WHEN job IN (SELECT job FROM i) THEN 'released' WHEN due THEN 'live'
        WHEN queue IN (SELECT queue FROM busy) THEN 'queue' ELSE 'lane' END AS fate
   FROM placed

@@ -1,0 +1,30 @@
+"""Routes about ticks beside the schedule: backfills, and what a job still has to make up for."""
+
+from __future__ import annotations
+
+from detent.api.context import PREFIX, Api
+from detent.api.jobs import job_id
+from detent.api.routing import Routes
+from detent.shapes import Backfilled, BackfillRequest, CatchUpState, DroppedTicks
+
+routes = Routes(PREFIX)
+
+
+@routes.post("/jobs/{id}/backfill", scope="operate", once=True)
+async def backfill_job(api: Api, id: str, body: BackfillRequest) -> Backfilled:  # noqa: A002 - part of the contract
+    """Let past ticks of a job run, beside its schedule and after its live ticks."""
+    found = await job_id(api, id)
+    return await api.store.backfills.add(found, body, tenant=api.tenant, by=api.by)
+
+
+@routes.get("/jobs/{id}/catchup")
+async def get_catchup(api: Api, id: str) -> CatchUpState:  # noqa: A002 - as above
+    """Look at what a job still has to make up for: missed ticks that are to run, and backfills."""
+    items = await api.store.backfills.outstanding(await job_id(api, id), tenant=api.tenant)
+    return CatchUpState(left=sum(item.left for item in items), items=items)
+
+
+@routes.post("/jobs/{id}/catchup/drop", scope="operate")
+async def drop_catchup(api: Api, id: str) -> DroppedTicks:  # noqa: A002 - as above
+    """Give up what a job still has to make up for. Runs that were released go on."""
+    return DroppedTicks(dropped=await api.store.backfills.drop(await job_id(api, id), tenant=api.tenant))
