@@ -1,7 +1,8 @@
 """Nominations by advisory locks of PostgreSQL: one connection holds one lock for each partition.
 
 There is no number: whether a partition may be taken is decided by the rows in the same database, as without any
-coordinator. What the locks add is that they go the moment a process dies, not when its lease has run out.
+coordinator. What the locks add is that of two nodes that see different lists of nodes only one stands for a partition,
+and that pg_locks tells which.
 """
 
 from __future__ import annotations
