@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -37,6 +37,30 @@ def read_after_job(cursor: str | None, bound: str) -> int:
         return 0
     (number,) = _decode(cursor, "jobs", bound, 1)
     return number
+
+
+def after_revision(number: int, bound: str) -> str:
+    return _encode(["revisions", bound, number])
+
+
+def read_after_revision(cursor: str | None, bound: str) -> int | None:
+    number = None if cursor is None else _decode(cursor, "revisions", bound, 1)[0]
+    if number is not None and number >= 1 << 31:
+        raise BadCursor
+    return number
+
+
+def after_tick(tick: datetime, bound: str) -> str:
+    return _encode(["ticks", bound, (tick - EPOCH) // MICROSECOND])
+
+
+def read_after_tick(cursor: str | None, bound: str) -> datetime | None:
+    if cursor is None:
+        return None
+    (at,) = _decode(cursor, "ticks", bound, 1)
+    if at > LATEST:
+        raise BadCursor
+    return EPOCH + timedelta(microseconds=at)
 
 
 def after_key(number: int, bound: str) -> str:

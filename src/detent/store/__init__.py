@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from detent.store.backfills import BackfillStore
 from detent.store.batches import BatchStore
+from detent.store.bulk import BulkStore
 from detent.store.catchups import CatchUpStore
 from detent.store.cluster import ClusterStore
 from detent.store.cursors import CursorStore
@@ -50,6 +51,7 @@ class Store:
         self.reruns = RerunStore(database)
         self.revisions = RevisionStore(database)
         self.runs = RunStore(database)
+        self.bulk = BulkStore(database, self.jobs, self.reruns)
         self.tenants = TenantStore(database)
         self.upkeep = UpkeepStore(database)
 

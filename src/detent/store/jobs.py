@@ -129,7 +129,7 @@ class JobStore:
             changed = await self._changed_to(spec, row, None, by)
             if changed is not None:
                 return changed
-        raise _busy(row["name"])
+        raise busy(row["name"])
 
     async def _changed_to(
         self, spec: JobSpec, row: Row, owner: str | None, by: str | None

@@ -14,13 +14,15 @@ import msgspec
 
 from detent.errors import Conflict, NotFound, UsageError
 from detent.identity import RunKey
+from detent.ledger_shapes import Skip
 from detent.log import logger
 from detent.model import JobSpec
 from detent.registration import schedule_of
 from detent.schedule import Schedule
 from detent.store.db import Database, Row, statement
 from detent.store.job_writes import Moved, announce
-from detent.store.jobs import DEFAULT_TENANT, TRIES, JobStore
+from detent.store.jobs import DEFAULT_TENANT, TRIES, JobStore, busy
+from detent.store.runs import number_of
 from detent.store.upkeep import RUNS_CHANNEL
 
 log = logger("jobs")
@@ -54,16 +56,19 @@ class LifeStore:
         *,
         tenant: int = DEFAULT_TENANT,
         by: str | None = None,
-    ) -> None:
+    ) -> Skip:
         """The tick at this instant is not to run; the schedule goes on behind it."""
 
-        async def change(connection: Any, row: Row) -> None:
+        async def change(connection: Any, row: Row) -> Skip:
             _check_tick(row, at)
-            if not await connection.fetch(statement("skip_tick"), row["job"], at, reason, by, row["generation"]):
+            kept = await connection.fetch(statement("skip_tick"), row["job"], at, reason, by, row["generation"])
+            if not kept:
                 raise Moved
             await announce(connection, [row["job"]])
+            return Skip(at=at, reason=reason, created_at=kept[0]["created_at"], created_by=by)
 
-        await self._change(job_id, tenant, change)
+        skip: Skip = await self._change(job_id, tenant, change)
+        return skip
 
     async def unskip(self, job_id: UUID, at: datetime, *, tenant: int = DEFAULT_TENANT) -> None:
         """The tick at this instant is to run after all."""
@@ -82,6 +87,15 @@ class LifeStore:
 
         await self._change(job_id, tenant, change)
 
+    async def skips(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> list[Skip]:
+        """The ticks of a job that are not to run, and those of the last days that were not."""
+        number = await number_of(self._database, job_id, tenant)
+        rows = await self._database.fetch("people", "skips_of_job", number)
+        return [
+            Skip(at=row["tick"], reason=row["reason"], created_at=row["created_at"], created_by=row["created_by"])
+            for row in rows
+        ]
+
     async def cancel_runs(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> Cancelled:
         """Cancel all runs of a job that are not over. Its schedule goes on."""
         row = await self._jobs.existing(tenant, job_id)
@@ -99,15 +113,14 @@ class LifeStore:
         done: Cancelled = await self._database.transaction("people", work)
         return done
 
-    async def _change(self, job_id: UUID, tenant: int, change: Callable[[Any, Row], Any]) -> None:
+    async def _change(self, job_id: UUID, tenant: int, change: Callable[[Any, Row], Any]) -> Any:
         for _ in range(TRIES):
             row = await self._jobs.existing(tenant, job_id)
             try:
-                await self._database.transaction("people", partial(_with_row, change, row))
+                return await self._database.transaction("people", partial(_with_row, change, row))
             except Moved:
                 continue
-            return
-        raise Conflict(f"The job {row['name']!r} is being changed by others at this moment: try again.")
+        raise busy(row["name"])
 
     # -- what happens by itself; any node may do it, and two that do it at once do it once
 
@@ -145,8 +158,8 @@ class LifeStore:
         return count
 
 
-async def _with_row(change: Callable[[Any, Row], Any], row: Row, connection: Any) -> None:
-    await change(connection, row)
+async def _with_row(change: Callable[[Any, Row], Any], row: Row, connection: Any) -> Any:
+    return await change(connection, row)
 
 
 def _check_tick(row: Row, at: datetime) -> None:

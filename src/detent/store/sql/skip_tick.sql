@@ -5,4 +5,4 @@ WITH c AS (
 s AS (
     INSERT INTO skips (job, tick, reason, created_by) SELECT job, $2::timestamptz, $3::text, $4::text FROM c
     ON CONFLICT (job, tick) DO UPDATE SET reason = excluded.reason, created_by = excluded.created_by, created_at = now())
-SELECT job FROM c
+SELECT job, now() AS created_at FROM c

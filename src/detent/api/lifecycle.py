@@ -1,0 +1,142 @@
+"""Routes about a job's life beside its definition: single ticks skipped, open runs cancelled, former revisions."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from detent.api.context import PREFIX, Api
+from detent.api.cursors import after_revision, binding, read_after_revision
+from detent.api.jobs import Limit, Reason, job_id
+from detent.api.routing import Reply, Routes
+from detent.declarative.plan import differences_between
+from detent.documents import plain
+from detent.errors import UsageError
+from detent.identity import run_id
+from detent.ledger_shapes import CancelledRuns, FieldChange, Skip, WholeRevision
+from detent.ledger_shapes import Revision as RevisionShape
+from detent.shapes import Instant, Job, Page
+from detent.store.revisions import Revision
+
+routes = Routes(PREFIX)
+
+Number = Annotated[int, Meta(ge=1, le=2_147_483_647)]
+
+
+class SkipRequest(Struct, forbid_unknown_fields=True):
+    """Which tick is not to run, and why."""
+
+    at: Instant
+    reason: Reason | None = None
+
+
+class SkipQuery(Struct, forbid_unknown_fields=True):
+    """Which tick is to run after all."""
+
+    at: Instant
+
+
+class RevisionQuery(Struct, forbid_unknown_fields=True):
+    cursor: str | None = None
+    limit: Limit = 50
+
+
+class Rollback(Struct, forbid_unknown_fields=True):
+    """To which revision: the job becomes what it was then, as a new revision."""
+
+    revision: Number
+
+
+@routes.post("/jobs/{id}/skip", scope="operate")
+async def skip_tick(api: Api, id: str, body: SkipRequest) -> Skip:  # noqa: A002 - the name of the path parameter is part of the contract
+    """Skip one tick that is yet to come; the schedule goes on behind it."""
+    job, at = await job_id(api, id), body.at.astimezone(UTC)
+    return await api.store.life.skip(job, at, body.reason, tenant=api.tenant, by=api.by)
+
+
+@routes.delete("/jobs/{id}/skip", scope="operate")
+async def unskip_tick(api: Api, id: str, query: SkipQuery) -> None:  # noqa: A002 - as above
+    """Let a tick that was to be skipped run after all."""
+    await api.store.life.unskip(await job_id(api, id), query.at.astimezone(UTC), tenant=api.tenant)
+
+
+@routes.get("/jobs/{id}/skips")
+async def list_skips(api: Api, id: str) -> list[Skip]:  # noqa: A002 - as above
+    """List the ticks of a job that are to be skipped, and those of the last days that were."""
+    return await api.store.life.skips(await job_id(api, id), tenant=api.tenant)
+
+
+@routes.post("/jobs/{id}/cancel", scope="operate")
+async def cancel_runs_of_job(api: Api, id: str) -> CancelledRuns:  # noqa: A002 - as above
+    """Cancel all open runs of a job: those that nobody has at once, the others are asked to stop."""
+    done = await api.store.life.cancel_runs(await job_id(api, id), tenant=api.tenant)
+    return CancelledRuns([run_id(key) for key in done.cancelled], [run_id(key) for key in done.stopping])
+
+
+@routes.get("/jobs/{id}/revisions")
+async def list_revisions(api: Api, id: str, query: RevisionQuery) -> Page[RevisionShape]:  # noqa: A002 - as above
+    """List the revisions of a job from the newest to the oldest, each with what changed."""
+    job = await job_id(api, id)
+    bound = binding(api.tenant, query, str(job))
+    found, following = await api.store.revisions.list(
+        job, below=read_after_revision(query.cursor, bound), limit=query.limit, tenant=api.tenant
+    )
+    before = [*found[1:], None]
+    items = [_told(revision, former) for revision, former in zip(found, before, strict=True)][: query.limit]
+    return Page(items, None if following is None else after_revision(following, bound))
+
+
+@routes.get("/jobs/{id}/revisions/{revision}")
+async def get_revision(api: Api, id: str, revision: str) -> WholeRevision:  # noqa: A002 - as above
+    """Look at a job as it was in one revision."""
+    job, number = await job_id(api, id), _number(revision)
+    found = await api.store.revisions.get(job, number, tenant=api.tenant)
+    former = await api.store.revisions.get(job, number - 1, tenant=api.tenant) if number > 1 else None
+    told = _told(found, former)
+    return WholeRevision(**msgspec.structs.asdict(told), definition=found.definition)
+
+
+@routes.post("/jobs/{id}/rollback", scope="write")
+async def roll_back_job(api: Api, id: str, body: Rollback) -> Reply[Job]:  # noqa: A002 - as above
+    """Make a job what it was in an earlier revision, as a new revision. As with every change, nothing runs by it."""
+    job = await job_id(api, id)
+    spec = await api.store.revisions.definition(job, body.revision, tenant=api.tenant)
+    changed, change = await api.store.jobs.become(job, spec, tenant=api.tenant, by=api.by)
+    return Reply(changed, Detent_Change=change)
+
+
+def _told(revision: Revision, former: Revision | None) -> RevisionShape:
+    return RevisionShape(
+        revision=revision.revision,
+        changed_by=revision.changed_by,
+        made_at=revision.made_at,
+        replaced_at=revision.replaced_at,
+        changes=_changes(revision, former),
+    )
+
+
+def _changes(revision: Revision, former: Revision | None) -> list[FieldChange] | None:
+    if former is None:
+        return [] if revision.revision == 1 else None
+    if revision.definition is None or former.definition is None:
+        return None
+    found = differences_between(plain(former.definition), plain(revision.definition))
+    return [FieldChange(path=one.path, **_values(one)) for one in found]
+
+
+def _values(difference: Any) -> dict[str, Any]:
+    values = {}
+    if difference.has_before:
+        values["before"] = difference.before
+    if difference.has_after:
+        values["after"] = difference.after
+    return values
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) < 1 << 31:
+        raise UsageError(f"The revision is {text!r}: give its number, such as 3.", "/revision")
+    return int(text)

@@ -1,0 +1,123 @@
+"""What is told of a job's past: its revisions, its ticks and what became of them. Names are the contract here too."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from msgspec import UNSET, Struct, UnsetType
+
+from detent.model import JobSpec
+from detent.shapes import Instant
+
+
+class CancelledRuns(Struct, frozen=True):
+    """The open runs of a job: those that are over now, and those whose worker was asked to stop."""
+
+    cancelled: list[UUID]
+    stopping: list[UUID]
+
+
+class Skip(Struct, frozen=True, kw_only=True):
+    """A tick that is not to run."""
+
+    at: Instant
+    reason: str | None
+    created_at: Instant
+    created_by: str | None
+
+
+class FieldChange(Struct, frozen=True, kw_only=True):
+    """One part of a job that is different; what was not there, or is not there now, is left out."""
+
+    path: str
+    before: Any | UnsetType = UNSET
+    after: Any | UnsetType = UNSET
+
+
+class Revision(Struct, frozen=True, kw_only=True):
+    """A definition of a job: who made it, when, and in what it differs from the one before. `changes` is null where
+    that cannot be told."""
+
+    revision: int
+    changed_by: str | None
+    made_at: Instant
+    replaced_at: Instant | None
+    changes: list[FieldChange] | None
+
+
+class WholeRevision(Revision, frozen=True, kw_only=True):
+    """A revision with the job as it was; null where this version cannot read it."""
+
+    definition: JobSpec | None
+
+
+class LedgerTick(Struct, frozen=True, kw_only=True):
+    """A tick and what became of it: the status of its run; `due` or `scheduled` where it is yet to fire, or `to be
+    skipped`; `paused` in a pause that is not over; `catching up` where it was missed and is to run; `missing` where
+    nobody knows. A range of ticks that is on record as one is one entry: `ticks` of them, up to `until`."""
+
+    at: Instant
+    local: str
+    status: str
+    reason: str | None
+    run_id: UUID | None
+    ticks: int
+    until: Instant | None
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """What became of one instant of a job, in sentences. `tick`: whether it is one; `before` and `after` are those on
+    both sides of it. `at` is the instant that was asked about, or the tick that stands for it."""
+
+    job_id: UUID
+    job: str
+    at: Instant
+    tick: bool
+    status: str | None
+    run_id: UUID | None
+    before: Instant | None
+    after: Instant | None
+    sentences: list[str]
+
+
+class ExtraEntry(Struct, frozen=True, kw_only=True):
+    """What is on record although no such tick was to be expected."""
+
+    at: Instant
+    until: Instant
+    ticks: int
+    status: str
+
+
+class AuditedJob(Struct, frozen=True, kw_only=True):
+    """The ticks of one job: how many were `expected`, what became of those that are `accounted_for`, and in which state
+    the `open` ones are. Of those that are `missing`, `doubled` or `extra` the first hundred are named. `lateness_ms`
+    counts runs by how late they started, rounded up to two digits; `late` of them were later than was asked for."""
+
+    job_id: UUID
+    job: str
+    expected: int
+    accounted_for: dict[str, int]
+    open: dict[str, int]
+    missing: int
+    doubled: int
+    extra: int
+    other_zone_data: int
+    missing_ticks: list[Instant]
+    doubled_ticks: list[Instant]
+    extra_entries: list[ExtraEntry]
+    late: int
+    lateness_ms: dict[str, int]
+    oldest_due: Instant | None
+
+
+class AuditPage(Struct, frozen=True, kw_only=True):
+    """Some of the jobs that were asked about, of `jobs` in all; the ticks after `since`, up to and including `until`.
+    `next_cursor` asks for the jobs that follow, and is null at the end."""
+
+    since: Instant
+    until: Instant
+    jobs: int
+    items: list[AuditedJob]
+    next_cursor: str | None
