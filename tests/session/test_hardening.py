@@ -11,10 +11,12 @@ from detent.identity import RunKey
 from detent.model import Call, Claim, Outcome, Succeeded
 from detent.scheduler.planning import SHORTEST_PAUSE_MS, Patience
 from detent.store import Store
+from detent.store.db import connect
 from waiting import until
 
 FIRST_TOKEN = (1 << 22) | 1
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
+GIVING_BACK = "SELECT count(*) = $1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%go back%'"
 
 
 async def soon(look: Any, seconds: float = 0.3) -> Any:
@@ -71,6 +73,25 @@ async def test_a_handler_that_cancels_itself_has_failed(look: Any, start: Any) -
     await start(cancels_itself)
     assert (await ended(look, job))["status"] == 2
     assert await look.fetchval("SELECT error FROM attempts WHERE job = $1", job) == "The handler cancelled itself."
+
+
+async def test_a_run_that_cannot_be_started_is_given_back_when_that_is_possible_again(
+    look: Any, start: Any, database_url: str
+) -> None:
+    session = await start(lease_ttl_seconds=1.0)
+    await session.worker.reconciling.stop()  # which would find it too, some time
+    other = await connect(database_url, "detent")
+    await other.execute("SET idle_in_transaction_session_timeout = 0")
+    job = await factories.add_job(look, None)
+    async with other.transaction():
+        await other.execute("LOCK TABLE job_revisions")  # so that nobody learns what the run is to do
+        await factories.add_live_run(look, job)
+        await until(lambda: look.fetchval("SELECT owner FROM live_runs"), what="the run to be claimed")
+        await other.execute("SELECT FROM live_runs FOR UPDATE")  # so that it cannot be given back
+        await until(lambda: look.fetchval(GIVING_BACK, 1), what="the run to be given back")
+        await until(lambda: look.fetchval(GIVING_BACK, 0), what="that to fail")
+    await other.close()
+    assert (await ended(look, job))["status"] == 1
 
 
 async def test_a_run_cancelled_before_its_first_step_frees_its_slot(look: Any, start: Any, store: Store) -> None:

@@ -11,6 +11,7 @@ further apart than any statement can take, both show it under the same token and
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -37,6 +38,7 @@ from detent.worker.settle import Settler
 log = logger("worker")
 
 POLL_EVERY = 2.0
+GIVE_BACK_PAUSE, LONGEST_GIVE_BACK_PAUSE = 0.1, 2.0
 LARGEST_CLAIM = 1000
 Identity = tuple[int, datetime, int, int]
 
@@ -245,10 +247,15 @@ class Worker:
         self._held.pop(held.claim.identity, None)
 
     async def _return_unstarted(self, held: Held) -> None:
-        try:
-            await self._store.live.give_back(self._membership.node, [held.claim])
-        except DetentError as error:
-            log.warning("run not given back yet", run=str(held.claim.run_id), error=str(error))
+        """Tried for as long as this node is trusted: otherwise it waits until reconciling has seen it for long enough."""
+        pause = GIVE_BACK_PAUSE
+        while self._membership.trusted and not self._draining:
+            try:
+                await self._store.live.give_back(self._membership.node, [held.claim])
+                return
+            except DetentError:
+                await asyncio.sleep(pause * random.uniform(0.5, 1))
+                pause = min(2 * pause, LONGEST_GIVE_BACK_PAUSE)
 
     def _settled(self, claim: Claim) -> None:
         held = self._held.pop(claim.identity, None)
