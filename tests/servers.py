@@ -62,11 +62,14 @@ class Server(ABC):
             self._process.wait()
             self._process = None
 
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), 5)
+
     def _answers(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, f"{self.name} ended:\n{(self.folder / 'log').read_text()}"
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 5) as probe:
+            with self.connect() as probe:
                 probe.sendall(self.question)
                 return self.answer in probe.recv(4096)
         except OSError:
