@@ -15,6 +15,7 @@ from detent.states import RunStatus
 JobStatus = Literal["active", "paused", "completed", "deleted"]
 OnResume = Literal["skip", "once", "all"]
 JobChange = Literal["created", "updated", "unchanged"]
+BulkAction = Literal["pause", "resume", "delete", "retry", "cancel"]
 AttemptOutcome = Literal["succeeded", "failed", "timeout", "lost", "stale", "cancelled"]
 NodeState = Literal["alive", "draining", "evicted"]
 TickOrder = Literal["oldest", "newest"]
@@ -388,12 +389,45 @@ class Left(Struct, frozen=True):
     reason: Literal["not dead", "overlap"]
 
 
-class Redriven(Struct, frozen=True):
-    """`redriven` runs go on. `more`: there are more dead runs to ask for."""
+class Redriven(Struct, frozen=True, kw_only=True):
+    """`redriven` runs go on. Of those that were named, `left` stay as they are; of all that were meant, so many are
+    still dead (`remaining`), some of which may have to wait until their jobs have room."""
 
     redriven: list[UUID]
     left: list[Left]
+    remaining: int
+
+
+class Discarded(Struct, frozen=True, kw_only=True):
+    """So many runs are dead for good and listed no more; of those that were named, `left` are not dead, or not there.
+    Of all that were meant, so many are still to be dealt with (`remaining`)."""
+
+    discarded: int
+    left: list[UUID]
+    remaining: int
+
+
+class DeadGroup(Struct, frozen=True, kw_only=True):
+    """Dead runs whose errors read alike: `error` is what they have in common, and `group` its name. `first` and `last`
+    are ticks, `sample` is the run of the last one."""
+
+    group: str
+    error: str
+    runs: int
+    jobs: int
+    first: Instant
+    last: Instant
+    sample: UUID
+
+
+class DeadGroups(Struct, frozen=True, kw_only=True):
+    """Groups of dead runs as they were `at` this time, the largest first, and the number of `runs` in them. `more`:
+    there are so many that only the newest runs, or the largest groups, were looked at."""
+
+    at: Instant
+    runs: int
     more: bool
+    items: list[DeadGroup]
 
 
 class Tenant(Struct, frozen=True, kw_only=True):
@@ -420,3 +454,24 @@ class Queue(Struct, frozen=True, kw_only=True):
     waiting: int
     running: int
     oldest_ready_at: Instant | None
+
+
+class BulkJob(Struct, frozen=True):
+    """One of the jobs that a search found."""
+
+    id: UUID
+    name: str
+    status: JobStatus
+
+
+class BulkResult(Struct, frozen=True, kw_only=True):
+    """What a change of many jobs did in this chunk, or would do: jobs that `matched`, and of these the ones it
+    `changed`; others had nothing to change, or somebody else was faster. `sample` shows some that it would change.
+    `next_cursor` asks for the chunk that follows, and is null at the end."""
+
+    action: BulkAction
+    dry_run: bool
+    matched: int
+    changed: int = 0
+    sample: list[BulkJob] = []
+    next_cursor: str | None

@@ -83,13 +83,13 @@ async def test_a_redriven_run_goes_on_as_itself(api: ApiClient, sql: Any) -> Non
     await api.create(name="a")
     run = await dead_run(api, sql, "a")
     answer = await api.good("POST", "/api/v1/dead-letters/redrive", json={"runs": [run["id"]]})
-    assert answer == {"redriven": [run["id"]], "left": [], "more": False}
+    assert answer == {"redriven": [run["id"]], "left": [], "remaining": 0}
     assert (await api.good("GET", "/api/v1/dead-letters"))["items"] == []
     again = await api.good("GET", f"/api/v1/runs/{run['id']}")
     assert (again["status"], again["idempotency_key"]) == ("pending", run["idempotency_key"])
     assert [attempt["outcome"] for attempt in again["attempts"]] == ["failed"]
     second = await api.good("POST", "/api/v1/dead-letters/redrive", json={"runs": [run["id"]]})
-    assert second == {"redriven": [], "left": [{"id": run["id"], "reason": "not dead"}], "more": False}
+    assert second == {"redriven": [], "left": [{"id": run["id"], "reason": "not dead"}], "remaining": 0}
 
 
 async def test_all_dead_letters_of_a_job_are_redriven_as_far_as_it_has_room(api: ApiClient, sql: Any) -> None:
@@ -100,7 +100,7 @@ async def test_all_dead_letters_of_a_job_are_redriven_as_far_as_it_has_room(api:
     assert sorted(answer["redriven"]) == sorted(run["id"] for run in runs["many"])
     answer = await api.good("POST", "/api/v1/dead-letters/redrive", json={"all": True})
     assert answer["redriven"] == [runs["one"][0]["id"]]
-    assert answer["left"] == [{"id": runs["one"][1]["id"], "reason": "overlap"}]
+    assert (answer["left"], answer["remaining"]) == ([], 1)
     named = await api.good("POST", "/api/v1/dead-letters/redrive", json={"runs": [runs["one"][1]["id"]] * 2})
     assert named["left"] == [{"id": runs["one"][1]["id"], "reason": "overlap"}]
 
@@ -125,12 +125,39 @@ async def test_a_redrive_says_what_it_wants(api: ApiClient) -> None:
         ({"all": False}, "/runs"),
         ({"all": True, "runs": [str(uuid4())]}, "/runs"),
         ({"runs": [str(uuid4())], "job": "a"}, "/job"),
+        ({"runs": [str(uuid4())], "group": "0" * 12}, "/group"),
+        ({"runs": [str(uuid4())], "before": "2026-01-01T00:00:00Z"}, "/before"),
+        ({"all": True, "group": "x"}, "/group"),
+        ({"all": True, "limit": 0}, "/limit"),
         ({"runs": []}, "/runs"),
         ({"runs": ["x"]}, "/runs/0"),
         ({"runs": [str(uuid4())] * 1001}, "/runs"),
         ({"everything": True}, "/everything"),
     ]
     for body, pointer in bodies:
-        problem = await api.problem("POST", "/api/v1/dead-letters/redrive", 422, json=body)
-        assert problem["pointer"] == pointer
+        for verb in ("redrive", "discard"):
+            problem = await api.problem("POST", f"/api/v1/dead-letters/{verb}", 422, json=body)
+            assert problem["pointer"] == pointer
     await api.problem("POST", "/api/v1/dead-letters/redrive", 404, json={"all": True, "job": "nobody"})
+
+
+async def test_dead_letters_are_told_by_group_and_discarded(api: ApiClient, sql: Any) -> None:
+    await api.create(name="a", concurrent_policy="ALLOW")
+    runs = [await dead_run(api, sql, "a") for _ in range(3)]
+    told = await api.good("GET", "/api/v1/dead-letters/groups?job=a")
+    (group,) = told["items"]
+    assert (told["runs"], told["more"], group["error"], group["runs"]) == (3, False, "status 500", 3)
+    assert group["sample"] == runs[2]["id"]
+    page = await api.good("GET", f"/api/v1/dead-letters?group={group['group']}")
+    assert len(page["items"]) == 3
+    assert (await api.good("GET", "/api/v1/dead-letters?group=000000000000"))["items"] == []
+    named = await api.good("POST", "/api/v1/dead-letters/discard", json={"runs": [runs[0]["id"], str(uuid4())]})
+    assert (named["discarded"], len(named["left"])) == (1, 1)
+    body = {"all": True, "group": group["group"], "before": told["at"], "limit": 1}
+    assert await api.good("POST", "/api/v1/dead-letters/discard", json=body) == {
+        "discarded": 1,
+        "left": [],
+        "remaining": 1,
+    }
+    redriven = await api.good("POST", "/api/v1/dead-letters/redrive", json=body)
+    assert redriven == {"redriven": [runs[2]["id"]], "left": [], "remaining": 0}

@@ -14,12 +14,14 @@ from detent.identity import MANUAL, RunKey, run_id
 from detent.states import CODES, RunStatus
 from detent.store import Store, reruns
 from detent.store.cursors import Advance
+from detent.store.dead_letters import Done, Which
 from detent.store.live import Settlement
 from factories import add_job, add_live_run, add_node
 
 NODE = 7
 AT = datetime.now(UTC).replace(hour=0, minute=5, second=0, microsecond=0)
 HOUR = timedelta(hours=1)
+EVERY = Which()
 
 
 async def finished(
@@ -152,7 +154,7 @@ async def test_a_redriven_run_is_the_same_run_with_its_key_and_a_higher_token(ve
     assert run.token is not None
     assert before.token is not None
     assert run.token > before.token
-    assert await verbs.reruns.dead() == ([], None)
+    assert await verbs.dead_letters.list() == ([], None)
     await settle(verbs, look)
     ended = await verbs.runs.get(key)
     assert ended is not None
@@ -179,12 +181,11 @@ async def test_a_redrive_takes_as_many_runs_as_a_job_has_lanes_and_a_second_one_
     one = await add_job(look)
     two = await add_job(look, lanes=2)
     keys = [await finished(look, job, AT + n * HOUR) for job in (one, two) for n in range(3)]
-    done = await verbs.reruns.redrive_all()
-    assert set(done.runs) == {keys[0], keys[3], keys[4]}
-    assert set(done.waiting) == {keys[1], keys[2], keys[5]}
-    assert not done.more
-    again = await verbs.reruns.redrive_all()
-    assert (again.runs, set(again.waiting)) == ([], set(done.waiting))
+    done = await verbs.dead_letters.redrive(EVERY)
+    assert (set(done.runs), done.remaining) == ({keys[0], keys[3], keys[4]}, 3)
+    assert await verbs.dead_letters.redrive(EVERY) == Done([], 3)
+    named = await verbs.reruns.redrive(keys)
+    assert (named.runs, set(named.waiting)) == ([], {keys[1], keys[2], keys[5]})
     assert await look.fetchval("SELECT count(*) FROM live_runs") == 3
     assert await look.fetchval("SELECT count(*) FROM run_history") == 3
 
@@ -224,19 +225,24 @@ async def test_only_dead_runs_of_ones_own_living_jobs_are_redriven(verbs: Store,
     keys = [await finished(look, job) for job in (good, gone, foreign)]
     keys.append(await finished(look, good, AT + HOUR, RunStatus.SUCCEEDED))
     assert (await verbs.reruns.redrive([*keys, keys[0]])).runs == [keys[0]]
-    assert (await verbs.reruns.redrive_all()).runs == []
-    assert (await verbs.reruns.redrive_all(tenant=2)).runs == [keys[2]]
+    assert await verbs.dead_letters.redrive(EVERY) == Done([], 0)
+    assert await verbs.dead_letters.redrive(EVERY, tenant=2) == Done([keys[2]], 0)
 
 
-async def test_a_redrive_is_bounded(verbs: Store, look: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reruns, "MOST_REDRIVEN", 2)
-    monkeypatch.setattr(reruns, "MOST_LOOKED_AT", 3)
+async def test_a_redrive_brings_back_as_many_as_it_may_and_says_how_many_are_left(verbs: Store, look: Any) -> None:
     job = await add_job(look, lanes=10)
     keys = [await finished(look, job, AT + n * HOUR) for n in range(4)]
-    first = await verbs.reruns.redrive_all(job=await job_id(look, job))
-    assert (first.runs, first.more) == (keys[:2], True)
-    second = await verbs.reruns.redrive_all()
-    assert (second.runs, second.more) == (keys[2:], False)
+    only = Which(job=await job_id(look, job))
+    assert await verbs.dead_letters.redrive(only, 2) == Done(keys[:2], 2)
+    assert await verbs.dead_letters.redrive(only, 2) == Done(keys[2:], 0)
+    assert await verbs.dead_letters.redrive(only, 2) == Done([], 0)
+
+
+async def test_a_redrive_leaves_alone_what_died_after_it_was_begun(verbs: Store, look: Any) -> None:
+    """Or it would go on for ever with runs that die again."""
+    job = await add_job(look, lanes=10)
+    keys = [await finished(look, job, AT + n * HOUR) for n in range(4)]
+    assert await verbs.dead_letters.redrive(Which(before=AT + HOUR)) == Done(keys[:2], 0)
 
 
 async def test_dead_letters_are_listed_newest_first_in_pages(verbs: Store, look: Any) -> None:
@@ -246,14 +252,14 @@ async def test_dead_letters_are_listed_newest_first_in_pages(verbs: Store, look:
     collected: list[Any] = []
     after = None
     while True:
-        page, after = await verbs.reruns.dead(after=after, limit=3)
+        page, after = await verbs.dead_letters.list(after=after, limit=3)
         collected += page
         if after is None:
             break
     assert [run.id for run in collected] == [run_id(key) for key in keys]
-    only, _ = await verbs.reruns.dead(job=await job_id(look, one))
+    only, _ = await verbs.dead_letters.list(job=await job_id(look, one))
     assert [run.id for run in only] == [run_id(key) for key in keys[1::2]]
-    assert await verbs.reruns.dead(tenant=2) == ([], None)
+    assert await verbs.dead_letters.list(tenant=2) == ([], None)
 
 
 async def test_dead_letters_are_found_by_their_index(verbs: Store, look: Any) -> None:
@@ -261,8 +267,111 @@ async def test_dead_letters_are_found_by_their_index(verbs: Store, look: Any) ->
 
     await look.execute("SET enable_seqscan = off")
     for name, arguments in (
-        ("dead_letters", (1, AT + HOUR, 1, 0, 50, None)),
-        ("oldest_dead", (1, None, 50)),
+        ("dead_letters", (1, AT + HOUR, 1, 0, 50, None, None)),
+        ("dead_groups", (1, None, 1000, 100)),
+        ("oldest_dead", (1, None, None, None, 50)),
+        ("count_dead", (1, None, None, None)),
+        ("discard", (1, None, None, None, None, None, None, 50)),
     ):
         plan = "\n".join(row[0] for row in await look.fetch("EXPLAIN " + statement(name), *arguments))
         assert "scheduled_at_job_serial_idx" in plan
+
+
+# --- by what their errors have in common ---
+
+
+@pytest.mark.parametrize(
+    ("error", "pattern"),
+    [
+        ("HTTP 503 from https://api.example.com/v1/items/17?x=1", "HTTP 503 from <address>"),
+        ("HTTP 404 from http://127.0.0.1:8787/nowhere", "HTTP 404 from <address>"),
+        ("The command exited with status 2.", "The command exited with status 2."),
+        ("No answer within 30 s.", "No answer within <n> s."),
+        ("No answer within 0.25 s.", "No answer within <n> s."),
+        ("No connection to 10.0.0.17:5432 could be made", "No connection to <address> could be made"),
+        ("No connection to [2001:db8::1]:443 could be made", "No connection to <address> could be made"),
+        ("KeyError: 'user_17'", "KeyError: 'user_<n>'"),
+        ("ValueError: order 0192f4c8-8c00-7000-8000-000000000007 is gone", "ValueError: order <id> is gone"),
+        ("object at 0x7fbbe5d3c640 is dead", "object at <id> is dead"),
+        ("commit 3c7533d19fab01 not found", "commit <id> not found"),
+        ("a facade is not an id", "a facade is not an id"),
+        ("mail to ada.l@mail.example.org bounced", "mail to <address> bounced"),
+        ("Boom at line 3\n  File x.py, line 17", "Boom at line <n>"),
+        ("", ""),
+    ],
+)
+async def test_what_differs_from_run_to_run_is_left_out(look: Any, error: str, pattern: str) -> None:
+    assert await look.fetchval("SELECT error_pattern($1)", error) == pattern
+
+
+async def with_error(look: Any, key: RunKey, error: str) -> None:
+    await look.execute(
+        "INSERT INTO attempts (job, scheduled_at, serial, token, finished_at, attempt, outcome, error)"
+        " SELECT job, scheduled_at, serial, token, finished_at, 1, 'failed', $4 FROM run_history"
+        " WHERE job = $1 AND scheduled_at = $2 AND serial = $3",
+        *key,
+        error,
+    )
+
+
+async def three_groups(look: Any) -> tuple[int, dict[str, list[RunKey]]]:
+    one, two = await add_job(look, lanes=50), await add_job(look, lanes=50)
+    keys: dict[str, list[RunKey]] = {"slow": [], "gone": [], "silent": []}
+    for n in range(5):
+        keys["slow"].append(await finished(look, (one, two)[n % 2], AT + n * HOUR))
+        await with_error(look, keys["slow"][-1], f"No answer within {n} s.")
+    for n in range(2):
+        keys["gone"].append(await finished(look, one, AT + (10 + n) * HOUR))
+        await with_error(look, keys["gone"][-1], f"HTTP 404 from http://host-{n}/")
+    keys["silent"].append(await finished(look, two, AT + 12 * HOUR))
+    return one, keys
+
+
+async def test_dead_runs_are_told_by_what_their_errors_have_in_common(verbs: Store, look: Any) -> None:
+    one, keys = await three_groups(look)
+    found = await verbs.dead_letters.groups()
+    assert [(group.error, group.runs, group.jobs) for group in found.items] == [
+        ("No answer within <n> s.", 5, 2),
+        ("HTTP 404 from <address>", 2, 1),
+        ("", 1, 1),
+    ]
+    assert (found.runs, found.more) == (8, False)
+    slow = found.items[0]
+    assert (slow.first, slow.last, slow.sample) == (AT, AT + 4 * HOUR, run_id(keys["slow"][4]))
+    of_job = await verbs.dead_letters.groups(job=await job_id(look, one))
+    assert [group.runs for group in of_job.items] == [3, 2]
+    assert (await verbs.dead_letters.groups(tenant=2)).items == []
+
+
+async def test_a_group_is_listed_redriven_and_discarded_alone(verbs: Store, look: Any) -> None:
+    _, keys = await three_groups(look)
+    slow, gone, silent = [group.group for group in (await verbs.dead_letters.groups()).items]
+    page, _ = await verbs.dead_letters.list(group=gone)
+    assert [run.id for run in page] == [run_id(key) for key in keys["gone"][::-1]]
+    assert await verbs.dead_letters.redrive(Which(group=slow), 3) == Done(keys["slow"][:3], 2)
+    assert await verbs.dead_letters.discard_all(Which(group=gone)) == Done(keys["gone"], 0)
+    left = await verbs.dead_letters.groups()
+    assert [(group.group, group.runs) for group in left.items] == [(slow, 2), (silent, 1)]
+
+
+async def test_a_discarded_run_stays_in_history_and_is_neither_listed_nor_redriven(verbs: Store, look: Any) -> None:
+    job = await add_job(look)
+    dead, alive = await finished(look, job), await finished(look, job, AT + HOUR, RunStatus.SUCCEEDED)
+    assert await verbs.dead_letters.discard([dead, alive]) == Done([dead], 0)
+    run = await verbs.runs.get(dead)
+    assert run is not None
+    assert (run.status, run.reason) == (RunStatus.DEAD, "discarded")
+    assert await verbs.dead_letters.list() == ([], None)
+    assert (await verbs.reruns.redrive([dead])).runs == []
+    assert await verbs.dead_letters.redrive(EVERY) == Done([], 0)
+    assert await verbs.dead_letters.discard([dead]) == Done([], 0)
+    assert await verbs.reruns.retry(dead) == dead._replace(serial=1), "who wants it all the same can still run it again"
+
+
+async def test_discarding_goes_on_some_at_a_time_and_touches_no_other_tenant(verbs: Store, look: Any) -> None:
+    job = await add_job(look)
+    keys = [await finished(look, job, AT + n * HOUR) for n in range(5)]
+    assert await verbs.dead_letters.discard_all(EVERY, tenant=2) == Done([], 0)
+    assert await verbs.dead_letters.discard(keys, tenant=2) == Done([], 0)
+    assert await verbs.dead_letters.discard_all(EVERY, 3) == Done(keys[:3], 2)
+    assert await verbs.dead_letters.discard_all(Which(before=AT + 3 * HOUR), 3) == Done([keys[3]], 0)

@@ -18,29 +18,42 @@ from detent.api.routing import Reply, Routes
 from detent.api.runs import found_run, run_key
 from detent.errors import UsageError
 from detent.identity import RunKey, decode_run_id, run_id
-from detent.shapes import Left, Page, Redriven, Run
-from detent.store.reruns import MOST_REDRIVEN
+from detent.shapes import DeadGroups, Discarded, Instant, Left, Page, Redriven, Run
+from detent.store.dead_letters import MOST_AT_ONCE, Which
 
 routes = Routes(PREFIX)
 
-RunIds = Annotated[list[UUID], Meta(min_length=1, max_length=MOST_REDRIVEN)]
+RunIds = Annotated[list[UUID], Meta(min_length=1, max_length=MOST_AT_ONCE)]
 JobReference = Annotated[str, Meta(min_length=1, max_length=200)]
+Group = Annotated[str, Meta(pattern="^[0-9a-f]{12}$")]
+AtOnce = Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)]
 
 
 class DeadLetterQuery(Struct, forbid_unknown_fields=True):
-    """`job` is a name or an id."""
+    """`job` is a name or an id, `group` one of those that /dead-letters/groups tells."""
 
     job: JobReference | None = None
+    group: Group | None = None
     cursor: str | None = None
     limit: Limit = 50
 
 
-class Redrive(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which dead runs: those of `runs`, or all there are, of one job if `job` (a name or an id) is given."""
+class GroupQuery(Struct, forbid_unknown_fields=True):
+    """`job` is a name or an id."""
+
+    job: JobReference | None = None
+
+
+class ChosenRuns(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which dead runs: those of `runs`; or `all` there are, of one job if `job` (a name or an id) is given, of one group
+    of errors if `group` is, and only those that were dead at `before` if that is; at most `limit` of them now."""
 
     runs: RunIds | None = None
     all: bool = False
     job: JobReference | None = None
+    group: Group | None = None
+    before: Instant | None = None
+    limit: AtOnce = MOST_AT_ONCE
 
 
 @routes.post("/jobs/{id}/retry", scope="operate", status=202, once=True)
@@ -60,37 +73,63 @@ async def list_dead_letters(api: Api, query: DeadLetterQuery) -> Page[Run]:
     """List dead runs from the newest tick to the oldest."""
     job = None if query.job is None else await job_id(api, query.job)
     bound = binding(api.tenant, query)
-    runs, following = await api.store.reruns.dead(
-        job=job, after=read_after_run(query.cursor, bound), limit=query.limit, tenant=api.tenant
+    after = read_after_run(query.cursor, bound)
+    runs, following = await api.store.dead_letters.list(
+        job=job, group=query.group, after=after, limit=query.limit, tenant=api.tenant
     )
     return Page(runs, None if following is None else after_run(following, bound))
 
 
+@routes.get("/dead-letters/groups")
+async def list_dead_groups(api: Api, query: GroupQuery) -> DeadGroups:
+    """List dead runs by what their errors have in common: without numbers, ids and addresses."""
+    job = None if query.job is None else await job_id(api, query.job)
+    return await api.store.dead_letters.groups(job=job, tenant=api.tenant)
+
+
 @routes.post("/dead-letters/redrive", scope="operate", once=True)
-async def redrive_dead_letters(api: Api, body: Redrive) -> Redriven:
+async def redrive_dead_letters(api: Api, body: ChosenRuns) -> Redriven:
     """Let dead runs go on as themselves, with all their tries anew."""
-    if (body.runs is None) == (not body.all):
+    if body.runs is None:
+        which = await _which(api, body)
+        done = await api.store.dead_letters.redrive(which, body.limit, tenant=api.tenant)
+        return Redriven(redriven=[run_id(key) for key in done.runs], left=[], remaining=done.remaining)
+    keys = _named(body, body.runs)
+    did = await api.store.reruns.redrive(list(keys.values()), tenant=api.tenant)
+    redriven, waiting = ({run_id(key) for key in some} for some in (did.runs, did.waiting))
+    named = list(dict.fromkeys(body.runs))
+    left = [Left(each, "overlap" if each in waiting else "not dead") for each in named if each not in redriven]
+    return Redriven(redriven=[each for each in named if each in redriven], left=left, remaining=len(waiting))
+
+
+@routes.post("/dead-letters/discard", scope="operate", once=True)
+async def discard_dead_letters(api: Api, body: ChosenRuns) -> Discarded:
+    """Deal with dead runs for good: they stay in history, and are listed here no more."""
+    if body.runs is None:
+        which = await _which(api, body)
+        done = await api.store.dead_letters.discard_all(which, body.limit, tenant=api.tenant)
+        return Discarded(discarded=len(done.runs), left=[], remaining=done.remaining)
+    keys = _named(body, body.runs)
+    done = await api.store.dead_letters.discard(list(keys.values()), tenant=api.tenant)
+    discarded = {run_id(key) for key in done.runs}
+    left = [each for each in dict.fromkeys(body.runs) if each not in discarded]
+    return Discarded(discarded=len(discarded), left=left, remaining=0)
+
+
+async def _which(api: Api, body: ChosenRuns) -> Which:
+    if not body.all:
         raise UsageError('Give either the runs, {"runs": [id, …]}, or {"all": true}.', "/runs")
-    if body.runs is not None:
-        if body.job is not None:
-            raise UsageError("A job is named beside runs, which belong to theirs: leave it out.", "/job")
-        return await _redrive_some(api, body.runs)
     job = None if body.job is None else await job_id(api, body.job)
-    done = await api.store.reruns.redrive_all(job=job, tenant=api.tenant)
-    left = [Left(run_id(key), "overlap") for key in done.waiting]
-    return Redriven([run_id(key) for key in done.runs], left, done.more)
+    return Which(job, body.group, body.before)
 
 
-async def _redrive_some(api: Api, ids: list[UUID]) -> Redriven:
-    keys = {found: key for found in ids if (key := decode_run_id(found)) is not None}
-    done = await api.store.reruns.redrive(list(keys.values()), tenant=api.tenant)
-    redriven, waiting = ({run_id(key) for key in some} for some in (done.runs, done.waiting))
-    left = [
-        Left(found, "overlap" if found in waiting else "not dead")
-        for found in dict.fromkeys(ids)
-        if found not in redriven
-    ]
-    return Redriven([found for found in dict.fromkeys(ids) if found in redriven], left, False)
+def _named(body: ChosenRuns, ids: list[UUID]) -> dict[UUID, RunKey]:
+    if body.all:
+        raise UsageError('Give either the runs, {"runs": [id, …]}, or {"all": true}.', "/runs")
+    for name, given in (("job", body.job), ("group", body.group), ("before", body.before)):
+        if given is not None:
+            raise UsageError(f"A {name} is given beside runs, which are named already: leave it out.", f"/{name}")
+    return {found: key for found in ids if (key := decode_run_id(found)) is not None}
 
 
 async def _answer(api: Api, key: RunKey) -> Reply[Run]:

@@ -13,6 +13,8 @@ from detent.store.catchups import CatchUpStore
 from detent.store.cluster import ClusterStore
 from detent.store.cursors import CursorStore
 from detent.store.db import Database
+from detent.store.explaining import ExplainStore
+from detent.store.dead_letters import DeadLetterStore
 from detent.store.holding import HoldingStore
 from detent.store.jobs import JobStore
 from detent.store.keys import KeyStore
@@ -49,9 +51,11 @@ class Store:
         self.queues = QueueStore(database)
         self.requests = RequestStore(database)
         self.reruns = RerunStore(database)
+        self.dead_letters = DeadLetterStore(database, self.reruns)
         self.revisions = RevisionStore(database)
         self.runs = RunStore(database)
         self.bulk = BulkStore(database, self.jobs, self.reruns)
+        self.explaining = ExplainStore(database, self.ledger, self.runs)
         self.tenants = TenantStore(database)
         self.upkeep = UpkeepStore(database)
 

@@ -13,18 +13,15 @@ from uuid import UUID
 
 from detent.errors import Conflict, NotFound
 from detent.identity import MANUAL, RunKey, run_id
-from detent.shapes import Run
 from detent.states import FINAL
 from detent.store.db import Database, statement
-from detent.store.history import NEWEST
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.live import make_way
 from detent.store.run_rows import key_of, status_of
-from detent.store.runs import documents, number_of
+from detent.store.runs import number_of
 from detent.store.upkeep import RUNS_CHANNEL
 
 MOST_REDRIVEN = 1_000
-MOST_LOOKED_AT = 10_000
 
 
 class Redriven(NamedTuple):
@@ -52,37 +49,12 @@ class RerunStore:
             raise Conflict(f"The job {job_id} has no finished run to run again: trigger it instead.")
         return await self.retry(RunKey(number, rows[0]["scheduled_at"], rows[0]["serial"]), tenant=tenant)
 
-    async def dead(
-        self,
-        *,
-        job: UUID | None = None,
-        after: RunKey | None = None,
-        limit: int = 50,
-        tenant: int = DEFAULT_TENANT,
-    ) -> tuple[list[Run], RunKey | None]:
-        """Dead runs from the newest tick to the oldest, and the key to pass as `after` for more (None: these were
-        all)."""
-        number = None if job is None else await number_of(self._database, job, tenant)
-        last, at, serial = after or NEWEST
-        async with self._database.connection("people") as connection, connection.transaction(readonly=True):
-            await connection.fetch(statement("limit_reader"))
-            rows = await connection.fetch(statement("dead_letters"), tenant, at, last, serial, limit + 1, number)
-            page = await documents(connection, rows[:limit])
-        return page, key_of(rows[limit - 1]) if len(rows) > limit else None
-
     async def redrive(self, keys: Sequence[RunKey], *, tenant: int = DEFAULT_TENANT) -> Redriven:
         """Bring these runs back to life, where they are dead and their jobs have room."""
         if not keys:
             return Redriven([], [], False)
         done: Redriven = await self._database.transaction("people", lambda c: _redrive(c, keys, tenant))
         return done
-
-    async def redrive_all(self, *, job: UUID | None = None, tenant: int = DEFAULT_TENANT) -> Redriven:
-        """As redrive, for the dead runs that waited longest, of one job or of all."""
-        number = None if job is None else await number_of(self._database, job, tenant)
-        rows = await self._database.fetch("people", "oldest_dead", tenant, number, MOST_LOOKED_AT + 1)
-        done = await self.redrive([key_of(row) for row in rows[:MOST_LOOKED_AT]], tenant=tenant)
-        return done._replace(more=done.more or len(rows) > MOST_LOOKED_AT)
 
 
 async def _retry(connection: Any, key: RunKey, tenant: int) -> RunKey:

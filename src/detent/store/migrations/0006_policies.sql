@@ -28,6 +28,30 @@ CREATE TABLE catchups (
 CREATE INDEX catchups_due ON catchups (partition, catchup);
 CREATE INDEX catchups_job ON catchups (job);
 
+-- Dead runs that nobody has dealt with: those that were discarded are listed no more.
+DROP INDEX run_history_dead;
+CREATE INDEX run_history_dead ON run_history (scheduled_at, job, serial) WHERE status = 2 AND reason IS DISTINCT FROM 'discarded';
+
+-- What errors have in common: their first line, without what differs from run to run. Addresses, ids and numbers are left
+-- out, but for those that say what kind of error it is: the status of an answer or of a command.
+CREATE FUNCTION error_pattern(error text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT regexp_replace(regexp_replace(regexp_replace(regexp_replace(regexp_replace(
+        left(split_part(error, E'\n', 1), 500),
+        '\m[a-z][a-z0-9+.-]*://[^\s"''<>]+', '<address>', 'gi'),
+        '\m[\w.+-]+@[\w-]+(\.[\w-]+)+\M', '<address>', 'g'),
+        '\m\d{1,3}(\.\d{1,3}){3}(:\d+)?\M|\[?\m[0-9a-f]{0,4}(:[0-9a-f]{0,4}){3,7}\M(\]:\d+)?', '<address>', 'gi'),
+        '\m[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\M|\m0x[0-9a-f]+\M|\m(?=\w*\d)[0-9a-f]{8,}\M', '<id>', 'gi'),
+        '(?<!\m(HTTP|status) \d*)\d+(\.\d+)*', '<n>', 'gi')
+$$;
+CREATE FUNCTION error_group(error text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT left(md5(error_pattern(error)), 12)
+$$;
+CREATE FUNCTION dead_group(run run_history) RETURNS text LANGUAGE sql STABLE PARALLEL SAFE AS $$
+    SELECT error_group(coalesce((
+        SELECT a.error FROM attempts a
+         WHERE a.job = run.job AND a.scheduled_at = run.scheduled_at AND a.serial = run.serial AND a.token = run.token), run.reason, ''))
+$$;
+
 -- From which span of which schedule ticks were to be expected. A tick at t belongs to the span with since < t <= until.
 -- Here are the spans that are over, written by the change that ended them; the present one of each job is in its own
 -- row, so that registering a job writes nothing more. The anchor of an interval and the instant of a one-off are what

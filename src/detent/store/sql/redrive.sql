@@ -6,7 +6,7 @@ WITH dead AS MATERIALIZED (
       FROM unnest($1::bigint[], $2::timestamptz[], $3::integer[]) AS v (job, scheduled_at, serial)
      CROSS JOIN LATERAL (
         SELECT * FROM run_history
-         WHERE job = v.job AND scheduled_at = v.scheduled_at AND serial = v.serial AND status = 2) h
+         WHERE job = v.job AND scheduled_at = v.scheduled_at AND serial = v.serial AND status = 2 AND reason IS DISTINCT FROM 'discarded') h
       JOIN jobs j ON j.job = h.job AND j.tenant = $4::integer AND j.status <> 'deleted'),
 free AS MATERIALIZED (
     SELECT c.job, c.queue, c.revision, c.priority, c.once, g AS lane, row_number() OVER (PARTITION BY c.job ORDER BY g DESC) AS place
