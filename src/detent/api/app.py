@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from detent.api import (
     batch,
+    bulk,
     catching_up,
     cluster,
     dead_letters,
@@ -19,6 +20,8 @@ from detent.api import (
     holding,
     jobs,
     keys,
+    ledger,
+    lifecycle,
     openapi,
     preview,
     problem_pages,
@@ -40,7 +43,25 @@ from detent.settings import Settings
 from detent.store import Store
 from detent.worker.pull import PulledRuns
 
-PARTS = (health, batch, jobs, catching_up, runs, dead_letters, preview, cluster, holding, pull, queues, keys, tenants)
+PARTS = (
+    *(
+        health,
+        batch,
+        bulk,
+        jobs,
+        catching_up,
+        ledger,
+        lifecycle,
+        runs,
+        dead_letters,
+        preview,
+        cluster,
+        holding,
+        pull,
+        queues,
+    ),
+    *(keys, tenants),
+)
 
 
 def create_app(store: Store, *, settings: Settings, readiness: Readiness, metrics: Metrics) -> Starlette:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MOST_TICKS = 1_000
 MOST_SKIPPED = 100
 MOST_WARNINGS = 20
+NEARBY = 3 * 3600
 WALL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  a wall time has no zone
 
 
@@ -176,3 +177,16 @@ class _Watcher:
     def _warn(self, text: str) -> None:
         if len(self.result.warnings) < MOST_WARNINGS:
             self.result.warnings.append(text)
+
+
+def clock_notes(schedule: Schedule, moment: datetime) -> tuple[str | None, list[str]]:
+    """What a change of the clock does to this tick, `moved`, `repeated` or nothing; and what it does nearby."""
+    resolver = getattr(schedule.ticks, "resolver", None)
+    if resolver is None:
+        return None, []
+    result = Preview()
+    watcher = _Watcher(schedule, resolver, result)
+    mark = watcher.tick(moment).dst
+    instant, near = to_ms(moment) // 1000, MARGIN if mark else NEARBY
+    watcher.report(instant - near, instant + near + 1)
+    return mark, result.warnings

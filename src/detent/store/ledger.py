@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
 from uuid import UUID
 
@@ -39,6 +39,15 @@ class Audited(NamedTuple):
     id: UUID
     name: str
     account: Account
+
+
+class Ticks(NamedTuple):
+    """Ticks of a job with what became of them, and after which to go on; None: these were all."""
+
+    job: int
+    zone: tzinfo
+    fates: list[Fate]
+    following: datetime | None
 
 
 class Reading(NamedTuple):
@@ -97,11 +106,11 @@ class LedgerStore:
 
     async def ticks(
         self, job: UUID, after: datetime, until: datetime, limit: int, *, tenant: int = DEFAULT_TENANT
-    ) -> tuple[list[Fate], datetime | None]:
-        """What became of the ticks in (after, until], oldest first, and after which tick to go on (None: these were
-        all)."""
+    ) -> Ticks:
+        """What became of the ticks in (after, until], oldest first."""
         number = await number_of(self._database, job, tenant)
         rows = await self._database.fetch("people", "audited_jobs", tenant, after, until, 0, 1, [number])
+        zone = _zone(rows[0]) if rows else UTC
         found: list[Fate] = []
         for window in _slices(after, until, _length(_density(rows[0], until))) if rows else ():
             reading = await self.read(number, window)
@@ -109,9 +118,9 @@ class LedgerStore:
             skips = {row["tick"] for row in await self._database.fetch("people", "skips_of_job", number)}
             for fate in fates(reading.segments, reading.entries, *window, reading.next_tick, clock["now"], skips):
                 if len(found) == limit:
-                    return found, _end(found[-1])
+                    return Ticks(number, zone, found, _end(found[-1]))
                 found.append(fate)
-        return found, None
+        return Ticks(number, zone, found, None)
 
     # -- reading
 
@@ -237,6 +246,13 @@ def _length(ticks_of_a_day: int) -> timedelta:
     if ticks_of_a_day > MOST_OF_A_DAY:
         return HOUR
     return DAY if ticks_of_a_day > MOST_OF_A_DAY // 30 else 30 * DAY
+
+
+def _zone(row: Row) -> tzinfo:
+    try:
+        return Schedule.from_stored(msgspec.json.decode(row["stored"])).zone.info
+    except Exception:  # one that this version cannot read is told in UTC
+        return UTC
 
 
 def _density(row: Row, end: datetime) -> int:

@@ -1,0 +1,172 @@
+"""Routes about ticks: what became of each, why, and whether any is missing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from detent.api.context import PREFIX, Api
+from detent.api.cursors import after_job, after_tick, binding, read_after_job, read_after_tick
+from detent.api.jobs import Limit, job_id
+from detent.api.routing import Routes
+from detent.errors import UsageError
+from detent.explanation import explain
+from detent.identity import RunKey, run_id
+from detent.ledger import Fate
+from detent.ledger_shapes import AuditedJob, AuditPage, Explanation, ExtraEntry, LedgerTick
+from detent.shapes import Instant, Page
+from detent.store.ledger import Audited
+
+routes = Routes(PREFIX)
+
+DAY = timedelta(days=1)
+MICROSECOND = timedelta(microseconds=1)
+LONGEST = timedelta(days=3660)
+MOST_NAMED_JOBS = 100
+JobReference = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class TickQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}):
+    """Ticks from `from` to `to`, both included: the last and the next 24 hours, if nothing is said."""
+
+    from_: Instant | None = None
+    to: Instant | None = None
+    cursor: str | None = None
+    limit: Limit = 50
+
+
+class ExplainQuery(Struct, forbid_unknown_fields=True):
+    """An instant, or without an offset a time on the wall clock of the job's zone, which also may not exist."""
+
+    at: Annotated[str, Meta(min_length=1, max_length=40)]
+
+
+class AuditQuery(Struct, forbid_unknown_fields=True):
+    """Ticks after `since`, a time, up to `until`: the last 24 hours, if nothing is said. `job`, a name or an id, may be
+    given more than once. A run is late that starts more than `late_ms` after its tick."""
+
+    since: Instant | None = None
+    until: Instant | None = None
+    job: Annotated[list[JobReference], Meta(max_length=MOST_NAMED_JOBS)] = []
+    late_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 1000
+    cursor: str | None = None
+    limit: Limit = 100
+
+
+@routes.get("/jobs/{id}/ticks")
+async def list_ticks(api: Api, id: str, query: TickQuery) -> Page[LedgerTick]:  # noqa: A002 - the name of the path parameter is part of the contract
+    """List the ticks of a job with what became of each, from the oldest to those to come."""
+    job = await job_id(api, id)
+    bound = binding(api.tenant, query, str(job))
+    now = await api.store.upkeep.now()
+    start, end = _utc(query.from_, "from") or now - DAY, _utc(query.to, "to") or now + DAY
+    _check_window(start, end, "from", "to")
+    after = read_after_tick(query.cursor, bound) or start - MICROSECOND
+    found = await api.store.ledger.ticks(job, after, end, query.limit, tenant=api.tenant)
+    items = [_tick(fate, found.job, found.zone) for fate in found.fates]
+    return Page(items, None if found.following is None else after_tick(found.following, bound))
+
+
+@routes.get("/jobs/{id}/explain")
+async def explain_tick(api: Api, id: str, query: ExplainQuery) -> Explanation:  # noqa: A002 - as above
+    """Tell in sentences what became of one instant of a job, and why."""
+    story = await api.store.explaining.story(await job_id(api, id), query.at, tenant=api.tenant)
+    facts = story.facts
+    return Explanation(
+        job_id=story.job_id,
+        job=facts.job,
+        at=facts.at,
+        tick=facts.is_tick,
+        status=facts.status,
+        run_id=story.run_id,
+        before=facts.before,
+        after=facts.after,
+        sentences=explain(facts),
+    )
+
+
+@routes.get("/audit")
+async def audit(api: Api, query: AuditQuery) -> AuditPage:
+    """Compare the ticks that were to be expected with what is on record, job by job."""
+    # Not to the window: a client that was told which one it is names it when it goes on.
+    bound = binding(api.tenant, AuditQuery(job=query.job, late_ms=query.late_ms))
+    now = await api.store.upkeep.now()
+    until = min(_utc(query.until, "until") or now, now)
+    since = _utc(query.since, "since") or until - DAY
+    _check_window(since, until, "since", "until")
+    kept = await api.store.ledger.kept_since()
+    window = (since if kept is None else min(max(since, kept - MICROSECOND), until), until)
+    jobs = await _numbers(api, query.job)
+    audited, following = await api.store.ledger.audit(
+        window,
+        jobs,
+        behind=read_after_job(query.cursor, bound),
+        limit=query.limit,
+        late_after=timedelta(milliseconds=query.late_ms),
+        tenant=api.tenant,
+    )
+    count = await api.store.ledger.count(window, jobs, tenant=api.tenant)
+    cursor = None if following is None else after_job(following, bound)
+    items = [_audited(each) for each in audited]
+    return AuditPage(since=window[0], until=until, jobs=count, items=items, next_cursor=cursor)
+
+
+async def _numbers(api: Api, references: list[str]) -> list[int] | None:
+    if not references:
+        return None
+    found = [await api.store.jobs.number(await job_id(api, reference), tenant=api.tenant) for reference in references]
+    return [number for number in found if number is not None]
+
+
+def _check_window(start: datetime, end: datetime, first: str, last: str) -> None:
+    if end < start:
+        raise UsageError(f"{last} is before {first}: swap them.", f"/{last}")
+    if end - start > LONGEST:
+        raise UsageError(f"From {first} to {last} are more than ten years: ask for less.", f"/{first}")
+
+
+def _utc(moment: datetime | None, name: str) -> datetime | None:
+    if moment is not None and not 1971 <= moment.year <= 9000:
+        raise UsageError(f"{name} is {moment.isoformat()}: give a year from 1971 to 9000.", f"/{name}")
+    return None if moment is None else moment.astimezone(UTC)
+
+
+def _tick(fate: Fate, job: int, zone: tzinfo) -> LedgerTick:
+    entry = fate.entry
+    ran = entry is not None and entry.first == entry.last and fate.status != "catching up"
+    local = fate.at.astimezone(zone).isoformat(timespec="milliseconds" if fate.at.microsecond else "seconds")
+    return LedgerTick(
+        at=fate.at,
+        local=local,
+        status=fate.status,
+        reason=None if entry is None else entry.reason,
+        run_id=run_id(RunKey(job, fate.at)) if ran else None,
+        ticks=fate.ticks,
+        until=entry.last if entry is not None and entry.last > fate.at else None,
+    )
+
+
+def _audited(audited: Audited) -> AuditedJob:
+    account = audited.account
+    return AuditedJob(
+        job_id=audited.id,
+        job=audited.name,
+        expected=account.expected,
+        accounted_for=dict(account.accounted),
+        open=dict(account.open),
+        missing=account.missing_count,
+        doubled=account.doubled_count,
+        extra=account.extra_count,
+        other_zone_data=account.other_zone_data,
+        missing_ticks=account.missing,
+        doubled_ticks=account.doubled,
+        extra_entries=[
+            ExtraEntry(at=entry.first, until=entry.last, ticks=entry.ticks, status=entry.words)
+            for entry in account.extra
+        ],
+        late=account.late,
+        lateness_ms={str(value): count for value, count in sorted(account.lateness.items())},
+        oldest_due=account.oldest_due,
+    )

@@ -1,0 +1,8 @@
+-- The first tick of a job behind a range of missed ones that became a run. $1 job, $2 the last of the range
+SELECT scheduled_at FROM (
+    SELECT scheduled_at FROM live_runs WHERE job = $1::bigint AND scheduled_at > $2::timestamptz AND serial = 0
+    UNION ALL
+    (SELECT scheduled_at FROM run_history
+      WHERE job = $1::bigint AND scheduled_at > $2::timestamptz AND serial = 0 AND status <> 5
+      ORDER BY scheduled_at LIMIT 1)) AS runs
+ ORDER BY scheduled_at LIMIT 1
