@@ -1,0 +1,450 @@
+"""What people do to a job, and what becomes of the ticks it takes away: each verb on a real PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from moving import HOUR, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle, spec
+
+from detent.errors import Conflict, NotFound, UsageError
+from detent.identity import MANUAL, RunKey
+from detent.shapes import Job
+from detent.states import RunStatus
+from detent.store import Store
+from detent.store.cursors import Advance
+from factories import add_live_run, add_node
+
+
+@pytest.fixture(autouse=True)
+async def node(look: Any) -> AsyncIterator[None]:
+    await add_node(look, NODE)
+    yield
+
+
+async def history(look: Any) -> list[tuple[datetime, str | None, int, str]]:
+    rows = await look.fetch("SELECT * FROM runs WHERE serial = 0 ORDER BY scheduled_at")
+    return [(row["scheduled_at"], row["reason"], row["ticks"] or 1, row["status"]) for row in rows]
+
+
+async def ticks_of(look: Any, status: str, reason: str | None) -> int:
+    rows = await history(look)
+    return sum(ticks for _, why, ticks, what in rows if (what, why) == (status, reason))
+
+
+async def spans(look: Any, job: Job) -> list[tuple[str, str | None, str | None]]:
+    rows = await look.fetch("SELECT s.* FROM spans s JOIN jobs j USING (job) WHERE j.id = $1 ORDER BY s.since", job.id)
+    return [(row["opened"], row["closed"], row["closed_by"]) for row in rows]
+
+
+async def clean(verbs: Store, look: Any, job: Job) -> dict[str, int]:
+    """The accounts of a job, in which nothing is missing, doubled or extra."""
+    now = await database_time(look)
+    ((_, _, account),), _ = await verbs.ledger.audit((now - timedelta(days=30), now), [await number_of(look, job)])
+    assert account.clean, account
+    return {**account.accounted, **{f"open {word}": count for word, count in account.open.items()}}
+
+
+# -- pause and resume
+
+
+async def test_a_pause_gives_up_what_is_due_and_skips_the_ticks_it_covers(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 5 * HOUR)
+    await run(verbs, look, job, 2)
+    await verbs.jobs.pause(job.id, "too loud", by="ada")
+    assert await ticks_of(look, "skipped", "paused") in (2, 3)
+    assert (await clean(verbs, look, job))["succeeded"] == 2
+    resumed = await verbs.jobs.resume(job.id, by="bob")
+    assert resumed.next_run_at == await full_hour(look) + HOUR
+    assert await spans(look, job) == [
+        ("created", "paused", "ada"),
+        ("paused", "resumed", "bob"),
+        ("resumed", None, None),
+    ]
+    assert sum((await clean(verbs, look, job)).values()) in (4, 5)
+
+
+async def paused_for(verbs: Store, look: Any, hours: int, **pause: Any) -> Job:
+    """A job whose pause began so many hours ago, on the half hour."""
+    job = await job_of_old(verbs, look, 10 * HOUR)
+    began = await full_hour(look) - hours * HOUR - HOUR / 2
+    while await look.fetchval("SELECT next_tick FROM cursors") < began:
+        await run(verbs, look, job)
+    await verbs.jobs.pause(job.id, by="ada", **pause)
+    await look.execute("DELETE FROM run_history WHERE reason = 'paused'")
+    await look.execute("UPDATE cursors SET last_tick = $1", began - HOUR / 2)
+    await look.execute("UPDATE jobs SET since = $1", began)
+    await look.execute("UPDATE segments SET until = $1", began)
+    return job
+
+
+async def test_the_ticks_of_a_pause_that_is_not_over_are_open(verbs: Store, look: Any) -> None:
+    job = await paused_for(verbs, look, 3)
+    assert (await clean(verbs, look, job))["open paused"] == 4
+
+
+async def test_on_resume_skip_accounts_for_every_tick_of_the_pause(verbs: Store, look: Any) -> None:
+    job = await paused_for(verbs, look, 3)
+    await verbs.jobs.resume(job.id)
+    assert await ticks_of(look, "skipped", "paused") == 4
+    assert (await clean(verbs, look, job))["skipped: paused"] == 4
+
+
+async def test_on_resume_once_runs_the_latest_tick_of_the_pause(verbs: Store, look: Any) -> None:
+    job = await paused_for(verbs, look, 3, on_resume="once")
+    await verbs.jobs.resume(job.id, by="bob")
+    assert await ticks_of(look, "skipped", "paused") == 3
+    owed = await look.fetchrow("SELECT * FROM catchups")
+    assert (owed["next_tick"], owed["until"], owed["left_over"]) == (await full_hour(look), await full_hour(look), 1)
+    assert (owed["kind"], owed["created_by"]) == ("missed", "bob")
+    assert (await clean(verbs, look, job))["open catching up"] == 1
+    assert await look.fetchval("SELECT last_tick FROM cursors") == await full_hour(look)
+
+
+async def test_on_resume_all_runs_every_tick_of_the_pause_as_far_as_max_missed_goes(verbs: Store, look: Any) -> None:
+    job = await paused_for(verbs, look, 3)
+    await look.execute("UPDATE cursors SET max_missed = 3")
+    await verbs.jobs.resume(job.id, on_resume="all")
+    owed = await look.fetchrow("SELECT * FROM catchups")
+    hour = await full_hour(look)
+    assert (owed["next_tick"], owed["until"], owed["left_over"]) == (hour - 3 * HOUR, hour - HOUR, 3)
+    assert await ticks_of(look, "skipped", "paused") == 1
+    assert (await clean(verbs, look, job))["open catching up"] == 3
+
+
+async def test_a_pause_with_an_end_ends_by_itself_and_ticks_from_then_on_fire(verbs: Store, look: Any) -> None:
+    job = await paused_for(verbs, look, 3, until=await database_time(look) + HOUR)
+    assert await verbs.life.end_pauses() > 0
+    hour = await full_hour(look)
+    await look.execute("UPDATE jobs SET paused_until = $1", hour - HOUR)
+    await verbs.life.end_pauses()
+    row = await look.fetchrow("SELECT * FROM jobs")
+    assert (row["status"], row["opened"], row["opened_by"], row["paused_until"]) == (
+        "active",
+        "resumed",
+        "detent",
+        None,
+    )
+    assert await look.fetchval("SELECT next_tick FROM cursors") == hour - HOUR
+    assert await clean(verbs, look, job) == {"succeeded": 6, "skipped: paused": 2, "open due": 2}
+
+
+async def test_two_nodes_that_end_a_pause_at_once_end_it_once(verbs: Store, look: Any) -> None:
+    job = await paused_for(verbs, look, 3, until=await database_time(look) + HOUR)
+    await look.execute("UPDATE jobs SET paused_until = now() - interval '1 second'")
+    await asyncio.gather(*(verbs.life.end_pauses() for _ in range(4)))
+    assert await look.fetchval("SELECT count(*) FROM segments WHERE closed = 'resumed'") == 1
+    assert (await clean(verbs, look, job))["skipped: paused"] == 4
+
+
+async def test_nobody_looks_after_pauses_that_have_no_end(verbs: Store, look: Any) -> None:
+    (job,) = await verbs.jobs.add([spec()])
+    await verbs.jobs.pause(job.id)
+    assert await verbs.life.end_pauses() is None
+
+
+async def test_a_pause_until_the_past_is_refused(verbs: Store, look: Any) -> None:
+    (job,) = await verbs.jobs.add([spec()])
+    with pytest.raises(UsageError, match="which is past: give a later time"):
+        await verbs.jobs.pause(job.id, until=await database_time(look) - HOUR)
+    assert (await verbs.jobs.get(job.id)).status == "active"
+
+
+async def test_a_second_pause_changes_only_what_it_says(verbs: Store, look: Any) -> None:
+    (job,) = await verbs.jobs.add([spec()])
+    until = await database_time(look) + HOUR
+    await verbs.jobs.pause(job.id, "first", until=until, on_resume="all", by="ada")
+    again = await verbs.jobs.pause(job.id, "second", by="bob")
+    assert (again.paused_reason, again.paused_until, again.on_resume, again.paused_by) == (
+        "second",
+        until,
+        "all",
+        "ada",
+    )
+    resumed = await verbs.jobs.resume(job.id)
+    assert (resumed.paused_reason, resumed.paused_until, resumed.on_resume, resumed.paused_by) == (None,) * 4
+
+
+async def test_the_tick_in_hand_wins_against_a_pause_and_the_next_is_paused(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 2.5 * HOUR)
+    row = await look.fetchrow("SELECT * FROM cursors")
+    tick = await fire(verbs, look, job)
+    await verbs.jobs.pause(job.id)
+    late = Advance(row["job"], tick + HOUR, row["generation"], tick + 2 * HOUR, None)
+    (refused,) = await verbs.cursors.fire(NODE, 1, True, [late])
+    assert refused.why == "refused"
+    assert await look.fetchval("SELECT count(*) FROM live_runs") == 1
+    await settle(verbs, look, job, tick)
+    assert (await clean(verbs, look, job))["succeeded"] == 1
+
+
+async def test_a_pause_that_races_a_fire_is_computed_again(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 4.5 * HOUR)
+    for _ in range(3):
+        await asyncio.gather(run(verbs, look, job), verbs.jobs.pause(job.id), return_exceptions=True)
+        await verbs.jobs.resume(job.id)
+        await clean(verbs, look, job)
+
+
+# -- edit and delete
+
+
+async def test_an_edit_of_the_schedule_gives_up_what_is_due_and_begins_behind_it(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 3.5 * HOUR)
+    await run(verbs, look, job)
+    await verbs.jobs.patch(job.id, {"schedule": "30 * * * *"}, by="ada")
+    assert await ticks_of(look, "skipped", "edited") in (2, 3)
+    assert await spans(look, job) == [("created", "edited", "ada"), ("edited", None, None)]
+    assert await look.fetchval("SELECT next_tick > now() FROM cursors")
+    await clean(verbs, look, job)
+
+
+async def test_an_edit_of_something_else_leaves_the_due_tick_due(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 1.5 * HOUR)
+    await verbs.jobs.patch(job.id, {"priority": 9})
+    assert await look.fetchval("SELECT next_tick < now() FROM cursors")
+    assert await spans(look, job) == [("created", None, None)]
+    assert set(await clean(verbs, look, job)) == {"open due"}
+
+
+async def test_an_edit_back_to_the_schedule_it_had_repeats_no_instant(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 2.5 * HOUR)
+    ticks = await run(verbs, look, job, 2)
+    await verbs.jobs.patch(job.id, {"schedule": "every 1h"})
+    await verbs.jobs.patch(job.id, {"schedule": "0 * * * *"})
+    cursor = await look.fetchrow("SELECT * FROM cursors")
+    assert cursor["last_tick"] >= ticks[-1]
+    assert cursor["next_tick"] > await database_time(look)
+    await clean(verbs, look, job)
+
+
+async def test_a_paused_job_that_is_edited_stays_paused_and_its_ticks_are_told_apart(verbs: Store, look: Any) -> None:
+    job = await paused_for(verbs, look, 3)
+    edited, _ = await verbs.jobs.patch(job.id, {"schedule": "15 * * * *"}, by="bob")
+    assert (edited.status, edited.paused_by) == ("paused", "ada")
+    assert await ticks_of(look, "skipped", "paused") == 4
+    assert [span[:2] for span in await spans(look, job)] == [
+        ("created", "paused"),
+        ("paused", "edited"),
+        ("paused", None),
+    ]
+    await verbs.jobs.resume(job.id)
+    await clean(verbs, look, job)
+
+
+async def test_a_deleted_job_keeps_its_run_in_flight_and_expects_nothing_more(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 4.5 * HOUR)
+    tick = await fire(verbs, look, job)
+    await verbs.jobs.delete(job.id, by="ada")
+    assert await ticks_of(look, "skipped", "deleted") >= 3
+    assert await clean(verbs, look, job) | {"open running": 1} == await clean(verbs, look, job)
+    await settle(verbs, look, job, tick)
+    assert (await clean(verbs, look, job))["succeeded"] == 1
+    assert await spans(look, job) == [("created", "deleted", "ada")]
+
+
+async def test_a_job_that_is_deleted_in_its_pause_has_no_tick_left_open(verbs: Store, look: Any) -> None:
+    job = await paused_for(verbs, look, 3)
+    await verbs.jobs.delete(job.id)
+    assert await clean(verbs, look, job) == {"succeeded": 6, "skipped: paused": 4}
+
+
+async def test_after_the_last_run_of_a_bounded_job_nothing_is_expected(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 6.5 * HOUR, max_runs=2)
+    for _ in range(2):
+        tick = await fire(verbs, look, job, careful=True)
+        await settle(verbs, look, job, tick)
+    assert await verbs.upkeep.complete_jobs()
+    assert await clean(verbs, look, job) == {"succeeded": 2}
+    await verbs.jobs.patch(job.id, {"max_runs": 3})
+    assert await clean(verbs, look, job) == {"succeeded": 2}
+
+
+# -- one-offs
+
+
+async def test_a_one_off_is_expected_once_also_when_it_is_late(verbs: Store, look: Any) -> None:
+    at = (await full_hour(look) - 5 * HOUR).isoformat()
+    (job,) = await verbs.jobs.add([spec(schedule=at, allow_past=True)])
+    assert await clean(verbs, look, job) == {"open due": 1}
+    tick = await fire(verbs, look, job)
+    await settle(verbs, look, job, tick)
+    assert await clean(verbs, look, job) == {"succeeded": 1}
+
+
+async def test_a_one_off_is_collected_when_it_has_been_over_for_long_enough(verbs: Store, look: Any) -> None:
+    at = (await full_hour(look) - 5 * HOUR).isoformat()
+    (job,) = await verbs.jobs.add([spec(name="once", schedule=at, allow_past=True, collect_after=3600)])
+    await verbs.jobs.add([spec(name="bounded", schedule="every 1h", max_runs=1)])
+    await settle(verbs, look, job, await fire(verbs, look, job))
+    await look.execute("UPDATE cursors SET ended = true, next_tick = NULL, fire_at = NULL")
+    assert len(await verbs.upkeep.complete_jobs()) == 2
+    assert await verbs.life.collect() == 0
+    remaining = await look.fetchval("SELECT collect_at - now() FROM jobs WHERE name = 'once'")
+    assert timedelta(minutes=59) < remaining <= HOUR
+    await look.execute("UPDATE jobs SET collect_at = now() WHERE collect_at IS NOT NULL")
+    assert await verbs.life.collect() == 1
+    assert (await verbs.jobs.get(job.id)).status == "deleted"
+    assert (await verbs.jobs.find("bounded")).status == "completed"
+    assert (await verbs.runs.get(RunKey(await number_of(look, job), await full_hour(look) - 5 * HOUR))) is not None
+    assert await clean(verbs, look, job) == {"succeeded": 1}
+
+
+# -- skip one tick
+
+
+async def test_a_tick_that_is_to_be_skipped_is_passed_over_and_kept(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 3.5 * HOUR)
+    first, second = [await look.fetchval("SELECT next_tick FROM cursors") + n * HOUR for n in (0, 1)]
+    await look.execute("INSERT INTO skips (job, tick) SELECT job, $1 FROM cursors", second)
+    await look.execute("UPDATE cursors SET skips = true")
+    assert (await verbs.cursors.load([await number_of(look, job)]))[0].bounded
+    for tick in (first, second):
+        assert await fire(verbs, look, job, careful=True) == tick
+        if tick == first:
+            await settle(verbs, look, job, tick)
+    assert not await look.fetchval("SELECT skips FROM cursors")
+    assert await history(look) == [(first, None, 1, "succeeded"), (second, "by request", 1, "skipped")]
+    assert await run(verbs, look, job) == [second + HOUR]
+    await clean(verbs, look, job)
+
+
+async def test_a_plain_fire_of_a_job_with_ticks_to_skip_is_refused(verbs: Store, look: Any) -> None:
+    await job_of_old(verbs, look, 3.5 * HOUR)
+    await look.execute("UPDATE cursors SET skips = true")
+    row = await look.fetchrow("SELECT * FROM cursors")
+    advance = Advance(row["job"], row["next_tick"], row["generation"], row["next_tick"] + HOUR, None)
+    assert [item.why for item in await verbs.cursors.fire(NODE, 1, True, [advance])] == ["refused"]
+
+
+async def test_a_skip_is_asked_for_and_taken_back(verbs: Store, look: Any) -> None:
+    (job,) = await verbs.jobs.add([spec()])
+    tick = await full_hour(look) + 3 * HOUR
+    before = await look.fetchrow("SELECT * FROM cursors")
+    skip = await verbs.life.skip(job.id, tick, "holiday", by="ada")
+    after = await look.fetchrow("SELECT * FROM cursors")
+    assert (skip.at, skip.reason, skip.created_by) == (tick, "holiday", "ada")
+    assert (after["generation"], after["skips"], after["next_tick"]) == (
+        before["generation"] + 1,
+        True,
+        before["next_tick"],
+    )
+    assert [each.at for each in await verbs.life.skips(job.id)] == [tick]
+    await verbs.life.unskip(job.id, tick)
+    assert await verbs.life.skips(job.id) == []
+    assert not await look.fetchval("SELECT skips FROM cursors")
+    with pytest.raises(NotFound, match="nothing to undo"):
+        await verbs.life.unskip(job.id, tick)
+
+
+async def test_what_cannot_be_skipped_is_refused_with_the_ticks_nearby(verbs: Store, look: Any) -> None:
+    (job,) = await verbs.jobs.add([spec(name="report")])
+    hour = await full_hour(look)
+    with pytest.raises(UsageError, match="only a tick that is yet to come"):
+        await verbs.life.skip(job.id, hour)
+    with pytest.raises(UsageError) as wrong:
+        await verbs.life.skip(job.id, hour + 2.5 * HOUR)
+    ticks = [(hour + n * HOUR).isoformat().replace("+00:00", "Z") for n in (2, 3)]
+    assert wrong.value.message.endswith(f"which is no tick of 'report': the nearest are {ticks[0]} and {ticks[1]}.")
+    assert wrong.value.pointer == "/at"
+    await look.execute("UPDATE jobs SET status = 'completed'")
+    with pytest.raises(Conflict, match="no tick left to skip"):
+        await verbs.life.skip(job.id, hour + HOUR)
+
+
+# -- cancel, trigger
+
+
+async def test_all_open_runs_of_a_job_are_cancelled(verbs: Store, look: Any) -> None:
+    (job,) = await verbs.jobs.add([spec(concurrent_policy="ALLOW")])
+    number, hour = await number_of(look, job), await full_hour(look)
+    await add_live_run(look, number, hour - HOUR, owner=NODE)
+    await add_live_run(look, number, hour, lane=1)
+    done = await verbs.life.cancel_runs(job.id)
+    assert (done.cancelled, done.stopping) == ([RunKey(number, hour)], [RunKey(number, hour - HOUR)])
+    assert await look.fetchval("SELECT cancel FROM live_runs")
+    await look.execute("DELETE FROM live_runs")
+    assert await verbs.life.cancel_runs(job.id) == ([], [])
+
+
+async def test_a_trigger_keeps_its_payload_for_the_run_and_its_repeats(verbs: Store, look: Any) -> None:
+    (job,) = await verbs.jobs.add([spec(payload={"n": 1}, concurrent_policy="ALLOW")])
+    key = await verbs.jobs.trigger(job.id, {"n": 2})
+    assert key.serial == MANUAL
+    assert await verbs.live.own_payload(key) == '{"n": 2}'
+    assert await verbs.live.own_payload(key._replace(serial=MANUAL + 1)) == '{"n": 2}'
+    plain = await verbs.jobs.trigger(job.id)
+    assert await verbs.live.own_payload(plain) is None
+    null = await verbs.jobs.trigger(job.id, None)
+    assert await verbs.live.own_payload(null) == "null"
+
+
+@pytest.mark.parametrize(("payload", "words"), [({"a": "x" * 2000}, "are allowed"), ({"a": "\0"}, "NUL")])
+async def test_a_payload_that_cannot_be_kept_is_refused(verbs: Store, look: Any, payload: Any, words: str) -> None:
+    (job,) = await verbs.jobs.add([spec()])
+    verbs.jobs.max_payload_bytes = 1000
+    with pytest.raises(UsageError, match=words):
+        await verbs.jobs.trigger(job.id, payload)
+    assert await look.fetchval("SELECT count(*) FROM live_runs") == 0
+
+
+# -- jobs whose runs die
+
+
+async def dead_runs(verbs: Store, look: Any, job: Job, *statuses: RunStatus) -> None:
+    for status in statuses:
+        await settle(verbs, look, job, await fire(verbs, look, job), status)
+    await look.execute("UPDATE run_history SET finished_at = clock_timestamp()")
+
+
+async def test_a_job_is_paused_after_as_many_dead_runs_in_a_row_as_it_bears(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 9.5 * HOUR, auto_pause_after=3)
+    number = await number_of(look, job)
+    dead, good = RunStatus.DEAD, RunStatus.SUCCEEDED
+    await dead_runs(verbs, look, job, dead, dead, good, dead, dead)
+    assert await verbs.life.pause_failing([number]) == []
+    await dead_runs(verbs, look, job, dead)
+    assert await verbs.life.pause_failing([number]) == [job.id]
+    paused = await verbs.jobs.get(job.id)
+    assert (paused.status, paused.paused_reason, paused.paused_by) == ("paused", "the last 3 runs were dead", "detent")
+
+
+async def test_after_it_was_resumed_or_changed_a_failing_job_has_all_its_chances_again(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 9.5 * HOUR, auto_pause_after=2)
+    number = await number_of(look, job)
+    await dead_runs(verbs, look, job, RunStatus.DEAD, RunStatus.DEAD)
+    await verbs.jobs.patch(job.id, {"payload": 1})
+    assert await verbs.life.pause_failing([number]) == []
+
+
+async def test_a_job_that_does_not_say_so_is_never_paused_by_itself(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 5.5 * HOUR)
+    await dead_runs(verbs, look, job, RunStatus.DEAD, RunStatus.DEAD)
+    assert await verbs.life.pause_failing([await number_of(look, job)]) == []
+
+
+# -- revisions
+
+
+async def test_every_revision_says_who_made_it_when_and_what_it_was(verbs: Store, look: Any) -> None:
+    (job,) = await verbs.jobs.add([spec(name="report", priority=1)], by="ada")
+    await verbs.jobs.patch(job.id, {"priority": 2}, by="bob")
+    await verbs.jobs.patch(job.id, {"priority": 3, "name": "reports"}, by="cora")
+    found, following = await verbs.revisions.list(job.id)
+    assert [(each.revision, each.changed_by, each.definition.priority) for each in found] == [
+        (3, "cora", 3),
+        (2, "bob", 2),
+        (1, "ada", 1),
+    ]
+    assert following is None
+    assert found[2].made_at == job.created_at < found[1].made_at == found[2].replaced_at
+    page, following = await verbs.revisions.list(job.id, limit=1)
+    assert (len(page), following) == (2, 3)
+    assert (await verbs.revisions.list(job.id, below=following, limit=1))[0][0].revision == 2
+    back, change = await verbs.jobs.become(job.id, await verbs.revisions.definition(job.id, 1), by="dan")
+    assert (back.name, back.priority, back.revision, change) == ("report", 1, 4, "updated")
+    with pytest.raises(NotFound, match="no revision 9"):
+        await verbs.revisions.get(job.id, 9)
