@@ -356,6 +356,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "get_cluster": (),
     "list_jobs": (),
     "list_runs": (),
+    "resume_all": (),
     "version": (),
     "fail_run": ("RUN", "error"),
 }
