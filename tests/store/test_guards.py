@@ -25,17 +25,25 @@ HELD = (
     "r.job = l.job AND r.lane = l.lane",
 )
 LEASED = ("scheduled_at = v.scheduled_at AND serial = v.serial AND token = v.token", "FOR UPDATE) l")
+# What no tick passes while all are held.
+OPEN = "(SELECT held_at IS NULL FROM cluster)"
 LANE = "ON CONFLICT (job, lane) DO NOTHING RETURNING"
 
 FENCES: dict[str, tuple[str, ...]] = {
     # leaders: the node fence, and the compare-and-set on tick and generation
-    "fire": (NODE, "FROM v, me WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation", LANE),
+    "fire": (
+        NODE,
+        "FROM v, me WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation",
+        LANE,
+        OPEN,
+    ),
     "fire_careful": (
         NODE,
         "FROM me, v CROSS JOIN LATERAL",
         "job = v.job AND next_tick = v.tick AND generation = v.generation",
         "FOR NO KEY UPDATE SKIP LOCKED",
         LANE,
+        OPEN,
     ),
     # missed ticks and backfills: the node fence, the job held by the statement before, their own compare-and-set
     "catch_up": (
@@ -44,6 +52,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "FROM catchups WHERE catchup = v.catchup AND next_tick = v.tick FOR UPDATE",
         "ON c.job = r.job AND c.generation = v.generation",
         LANE,
+        OPEN,
     ),
     # whoever claims, for runs that wait in nobody's hands: locked, and a free lane
     "promote": (
@@ -53,7 +62,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "AND r.job IN (SELECT job FROM i)",
         "ORDER BY r.job FOR UPDATE OF r SKIP LOCKED",
     ),
-    "miss": (NODE, "FROM v, me WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation"),
+    "miss": (NODE, "FROM v, me WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation", OPEN),
     "take": (
         NODE,
         "v.number > t.nomination OR v.number = t.nomination AND coalesce(t.holder, $1) = $1",
@@ -61,6 +70,9 @@ FENCES: dict[str, tuple[str, ...]] = {
         "AND NOT n.evicted OFFSET 0",
         "FOR UPDATE",
     ),
+    # a database that is not where it was: only by whoever made sure of it
+    "adopt": ("IS DISTINCT FROM (w.system_identifier,", "WHERE EXISTS (SELECT FROM adopted)"),
+    "follow": ("c.timeline = $1::integer AND w.timeline > c.timeline", "FROM nodes n, raised WHERE NOT n.evicted"),
     "release": ("holder = $1", "ORDER BY partition FOR UPDATE"),
     "complete_jobs": ("ended AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job)", "SKIP LOCKED"),
     # workers

@@ -9,6 +9,8 @@ from detent.cli.base import command, option
 from detent.cli.database import db, reaches_database, with_connection
 from detent.cli.session import load_settings
 
+__all__ = ["db"]
+
 NOTHING = {
     "ORIGINAL": "it is the original.",
     "UNUSED": "it has no jobs, and the first node makes it its own.",
