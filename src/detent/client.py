@@ -68,6 +68,17 @@ class Client(Connection):
         """Run the latest finished run once more; returns the new run."""
         return self._ask("POST", f"{_job(job)}/retry")
 
+    def backfill_job(self, job: str, wanted: Mapping[str, Any]) -> Document:
+        """Let past ticks run, or with `dry_run` tell which they are."""
+        return self._ask("POST", f"{_job(job)}/backfill", body=wanted)
+
+    def catchup(self, job: str) -> Document:
+        """What a job still has to make up for."""
+        return self._ask("GET", f"{_job(job)}/catchup")
+
+    def drop_catchup(self, job: str) -> Document:
+        return self._ask("POST", f"{_job(job)}/catchup/drop")
+
     def job_runs(self, job: str, **filters: object) -> Document:
         return self._ask("GET", f"{_job(job)}/runs", filters)
 
@@ -89,9 +100,22 @@ class Client(Connection):
     def dead_letters(self, **filters: object) -> Document:
         return self._ask("GET", "/api/v1/dead-letters", filters)
 
+    def dead_groups(self, **filters: object) -> Document:
+        return self._ask("GET", "/api/v1/dead-letters/groups", filters)
+
     def redrive(self, which: Mapping[str, Any]) -> Document:
-        """Bring dead runs back: `runs`, a list of ids, or those of a `job`, or all that there are."""
+        """Bring dead runs back: `runs`, a list of ids, or those of a `job`, of a `group`, or all that there are."""
         return self._ask("POST", "/api/v1/dead-letters/redrive", body=which)
+
+    def discard(self, which: Mapping[str, Any]) -> Document:
+        """Deal with dead runs for good, named as for a re-drive."""
+        return self._ask("POST", "/api/v1/dead-letters/discard", body=which)
+
+    # -- many jobs
+
+    def bulk(self, change: Mapping[str, Any]) -> Document:
+        """One chunk of a change to all jobs that a search finds, or with `dry_run` their count."""
+        return self._ask("POST", "/api/v1/bulk", body=change)
 
     # -- schedules and nodes
 
@@ -131,6 +155,22 @@ class Client(Connection):
 
     def list_tenants(self, **filters: object) -> Document:
         return self._ask("GET", "/api/v1/tenants", filters)
+
+    def get_tenant(self, name: str) -> Document:
+        return self._ask("GET", f"/api/v1/tenants/{segment(name)}")
+
+    def change_tenant(self, name: str, quotas: Mapping[str, Any]) -> Document:
+        """Change these quotas, null meaning no limit."""
+        return self._ask("PATCH", f"/api/v1/tenants/{segment(name)}", body=quotas)
+
+    # -- queues
+
+    def list_queues(self) -> Document:
+        return self._ask("GET", "/api/v1/queues")
+
+    def limit_queue(self, name: str, limits: Mapping[str, Any]) -> Document:
+        """Set both limits of a queue, null meaning none."""
+        return self._ask("PUT", f"/api/v1/queues/{segment(name)}", body=limits)
 
     # -- the server itself
 

@@ -41,6 +41,12 @@ def bodies(world: World) -> dict[str, list[Any]]:
         "TenantSpec": [{"name": "beta"}],
         "ClaimRequest": [CLAIM],
         "PreviewRequest": [{"schedule": "@daily"}],
+        "BulkRequest": [
+            {"action": action, "filter": found, "dry_run": dry_run}
+            for action in ("pause", "resume", "retry", "cancel")
+            for found in (f"tag:{MARKER}-tag", "name:*")
+            for dry_run in (True, False)
+        ],
         "Redrive": [
             {"runs": [world.run, world.dead_run]},
             {"all": True, "job": world.job},

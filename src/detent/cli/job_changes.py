@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 
 from detent.cli import output, times
 from detent.cli.base import command, option
+from detent.cli.bulk import or_many
 from detent.cli.cron import show as show_preview
 from detent.cli.edits import edited_fields, said_changes
 from detent.cli.jobs import argument, job
 from detent.cli.runs import check_wait, say_started, wait_options
 from detent.cli.session import asks_server, connect, read_number, session
 from detent.errors import UsageError
+from detent.states import OPEN
+
+MOST_RUNS = 1_000
 
 __all__ = ["job"]  # with all its verbs: those that only look, and those here
 
@@ -75,19 +80,23 @@ def following(job_name: str, count: str) -> None:
     show_preview(answer)
 
 
-@command(job, "retry", examples=("detent job retry report --wait",))
-@argument
+@command(job, "retry", examples=("detent job retry report --wait", "detent job retry --filter 'tag:billing' --dry-run"))
+@or_many("retry")
 @wait_options
 @asks_server(quiet="the new run's id only")
 def retry(job_name: str, wait: bool, timeout: str | None) -> None:
-    """Run the latest finished run of a job once more, at once."""
+    """Run the latest finished run of a job once more, at once.
+
+    With --filter: the latest run of each job that is found, where it is dead,
+    goes on as the run it is.
+    """
     check_wait(wait, timeout)
     with connect() as client:
         say_started(client, client.retry_job(job_name), wait, timeout, "Run again")
 
 
-@command(job, "pause", examples=("detent job pause report",))
-@argument
+@command(job, "pause", examples=("detent job pause report", "detent job pause --filter 'tag:billing' --yes"))
+@or_many("pause")
 @option("--reason", metavar="TEXT", help="Why; shown to whoever looks at the job.")
 @asks_server(quiet="its id only")
 def pause(job_name: str, reason: str | None) -> None:
@@ -98,8 +107,8 @@ def pause(job_name: str, reason: str | None) -> None:
     output.print_for_machines(answer)
 
 
-@command(job, "resume", examples=("detent job resume report",))
-@argument
+@command(job, "resume", examples=("detent job resume report", "detent job resume --filter 'tag:billing' --yes"))
+@or_many("resume")
 @asks_server(quiet="its id only")
 def resume(job_name: str) -> None:
     """Let a paused job fire again."""
@@ -121,10 +130,8 @@ def trigger(job_name: str, wait: bool, timeout: str | None) -> None:
         say_started(client, client.trigger_job(job_name), wait, timeout, "Triggered")
 
 
-@command(job, "delete", examples=("detent job delete report", "detent job delete report --yes"))
-@argument
-@option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
-@option("--yes", "-y", is_flag=True, help="Do not ask.")
+@command(job, "delete", examples=("detent job delete report", "detent job delete --filter 'name:test-*' --dry-run"))
+@or_many("delete", asks=True)
 @asks_server(quiet="its id only")
 def delete(job_name: str, dry_run: bool, yes: bool) -> int:
     """Delete a job; its runs stay in the history, its name is free again."""
@@ -139,4 +146,31 @@ def delete(job_name: str, dry_run: bool, yes: bool) -> int:
         answer = client.delete_job(found["id"])
     output.say(f"Deleted job {found['name']}.")
     output.print_for_machines(answer or found)
+    return 0
+
+
+@command(
+    job, "cancel", examples=("detent job cancel report --yes", "detent job cancel --filter 'queue:mail' --dry-run")
+)
+@or_many("cancel", asks=True)
+@asks_server(quiet="the ids of the runs only")
+def cancel(job_name: str, dry_run: bool, yes: bool) -> int:
+    """Cancel the runs of a job that are not over; running ones are told to stop."""
+    from detent.client import gather
+
+    with connect() as client:
+        runs = gather(partial(client.job_runs, job_name, status=tuple(OPEN)), MOST_RUNS)["items"]
+        many = f"{len(runs)} run{'' if len(runs) == 1 else 's'} of {job_name}"
+        if dry_run or not runs:
+            output.say(f"Would cancel {many}.")
+            return 0
+        if not output.agreed(yes, f"Cancel {many}?", f"detent job cancel {shlex.quote(job_name)} --yes"):
+            output.say("Nothing was cancelled.")
+            return 1
+        answers = [client.cancel_run(run["id"]) for run in runs]
+    output.say(f"Cancelled {many}.")
+    if session().shape == "json":
+        output.print_json(answers)
+    else:
+        output.print_lines((run["id"],) for run in answers)
     return 0

@@ -1,4 +1,4 @@
-"""`detent key …` and `detent tenant …`"""
+"""`detent key …`"""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from detent.store.keys import KeyScope
 
 key = group("key", "Make, list and revoke the keys of the API.", panel="Look after it")
-tenant = group(
-    "tenant", "Make and list tenants, who share a server and see nothing of each other.", panel="Look after it"
-)
 
 SCOPES = ("read", "work", "operate", "write", "admin")
 
@@ -36,11 +33,6 @@ COLUMNS = (
     Column("TENANT", lambda key: key["tenant"], extra=True),
     Column("CREATED", lambda key: key["created_at"], lambda key, at: times.relative(key["created_at"], at), extra=True),
     Column("CREATED BY", lambda key: key["created_by"], extra=True),
-)
-
-TENANT_COLUMNS = (
-    Column("NAME", lambda tenant: tenant["name"]),
-    Column("CREATED", lambda tenant: tenant["created_at"], lambda one, at: times.both(one["created_at"], at)),
 )
 
 _tenant_option = option("--tenant", metavar="NAME", help="Of this tenant; for admins of the default tenant. [your own]")
@@ -168,27 +160,3 @@ def revoke(key_id: str, tenant: str | None, yes: bool) -> int:
     if session().shape == "json":
         output.print_json({"id": key_id, "status": "revoked"})
     return 0
-
-
-@command(tenant, "create", examples=("detent tenant create shop",))
-@click.argument("name")
-@asks_server(quiet="its name only")
-def create_tenant(name: str) -> None:
-    """Make a tenant: its jobs, runs and keys are seen by no other."""
-    with connect() as client:
-        answer = client.create_tenant(name)
-    output.say(f"Made tenant {answer['name']}: `detent key create --tenant {answer['name']}` makes a key for it.")
-    if session().shape != "people":
-        output.print_fields(answer, (), identity="name")
-
-
-@command(tenant, "list", examples=("detent tenant list",))
-@paging_options
-@asks_server(quiet="names only")
-def list_tenants(limit: int, cursor: str | None) -> None:
-    """List the tenants."""
-    from detent.client import gather
-
-    with connect() as client:
-        page = gather(client.list_tenants, limit, cursor)
-    output.print_page(page, TENANT_COLUMNS, "There are no tenants.", identity="name")

@@ -8,6 +8,7 @@ from detent.cli import apply, holding, nodes
 from detent.cli.adopt import db
 from detent.cli.base import group
 from detent.cli.bench import bench
+from detent.cli.catching_up import job
 from detent.cli.cluster import node
 from detent.cli.config import config
 from detent.cli.contexts import context
@@ -15,10 +16,11 @@ from detent.cli.cron import cron
 from detent.cli.crontab import importing
 from detent.cli.dead_letters import dlq
 from detent.cli.doctor.command import doctor
-from detent.cli.job_changes import job
-from detent.cli.keys import key, tenant
+from detent.cli.keys import key
+from detent.cli.queues import queue
 from detent.cli.runs import run
 from detent.cli.session import server_options
+from detent.cli.tenants import tenant
 from detent.cli.tools import completion, version
 from detent.cli.top import top
 from detent.version import __version__
@@ -55,6 +57,7 @@ for noun in (
     nodes.api,
     key,
     tenant,
+    queue,
     node,
     top,
     holding.pause,

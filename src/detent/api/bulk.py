@@ -1,0 +1,86 @@
+"""POST /bulk: one change for all the jobs that a search finds, a chunk in each call.
+
+The answer to a chunk has the cursor of the next one. A call that was interrupted, or the whole of them, may be made
+again: what is changed already is left alone.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from detent.api.auth import Scope
+from detent.api.context import PREFIX, Api
+from detent.api.cursors import after_job, binding, read_after_job
+from detent.api.routing import Routes
+from detent.api.search import job_search
+from detent.errors import UsageError
+from detent.shapes import BulkAction, BulkJob, BulkResult
+from detent.store.bulk import Pause
+from detent.store.job_search import JobSearch
+
+routes = Routes(PREFIX)
+
+# As for the single actions.
+SCOPES: dict[BulkAction, Scope] = {
+    "pause": "operate",
+    "resume": "operate",
+    "retry": "operate",
+    "cancel": "operate",
+    "delete": "write",
+}
+
+
+class BulkRequest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`filter` is a search as for the list of jobs; name:* finds all of them. With `dry_run` nothing is changed.
+    `cursor` is that of the chunk before, and `limit` the size of this one. `reason` is for a pause."""
+
+    action: BulkAction
+    filter: Annotated[str, Meta(min_length=1, max_length=500)]
+    dry_run: bool = False
+    reason: Annotated[str, Meta(max_length=1000)] | None = None
+    cursor: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 200
+
+
+@routes.post("/bulk", scope="operate")
+async def change_many(api: Api, body: BulkRequest) -> BulkResult:
+    """Pause, resume or delete the jobs that a search finds, retry their dead runs or cancel their runs, in chunks."""
+    api.caller.check(SCOPES[body.action])
+    if body.reason is not None and body.action != "pause":
+        raise UsageError(
+            f"A reason is given, which is for a pause, and not for {body.action}: leave it out.", "/reason"
+        )
+    search = _search(body.filter)
+    bound = binding(api.tenant, _Asked(body.action, body.filter, body.dry_run))
+    after = read_after_job(body.cursor, bound)
+    if body.dry_run:
+        counted = await api.store.bulk.count(body.action, search, after=after, tenant=api.tenant)
+        sample = [BulkJob(each.id, each.name, each.status) for each in counted.sample]
+        following = None if counted.following is None else after_job(counted.following, bound)
+        return BulkResult(
+            action=body.action, dry_run=True, matched=counted.matched, sample=sample, next_cursor=following
+        )
+    done = await api.store.bulk.apply(
+        body.action, search, after=after, limit=body.limit, tenant=api.tenant, by=api.by, pause=Pause(body.reason)
+    )
+    following = None if done.following is None else after_job(done.following, bound)
+    return BulkResult(
+        action=body.action, dry_run=False, matched=done.matched, changed=done.changed, next_cursor=following
+    )
+
+
+class _Asked(Struct):
+    """What a cursor belongs to."""
+
+    action: str
+    filter: str
+    dry_run: bool
+
+
+def _search(text: str) -> JobSearch:
+    try:
+        return job_search(text, JobSearch())
+    except UsageError as error:
+        raise UsageError(error.message.replace("The search", "The filter"), "/filter") from error

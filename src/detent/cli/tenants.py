@@ -1,0 +1,167 @@
+"""`detent tenant …`"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import click
+
+from detent.cli import output, times
+from detent.cli.base import command, group, option
+from detent.cli.output import Column, Field, Item
+from detent.cli.runs import paging_options
+from detent.cli.session import asks_server, connect, session
+from detent.errors import UsageError
+
+tenant = group(
+    "tenant",
+    "Make and list tenants, who share a server and see nothing of each other, and what each may have.",
+    panel="Look after it",
+)
+
+NO_LIMIT = "none"
+
+COLUMNS = (
+    Column("NAME", lambda tenant: tenant["name"]),
+    Column("JOBS", lambda tenant: tenant["jobs"], lambda one, at: f"{one['jobs']:,}", right=True),
+    Column("OF", lambda tenant: tenant["max_jobs"], lambda one, at: shown(one["max_jobs"]), right=True),
+    Column(
+        "AT ONCE",
+        lambda tenant: tenant["max_concurrent"],
+        lambda one, at: shown(one["max_concurrent"]),
+        right=True,
+        extra=True,
+    ),
+    Column(
+        "A SECOND",
+        lambda tenant: tenant["max_runs_per_second"],
+        lambda one, at: shown(one["max_runs_per_second"]),
+        right=True,
+        extra=True,
+    ),
+    Column(
+        "PAYLOAD",
+        lambda tenant: tenant["max_payload_bytes"],
+        lambda one, at: shown(one["max_payload_bytes"]),
+        right=True,
+        extra=True,
+    ),
+    Column("WEIGHT", lambda tenant: tenant["weight"], right=True),
+    Column("CREATED", lambda tenant: tenant["created_at"], lambda one, at: times.both(one["created_at"], at)),
+)
+
+
+def shown(limit: float | None) -> str:
+    return "-" if limit is None else f"{limit:,g}" if limit < 1_000_000 else f"{limit:,}"
+
+
+def read_limit(flag: str, text: str | None, kind: Callable[[str], float], lowest: float, highest: float) -> Any:
+    """A number, or None for no limit."""
+    if text == NO_LIMIT:
+        return None
+    try:
+        number = kind(text or "")
+    except ValueError:
+        number = lowest - 1
+    if not lowest <= number <= highest:
+        raise UsageError(f"{flag} is {text!r}: give a number between {lowest:,g} and {highest:,g}, or {NO_LIMIT}.")
+    return number
+
+
+@command(tenant, "create", examples=("detent tenant create shop",))
+@click.argument("name")
+@asks_server(quiet="its name only")
+def create(name: str) -> None:
+    """Make a tenant: its jobs, runs and keys are seen by no other."""
+    with connect() as client:
+        answer = client.create_tenant(name)
+    output.say(f"Made tenant {answer['name']}: `detent key create --tenant {answer['name']}` makes a key for it.")
+    if session().shape != "people":
+        output.print_fields(answer, (), identity="name")
+
+
+@command(tenant, "list", examples=("detent tenant list",))
+@paging_options
+@asks_server(quiet="names only")
+def list_tenants(limit: int, cursor: str | None) -> None:
+    """List the tenants with what they have and may have."""
+    from detent.client import gather
+
+    with connect() as client:
+        page = gather(client.list_tenants, limit, cursor)
+    output.print_page(page, COLUMNS, "There are no tenants.", identity="name")
+
+
+@command(
+    tenant,
+    "quota",
+    examples=(
+        "detent tenant quota shop",
+        "detent tenant quota shop --jobs 5000 --concurrent 50 --rate 20",
+        "detent tenant quota shop --jobs none --weight 3",
+    ),
+)
+@click.argument("name")
+@option("--jobs", metavar="N", help="How many jobs it may have.")
+@option("--payload", metavar="BYTES", help="How large a payload may be.")
+@option("--concurrent", metavar="N", help="How many runs may be under way at once.")
+@option("--rate", metavar="N", help="How many runs may start in a second.")
+@option("--weight", metavar="N", help="Its share of the workers beside others, 1 to 100.")
+@asks_server(quiet="its name only")
+def quota(name: str, **given: str | None) -> None:
+    """Show what a tenant may have, or change it; 'none' takes a limit away.
+
+    Jobs beyond the limit are refused, runs beyond theirs wait. A tenant that
+    has more jobs than it may have keeps them.
+    """
+    changes = dict(_changes(given))
+    with connect() as client:
+        answer = client.change_tenant(name, changes) if changes else client.get_tenant(name)
+    if changes:
+        output.say(f"Changed the quotas of {answer['name']}.")
+    output.print_fields(answer, _fields(answer), identity="name")
+
+
+class Kind(NamedTuple):
+    """A quota as it is given on the command line."""
+
+    field: str
+    read: Callable[[str], float]
+    lowest: float
+    highest: float
+
+
+KINDS = {
+    "jobs": Kind("max_jobs", int, 0, 2_147_483_647),
+    "payload": Kind("max_payload_bytes", int, 1, 2_147_483_647),
+    "concurrent": Kind("max_concurrent", int, 0, 2_147_483_647),
+    "rate": Kind("max_runs_per_second", float, 0.000001, 1_000_000),
+    "weight": Kind("weight", int, 1, 100),
+}
+
+
+def _changes(given: dict[str, str | None]) -> Iterator[tuple[str, Any]]:
+    for name, text in given.items():
+        if text is None:
+            continue
+        kind = KINDS[name]
+        if kind.field == "weight" and text == NO_LIMIT:
+            raise UsageError("--weight is 'none': give a number between 1 and 100.")
+        yield kind.field, read_limit(f"--{name}", text, kind.read, kind.lowest, kind.highest)
+
+
+def _fields(tenant: Item) -> Iterator[Field]:
+    used = f"{tenant['jobs']:,} of {shown(tenant['max_jobs'])}" if tenant["max_jobs"] is not None else None
+    yield Field("name", "Name", tenant["name"])
+    yield Field("jobs", "Jobs", tenant["jobs"], used or f"{tenant['jobs']:,}, no limit")
+    yield Field("max_jobs", "", tenant["max_jobs"], "")
+    for name, title, without in (
+        ("max_payload_bytes", "Payload, bytes", "as the server takes"),
+        ("max_concurrent", "Runs at once", "no limit"),
+        ("max_runs_per_second", "Runs in a second", "no limit"),
+    ):
+        value = tenant[name]
+        plain = without if value is None and session().shape == "people" else value
+        yield Field(name, title, plain, without if value is None else shown(value))
+    yield Field("weight", "Weight", tenant["weight"])
