@@ -14,8 +14,8 @@ from fleet.plans import Chance, Fault
 FAILOVER = 6.0
 # As above, and a third of a lease: the last heartbeat may have arrived although its answer did not.
 AFTER_A_CUT = 5.0 + 5.0 / 3 + 1.0
-# The crash, the promotion, and everybody joins anew under a higher incarnation.
-AFTER_A_PROMOTION = 8.0
+# Counted from the moment when the new primary can be reached: everybody joins anew, under a higher incarnation.
+AFTER_A_PROMOTION = 6.0
 
 
 class Scenario(NamedTuple):

@@ -31,6 +31,7 @@ CLOCK_TOLERANCE = 0.2
 EARLY_TOLERANCE = 0.001
 # `at` of an election is when its statement began, and a statement may have waited for another.
 STATEMENT_SECONDS = 2.4
+DATABASE_AWAY = ("restart-database", "kill-backend", "promote")
 # Between the commit of an eviction and the line that tells of it.
 TELLING_SECONDS = 0.5
 
@@ -93,7 +94,7 @@ def check(record: Record, promise: Promise) -> Verdict:
 
 
 def measure(record: Record) -> Figures:
-    lateness = first_lateness(record)
+    lateness = judged_lateness(record)
     return Figures(
         len(record.done),
         sum(len(job.due()) for job in record.jobs),
@@ -246,17 +247,23 @@ def first_lateness(record: Record) -> dict[tuple[str, float], float]:
     return first
 
 
-def late_starts(record: Record, latest: float, since: float = 0.0, until: float = float("inf")) -> list[str]:
-    """I11, of the ticks between two moments."""
-    late = {
-        tick: lateness
-        for tick, lateness in first_lateness(record).items()
-        if lateness > latest and since <= tick[1] <= until
-    }
+def judged_lateness(record: Record) -> dict[tuple[str, float], float]:
+    """While there is no database nothing can start, however long its recovery takes: the time counts from then on."""
+    away = [(done.begun, done.ended) for done in record.done if done.fault.action in DATABASE_AWAY]
+    judged: dict[tuple[str, float], float] = {}
+    for (job, at), lateness in first_lateness(record).items():
+        back = max((end for begin, end in away if begin - record.ttl < at < end < at + lateness), default=at)
+        judged[job, at] = lateness - (back - at)
+    return judged
+
+
+def late_starts(record: Record, latest: float) -> list[str]:
+    """I11"""
+    late = {tick: lateness for tick, lateness in judged_lateness(record).items() if lateness > latest}
     if not late:
         return []
     (job, at), worst = max(late.items(), key=lambda item: item[1])
-    return [f"I11 {len(late)} ticks started later than {latest:g} s; the worst {job} at {at:.0f}: {worst:.3f} s"]
+    return [f"I11 {len(late)} ticks started later than {latest:.3g} s; the worst {job} at {at:.0f}: {worst:.3f} s"]
 
 
 # --- tokens ---

@@ -77,12 +77,13 @@ def _short(text: str) -> str:
 
 def floods(said: Iterable[Event]) -> list[str]:
     """One process that says the same again and again."""
-    times: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    times: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
     for event in said:
-        times[event.process, event.name].append(event.at)
+        subject = event.fields.get("loop") or event.fields.get("run") or ""
+        times[event.process, event.name, subject].append(event.at)
     return [
-        f"{process} said {name!r} {FLOOD} times within {FLOOD_SECONDS:g} s"
-        for (process, name), at in times.items()
+        f"{process} said {name!r} ({subject}) {FLOOD} times within {FLOOD_SECONDS:g} s"
+        for (process, name, subject), at in times.items()
         if any(later - earlier < FLOOD_SECONDS for earlier, later in zip(at, at[FLOOD:], strict=False))
     ]
 

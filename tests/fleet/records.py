@@ -135,9 +135,11 @@ QUERIES: dict[str, tuple[str, type]] = {
 
 
 async def read_tables(look: Any) -> Tables:
+    """All as of one moment."""
     found: dict[str, list[Any]] = {}
-    for name, (query, kind) in QUERIES.items():
-        found[name] = [kind(*map(_plain, row)) for row in await look.fetch(query)]
+    async with look.transaction(isolation="repeatable_read", readonly=True):
+        for name, (query, kind) in QUERIES.items():
+            found[name] = [kind(*map(_plain, row)) for row in await look.fetch(query)]
     return Tables(**found)
 
 
