@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EMPTY = """
 DELETE FROM live_runs; DELETE FROM run_history; DELETE FROM attempts; DELETE FROM cursors; DELETE FROM nodes;
 DELETE FROM job_revisions; DELETE FROM segments; DELETE FROM skips; DELETE FROM run_payloads;
-DELETE FROM requests; DELETE FROM jobs; DELETE FROM queues WHERE queue > 1;
+DELETE FROM catchups; DELETE FROM requests; DELETE FROM jobs; DELETE FROM queues WHERE queue > 1;
 UPDATE partitions SET holder = NULL, term = 0, taken_at = NULL, nomination = 0 WHERE term <> 0 OR holder IS NOT NULL;
 DELETE FROM elections; DELETE FROM changes; UPDATE cluster SET held_at = NULL, held_by = NULL, held_reason = NULL;
 """
