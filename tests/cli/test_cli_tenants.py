@@ -1,0 +1,118 @@
+"""`detent tenant`, `detent queue` and `--filter`, against a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from command_line import CommandLine
+from real_server import running
+
+if TYPE_CHECKING:
+    from postgres import Postgres
+
+URL = ("--url", "http://127.0.0.1:9/")
+
+
+@pytest.fixture(scope="module")
+def detent(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
+    folder: Path = tmp_path_factory.mktemp("server")
+    with postgres.database_apart() as url, running(folder, url) as server:
+        yield CommandLine(folder, server.url)
+
+
+def good(detent: CommandLine, *arguments: str) -> str:
+    done = detent(*arguments)
+    assert done.code == 0, done.err
+    return str(done.out)
+
+
+def told(detent: CommandLine, *arguments: str) -> Any:
+    return json.loads(good(detent, *arguments, "--json"))
+
+
+def jobs(detent: CommandLine, tag: str, status: str | None = None) -> list[str]:
+    chosen = ("--status", status) if status else ()
+    return [job["name"] for job in told(detent, "job", "list", "--tag", tag, *chosen)["items"]]
+
+
+def test_a_tenants_quotas_are_shown_and_changed(detent: CommandLine) -> None:
+    good(detent, "tenant", "create", "shop")
+    changed = told(detent, "tenant", "quota", "shop", "--jobs", "2", "--rate", "0.5", "--weight", "3")
+    assert (changed["max_jobs"], changed["max_runs_per_second"], changed["weight"]) == (2, 0.5, 3)
+    changed = told(detent, "tenant", "quota", "shop", "--rate", "none", "--concurrent", "7")
+    assert (changed["max_jobs"], changed["max_runs_per_second"], changed["max_concurrent"]) == (2, None, 7)
+    assert told(detent, "tenant", "quota", "shop") == changed
+    rows = {row[0]: row for row in detent("tenant", "list").rows}
+    assert rows["shop"][:7] == ["shop", "0", "2", "7", "", "", "3"]
+    assert rows["default"][2] == ""
+
+
+def test_a_quota_that_is_no_number_is_refused(detent: CommandLine) -> None:
+    for given in (("--jobs", "many"), ("--jobs", "-1"), ("--weight", "none"), ("--weight", "0"), ("--rate", "0")):
+        done = detent("tenant", "quota", "default", *given)
+        assert done.code == 2 and given[0] in done.err, done.err
+    assert detent("tenant", "quota", "nobody", "--jobs", "3").code == 3
+
+
+def test_a_job_beyond_the_quota_is_refused_with_what_to_do(detent: CommandLine) -> None:
+    good(detent, "tenant", "create", "tiny")
+    good(detent, "tenant", "quota", "tiny", "--jobs", "0")
+    key = good(detent, "key", "create", "--tenant", "tiny", "--scope", "write", "-q").strip()
+    done = detent("job", "create", "one", "--every", "1h", *URL, DETENT_API_KEY=key)
+    assert done.code == 6
+    assert "may have 0" in done.err and "detent tenant quota tiny --jobs N" in done.err
+
+
+def test_a_queue_is_limited_and_what_is_not_given_stays(detent: CommandLine) -> None:
+    good(detent, "queue", "limit", "mail", "--concurrent", "5")
+    limited = told(detent, "queue", "limit", "mail", "--rate", "2.5")
+    assert (limited["max_concurrent"], limited["rate_per_second"]) == (5, 2.5)
+    done = detent("queue", "limit", "mail", "--concurrent", "none")
+    assert "2.5 in a second" in done.err
+    assert told(detent, "queue", "list")["items"][-1]["max_concurrent"] is None
+    assert "no limit any more" in detent("queue", "limit", "mail", "--rate", "none").err
+    for given in ((), ("--rate", "-1"), ("--concurrent", "some")):
+        assert detent("queue", "limit", "mail", *given).code == 2
+
+
+def test_all_jobs_that_a_filter_finds_are_counted_then_changed(detent: CommandLine) -> None:
+    for number in range(4):
+        good(detent, "job", "create", f"many-{number}", "--every", "1h", *URL, "--tag", "many")
+    good(detent, "job", "create", "few", "--every", "1h", *URL, "--tag", "few")
+    dry = detent("job", "pause", "--filter", "tag:many", "--dry-run")
+    assert "Would pause 4 jobs: many-0, many-1, many-2, many-3." in dry.err
+    assert jobs(detent, "many", "paused") == []
+    assert detent("job", "pause", "--filter", "tag:many").code == 2  # nobody can be asked
+    done = detent("job", "pause", "--filter", "tag:many", "--reason", "a flood", "--yes")
+    assert "Paused 4 jobs." in done.err
+    assert len(jobs(detent, "many", "paused")) == 4 and jobs(detent, "few", "active") == ["few"]
+    assert told(detent, "job", "get", "many-2")["paused_reason"] == "a flood"
+    again = told(detent, "job", "pause", "--filter", "tag:many", "--yes")
+    assert (again["matched"], again.get("changed", 0)) == (0, 0)
+    assert told(detent, "job", "resume", "--filter", "tag:many", "--yes")["changed"] == 4
+    assert told(detent, "job", "delete", "--filter", "tag:many name:many-*", "--yes")["changed"] == 4
+    assert jobs(detent, "many") == []
+
+
+def test_runs_of_many_jobs_are_cancelled_and_dead_ones_retried(detent: CommandLine) -> None:
+    good(detent, "queue", "limit", "held", "--concurrent", "0")
+    for number in range(3):
+        good(detent, "job", "create", f"held-{number}", "--every", "1h", *URL, "--queue", "held", "--tag", "held")
+        good(detent, "job", "trigger", f"held-{number}")
+    assert "cancel the runs of 3 jobs" in detent("job", "cancel", "--filter", "queue:held", "--dry-run").err
+    assert "Cancelled 1 run of held-0." in detent("job", "cancel", "held-0", "--yes").err
+    assert told(detent, "job", "cancel", "--filter", "queue:held", "--yes")["changed"] == 2
+    assert told(detent, "job", "retry", "--filter", "queue:held", "--dry-run")["matched"] == 0
+
+
+def test_which_jobs_are_meant_has_to_be_said_in_one_way(detent: CommandLine) -> None:
+    for verb in ("pause", "resume", "delete", "retry", "cancel"):
+        assert detent("job", verb).code == 2
+        assert detent("job", verb, "few", "--filter", "tag:x").code == 2
+    assert "for one job" in detent("job", "retry", "--filter", "tag:x", "--wait").err
+    assert detent("job", "pause", "few", "--dry-run").code == 2
+    assert "The filter has no field" in detent("job", "pause", "--filter", "tagg:x", "--dry-run").err
