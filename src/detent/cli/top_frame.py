@@ -99,7 +99,7 @@ class View:
             Column("ROLES", _roles),
             Column("LEADS", lambda node: node["partitions"], right=True),
             Column("RUNS", lambda node: node["running"], extra=True, right=True),
-            Column("BEAT", lambda node: times.span(node["heartbeat_age_ms"]), right=True),
+            Column("BEAT", lambda node: times.span(node["heartbeat_age_ms"]), right=True, style=_beat_style),
             Column("LEASE", lambda node: times.span(node["lease_ms"]), extra=True, right=True),
             Column("CLOCK", offset, right=True),
             Column("STARTED", lambda node: node["started_at"], lambda node, at: times.relative(node["started_at"], at)),
@@ -186,6 +186,11 @@ def _blank() -> Text:
     from rich.text import Text
 
     return Text("")
+
+
+def _beat_style(node: Item) -> str:
+    """One that beats as it should has more than half of its lease left."""
+    return "yellow" if node["heartbeat_age_ms"] > node["lease_ms"] else ""
 
 
 def _roles(node: Item) -> str:

@@ -103,6 +103,9 @@ def _taken(settings: Settings, where: str, answers: bool) -> Finding:
     who = f"process {holder} ({command_of(holder)})" if holder else "a process that cannot be seen from here"
     if answers:
         return Finding("port", "ok", f"{where} is taken by a detent server: {who}.")
+    if settings.seeks_port:
+        told = f"{where} is taken by {who}, which is no detent server: `detent serve` listens on the next free port."
+        return Finding("port", "warn", told, "The command line asks 8787 unless DETENT_API_URL says otherwise.")
     advice = f"Stop it, or choose another port: detent serve --port {settings.port + 1}."
     return Finding("port", "fail", f"{where} is taken by {who}, which is no detent server.", advice)
 
