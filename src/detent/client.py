@@ -54,15 +54,45 @@ class Client(Connection):
     def delete_job(self, job: str) -> Document:
         return self._ask("DELETE", _job(job))
 
-    def pause_job(self, job: str, reason: str | None = None) -> Document:
-        return self._ask("POST", f"{_job(job)}/pause", body={"reason": reason} if reason else None)
+    def pause_job(self, job: str, reason: str | None = None, **how: object) -> Document:
+        """`how`: `until` when, and what becomes of the ticks of the pause, `on_resume`."""
+        return self._ask("POST", f"{_job(job)}/pause", body=_given({"reason": reason, **how}))
 
-    def resume_job(self, job: str) -> Document:
-        return self._ask("POST", f"{_job(job)}/resume")
+    def resume_job(self, job: str, on_resume: str | None = None) -> Document:
+        return self._ask("POST", f"{_job(job)}/resume", body=_given({"on_resume": on_resume}))
 
-    def trigger_job(self, job: str) -> Document:
-        """Start a run now, beside the schedule; returns the run."""
-        return self._ask("POST", f"{_job(job)}/trigger")
+    def trigger_job(self, job: str, body: Mapping[str, Any] = NOTHING) -> Document:
+        """Start a run now, beside the schedule, with its own `payload` if there is one in the body; returns the run."""
+        return self._ask("POST", f"{_job(job)}/trigger", body=dict(body) or None)
+
+    def skip_tick(self, job: str, at: str, reason: str | None = None) -> Document:
+        return self._ask("POST", f"{_job(job)}/skip", body=_given({"at": at, "reason": reason}))
+
+    def unskip_tick(self, job: str, at: str) -> None:
+        self._ask("DELETE", f"{_job(job)}/skip", {"at": at})
+
+    def cancel_runs(self, job: str) -> Document:
+        """Cancel all runs of a job that are not over."""
+        return self._ask("POST", f"{_job(job)}/cancel")
+
+    def revisions(self, job: str, **filters: object) -> Document:
+        return self._ask("GET", f"{_job(job)}/revisions", filters)
+
+    def revision(self, job: str, number: int) -> Document:
+        return self._ask("GET", f"{_job(job)}/revisions/{number}")
+
+    def roll_back(self, job: str, number: int) -> Document:
+        """Make a job what it was in this revision; `change` then says updated or unchanged."""
+        return self._ask("POST", f"{_job(job)}/rollback", body={"revision": number})
+
+    def ticks(self, job: str, **filters: object) -> Document:
+        return self._ask("GET", f"{_job(job)}/ticks", filters)
+
+    def explain(self, job: str, at: str) -> Document:
+        return self._ask("GET", f"{_job(job)}/explain", {"at": at})
+
+    def audit(self, **filters: object) -> Document:
+        return self._ask("GET", "/api/v1/audit", filters)
 
     def retry_job(self, job: str) -> Document:
         """Run the latest finished run once more; returns the new run."""
@@ -214,6 +244,10 @@ def gather(fetch: Callable[..., Document], limit: int, cursor: str | None = None
         cursor = page["next_cursor"]
         if cursor is None or len(items) >= limit:
             return {"items": items, "next_cursor": cursor}
+
+
+def _given(fields: Mapping[str, object]) -> dict[str, object] | None:
+    return {name: value for name, value in fields.items() if value is not None} or None
 
 
 def _job(job: str) -> str:

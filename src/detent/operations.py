@@ -7,29 +7,40 @@ and each verb has the same name, parameters and types in both.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
+from msgspec import UNSET
 
 from detent import shapes
 from detent.clock import monotonic
+from detent.ledger_operations import LedgerOperations
 from detent.model import JobSpec, TargetKind
 from detent.operation import Listing, Operation, Procedure, Request, Result, Steps
 from detent.shapes import (
+    Backfilled,
+    BackfillRequest,
     BatchResult,
+    CatchUpState,
     ClaimedRun,
     ClaimedRuns,
     Cluster,
     ClusterNode,
+    DeadGroups,
+    Discarded,
+    DroppedTicks,
     Job,
     JobChange,
     JobStatus,
     Lease,
+    OnResume,
     Page,
     Preview,
     Redriven,
     SettledRun,
+    TickOrder,
     Ticks,
 )
 from detent.states import OPEN, RunStatus
@@ -120,24 +131,62 @@ def list_jobs(
     return Request("GET", f"{PREFIX}/jobs", _reader(Page[Job]), query={**query, "limit": PAGE_SIZE})
 
 
-def pause_job(job: str | UUID, reason: str | None = None) -> Request[Job]:
-    """Stop a job from ticking until it is resumed."""
-    return Request("POST", f"{_job(job)}/pause", _reader(Job), body=None if reason is None else {"reason": reason})
+def pause_job(
+    job: str | UUID,
+    reason: str | None = None,
+    *,
+    until: datetime | None = None,
+    on_resume: OnResume | None = None,
+) -> Request[Job]:
+    """Stop a job from ticking until it is resumed, or until a time. `on_resume`: what then becomes of the ticks of the
+    pause; they are skipped, if nothing is said."""
+    body = _given(reason=reason, until=until, on_resume=on_resume)
+    return Request("POST", f"{_job(job)}/pause", _reader(Job), body=body)
 
 
-def resume_job(job: str | UUID) -> Request[Job]:
+def resume_job(job: str | UUID, on_resume: OnResume | None = None) -> Request[Job]:
     """Let a paused job go on with its next tick to come."""
-    return Request("POST", f"{_job(job)}/resume", _reader(Job))
+    return Request("POST", f"{_job(job)}/resume", _reader(Job), body=_given(on_resume=on_resume))
 
 
-def trigger_job(job: str | UUID) -> Request[Run]:
-    """Run a job now, beside its schedule."""
-    return Request("POST", f"{_job(job)}/trigger", _reader(Run), once=True)
+def trigger_job(job: str | UUID, payload: Any = UNSET) -> Request[Run]:
+    """Run a job now, beside its schedule, with a payload of its own if one is given. Where it may not run at once, the
+    run that comes back is `skipped`."""
+    body = None if payload is UNSET else {"payload": payload}
+    return Request("POST", f"{_job(job)}/trigger", _reader(Run), body=body, once=True)
 
 
 def retry_job(job: str | UUID) -> Request[Run]:
     """Run a job's latest finished run once more, at once."""
     return Request("POST", f"{_job(job)}/retry", _reader(Run), once=True)
+
+
+def backfill_job(
+    job: str | UUID,
+    from_: datetime,
+    to: datetime | None = None,
+    *,
+    newest_first: bool = False,
+    concurrency: int = 1,
+    reprocess: bool = False,
+    dry_run: bool = False,
+) -> Request[Backfilled]:
+    """Let the past ticks of a stretch of time run; ticks that ran are left out, unless they are to run again."""
+    order: TickOrder = "newest" if newest_first else "oldest"
+    body = BackfillRequest(
+        from_=from_, to=to, order=order, concurrency=concurrency, reprocess=reprocess, dry_run=dry_run
+    )
+    return Request("POST", f"{_job(job)}/backfill", _reader(Backfilled), body=body, once=True)
+
+
+def get_catchup(job: str | UUID) -> Request[CatchUpState]:
+    """Look at what a job still has to make up for: missed ticks that are to run, and backfills."""
+    return Request("GET", f"{_job(job)}/catchup", _reader(CatchUpState))
+
+
+def drop_catchup(job: str | UUID) -> Request[DroppedTicks]:
+    """Give up what a job still has to make up for."""
+    return Request("POST", f"{_job(job)}/catchup/drop", _reader(DroppedTicks))
 
 
 def delete_job(job: str | UUID) -> Request[None]:
@@ -172,20 +221,55 @@ def retry_run(run: str | UUID) -> Request[Run]:
     return Request("POST", f"{_run(run)}/retry", _reader(Run), once=True)
 
 
-def list_dead_letters(job: str | UUID | None = None) -> Request[Page[Run]]:
+def list_dead_letters(job: str | UUID | None = None, *, group: str | None = None) -> Request[Page[Run]]:
     """Dead runs from the newest tick to the oldest, page by page."""
-    query = {"job": None if job is None else str(job), "limit": PAGE_SIZE}
+    query = {"job": None if job is None else str(job), "group": group, "limit": PAGE_SIZE}
     return Request("GET", f"{PREFIX}/dead-letters", _reader(Page[Run]), query=query)
 
 
+def list_dead_groups(job: str | UUID | None = None) -> Request[DeadGroups]:
+    """Dead runs by what their errors have in common, the largest groups first."""
+    query = {"job": None if job is None else str(job)}
+    return Request("GET", f"{PREFIX}/dead-letters/groups", _reader(DeadGroups), query=query)
+
+
 def redrive_dead_letters(
-    runs: Sequence[str | UUID] | None = None, *, job: str | UUID | None = None
+    runs: Sequence[str | UUID] | None = None,
+    *,
+    job: str | UUID | None = None,
+    group: str | None = None,
+    before: datetime | None = None,
+    limit: int = 1000,
 ) -> Request[Redriven]:
-    """Let dead runs go on as themselves, with all their tries anew: these, or all there are, or all of one job."""
-    body: dict[str, object] = {"all": True} if runs is None else {"runs": [str(run) for run in runs]}
-    if job is not None:
-        body["job"] = str(job)
+    """Let dead runs go on as themselves, with all their tries anew: these; or all there are, or those of one job or of
+    one group, or that were dead at a time, at most `limit` now."""
+    body = _dead_runs(runs, job, group, before, limit)
     return Request("POST", f"{PREFIX}/dead-letters/redrive", _reader(Redriven), body=body, once=True)
+
+
+def discard_dead_letters(
+    runs: Sequence[str | UUID] | None = None,
+    *,
+    job: str | UUID | None = None,
+    group: str | None = None,
+    before: datetime | None = None,
+    limit: int = 1000,
+) -> Request[Discarded]:
+    """Deal with dead runs for good, named as for a re-drive: they stay in history, and are listed no more."""
+    body = _dead_runs(runs, job, group, before, limit)
+    return Request("POST", f"{PREFIX}/dead-letters/discard", _reader(Discarded), body=body, once=True)
+
+
+def _dead_runs(
+    runs: Sequence[str | UUID] | None,
+    job: str | UUID | None,
+    group: str | None,
+    before: datetime | None,
+    limit: int,
+) -> dict[str, object]:
+    chosen: dict[str, object] = {"all": True} if runs is None else {"runs": [str(run) for run in runs]}
+    filters = {"job": None if job is None else str(job), "group": group, "before": before}
+    return {**chosen, **{name: value for name, value in filters.items() if value is not None}, "limit": limit}
 
 
 def wait_for_run(run: str | UUID, timeout: float | None = None) -> Steps[Run]:
@@ -285,7 +369,7 @@ def version() -> Request[Version]:
     return Request("GET", "/version", _reader(Version))
 
 
-class Operations:
+class Operations(LedgerOperations):
     """Every verb of the clients."""
 
     create_job = Operation(create_job)
@@ -298,13 +382,18 @@ class Operations:
     resume_job = Operation(resume_job)
     trigger_job = Operation(trigger_job)
     retry_job = Operation(retry_job)
+    backfill_job = Operation(backfill_job)
+    get_catchup = Operation(get_catchup)
+    drop_catchup = Operation(drop_catchup)
     delete_job = Operation(delete_job)
     list_runs = Listing(list_runs)
     get_run = Operation(get_run)
     cancel_run = Operation(cancel_run)
     retry_run = Operation(retry_run)
     list_dead_letters = Listing(list_dead_letters)
+    list_dead_groups = Operation(list_dead_groups)
     redrive_dead_letters = Operation(redrive_dead_letters)
+    discard_dead_letters = Operation(discard_dead_letters)
     wait_for_run = Procedure(wait_for_run)
     claim_runs = Operation(claim_runs)
     heartbeat_run = Operation(heartbeat_run)
@@ -325,6 +414,10 @@ def _about(run: ClaimedRun, verb: str, kind: type[Result], **fields: object) -> 
 
 def _reader(kind: type[Result]) -> Callable[[Answer], Result]:
     return lambda answer: msgspec.json.decode(answer.raw, type=kind)
+
+
+def _given(**fields: object) -> dict[str, object] | None:
+    return {name: value for name, value in fields.items() if value is not None} or None
 
 
 def _nothing(answer: Answer) -> None:

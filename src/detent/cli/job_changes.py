@@ -5,15 +5,18 @@ from __future__ import annotations
 import shlex
 from functools import partial
 
+import click
+
 from detent.cli import output, times
 from detent.cli.base import command, option
 from detent.cli.bulk import or_many
 from detent.cli.cron import show as show_preview
+from detent.cli.document import read_payload
 from detent.cli.edits import edited_fields, said_changes
 from detent.cli.jobs import argument, job
 from detent.cli.runs import check_wait, say_started, wait_options
 from detent.cli.session import asks_server, connect, read_number, session
-from detent.errors import UsageError
+from detent.errors import Conflict, UsageError
 from detent.states import OPEN
 
 MOST_RUNS = 1_000
@@ -95,39 +98,87 @@ def retry(job_name: str, wait: bool, timeout: str | None) -> None:
         say_started(client, client.retry_job(job_name), wait, timeout, "Run again")
 
 
-@command(job, "pause", examples=("detent job pause report", "detent job pause --filter 'tag:billing' --yes"))
+ON_RESUME = ("skip", "once", "all")
+
+
+@command(
+    job,
+    "pause",
+    examples=(
+        "detent job pause report",
+        'detent job pause report --until 2h --reason "moving house"',
+        "detent job pause --filter 'tag:billing' --yes",
+    ),
+)
 @or_many("pause")
 @option("--reason", metavar="TEXT", help="Why; shown to whoever looks at the job.")
+@option("--until", metavar="TIME", help="Let it fire again at this time, or after so long, such as 2h.")
+@option(
+    "--on-resume",
+    type=click.Choice(ON_RESUME),
+    metavar="skip|once|all",
+    help="What becomes of the ticks of the pause: none runs, the latest does, or all do. [skip]",
+)
 @asks_server(quiet="its id only")
-def pause(job_name: str, reason: str | None) -> None:
+def pause(job_name: str, reason: str | None, until: str | None, on_resume: str | None) -> None:
     """Stop a job from firing until it is resumed; runs that have begun go on."""
+    end = None if until is None else times.read_moment("--until", until, ahead=True)
     with connect() as client:
-        answer = client.pause_job(job_name, reason)
-    output.say(f"Paused {answer['name']}: `detent job resume {shlex.quote(answer['name'])}` lets it fire again.")
+        answer = client.pause_job(job_name, reason=reason, until=end, on_resume=on_resume)
+    back = f"`detent job resume {shlex.quote(answer['name'])}` lets it fire again"
+    ends = times.both(answer["paused_until"], times.now(), str(answer["timezone"]))
+    output.say(f"Paused {answer['name']}" + (f" until {ends}; {back} before." if ends else f": {back}."))
     output.print_for_machines(answer)
 
 
 @command(job, "resume", examples=("detent job resume report", "detent job resume --filter 'tag:billing' --yes"))
 @or_many("resume")
+@option(
+    "--on-resume",
+    type=click.Choice(ON_RESUME),
+    metavar="skip|once|all",
+    help="What becomes of the ticks of the pause. [what the pause said]",
+)
 @asks_server(quiet="its id only")
-def resume(job_name: str) -> None:
+def resume(job_name: str, on_resume: str | None) -> None:
     """Let a paused job fire again."""
     with connect() as client:
-        answer = client.resume_job(job_name)
+        answer = client.resume_job(job_name, on_resume)
     following = times.both(answer["next_run_at"], times.now(), str(answer["timezone"]))
     output.say(f"Resumed {answer['name']}; next run {following or 'none'}.")
     output.print_for_machines(answer)
 
 
-@command(job, "trigger", examples=("detent job trigger report", "detent job trigger report --wait --timeout 5m"))
+@command(
+    job,
+    "trigger",
+    examples=(
+        "detent job trigger report",
+        "detent job trigger report --wait --timeout 5m",
+        "detent job trigger report --payload '{\"deep\": true}'",
+    ),
+)
 @argument
+@option("--payload", metavar="JSON", help="What this run is given instead: JSON, @FILE or - for stdin.")
 @wait_options
 @asks_server(quiet="the run's id only")
-def trigger(job_name: str, wait: bool, timeout: str | None) -> None:
-    """Start a run of a job now; its schedule goes on as before."""
+def trigger(job_name: str, payload: str | None, wait: bool, timeout: str | None) -> None:
+    """Start a run of a job now; its schedule goes on as before.
+
+    Exit code 6 when it is not started, because the job runs already as often
+    at once as it may.
+    """
     check_wait(wait, timeout)
+    body = {} if payload is None else {"payload": read_payload(payload)}
     with connect() as client:
-        say_started(client, client.trigger_job(job_name), wait, timeout, "Triggered")
+        started = client.trigger_job(job_name, body)
+        if started["status"] == "skipped":
+            output.print_for_machines(started)
+            raise Conflict(
+                f"{started['job']} was not started: it runs already, as often at once as it may. "
+                f"The run {started['id']} is on record as skipped."
+            )
+        say_started(client, started, wait, timeout, "Triggered")
 
 
 @command(job, "delete", examples=("detent job delete report", "detent job delete --filter 'name:test-*' --dry-run"))
@@ -167,10 +218,11 @@ def cancel(job_name: str, dry_run: bool, yes: bool) -> int:
         if not output.agreed(yes, f"Cancel {many}?", f"detent job cancel {shlex.quote(job_name)} --yes"):
             output.say("Nothing was cancelled.")
             return 1
-        answers = [client.cancel_run(run["id"]) for run in runs]
-    output.say(f"Cancelled {many}.")
+        answer = client.cancel_runs(job_name)
+    over, stopping = len(answer["cancelled"]), len(answer["stopping"])
+    output.say(f"Runs of {job_name}: {over} cancelled, {stopping} told to stop.")
     if session().shape == "json":
-        output.print_json(answers)
+        output.print_json(answer)
     else:
-        output.print_lines((run["id"],) for run in answers)
+        output.print_lines((run,) for run in (*answer["cancelled"], *answer["stopping"]))
     return 0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from detent.cli import apply, holding, nodes
+from detent.cli import apply, holding, ledger, nodes
 from detent.cli.adopt import db
 from detent.cli.base import group
 from detent.cli.bench import bench
-from detent.cli.catching_up import job
 from detent.cli.cluster import node
 from detent.cli.config import config
 from detent.cli.contexts import context
@@ -16,6 +15,7 @@ from detent.cli.cron import cron
 from detent.cli.crontab import importing
 from detent.cli.dead_letters import dlq
 from detent.cli.doctor.command import doctor
+from detent.cli.job_past import job
 from detent.cli.keys import key
 from detent.cli.queues import queue
 from detent.cli.runs import run
@@ -44,6 +44,8 @@ click.version_option(__version__, message="detent %(version)s")(root)
 for noun in (
     job,
     run,
+    ledger.explain,
+    ledger.audit,
     dlq,
     cron,
     apply.apply,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from detent.errors import UsageError
@@ -42,6 +42,21 @@ def start_of(text: str | None) -> datetime:
     except ValueError:
         raise UsageError(f"--from is {text!r}: give a time such as 2030-01-31T12:00:00Z.") from None
     return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+
+
+def read_moment(flag: str, text: str, *, ahead: bool) -> str:
+    """A time as the API reads it: written out, or so long ago (`2h`), or from now on where it lies `ahead`."""
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            seconds = read_duration(flag, text)
+        except UsageError:
+            raise UsageError(
+                f"{flag} is {text!r}: give a time such as 2030-01-31T12:00:00Z, or a duration such as 90m or 2d."
+            ) from None
+        return written(now() + timedelta(seconds=seconds if ahead else -seconds))
+    return written(instant if instant.tzinfo else instant.replace(tzinfo=UTC))
 
 
 def written(instant: datetime) -> str:

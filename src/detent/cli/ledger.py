@@ -1,0 +1,185 @@
+"""`detent explain` and `detent audit`: the story of one tick, and whether every tick has one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detent.cli import output, times
+from detent.cli.base import command, option
+from detent.cli.jobs import argument
+from detent.cli.output import Item
+from detent.cli.progress import Progress
+from detent.cli.session import asks_server, complete_job, connect, session
+from detent.cli.text import clean
+
+if TYPE_CHECKING:
+    from detent.client import Client
+
+JOBS_AT_ONCE = 100
+MOST_SHOWN = 20
+
+
+@command(
+    None,
+    "explain",
+    panel="Jobs and runs",
+    examples=("detent explain report 2030-01-31T09:00:00Z", 'detent explain report "2030-03-31 02:30"'),
+)
+@argument
+@click.argument("time", metavar="TIME")
+@asks_server(quiet="the id of its run only")
+def explain(job_name: str, time: str) -> None:
+    """Tell what became of one tick of a job, and why.
+
+    TIME is an instant, or without an offset a time on the wall clock of the
+    job's zone.
+    """
+    with connect() as client:
+        answer = client.explain(job_name, time.strip().replace(" ", "T", 1))
+    match session().shape:
+        case "json":
+            output.print_json(answer)
+        case "quiet":
+            output.print_lines([(answer["run_id"],)] if answer["run_id"] else [])
+        case _:
+            for sentence in answer["sentences"]:
+                print(clean(sentence))
+
+
+class Totals:
+    """What the accounts of all jobs come to."""
+
+    def __init__(self) -> None:
+        self.jobs = self.expected = self.missing = self.doubled = self.extra = self.late = self.other = 0
+        self.accounted: Counter[str] = Counter()
+        self.open: Counter[str] = Counter()
+        self.lateness: Counter[int] = Counter()
+        self.wrong: list[Item] = []
+
+    def add(self, job: Item) -> None:
+        self.jobs += 1
+        self.expected += job["expected"]
+        self.missing += job["missing"]
+        self.doubled += job["doubled"]
+        self.extra += job["extra"]
+        self.late += job["late"]
+        self.other += job["other_zone_data"]
+        self.accounted.update(job["accounted_for"])
+        self.open.update(job["open"])
+        self.lateness.update({int(value): count for value, count in job["lateness_ms"].items()})
+        if job["missing"] or job["doubled"] or job["extra"]:
+            self.wrong.append(job)
+
+    @property
+    def clean(self) -> bool:
+        return not self.wrong
+
+    @property
+    def p99(self) -> int | None:
+        from detent.ledger import quantile
+
+        return quantile(self.lateness, 0.99)
+
+
+@command(
+    None,
+    "audit",
+    panel="Jobs and runs",
+    examples=("detent audit", "detent audit --since 7d --job report", "detent audit --json"),
+)
+@option("--since", metavar="TIME", help="Ticks after this time, or so long ago, such as 7d. [24h]")
+@option("--until", metavar="TIME", help="Ticks up to this time, or up to so long ago. [now]")
+@option(
+    *("--job", "jobs"),
+    metavar="JOB",
+    multiple=True,
+    shell_complete=complete_job,
+    help="Only this job; may be repeated.",
+)
+@option("--late", metavar="TIME", default="1s", help="Count runs that start later than this after their tick. [1s]")
+@asks_server()
+def audit(since: str | None, until: str | None, jobs: tuple[str, ...], late: str) -> int:
+    """Compute anew which ticks were due, and compare them with what is on record.
+
+    Exit code 1 when a tick is missing or doubled, or when something ran that
+    was no tick.
+    """
+    asked = {
+        "since": None if since is None else times.read_moment("--since", since, ahead=False),
+        "until": None if until is None else times.read_moment("--until", until, ahead=False),
+        "job": jobs,
+        "late_ms": round(times.read_duration("--late", late) * 1000),
+    }
+    with connect() as client:
+        totals, window = _audit(client, asked)
+    if session().shape == "json":
+        output.print_json(_document(totals, window))
+    else:
+        _show(totals, window, late)
+    return 0 if totals.clean else 1
+
+
+def _audit(client: Client, asked: dict[str, Any]) -> tuple[Totals, Item]:
+    totals = Totals()
+    page = client.audit(**asked, limit=JOBS_AT_ONCE)
+    window = {"since": page["since"], "until": page["until"]}
+    with Progress("jobs", page["jobs"]) as progress:
+        while True:
+            for job in page["items"]:
+                totals.add(job)
+            progress.update(totals.jobs)
+            if page["next_cursor"] is None:
+                return totals, window
+            page = client.audit(**{**asked, **window}, limit=JOBS_AT_ONCE, cursor=page["next_cursor"])
+
+
+def _document(totals: Totals, window: Item) -> dict[str, Any]:
+    return {
+        **window,
+        "jobs": totals.jobs,
+        "expected": totals.expected,
+        "accounted_for": dict(sorted(totals.accounted.items())),
+        "open": dict(sorted(totals.open.items())),
+        "missing": totals.missing,
+        "doubled": totals.doubled,
+        "extra": totals.extra,
+        "other_zone_data": totals.other,
+        "late": totals.late,
+        "late_p99_ms": totals.p99,
+        "wrong": totals.wrong,
+    }
+
+
+def _show(totals: Totals, window: Item, late: str) -> None:
+    output.say(f"Ticks of {totals.jobs} jobs after {window['since']}, up to {window['until']}:")
+    accounted, waiting = totals.accounted.total(), totals.open.total()
+    lines: list[tuple[str, object]] = [("expected", totals.expected), ("accounted for", accounted)]
+    lines += [(f"  {words}", count) for words, count in sorted(totals.accounted.items())]
+    lines += [("open", waiting)]
+    lines += [(f"  {words}", count) for words, count in sorted(totals.open.items())]
+    lines += [("missing", totals.missing), ("doubled", totals.doubled)]
+    lines += [("extra", totals.extra)] if totals.extra else []
+    lines += [("of other zone data", totals.other)] if totals.other else []
+    lines += [(f"late, more than {late}", totals.late), ("late, 99 of 100 within", times.span(totals.p99) or "-")]
+    output.print_lines(lines)
+    for job in totals.wrong[:MOST_SHOWN]:
+        _name(job)
+    if len(totals.wrong) > MOST_SHOWN:
+        output.say(f"And {len(totals.wrong) - MOST_SHOWN} more jobs; --json tells all of them.")
+    if totals.clean:
+        output.say("Every tick is accounted for once, or still open.")
+
+
+def _name(job: Item) -> None:
+    """Each tick that is not as it should be, and how to see more of it."""
+    for what, ticks in (("missing", job["missing_ticks"]), ("doubled", job["doubled_ticks"])):
+        for tick in ticks[:MOST_SHOWN]:
+            output.say(f"{what}: {job['job']} {tick}")
+        if job[what] > MOST_SHOWN:
+            output.say(f"{what}: {job['job']} and {job[what] - MOST_SHOWN} more")
+    for entry in job["extra_entries"][:MOST_SHOWN]:
+        many = f" to {entry['until']}, {entry['ticks']} ticks" if entry["ticks"] > 1 else ""
+        output.say(f"extra: {job['job']} {entry['at']}{many}, {entry['status']}")
