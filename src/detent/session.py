@@ -144,7 +144,7 @@ class Session:
         self.scheduler = Scheduler(self._store, self.membership, self.clock, self._settings.window_seconds)
         self.hints = Hints(
             self._store, self._jobs_changed, self._runs_ready, self._runs_cancelled, self._share_changed,
-            hold_changed=self._heartbeat.soon, queues_changed=self._queues_changed,
+            hold_changed=self._hold_changed, queues_changed=self._queues_changed,
         )  # fmt: skip
         self.scheduler.firing = self.firing = Firing(
             self._store, self.membership, self.clock, self.worker,
@@ -193,6 +193,11 @@ class Session:
     def _runs_cancelled(self) -> None:
         if self.worker is not None:
             self.worker.reconciling.wake()
+
+    def _hold_changed(self) -> None:
+        """Ticks were held, or let go: a heartbeat tells, and what is due is looked for anew."""
+        self._heartbeat.soon()
+        self.scheduler.jobs_changed(None)
 
     def _share_changed(self) -> None:
         self._leading.wake()

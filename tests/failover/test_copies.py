@@ -187,7 +187,7 @@ async def test_a_node_on_a_copy_answers_and_says_what_is_wrong(servers: Servers,
         assert await ask(copy, "SELECT count(*) FROM nodes") == 0
         assert node.text.count("This database may be a copy") == 1
         assert detent("db", "adopt", "--yes", url=copy).returncode == 0
-        await until(lambda: ask(copy, RUNS), 20, "the adopted copy to run")
+        await until(lambda: ask(copy, "SELECT count(*) FROM runs"), 20, "the adopted copy to fire")
         await until(lambda: node.client.ready()["status"] == "ready", 20, "it to be ready")
     finally:
         node.close()
