@@ -104,7 +104,7 @@ def test_runs_of_many_jobs_are_cancelled_and_dead_ones_retried(detent: CommandLi
         good(detent, "job", "create", f"held-{number}", "--every", "1h", *URL, "--queue", "held", "--tag", "held")
         good(detent, "job", "trigger", f"held-{number}")
     assert "cancel the runs of 3 jobs" in detent("job", "cancel", "--filter", "queue:held", "--dry-run").err
-    assert "Cancelled 1 run of held-0." in detent("job", "cancel", "held-0", "--yes").err
+    good(detent, "job", "cancel", "held-0", "--yes")
     assert told(detent, "job", "cancel", "--filter", "queue:held", "--yes")["changed"] == 2
     assert told(detent, "job", "retry", "--filter", "queue:held", "--dry-run")["matched"] == 0
 
