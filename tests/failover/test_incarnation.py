@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from detent.coordination.guard import Guard
 from detent.errors import Unavailable
 from detent.identity import COUNTER_BITS
 from detent.store import servers as known_servers
+from detent.store.nodes import NodeInfo
 from detent.store.servers import addresses, servers_of
-from factories import add_job
+from factories import add_job, add_node
 from fleet.servers import Server
 from waiting import until
 
@@ -66,6 +68,24 @@ async def test_after_a_fail_over_every_token_and_every_term_is_greater_than_all_
         assert await ask(standby, HIGHEST_TOKEN) > incarnation << COUNTER_BITS > token
         await until(lambda: ask(standby, f"SELECT ({LOWEST_TERM}) > {incarnation << COUNTER_BITS}"), 20, "new terms")
         assert incarnation << COUNTER_BITS > term
+
+
+async def test_a_fail_over_ends_the_memberships_of_before_however_long_their_leases(servers: Servers) -> None:
+    primary = await servers.primary()
+    await make_job(primary)
+    async with primary.session() as session:
+        await session.execute("UPDATE cluster SET beat_at = now()")
+        for node in (1, 2):
+            await add_node(session, node)
+    standby = await servers.standby(primary)
+    await fail_over(primary, standby)
+    assert await ask(standby, "SELECT bool_and(NOT evicted AND expires_at > now()) FROM nodes")
+    async with opened(standby.url) as store:
+        await Guard(store, 0).admit()
+        assert await ask(standby, "SELECT bool_and(evicted) FROM nodes")
+        await store.nodes.join(NodeInfo(3, "host", 1, ("worker",), "1", "2026a", None), timedelta(hours=1))
+        await Guard(store, 0).admit()
+        assert await ask(standby, "SELECT NOT evicted FROM nodes WHERE node = 3"), "only the fail-over ends them"
 
 
 async def test_tokens_of_a_raised_incarnation_can_be_read_by_javascript(servers: Servers) -> None:
