@@ -1,0 +1,188 @@
+"""Tenants beside each other on one worker, and limits that hold on all of them. Orders and counts, no times."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from detent.model import Call, JobSpec, Outcome, Succeeded
+from detent.store import Store
+from detent.store.queues import Limits
+from factories import LONG_AGO
+from waiting import until
+
+HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
+Runner = Callable[[Call], Awaitable[Outcome]]
+
+
+async def add_tenant(store: Store, name: str, **quotas: Any) -> int:
+    await store.tenants.add(name)
+    await store.tenants.change(name, quotas)
+    number = await store.tenants.number(name)
+    assert number is not None
+    return number
+
+
+async def add_job(store: Store, look: Any, tenant: int, name: str, queue: str = "default") -> tuple[int, int]:
+    """Its number, and that of its queue."""
+    document = {"schedule": "every 1h", "target": HTTP, "name": name, "queue": queue}
+    await store.jobs.add([msgspec.convert(document, JobSpec)], tenant=tenant)
+    row = await look.fetchrow("SELECT job, queue FROM cursors WHERE job = (SELECT max(job) FROM jobs)")
+    return row["job"], row["queue"]
+
+
+async def add_ready(look: Any, job: int, queue: int, count: int, at: datetime = LONG_AGO, priority: int = 5) -> None:
+    """Runs that wait, in lanes of one job."""
+    await look.execute(
+        "INSERT INTO live_runs (job, scheduled_at, token, not_before, queue, revision, lane, priority)"
+        " SELECT $1, $2::timestamptz + n * interval '1 second', 1 << 22 | 1, $2, $3, 1, n, $4"
+        " FROM generate_series(0, $5::integer - 1) AS n",
+        job, at, queue, priority, count,
+    )  # fmt: skip
+
+
+class Recorder:
+    """Which jobs were called, in which order, and how many at once."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.under_way: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    async def __call__(self, call: Call) -> Outcome:
+        self.order.append(call.job)
+        self.under_way[call.job] += 1
+        self.most[call.job] = max(self.most[call.job], self.under_way[call.job])
+        await asyncio.sleep(0)
+        await self.go_on.wait()
+        self.under_way[call.job] -= 1
+        return Succeeded()
+
+
+@pytest.mark.parametrize("priority", [5, 9])
+async def test_a_flood_of_one_tenant_leaves_room_for_another(
+    look: Any, store: Store, start: Any, priority: int
+) -> None:
+    """Also where the flood has the higher priority: that is for a tenant's own runs."""
+    noisy, quiet = await add_tenant(store, "noisy"), await add_tenant(store, "quiet")
+    await add_ready(look, *await add_job(store, look, noisy, "flood"), 400, priority=priority)
+    await add_ready(look, *await add_job(store, look, quiet, "drop"), 20, LONG_AGO + timedelta(days=1))
+    calls = Recorder()
+    await start(calls, concurrency=10)
+    await until(lambda: len(calls.order) == 420)
+    assert calls.order[:60].count("drop") == 20
+
+
+async def test_shares_are_by_weight(look: Any, store: Store, start: Any) -> None:
+    for name, weight in (("light", 1), ("heavy", 3)):
+        tenant = await add_tenant(store, name, weight=weight)
+        await add_ready(look, *await add_job(store, look, tenant, name), 400)
+    calls = Recorder()
+    await start(calls, concurrency=10)
+    await until(lambda: len(calls.order) == 800)
+    assert 210 <= calls.order[:320].count("heavy") <= 260
+
+
+async def test_ticks_of_one_tenant_do_not_wait_for_all_ticks_of_another(look: Any, store: Store, start: Any) -> None:
+    noisy, quiet = await add_tenant(store, "noisy"), await add_tenant(store, "quiet")
+    documents = [{"schedule": "every 1h", "target": HTTP, "name": f"flood-{n}"} for n in range(2500)]
+    await store.jobs.add([msgspec.convert(document, JobSpec) for document in documents], tenant=noisy)
+    await add_job(store, look, quiet, "drop")
+    due = await look.fetchval("SELECT date_trunc('milliseconds', now() + interval '1 second')")
+    await look.execute("UPDATE cursors SET next_tick = $1, fire_at = $1", due)
+    calls = Recorder()
+    await start(calls, concurrency=10)
+    await until(lambda: len(calls.order) == 2501, timeout=60)
+    assert calls.order.index("drop") < 1000
+
+
+async def test_no_more_runs_of_a_queue_are_under_way_than_its_limit_on_all_nodes_together(
+    look: Any, store: Store, start: Any
+) -> None:
+    job, queue = await add_job(store, look, 1, "narrow", "narrow")
+    free = await add_job(store, look, 1, "free")
+    await store.queues.limit("narrow", Limits(3, None), tenant=1)
+    await add_ready(look, job, queue, 60)
+    await add_ready(look, *free, 60)
+    calls = Recorder()
+    for _ in range(2):
+        await start(calls, concurrency=20, queues=("default", "narrow"))
+    await until(lambda: Counter(calls.order) == {"narrow": 60, "free": 60}, timeout=30)
+    assert calls.most["narrow"] <= 3
+    assert calls.most["free"] > 3
+
+
+async def test_a_tenants_limit_is_for_all_its_queues(look: Any, store: Store, start: Any) -> None:
+    tenant = await add_tenant(store, "acme", max_concurrent=4)
+    for name in ("one", "two"):
+        await add_ready(look, *await add_job(store, look, tenant, name, name), 30)
+    calls = Recorder()
+    together: list[int] = []
+
+    async def runner(call: Call) -> Outcome:
+        together.append(sum(calls.under_way.values()) + 1)
+        return await calls(call)
+
+    await start(runner, concurrency=20, queues=("one", "two"))
+    await until(lambda: len(calls.order) == 60, timeout=30)
+    assert max(together) <= 4
+
+
+async def test_ticks_of_a_limited_queue_are_not_handed_off(look: Any, store: Store, start: Any) -> None:
+    job, _ = await add_job(store, look, 1, "narrow", "narrow")
+    await store.queues.limit("narrow", Limits(1, None), tenant=1)
+    calls = Recorder()
+    calls.go_on.clear()
+    session = await start(calls, queues=("default", "narrow"))
+    await until(lambda: session.worker._claiming.limited)
+    await look.execute("UPDATE cursors SET next_tick = now(), fire_at = now(), generation = generation + 1")
+    await store.upkeep.wake("detent_jobs", str(job))
+    await until(lambda: calls.order)
+    # Handed off, it would have the first token; and it would not count.
+    row = await look.fetchrow("SELECT token, limited FROM live_runs")
+    assert (row["token"], row["limited"]) == ((1 << 22 | 1) + 1, True)
+    calls.go_on.set()
+
+
+async def test_a_limit_that_is_set_while_runs_are_under_way_counts_them(look: Any, store: Store, start: Any) -> None:
+    job, queue = await add_job(store, look, 1, "narrow")
+    await add_ready(look, job, queue, 3)
+    calls = Recorder()
+    calls.go_on.clear()
+    session = await start(calls, concurrency=10)
+    await until(lambda: len(calls.order) == 3)
+    await store.queues.limit("default", Limits(3, None), tenant=1)
+    await until(lambda: session.worker._claiming.limited)
+    await look.execute(
+        "INSERT INTO live_runs (job, scheduled_at, token, not_before, queue, revision, lane, priority)"
+        " SELECT $1, $2::timestamptz + n * interval '1 minute', 1 << 22 | 1, $2, $3, 1, 100 + n, 5"
+        " FROM generate_series(1, 9) AS n",
+        job, LONG_AGO, queue,
+    )  # fmt: skip
+    for _ in range(5):
+        assert await session.worker.tick() > 0
+    assert len(calls.order) == 3
+    calls.go_on.set()
+    await until(lambda: len(calls.order) == 12)
+    assert calls.most["narrow"] == 3
+
+
+async def test_a_rate_lets_a_second_bring_no_more_than_it_says(look: Any, store: Store, start: Any) -> None:
+    job, queue = await add_job(store, look, 1, "steady", "steady")
+    await store.queues.limit("steady", Limits(None, 25), tenant=1)
+    await add_ready(look, job, queue, 80)
+    calls = Recorder()
+    for _ in range(2):
+        await start(calls, concurrency=50, queues=("steady",))
+    await until(lambda: len(calls.order) == 80, timeout=30)
+    # A bucket holds what a second brings: in any span of time no more are claimed than it had and got meanwhile.
+    took = await look.fetchval("SELECT max(finished_at) - min(started_at) FROM run_history")
+    assert took >= timedelta(seconds=(80 - 25) / 25 - 0.5)
