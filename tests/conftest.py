@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from pgbouncer import PgBouncer
     from postgres import Postgres
 
 
@@ -25,6 +27,39 @@ def database_url(postgres: Postgres) -> Iterator[str]:
     """A migrated, empty database that is gone after the test."""
     with postgres.database_apart() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres: Postgres) -> Iterator[PgBouncer]:
+    """In front of the server of this test process."""
+    from pgbouncer import running_pgbouncer
+
+    with running_pgbouncer(postgres.server.url) as bouncer:
+        yield bouncer
+
+
+@pytest.fixture
+def pooled_url(pgbouncer: PgBouncer, database_url: str) -> str:
+    """The database of `database_url`, reached through PgBouncer, with a role that has what it needs."""
+    from pgbouncer import prepare_role
+    from postgres import run_apart
+
+    run_apart(prepare_role(database_url))
+    return pgbouncer.url(database_url)
+
+
+@pytest.fixture(scope="session")
+def pooled() -> bool:
+    """Whether sessions and processes are to reach their database through a pooler, where a test does not say."""
+    return os.environ.get("DETENT_TEST_POOLER") == "1"
+
+
+@pytest.fixture
+def reach(request: pytest.FixtureRequest, pooled: bool) -> dict[str, Any]:
+    """How a `Database` of this test is opened."""
+    if pooled:
+        return {"url": request.getfixturevalue("pooled_url"), "pooled": True}
+    return {"url": request.getfixturevalue("database_url")}
 
 
 @pytest.fixture

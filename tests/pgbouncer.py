@@ -15,10 +15,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
+import asyncpg
 import pytest
 
+from detent.store import role
+from detent.store.db import connect
 from waiting import until_sync
 
 PORT = 6432
@@ -36,6 +39,7 @@ listen_addr =
 listen_port = {port}
 auth_type = trust
 auth_file = {folder}/users
+admin_users = detent
 pool_mode = transaction
 default_pool_size = {size}
 max_client_conn = 1000
@@ -89,6 +93,16 @@ class PgBouncer:
         self.stop()
         self.start()
 
+    async def reconnect(self, server_url: str) -> None:
+        """Let it make the server connections of this database anew, as each of them becomes free."""
+        parts = urlsplit(server_url)
+        console = parts._replace(path="/pgbouncer", query=f"host={self.folder}&port={PORT}")
+        connection = await asyncpg.connect(urlunsplit(console), statement_cache_size=0)
+        try:
+            await connection.execute(f"RECONNECT {parts.path.lstrip('/')}")
+        finally:
+            await connection.close()
+
 
 @contextmanager
 def running_pgbouncer(server_url: str, size: int = 4, users: Sequence[str] = ("detent",)) -> Iterator[PgBouncer]:
@@ -114,6 +128,15 @@ def running_pgbouncer(server_url: str, size: int = 4, users: Sequence[str] = ("d
             bouncer.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+async def prepare_role(server_url: str, name: str = "detent") -> None:
+    """Give the role the settings that nodes behind a pooler depend on, for this database."""
+    connection = await connect(server_url, "detent")
+    try:
+        await role.give(connection, name, "detent")
+    finally:
+        await connection.close()
 
 
 def require_pgbouncer() -> None:

@@ -29,13 +29,13 @@ async def look(database_url: str) -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-async def serve(database_url: str) -> AsyncIterator[Callable[[Detent], Any]]:
+async def serve(reach: dict[str, Any]) -> AsyncIterator[Callable[[Detent], Any]]:
     """Run an app's functions in a session of this process."""
-    database = Database(database_url)
+    database = Database(**reach)
     await database.open()
     thread = HandlerThread(4)
     thread.start()
-    effects = EffectPool(database_url, "detent", STANDARD)
+    effects = EffectPool(database.url, "detent", STANDARD, pooled=database.pooled)
     sessions: list[Session] = []
 
     async def start(app: Detent) -> Session:

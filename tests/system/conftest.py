@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Generator, Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,10 @@ import pytest
 from processes import Nodes
 from sink import Sink
 
+from detent.store import migrate
 from detent.store.db import connect
+from pgbouncer import prepare_role, running_pgbouncer
+from postgres import run_apart
 
 LEASE = "1.5"  # short, so that a take-over does not make a test long
 
@@ -53,11 +56,37 @@ def nodes(folder: Path) -> Iterator[Nodes]:
 
 
 @pytest.fixture
-def cluster(nodes: Nodes, database_url: str) -> Iterator[Nodes]:
+def cluster(nodes: Nodes, reach: dict[str, Any]) -> Iterator[Nodes]:
     """As `nodes`, on a migrated database that they share and that lives longer than they."""
-    nodes.variables["DETENT_DATABASE_URL"] = database_url
+    nodes.variables["DETENT_DATABASE_URL"] = reach["url"]
+    if reach.get("pooled"):
+        nodes.variables["DETENT_DATABASE_POOLER"] = "transaction"
     with closing(nodes):
         yield nodes
+
+
+@pytest.fixture
+def way(pooled: bool) -> Iterator[Callable[[str], dict[str, str]]]:
+    """The settings with which processes reach a server of a test's own, which is migrated."""
+    with ExitStack() as stack:
+
+        def lead(server_url: str) -> dict[str, str]:
+            run_apart(migrate_at(server_url))
+            if not pooled:
+                return {"database_url": server_url}
+            bouncer = stack.enter_context(running_pgbouncer(server_url))
+            run_apart(prepare_role(server_url))
+            return {"database_url": bouncer.url(server_url), "database_pooler": "transaction"}
+
+        yield lead
+
+
+async def migrate_at(url: str) -> None:
+    connection = await connect(url, "detent")
+    try:
+        await migrate.migrate(connection)
+    finally:
+        await connection.close()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,8 @@ from sink import Sink, http_target
 from detent.store.db import connect
 from detent.store.embedded import EmbeddedServer
 from waiting import until
+
+Way = Callable[[str], dict[str, str]]
 
 
 @pytest.fixture
@@ -44,9 +46,9 @@ async def come_back(server: EmbeddedServer, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["fast", "crash"])
 async def test_a_node_outlives_a_restart_of_its_database(
-    nodes: Nodes, server: EmbeddedServer, sink: Sink, how: str
+    nodes: Nodes, server: EmbeddedServer, way: Way, sink: Sink, how: str
 ) -> None:
-    node = await nodes.start("serve", "--migrate", database_url=server.url)
+    node = await nodes.start("serve", **way(server.url))
     jobs = [create_ticking(node.client, f"job-{n}", http_target(sink, "slow/0.3")) for n in range(2)]
     await until(lambda: len(sink.calls) > 3, 20)
     await go_down(server, how)
@@ -66,8 +68,8 @@ async def test_a_node_outlives_a_restart_of_its_database(
     assert await node.ended() == 0
 
 
-async def test_a_node_can_be_ended_while_its_database_is_away(nodes: Nodes, server: EmbeddedServer) -> None:
-    node = await nodes.start("serve", "--migrate", database_url=server.url)
+async def test_a_node_can_be_ended_while_its_database_is_away(nodes: Nodes, server: EmbeddedServer, way: Way) -> None:
+    node = await nodes.start("serve", **way(server.url))
     await server.stop()
     await node.says("membership lost")
     node.send(signal.SIGTERM)

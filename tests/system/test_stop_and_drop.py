@@ -24,8 +24,9 @@ from sink import Sink, http_target
 from waiting import until
 
 
-def two_jobs(node: Node, sink: Sink) -> list[Watched]:
-    return [create_ticking(node.client, f"job-{n}", http_target(sink)) for n in range(2)]
+def some_jobs(node: Node, sink: Sink) -> list[Watched]:
+    """Enough that a node which shares them with another has some of its own."""
+    return [create_ticking(node.client, f"job-{n}", http_target(sink)) for n in range(6)]
 
 
 async def books_are_in_order(look: Any, node: Node, sink: Sink, jobs: list[Watched]) -> None:
@@ -41,7 +42,7 @@ async def test_a_node_that_was_stopped_too_long_is_refused_and_joins_again(
     cluster: Nodes, look: Any, sink: Sink, failpoint: str
 ) -> None:
     sleeper = await cluster.start("serve", failpoints=failpoint)
-    jobs = two_jobs(sleeper, sink)
+    jobs = some_jobs(sleeper, sink)
     successor = await cluster.start("serve")
     await sleeper.stopped()
     await successor.says("partitions taken")
@@ -92,7 +93,7 @@ async def test_a_late_result_is_refused_while_the_successor_is_at_work(cluster: 
 @pytest.mark.parametrize("failpoint", ["S5=drop@3", "W5=drop@3", pytest.param("S6=error@3", marks=pytest.mark.long)])
 async def test_a_reply_that_is_lost_strands_nothing(cluster: Nodes, look: Any, sink: Sink, failpoint: str) -> None:
     node = await cluster.start("serve", failpoints=failpoint)
-    jobs = two_jobs(node, sink)
+    jobs = some_jobs(node, sink)
     if failpoint.startswith("S"):
         await node.says("runs adopted")
     else:
@@ -105,7 +106,7 @@ async def test_a_reply_that_is_lost_strands_nothing(cluster: Nodes, look: Any, s
 @pytest.mark.long
 async def test_a_claim_whose_reply_is_lost_is_adopted(cluster: Nodes, look: Any, sink: Sink) -> None:
     api, _ = await cluster.start("api"), await cluster.start("scheduler")
-    jobs = two_jobs(api, sink)
+    jobs = some_jobs(api, sink)
     await until(lambda: look.fetchval("SELECT count(*) FROM live_runs WHERE owner IS NULL"), what="runs in the queue")
     worker = await cluster.start("worker", failpoints="W2=drop")
     await worker.says("runs adopted")

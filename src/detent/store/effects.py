@@ -41,7 +41,7 @@ class EffectPool:
         pool = await self._open()
         async with pool.acquire() as connection, connection.transaction():
             if self._pooled:
-                await connection.execute(statement("handler_settings"), list(role_settings(self._schema)))
+                await connection.execute(statement("handler_settings"), self._handed_back())
             yield connection
             await connection.execute(statement("settle_inside"), self._schema, milliseconds(self._limits.lock))
             now = await connection.fetchval("SELECT clock_timestamp()")
@@ -63,6 +63,11 @@ class EffectPool:
                     **self._options(),
                 )
         return self._pool
+
+    def _handed_back(self) -> list[str]:
+        """All but jit: the driver switches that off while it looks up types, and on again where it was on, for good. In
+        a session that others use next, it has to stay off."""
+        return [name for name in role_settings(self._schema) if name != "jit"]
 
     def _options(self) -> dict[str, Any]:
         if not self._pooled:

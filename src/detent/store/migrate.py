@@ -29,6 +29,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -80,10 +81,18 @@ class MigrationState:
 
 
 def known(folder: Traversable | None = None) -> list[Migration]:
-    """The migrations of this code, in order."""
-    source = folder or resources.files("detent.store").joinpath("migrations")
+    """The migrations of this code, in order: as they were when this process began, whatever is installed over it."""
+    return _ours() if folder is None else _all_in(folder)
+
+
+@cache
+def _ours() -> list[Migration]:
+    return _all_in(resources.files("detent.store").joinpath("migrations"))
+
+
+def _all_in(folder: Traversable) -> list[Migration]:
     found = []
-    for entry in source.iterdir():
+    for entry in folder.iterdir():
         if entry.name.endswith(".sql"):
             name = _FILE_NAME.fullmatch(entry.name)
             if name is None:

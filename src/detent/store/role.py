@@ -8,7 +8,8 @@ import asyncpg
 
 from detent.errors import Unavailable, UsageError
 from detent.store import pooler
-from detent.store.db import place, statement
+from detent.store.db import statement
+from detent.store.servers import place
 
 
 async def verify(connection: Any, url: str, schema: str) -> None:

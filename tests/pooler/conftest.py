@@ -1,0 +1,16 @@
+"""Everything here goes through PgBouncer in transaction mode; only `look` does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sessions import look, start, store
+
+__all__ = ["look", "start", "store"]
+
+
+@pytest.fixture
+def reach(pooled_url: str) -> dict[str, Any]:
+    return {"url": pooled_url, "pooled": True}

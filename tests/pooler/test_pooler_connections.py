@@ -1,0 +1,162 @@
+"""Connections through a pooler: what they need, what they bring along, and what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import asyncpg
+import pytest
+
+from detent.errors import Unavailable
+from detent.node import prepare_database
+from detent.store import Database, Store
+from detent.store.db import LockTimeout, OutcomeUnknown, connect
+from detent.store.limits import PEOPLE, Limits, pool_limits
+from detent.store.pooler import role_script, role_settings
+from factories import add_job
+from pgbouncer import PgBouncer, prepare_role
+from waiting import until
+
+LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")
+SETTINGS = "SELECT name, setting::integer AS ms FROM pg_settings WHERE name = ANY ($1)"
+
+
+async def limits_of(connection: Any) -> dict[str, int]:
+    return {row["name"]: row["ms"] for row in await connection.fetch(SETTINGS, LIMITS)}
+
+
+async def refused(work: Any) -> str:
+    with pytest.raises(Unavailable) as caught:
+        await work
+    return caught.value.message
+
+
+async def test_a_pooler_that_nobody_spoke_of_is_recognised(pgbouncer: PgBouncer, database_url: str) -> None:
+    sentence = await refused(connect(pgbouncer.url(database_url), "detent"))
+    assert "is behind a pooler that passes no settings on (unsupported startup parameter: " in sentence
+    assert "set DETENT_DATABASE_POOLER=transaction" in sentence
+
+
+async def test_a_role_without_its_settings_is_refused_with_the_statements_that_help(
+    pgbouncer: PgBouncer, database_url: str, look: Any
+) -> None:
+    url = pgbouncer.url(database_url)
+    sentence = await refused(prepare_database(url, "detent", migrate=False, pooled=True))
+    assert 'search_path is "$user", public' in sentence
+    statements = re.findall(r"ALTER ROLE [^;]+;", sentence)
+    assert len(statements) == len(role_settings("detent"))
+    for statement in statements:
+        await look.execute(statement)
+    await pgbouncer.reconnect(database_url)  # as the sentence says
+    await prepare_database(url, "detent", migrate=False, pooled=True)
+
+
+async def test_the_script_for_the_role_does_what_the_statements_do(
+    pgbouncer: PgBouncer, database_url: str, look: Any
+) -> None:
+    await look.execute(role_script("detent", "detent"))
+    await prepare_database(pgbouncer.url(database_url), "detent", migrate=False, pooled=True)
+
+
+async def test_what_is_pending_is_not_migrated_through_a_pooler(pgbouncer: PgBouncer, empty_database_url: str) -> None:
+    await prepare_role(empty_database_url)
+    sentence = await refused(prepare_database(pgbouncer.url(empty_database_url), "detent", migrate=True, pooled=True))
+    assert "`detent db migrate --database-pooler none --database-url URL`" in sentence
+
+
+async def test_asking_for_a_migration_that_is_not_needed_is_no_error(pooled_url: str) -> None:
+    await prepare_database(pooled_url, "detent", migrate=True, pooled=True)
+
+
+@pytest.mark.parametrize("pool", ["fire", "work", "people"])
+@pytest.mark.parametrize("alone", [True, False])
+async def test_each_transaction_brings_the_limits_of_its_pool_and_takes_them_back(
+    store: Store, pooled_url: str, pool: str, alone: bool
+) -> None:
+    async with store.database.connection(pool) as connection:
+        if alone:
+            found = await limits_of(connection)
+        else:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                found = await limits_of(connection)
+        limits = store.database.limits[pool]
+        assert found["lock_timeout"] == limits.lock * 1000
+        assert found["statement_timeout"] == limits.statement * 1000
+        assert found["idle_in_transaction_session_timeout"] == limits.idle * 1000
+        if "transaction_timeout" in found:
+            assert found["transaction_timeout"] == (limits.transaction or 0) * 1000
+    assert await _left_behind(pooled_url) == [{}] * 8
+
+
+async def _left_behind(url: str) -> list[dict[str, int]]:
+    """What is not as the server gives it, in as many sessions at once as the pooler has and more."""
+    connections = [await asyncpg.connect(url, statement_cache_size=0) for _ in range(8)]
+    try:
+        found = await asyncio.gather(*(limits_of(connection) for connection in connections))
+        return [{name: ms for name, ms in each.items() if ms} for each in found]
+    finally:
+        for connection in connections:
+            await connection.close()
+
+
+async def test_many_clients_on_few_connections_get_their_own_answers(store: Store) -> None:
+    async def ask(pool: str, number: int) -> None:
+        async with store.database.connection(pool) as connection:
+            text = f"SELECT $1::bigint + {number % 7} AS sum, {number % 5} AS also"
+            row = await connection.fetchrow(text, number)
+            assert (row["sum"], row["also"]) == (number + number % 7, number % 5)
+
+    pools = ("fire", "work", "people")
+    await asyncio.gather(*(ask(pools[number % 3], number) for number in range(600)))
+    async with store.database.connection("work") as connection:
+        assert await connection.fetchval("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''") == 0
+
+
+async def test_a_fire_does_not_wait_long_for_a_row_that_somebody_holds(store: Store, look: Any) -> None:
+    job = await add_job(look)
+    async with look.transaction():
+        await look.fetch("SELECT FROM cursors WHERE job = $1 FOR UPDATE", job)
+        with pytest.raises(LockTimeout):
+            async with store.database.connection("fire") as connection:
+                await connection.fetch("SELECT FROM cursors WHERE job = $1 FOR UPDATE", job)
+
+
+async def test_a_transaction_in_which_its_process_was_paused_is_ended_by_the_server(pooled_url: str, look: Any) -> None:
+    database = Database(pooled_url, pooled=True, ttl=1.0)
+    await database.open()
+    job = await add_job(look)
+    try:
+        with pytest.raises((OutcomeUnknown, LockTimeout)):
+            async with database.connection("work") as connection, connection.transaction():
+                await connection.fetch("SELECT FROM cursors WHERE job = $1 FOR UPDATE", job)
+                async with look.transaction():  # its own limit is longer than the other's
+                    await look.fetch("SELECT FROM cursors WHERE job = $1 FOR UPDATE", job)
+                await connection.fetch("SELECT 1")
+        await until(lambda: _answers(database), what="the pool to be of use again")
+    finally:
+        await database.close()
+
+
+async def _answers(database: Database) -> bool:
+    try:
+        return bool(await database.fetch("work", "clock"))
+    except (OutcomeUnknown, Unavailable):
+        return False
+
+
+@pytest.mark.parametrize("ttl", [0.5, 1.5, 5.0, 60.0, 300.0])
+def test_what_a_node_does_is_limited_to_less_than_half_of_its_lease(ttl: float) -> None:
+    limits = pool_limits(ttl)
+    for pool in ("fire", "work"):
+        found = limits[pool]
+        assert found.transaction is not None
+        assert 0 < found.lock <= found.statement == found.idle < found.transaction < ttl / 2
+        assert found.answer > found.transaction
+    assert limits["fire"].lock == 0.1
+    assert limits["people"] is PEOPLE
+
+
+def test_the_limits_of_the_usual_lease_are_as_documented() -> None:
+    assert pool_limits(5.0)["work"] == Limits(lock=2.0, statement=2.0, idle=2.0, transaction=2.4, answer=4.0)

@@ -1,0 +1,57 @@
+"""Fixtures for sessions in the test's own process, on whatever database `reach` names. To be imported by a conftest."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from detent.model import Call, Outcome, Succeeded
+from detent.session import Session
+from detent.settings import Settings
+from detent.store import Database, Store
+from detent.store.db import connect
+
+StartSession = Callable[..., Awaitable[Session]]
+
+
+async def no_op(_call: Call) -> Outcome:
+    return Succeeded()
+
+
+@pytest.fixture
+async def look(database_url: str) -> AsyncIterator[Any]:
+    """A connection to look at the tables, past any pooler."""
+    connection = await connect(database_url, "detent")
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def store(reach: dict[str, Any]) -> AsyncIterator[Store]:
+    database = Database(**reach)
+    await database.open()
+    yield Store(database)
+    await database.close()
+
+
+@pytest.fixture
+async def start(store: Store) -> AsyncIterator[StartSession]:
+    """Start sessions; those still open at the end are closed."""
+    opened: list[Session] = []
+
+    async def start_session(
+        runner: Callable[[Call], Awaitable[Outcome]] = no_op,
+        roles: tuple[str, ...] = ("scheduler", "worker"),
+        **settings: Any,
+    ) -> Session:
+        session = Session(store, Settings(**{"concurrency": 10, **settings}), roles, {"http": runner}, [])
+        await session.open()
+        opened.append(session)
+        return session
+
+    yield start_session
+    for session in opened:
+        if not session.closed:
+            await session.close(0)
