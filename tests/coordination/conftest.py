@@ -13,6 +13,7 @@ from detent.session import Session
 from detent.settings import Settings
 from detent.store import Database, Store
 from detent.store.db import connect
+from postgres import Postgres, run_apart
 from servers import Etcd, Redis, Server, ZooKeeper, running
 
 SERVICES = ("etcd", "zookeeper", "redis")
@@ -52,6 +53,28 @@ def coordinator(request: pytest.FixtureRequest) -> str:
         url: str = request.getfixturevalue(f"{request.param}_server").url
         return url
     return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def one_database(postgres: Postgres) -> Iterator[str]:
+    with postgres.database_apart() as url:
+        yield url
+
+
+@pytest.fixture
+def kept_database(one_database: str) -> str:
+    """For tests without jobs: the same database again, as another cluster in which nobody has been. A new one takes
+    longer than most of these tests."""
+    run_apart(forget_everybody(one_database))
+    return one_database
+
+
+async def forget_everybody(url: str) -> None:
+    connection = await connect(url, "detent")
+    await connection.execute("UPDATE partitions SET holder = NULL, nomination = 0")
+    await connection.execute("DELETE FROM nodes")
+    await connection.execute("UPDATE cluster SET id = gen_random_uuid()")
+    await connection.close()
 
 
 @pytest.fixture

@@ -39,6 +39,11 @@ CLUSTER = UUID("5f0c2f4e-6e0b-4c69-9f0f-3f1a4f6f5b10")
 
 
 @pytest.fixture
+def database_url(kept_database: str) -> str:
+    return kept_database
+
+
+@pytest.fixture
 async def field(store: Store) -> AsyncIterator[Field]:
     """Each test names its own coordinator."""
     entered = Field(store, "postgres")

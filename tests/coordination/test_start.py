@@ -27,7 +27,9 @@ def test_an_address_that_cannot_be_right_is_refused_at_the_start(tmp_path: Path)
     assert "Traceback" not in refused.stderr
 
 
-@pytest.mark.parametrize("kind", ["etcd", "zookeeper", "redis"])
+@pytest.mark.parametrize(
+    "kind", ["etcd", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("zookeeper", "redis"))]
+)
 def test_a_process_whose_service_is_away_starts_says_so_and_stops_in_good_order(
     tmp_path: Path, database_url: str, kind: str
 ) -> None:

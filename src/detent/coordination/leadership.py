@@ -103,7 +103,9 @@ class Leadership:
         self._forget_lost(view)
         ours = share(self._membership.node, view.schedulers)
         self._adopt_orphans(ours, view)
-        await self._give_up(led, self.terms.keys() - ours - self._adopted.keys())
+        if not self.coordinator_missing or self._membership.node not in view.schedulers:
+            # Nobody could be nominated for it: better led by who is not its owner than by nobody.
+            await self._give_up(led, self.terms.keys() - ours - self._adopted.keys())
         await self._campaign(ours)
         await self._give_up_lost(led)
         news = {partition: number for partition, number in self._nominations.items() if self._is_news(partition)}
@@ -136,13 +138,13 @@ class Leadership:
                 self._adopted[partition] = now + ADOPTED_FOR_TTLS * ttl
 
     async def _campaign(self, ours: set[int]) -> None:
-        """Without an answer from the coordinator everybody goes on with what they lead of their share."""
+        """Without an answer from the coordinator everybody goes on with what they lead."""
         try:
             self._nominations = await self._coordinator.campaign(ours)
         except Unavailable as error:
             self._miss_coordinator(error)
-            known = self._nominations.keys() | self.terms.keys()
-            self._nominations = {partition: self._nominations.get(partition) for partition in ours & known}
+            known = self.terms.keys() | (self._nominations.keys() & ours)
+            self._nominations = {partition: self._nominations.get(partition) for partition in known}
             self._waits = False
             return
         if self.coordinator_missing:

@@ -55,6 +55,7 @@ class ZooKeeperCoordinator:
         self._watch = threading.Thread(target=self._end_when_silent, name="detent-zookeeper-watch", daemon=True)
 
     async def open(self) -> None:
+        self._called.set()
         self._watch.start()
         await self._in_thread(self._connected)
 
