@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from detent.shapes import ClusterNode, ClusterPartition, Elections, Held, Lag
+from detent.cluster_shapes import ClusterNode, ClusterPartition, Elections, Held, Lag
 
 CLOCK_OFFSET_MS = 200
 OVERDUE_MS = 10_000

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from detent.cluster_shapes import Held
 from detent.ledger import CATCHING_UP, DUE, MISSING, PAUSED, SCHEDULED, TO_BE_SKIPPED, Entry
 from detent.schedule import Schedule
 from detent.schedule.preview import clock_notes
-from detent.shapes import Attempt, Held, Run
+from detent.shapes import Attempt, Run
 
 MILLISECOND = timedelta(milliseconds=1)
 SOMEBODY = "somebody"
@@ -228,7 +229,7 @@ class Teller:
     def _asked_to_skip(self) -> str:
         if self.facts.skip is None:
             return "somebody asked for it to be skipped."
-        return f"it was asked to be skipped {self._done(self.facts.skip)}."
+        return f"it was marked to be skipped {self._done(self.facts.skip)}."
 
     def _missed(self) -> str:
         facts = self.facts

@@ -16,6 +16,7 @@ from msgspec import UNSET
 
 from detent import shapes
 from detent.clock import monotonic
+from detent.cluster_shapes import Cluster, ClusterNode, Ticks
 from detent.ledger_operations import LedgerOperations
 from detent.model import JobSpec, TargetKind
 from detent.operation import Listing, Operation, Procedure, Request, Result, Steps
@@ -26,8 +27,6 @@ from detent.shapes import (
     CatchUpState,
     ClaimedRun,
     ClaimedRuns,
-    Cluster,
-    ClusterNode,
     DeadGroups,
     Discarded,
     DroppedTicks,
@@ -41,7 +40,6 @@ from detent.shapes import (
     Redriven,
     SettledRun,
     TickOrder,
-    Ticks,
 )
 from detent.states import OPEN, RunStatus
 from detent.transport import PAGE_SIZE, Answer, segment

@@ -189,6 +189,14 @@ def test_nodes_that_differ_are_told(patient: Patient) -> None:
     assert "host2 is 3.5 s off" in checks["clock of node"]["found"]
 
 
+def test_a_node_that_is_draining_is_told(patient: Patient) -> None:
+    patient.do(
+        "INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata, draining)"
+        " VALUES (1, '1 hour', now() + interval '1 hour', 'host1', 1, '{scheduler,worker}', '0', '2026f', true)"
+    )
+    assert "host1 is draining: it leads nothing and takes no runs." in patient.checks()["draining"]["found"]
+
+
 def test_a_job_that_ran_twice_is_explained(patient: Patient) -> None:
     assert patient.worst("runs-twice") == []
     patient.job(1, "one")

@@ -9,8 +9,8 @@ import contextlib
 
 from detent.api.context import PREFIX, Api, check_default_tenant
 from detent.api.routing import Routes
+from detent.cluster_shapes import Cluster, ClusterNode
 from detent.errors import DetentError, NotFound
-from detent.shapes import Cluster, ClusterNode
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.upkeep import RUNS_CHANNEL
 

@@ -6,18 +6,9 @@ from datetime import timedelta
 from time import monotonic
 
 from detent import diagnosis
+from detent.cluster_shapes import Cluster, ClusterNode, ClusterPartition, Elections, Held, Lag, TakeOver, Throughput
 from detent.errors import NotFound
 from detent.identity import node_name, node_number
-from detent.shapes import (
-    Cluster,
-    ClusterNode,
-    ClusterPartition,
-    Elections,
-    Held,
-    Lag,
-    TakeOver,
-    Throughput,
-)
 from detent.store.db import Database, Row
 
 MILLISECOND = timedelta(milliseconds=1)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from detent.cluster_shapes import Held
 from detent.errors import UsageError
 from detent.explanation import Change, Facts, Leader, Rule
 from detent.identity import RunKey, node_name, token_text
@@ -16,7 +17,7 @@ from detent.model import JobSpec
 from detent.registration import schedule_of
 from detent.schedule import Schedule, ScheduleError
 from detent.schedule.instants import parse_instant
-from detent.shapes import Held, Run
+from detent.shapes import Run
 from detent.store.db import Database, Row
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.ledger import LedgerStore, Reading

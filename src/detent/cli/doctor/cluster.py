@@ -36,6 +36,9 @@ def check_nodes(nodes: Sequence[Row]) -> Iterator[Finding]:
     for node in nodes:
         if not node["alive"]:
             yield _gone(node, bool(alive))
+        elif node["draining"]:
+            told = f"Node {called(node)} is draining: it leads nothing and takes no runs."
+            yield Finding("draining", "warn", told, "Stop it, or bring it back with `detent node drain --undo`.")
     yield from _differences(alive)
 
 
