@@ -39,6 +39,7 @@ PURPOSES = {
     "drain_seconds": "How long runs may go on after SIGTERM.",
     "lease_ttl_seconds": "How long a node that is silent is believed to be alive.",
     "coordinator": "What nominates who leads a partition: see [coordinators](../coordination.md).",
+    "clock_step_limit_seconds": "A step of the database's clock beyond this holds all ticks; 0 is never.",
     "window_seconds": "How far ahead ticks are loaded into memory.",
     "misfire_grace_seconds": "How late a tick may still run, for jobs that leave it to detent; `auto` goes by their interval.",
     "catchup_rate": "How fast each of the 256 partitions makes up for what it missed; `auto` is twice as fast as it ticks.",
