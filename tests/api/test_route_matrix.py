@@ -47,7 +47,8 @@ def bodies(world: World) -> dict[str, list[Any]]:
             for found in (f"tag:{MARKER}-tag", "name:*")
             for dry_run in (True, False)
         ],
-        "Redrive": [
+        "BackfillRequest": [{"from": "2020-03-01T00:00:00Z", "to": "2020-03-02T00:00:00Z"}],
+        "ChosenRuns": [
             {"runs": [world.run, world.dead_run]},
             {"all": True, "job": world.job},
             {"all": True, "job": world.job_name},

@@ -191,18 +191,71 @@ def test_dead_runs_are_listed_and_brought_back_as_themselves(detent: CommandLine
     assert detent("dlq", "redrive").code == 2
 
 
-def test_all_dead_runs_of_a_job_are_brought_back(detent: CommandLine, job: str, sink: Sink) -> None:
-    for _ in range(3):
-        assert detent("job", "trigger", job, "--wait", "-q").code == 5
+def test_all_dead_runs_of_a_job_are_brought_back_at_a_rate_as_it_has_room(
+    detent: CommandLine, job: str, sink: Sink
+) -> None:
+    runs = [detent("job", "trigger", job, "--wait", "-q").lines[0] for _ in range(3)]
     sink.good = True
     # One lane: a dead run waits while another of its job is under way.
-    until_sync(partial(_none_left, detent, job), 90)
+    done = detent("dlq", "redrive", "--job", job, "--rate", "50/s", "--yes")
+    assert (done.code, sorted(done.lines)) == (0, sorted(runs)), done.err
+    assert detent("dlq", "list", "--job", job, "-q").out == ""
+    assert detent("run", "wait", done.lines[-1], "--timeout", "30s").code == 0
     assert len(set(sink.keys)) == 3
+    assert detent("dlq", "redrive", "--all", "--rate", "fast", "--yes").code == 2
+    assert detent("dlq", "redrive", runs[0], "--rate", "5/s").code == 2
 
 
-def _none_left(detent: CommandLine, job: str) -> bool:
-    detent("dlq", "redrive", "--job", job, "--yes")
-    return detent("dlq", "list", "--job", job, "-q").out == ""
+def test_dead_runs_are_told_by_group_and_discarded(detent: CommandLine, job: str) -> None:
+    runs = [detent("job", "trigger", job, "--wait", "-q").lines[0] for _ in range(3)]
+    (row,) = detent("dlq", "list", "--group", "--job", job).rows
+    group, count, jobs, _, error, sample = row
+    assert (count, jobs, sample) == ("3", "1", runs[2])
+    assert error.endswith("from <address>")
+    assert detent("dlq", "list", "--group", group, "--job", job, "-q").lines == runs[::-1]
+    looked = detent("dlq", "discard", "--job", job, "--group", group, "--dry-run")
+    assert looked.err == f"There are 3 dead runs of {job} of group {group}.\n"
+    asked = detent("dlq", "discard", runs[0])
+    assert asked.code == 2 and f"detent dlq discard {runs[0]} --yes" in asked.err
+    assert detent("dlq", "discard", runs[0], "--yes").err == "Discarded 1 run.\n"
+    assert detent("dlq", "discard", runs[0], "--yes").code == 6
+    assert detent("dlq", "discard", "--job", job, "--yes").err == "Discarded 2 runs.\n"
+    assert detent("dlq", "list", "--job", job, "-q").out == ""
+    assert detent("run", "get", runs[0], "--json").out.count('"discarded"') == 1
+
+
+def test_past_ticks_are_backfilled(detent: CommandLine, sink: Sink) -> None:
+    sink.good = True
+    detent("job", "create", "past", "--cron", "0 * * * *", "--url", sink.url)
+    stretch = ("2020-03-01T00:00:00Z", "2020-03-01T02:00")
+    looked = detent("job", "backfill", "past", *stretch, "--dry-run")
+    assert looked.lines == [f"2020-03-01T0{hour}:00:00Z" for hour in range(3)]
+    assert "3 ticks from 2020-03-01 00:00:00 UTC to 2020-03-01 02:00:00 UTC of past would run." in looked.err
+    asked = detent("job", "backfill", "past", *stretch)
+    assert asked.code == 2 and "detent job backfill past 2020-03-01T00:00:00Z 2020-03-01T02:00 --yes" in asked.err
+    begun = detent("job", "backfill", "past", *stretch, "--yes", "-q")
+    assert (begun.code, begun.out) == (0, "3\n")
+    until_sync(lambda: len(set(sink.keys)) == 3, 60, "three runs of the past")
+    until_sync(lambda: detent("job", "catchup", "past", "-q").out == "0\n", 30)
+    again = detent("job", "backfill", "past", *stretch, "--yes")
+    assert again.code == 0 and "No tick (3 left out: they ran, or are going to) of past would run." in again.err
+
+
+def test_what_is_left_of_a_backfill_is_shown_and_dropped(detent: CommandLine, sink: Sink) -> None:
+    sink.good = True
+    detent("job", "create", "past", "--cron", "0 * * * *", "--url", sink.url)
+    detent("job", "pause", "past")
+    assert detent("job", "backfill", "past", "2019-03-01", "2019-03-01", "--yes").code == 6
+    detent("job", "resume", "past")
+    assert detent("job", "backfill", "past", "2019-03-01", "2019-05-31", "--yes").code == 0
+    assert json.loads(detent("job", "catchup", "past", "--json").out)["items"][0]["kind"] == "backfill"
+    asked = detent("job", "catchup", "past", "--drop")
+    assert asked.code == 2 and "detent job catchup past --drop --yes" in asked.err
+    assert "Dropped " in detent("job", "catchup", "past", "--drop", "--yes").err
+    assert detent("job", "catchup", "past").out == ""
+    assert "past has nothing to make up for" in detent.on_terminal("job", "catchup", "past").out
+    assert detent("job", "backfill", "past", "yesterday", "now").code == 2
+    assert detent("job", "backfill", "past", "2999-01-01", "2999-01-02").code == 2
 
 
 def test_nodes_are_listed_with_what_they_lead(detent: CommandLine) -> None:

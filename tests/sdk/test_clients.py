@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -352,6 +352,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "upsert_job": ({"name": "x"},),
     "claim_runs": ("q", "w"),
     "create_jobs": ([],),
+    "backfill_job": ("x", datetime(2026, 1, 1, tzinfo=UTC)),
     "edit_job": ("x", {}),
     "get_cluster": (),
     "list_jobs": (),

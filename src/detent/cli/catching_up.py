@@ -1,0 +1,161 @@
+"""`detent job catchup` and `detent job backfill`"""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from detent.cli import output, times
+from detent.cli.base import command, option
+from detent.cli.job_changes import job
+from detent.cli.jobs import argument
+from detent.cli.output import Column
+from detent.cli.session import asks_server, connect, read_number, session
+from detent.errors import UsageError
+
+__all__ = ["job"]  # with these verbs
+
+COLUMNS = (
+    Column("KIND", lambda item: item["kind"]),
+    Column("LEFT", lambda item: item["left"], right=True),
+    Column("NEXT", lambda item: item["next"], lambda item, at: times.absolute(item["next"])),
+    Column("FIRST", lambda item: item["first"], lambda item, at: times.absolute(item["first"]), extra=True),
+    Column("LAST", lambda item: item["last"], lambda item, at: times.absolute(item["last"])),
+    Column("ORDER", lambda item: item["order"], extra=True),
+    Column("BEGUN", lambda item: item["created_at"], lambda item, at: times.relative(item["created_at"], at)),
+)
+
+
+@command(job, "catchup", examples=("detent job catchup report", "detent job catchup report --drop"))
+@argument
+@option("--drop", is_flag=True, help="Give up what is left of it; missed ticks are then `missed: dropped`.")
+@option("--yes", "-y", is_flag=True, help="With --drop: do not ask.")
+@asks_server(quiet="the number of ticks only")
+def catchup(job_name: str, drop: bool, yes: bool) -> int:
+    """Show the ticks a job still has to make up for: missed ones that are to run, and backfills."""
+    with connect() as client:
+        state = client.catchup(job_name)
+        if not drop or not state["left"]:
+            _show(job_name, state)
+            return 0
+        question = f"Give up {_ticks(state['left'])} of {job_name} that are still to run?"
+        if not output.agreed(yes, question, f"detent job catchup {shlex.quote(job_name)} --drop --yes"):
+            output.say("Nothing was dropped.")
+            return 1
+        answer = client.drop_catchup(job_name)
+    output.say(f"Dropped {_ticks(answer['dropped'])} of {job_name}; runs that were released go on.")
+    if session().shape == "json":
+        output.print_json(answer)
+    return 0
+
+
+def _show(job_name: str, state: dict[str, Any]) -> None:
+    match session().shape:
+        case "json":
+            output.print_json(state)
+        case "quiet":
+            output.print_lines([(state["left"],)])
+        case _:
+            page = {"items": state["items"], "next_cursor": None}
+            output.print_page(page, COLUMNS, f"{job_name} has nothing to make up for.", identity="kind")
+
+
+@command(
+    job,
+    "backfill",
+    examples=(
+        "detent job backfill report 2026-01-01 2026-01-31 --dry-run",
+        "detent job backfill report 2026-01-01T06:00:00Z now --reprocess --concurrency 4",
+    ),
+)
+@argument
+@click.argument("since", metavar="FROM")
+@click.argument("until", metavar="TO")
+@option("--dry-run", is_flag=True, help="Count and list the ticks, and run none.")
+@option("--reprocess", is_flag=True, help="Run ticks again that ran before.")
+@option(
+    "--concurrency",
+    metavar="N",
+    default="1",
+    callback=lambda context, parameter, text: read_number("--concurrency", text, 1),
+    help="How many at once, as far as the job allows. [1]",
+)
+@option("--newest-first", is_flag=True, help="Begin with the latest tick. [the oldest]")
+@option("--yes", "-y", is_flag=True, help="Do not ask.")
+@asks_server(quiet="the number of ticks only")
+def backfill(
+    job_name: str,
+    since: str,
+    until: str,
+    dry_run: bool,
+    reprocess: bool,
+    concurrency: int,
+    newest_first: bool,
+    yes: bool,
+) -> int:
+    """Run past ticks of a job, beside its schedule and after its live ticks.
+
+    FROM and TO are times, or days of UTC, or for TO `now`; both are included.
+    Ticks that ran are left out, unless --reprocess runs them again. Ticks from
+    before the job was made run too: that is what a backfill is for.
+    """
+    wanted: dict[str, Any] = {
+        "from": _instant("FROM", since, "00:00:00"),
+        "to": None if until == "now" else _instant("TO", until, "23:59:59.999"),
+        "order": "newest" if newest_first else "oldest",
+        "concurrency": concurrency,
+        "reprocess": reprocess,
+    }
+    with connect() as client:
+        planned = client.backfill_job(job_name, {**wanted, "dry_run": True})
+        if dry_run or not planned["ticks"]:
+            _tell(job_name, planned, listed=dry_run)
+            return 0
+        again = f"detent job backfill {shlex.quote(job_name)} {shlex.quote(since)} {shlex.quote(until)} --yes"
+        if not output.agreed(yes, f"Run {_planned(planned)} of {job_name}?", again):
+            output.say("Nothing was begun.")
+            return 1
+        answer = client.backfill_job(job_name, wanted)
+    output.say(f"Begun: {_planned(answer)} of {job_name}; `detent job catchup {job_name}` shows what is left.")
+    _print(answer)
+    return 0
+
+
+def _tell(job_name: str, planned: dict[str, Any], *, listed: bool) -> None:
+    if session().shape == "people" and listed:
+        output.print_lines((tick,) for tick in planned["items"])
+        if planned["ticks"] > len(planned["items"]):
+            output.say(f"… and {_ticks(planned['ticks'] - len(planned['items']))} more.")
+    output.say(f"{_planned(planned, capital=True)} of {job_name} would run.")
+    _print(planned)
+
+
+def _print(answer: dict[str, Any]) -> None:
+    if session().shape == "json":
+        output.print_json(answer)
+    elif session().shape == "quiet":
+        output.print_lines([(answer["ticks"],)])
+
+
+def _planned(answer: dict[str, Any], *, capital: bool = False) -> str:
+    count = answer["ticks"]
+    text = f"{_ticks(count)}" if count else ("No tick" if capital else "no tick")
+    if count:
+        text += f" from {times.absolute(answer['first'])} to {times.absolute(answer['last'])}"
+    return text + (f" ({answer['left_out']} left out: they ran, or are going to)" if answer["left_out"] else "")
+
+
+def _ticks(count: int) -> str:
+    return f"{count} tick{'' if count == 1 else 's'}"
+
+
+def _instant(name: str, text: str, time_of_day: str) -> str:
+    """A time with its zone, or without one in UTC; a day is meant from its beginning or to its end."""
+    try:
+        moment = datetime.fromisoformat(f"{text}T{time_of_day}" if len(text) == 10 else text)
+    except ValueError:
+        raise UsageError(f"{name} is {text!r}: give a time such as 2026-01-31T12:00:00Z, or a day.") from None
+    return times.written(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
