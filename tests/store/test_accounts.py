@@ -271,7 +271,7 @@ async def test_edits_deletions_and_skips_are_explained(verbs: Store, look: Any) 
     (tick,) = await run(verbs, look, job)
     coming = await full_hour(look) + 3 * HOUR
     await verbs.life.skip(job.id, coming, "holiday", by="ada")
-    assert "It is not to run: it was asked to be skipped" in await sentences(verbs, job, coming)
+    assert "It is not to run: it was marked to be skipped" in await sentences(verbs, job, coming)
     assert "by ada (holiday)." in await sentences(verbs, job, coming)
     assert "It is yet to come, in " in await sentences(verbs, job, coming - HOUR)
     await verbs.jobs.patch(job.id, {"schedule": "30 * * * *"}, by="bob")

@@ -154,7 +154,8 @@ def _document(totals: Totals, window: Item) -> dict[str, Any]:
 
 
 def _show(totals: Totals, window: Item, late: str) -> None:
-    output.say(f"Ticks of {totals.jobs} jobs after {window['since']}, up to {window['until']}:")
+    jobs = "1 job" if totals.jobs == 1 else f"{totals.jobs} jobs"
+    output.say(f"Ticks of {jobs} after {window['since']}, up to {window['until']}:")
     accounted, waiting = totals.accounted.total(), totals.open.total()
     lines: list[tuple[str, object]] = [("expected", totals.expected), ("accounted for", accounted)]
     lines += [(f"  {words}", count) for words, count in sorted(totals.accounted.items())]
