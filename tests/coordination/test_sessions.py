@@ -19,6 +19,8 @@ from servers import Server
 from waiting import until
 
 TTL = 1.0
+# What depends on leadership more than on the service is shown with one of them in the short run.
+IN_TURN = ["etcd", *(pytest.param(name, marks=pytest.mark.long) for name in ("zookeeper", "redis"))]
 Start = Callable[..., Awaitable[Session]]
 
 
@@ -115,6 +117,7 @@ async def test_firing_goes_on_without_the_service_and_the_dead_are_replaced(
     await ticking.end()
 
 
+@pytest.mark.parametrize("server", IN_TURN, indirect=True)
 async def test_a_session_starts_without_the_service(look: Any, start: Start, server: Server, ticking: Ticking) -> None:
     server.kill()
     first, second = await start(server.url, TTL), await start(server.url, TTL)
@@ -126,6 +129,7 @@ async def test_a_session_starts_without_the_service(look: Any, start: Start, ser
     await ticking.end()
 
 
+@pytest.mark.parametrize("server", IN_TURN, indirect=True)
 async def test_a_service_that_counts_from_below_is_believed_again(look: Any, start: Start, server: Server) -> None:
     """Restored from a backup, or another one than before: its numbers are smaller than those on record."""
     await look.execute("UPDATE partitions SET nomination = $1", 1 << 62)

@@ -49,18 +49,17 @@ class ZooKeeperCoordinator:
         self._asked: set[int] = set()
         self._client: Any = None
         self._lock = threading.Lock()
+        self._asking = False
         self._called = threading.Event()
         self._closed = threading.Event()
         self._worker = ThreadPoolExecutor(1, "detent-zookeeper")
         self._watch = threading.Thread(target=self._end_when_silent, name="detent-zookeeper-watch", daemon=True)
 
     async def open(self) -> None:
-        self._called.set()
         self._watch.start()
         await self._in_thread(self._connected)
 
     async def campaign(self, wanted: Collection[int]) -> dict[int, int | None]:
-        self._called.set()
         return await self._in_thread(lambda end: self._campaign(set(wanted), end))
 
     async def resign(self, partitions: Collection[int]) -> None:
@@ -77,9 +76,13 @@ class ZooKeeperCoordinator:
 
     async def _in_thread(self, work: Callable[[float], Result]) -> Result:
         limit = self._candidate.limit
-        async with answering("ZooKeeper", limit, KazooException, KazooTimeoutError, OSError):
-            end = monotonic() + limit
-            return await asyncio.get_running_loop().run_in_executor(self._worker, work, end)
+        self._asking = True
+        try:
+            async with answering("ZooKeeper", limit, KazooException, KazooTimeoutError, OSError):
+                return await asyncio.get_running_loop().run_in_executor(self._worker, work, monotonic() + limit)
+        finally:
+            self._asking = False
+            self._called.set()
 
     # --- in threads ---
 
@@ -157,7 +160,7 @@ class ZooKeeperCoordinator:
 
     def _end_when_silent(self) -> None:
         while not self._closed.is_set():
-            if not self._called.wait(self._candidate.ttl):
+            if not self._called.wait(self._candidate.ttl) and not self._asking:
                 self._end_session()
             self._called.clear()
 
