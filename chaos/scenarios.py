@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fleet import clocks, failover, plans
-from fleet.checker import MISSED, SUCCEEDED, Promise, moves, unprovoked_evictions
+from fleet import clocks, coordinators, failover, plans
+from fleet.checker import MISSED, SKIPPED, SUCCEEDED, Promise, moves, unprovoked_evictions
 from fleet.driver import Prepare, Shape
 from fleet.plans import Chance, Fault
 
@@ -14,6 +14,8 @@ from fleet.plans import Chance, Fault
 FAILOVER = 6.0
 # As above, and a third of a lease: the last heartbeat may have arrived although its answer did not.
 AFTER_A_CUT = 5.0 + 5.0 / 3 + 1.0
+# The service gives up a node after its own time to live, and it is asked every third of that.
+AFTER_A_NOMINATION = 5.0 + 5.0 / 3 + 1.0
 # Counted from the moment when the new primary can be reached: everybody joins anew, under a higher incarnation.
 AFTER_A_PROMOTION = 6.0
 
@@ -76,9 +78,19 @@ SCENARIOS = {
         Scenario(
             "database-clock",
             clocks.clock_step,
-            Promise(statuses=(SUCCEEDED, MISSED), common=clocks.RULES),
+            Promise(statuses=(SUCCEEDED, SKIPPED, MISSED), common=clocks.RULES),
             seconds=30.0,
             prepare=clocks.with_clock_to_set,
+        ),
+        *(
+            Scenario(
+                f"coordinator-{name}",
+                coordinators.outage,
+                Promise(latest=AFTER_A_NOMINATION, takeovers=1),
+                seconds=36.0,
+                prepare=coordinators.with_coordinator(name),
+            )
+            for name in coordinators.KINDS
         ),
         Scenario("stop", plans.stops, Promise(latest=FAILOVER, takeovers=1, rescues=1, refused=1)),
     )

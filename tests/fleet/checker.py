@@ -25,7 +25,7 @@ from fleet import logs
 from fleet.recorder import Call
 from fleet.records import Attempt, Record, Run
 
-SUCCEEDED, MISSED = 1, 5
+SUCCEEDED, SKIPPED, MISSED = 1, 4, 5
 # A node's idea of the database's time is a lower bound, a heartbeat's round trip behind at most.
 CLOCK_TOLERANCE = 0.2
 EARLY_TOLERANCE = 0.001

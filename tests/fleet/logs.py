@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 PLAIN = re.compile(r"listening on http://\S+|(?:scheduler|worker|api)(?: and (?:scheduler|worker|api))* ready|\s*")
 # Warnings are fine when something was broken. A hundred of one kind in ten seconds is a loop that does not wait.
 FLOOD, FLOOD_SECONDS = 100, 10.0
+# Errors that are meant for people: somebody has to look, and is told why.
+ALERTS = ("all ticks are held",)
 SERVER_FAULTS = re.compile(r"deadlock detected|PANIC:|TRAP:|could not serialize", re.IGNORECASE)
 
 
@@ -63,12 +65,18 @@ def faults(logs: Mapping[str, str]) -> list[str]:
     found = [
         f"{event.process}: {_short(event.name)}: {_short(str(event.fields.get('error', '')))}"
         for event in said
-        if event.level in ("error", "critical") or "Traceback" in str(event.fields.get("exception"))
+        if (event.level in ("error", "critical") and not event.name.startswith(ALERTS))
+        or "Traceback" in str(event.fields.get("exception"))
     ]
     for process, text in logs.items():
         odd = (line for line in text.splitlines() if not line.startswith("{") and not PLAIN.fullmatch(line))
         found += [f"{process} said: {_short(line)}" for line in odd]
     return found + floods(said)
+
+
+def _unforeseen(event: Event) -> bool:
+    error = event.level in ("error", "critical") and not event.name.startswith(ALERTS)
+    return error or "Traceback" in str(event.fields.get("exception"))
 
 
 def _short(text: str) -> str:
