@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -227,6 +228,21 @@ async def test_a_node_that_somebody_deletes_in_zookeeper_is_a_nomination_lost(
         client.close()
     await until(lambda: led_again(contender), 5 * TTL)
     assert all((contender.nominations[n] or 0) > (before[n] or 0) for n in PARTITIONS)
+
+
+async def test_a_session_is_not_begun_anew_while_its_coordinator_is_closed(
+    field: Field, zookeeper_server: Server
+) -> None:
+    zookeeper_server.kill()
+    coordinator = choose(zookeeper_server.url, Candidate(1, CLUSTER, TTL), field.store.database)
+    campaigns = [asyncio.create_task(coordinator.campaign(PARTITIONS)) for _ in range(2)]
+    await asyncio.sleep(0)  # both are on their way
+    await coordinator.close()
+    for campaign in campaigns:
+        with pytest.raises(Unavailable):
+            await campaign
+    zookeeper_server.start()
+    await until(lambda: not any("zk_loop" in thread.name for thread in threading.enumerate()), what="kazoo to end")
 
 
 # --- advisory locks ---

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
@@ -23,7 +23,7 @@ import aiohttp
 
 from detent.coordination.services import Candidate, answering, parting
 from detent.errors import Unavailable
-from detent.identity import node_name
+from detent.identity import PARTITIONS, node_name
 
 PORT = 2379
 PREFIX = "/detent"
@@ -141,19 +141,18 @@ class EtcdCoordinator:
         """The partitions under our lease with their create revisions, and those of others."""
         end = self._folder[:-1] + chr(ord("/") + 1)
         question = {"key": encoded(self._folder), "range_end": encoded(end), "keys_only": True}
-        found = (await self._gateway.ask("/v3/kv/range", question)).get("kvs", [])
-        ours = {self._partition(row): int(row["create_revision"]) for row in found if self._is_ours(row)}
-        return ours, {self._partition(row) for row in found} - ours.keys()
-
-    def _is_ours(self, row: Mapping[str, Any]) -> bool:
-        return int(row.get("lease", 0)) == self._lease
+        rows = (await self._gateway.ask("/v3/kv/range", question)).get("kvs", [])
+        found = {row["key"]: row for row in rows}
+        there = {partition: found[key] for partition in range(PARTITIONS) if (key := self._key(partition)) in found}
+        ours = {
+            partition: int(row["create_revision"])
+            for partition, row in there.items()
+            if int(row.get("lease", 0)) == self._lease
+        }
+        return ours, there.keys() - ours.keys()
 
     def _key(self, partition: int) -> str:
         return encoded(f"{self._folder}partition-{partition}/leader")
-
-    def _partition(self, row: Mapping[str, Any]) -> int:
-        name = b64decode(row["key"]).decode().removeprefix(self._folder)
-        return int(name.removeprefix("partition-").removesuffix("/leader"))
 
     async def _stand(self, partitions: Sequence[int]) -> None:
         """Write our name where there is none. All that one transaction creates has its revision."""
@@ -200,4 +199,4 @@ def batches(partitions: Sequence[int]) -> Iterator[list[int]]:
 
 
 def with_port(host: str, port: int) -> str:
-    return host if host.rpartition(":")[2].isdigit() and not host.endswith("]") else f"{host}:{port}"
+    return host if host.rpartition(":")[2].isdigit() else f"{host}:{port}"

@@ -32,6 +32,7 @@ quiet = logging.getLogger("detent.zookeeper")
 quiet.setLevel(logging.CRITICAL)
 
 ENDED = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
+SHORTEST_LOOK = 0.1
 
 Result = TypeVar("Result")
 
@@ -49,13 +50,13 @@ class ZooKeeperCoordinator:
         self._asked: set[int] = set()
         self._client: Any = None
         self._lock = threading.Lock()
-        self._asking = False
-        self._called = threading.Event()
+        self._silent_from = 0.0
         self._closed = threading.Event()
         self._worker = ThreadPoolExecutor(1, "detent-zookeeper")
         self._watch = threading.Thread(target=self._end_when_silent, name="detent-zookeeper-watch", daemon=True)
 
     async def open(self) -> None:
+        self._silent_from = monotonic() + self._candidate.limit
         self._watch.start()
         await self._in_thread(self._connected)
 
@@ -67,7 +68,6 @@ class ZooKeeperCoordinator:
 
     async def close(self) -> None:
         self._closed.set()
-        self._called.set()
         with parting(self.name):
             ending = self._end_session()
             if ending is not None:
@@ -76,21 +76,22 @@ class ZooKeeperCoordinator:
 
     async def _in_thread(self, work: Callable[[float], Result]) -> Result:
         limit = self._candidate.limit
-        self._asking = True
-        try:
-            async with answering("ZooKeeper", limit, KazooException, KazooTimeoutError, OSError):
-                return await asyncio.get_running_loop().run_in_executor(self._worker, work, monotonic() + limit)
-        finally:
-            self._asking = False
-            self._called.set()
+        self._silent_from = monotonic() + limit
+        async with answering("ZooKeeper", limit, KazooException, KazooTimeoutError, OSError):
+            answer = await asyncio.get_running_loop().run_in_executor(self._worker, work, monotonic() + limit)
+        self._silent_from = monotonic()
+        return answer
 
     # --- in threads ---
 
     def _connected(self, end: float) -> Any:
         """A new session is waited for. One that lost its connection is not: kazoo goes on trying by itself."""
         with self._lock:
+            if self._closed.is_set():
+                raise Unavailable("The coordinator is closed.")
             is_new = self._client is None or self._client.client_state in ENDED
             if is_new:
+                self._let_go()
                 retry = {"max_tries": -1, "delay": 0.1, "max_delay": self._candidate.limit}
                 self._client = KazooClient(
                     self._hosts, timeout=self._candidate.ttl, connection_retry=retry, logger=quiet
@@ -159,15 +160,17 @@ class ZooKeeperCoordinator:
         gathered([client.delete_async(self._path(partition)) for partition in partitions], end, NoNodeError)
 
     def _end_when_silent(self) -> None:
-        while not self._closed.is_set():
-            if not self._called.wait(self._candidate.ttl) and not self._asking:
+        while not self._closed.wait(max(left(self._silent_from + self._candidate.ttl), SHORTEST_LOOK)):
+            if left(self._silent_from + self._candidate.ttl) == 0:
                 self._end_session()
-            self._called.clear()
 
     def _end_session(self) -> threading.Thread | None:
-        """The thread in which kazoo says goodbye; it takes seconds where nobody answers."""
         with self._lock:
-            client, self._client = self._client, None
+            return self._let_go()
+
+    def _let_go(self) -> threading.Thread | None:
+        """The thread in which kazoo says goodbye; it takes seconds where nobody answers."""
+        client, self._client = self._client, None
         if client is None:
             return None
         ending = threading.Thread(target=stop, args=(client,), name="detent-zookeeper-end", daemon=True)
