@@ -284,9 +284,9 @@ class Session:
         for loop in self._loops:
             await loop.abort()
         await self.firing.abandon()
-        await self.coordinator.close()
         if self.worker is not None:
             await self.worker.abort()
+        await self.coordinator.close()  # after what users wrote has been stopped: a service that is away takes its time
         await self.hints.close()
         await self._heartbeat.stop()
 
