@@ -25,8 +25,9 @@ run: $(READY)  ## Start detent with a small demo (Ctrl-C stops everything)
 test: $(READY)  ## Run the tests (short profiles)
 	@$(BIN)/python -m pytest -n 4 -m "not long" tests
 
-test-long: $(READY)  ## Run all tests with full counts
+test-long: $(READY)  ## Run all tests with full counts, and those with processes once more through a pooler
 	@$(BIN)/python -m pytest -n 2 --timeout 3600 tests
+	@DETENT_TEST_POOLER=1 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/system tests/session
 
 check: lint test  ## What CI runs
 

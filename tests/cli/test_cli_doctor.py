@@ -330,5 +330,26 @@ def test_a_pooler_in_between_is_found(detent: CommandLine, pooled: Any, mode: st
     checks = Patient(detent, pooled(mode)).checks()
     assert checks["pooler"]["status"] == status and "pool" in checks["pooler"]["found"]
     assert checks["role settings"]["status"] == "fail"
-    assert "ignore_startup_parameters" in checks["role settings"]["advice"]
+    assert "DETENT_DATABASE_POOLER=transaction" in checks["role settings"]["advice"]
     assert checks["migrations"]["status"] == "ok"
+
+
+@pytest.mark.skipif(PGBOUNCER is None, reason="PgBouncer is not installed")
+def test_a_pooler_that_nodes_know_of_is_well_once_the_role_has_its_settings(
+    detent: CommandLine, patient: Patient, pooled: Any
+) -> None:
+    detent.environ["DETENT_DATABASE_POOLER"] = "transaction"
+    url = pooled("transaction")
+    checks = Patient(detent, url).checks()
+    assert (checks["pooler"]["status"], checks["role settings"]["status"]) == ("ok", "fail")
+    assert "ALTER ROLE detent IN DATABASE" in checks["role settings"]["advice"]
+    done = detent("db", "migrate", "--role-settings", "detent", "--database-url", url)
+    assert done.code == 7 and "--database-pooler none" in done.err
+    where = ("--database-pooler", "none", "--database-url", patient.url)
+    done = detent("db", "migrate", "--role-settings", "detent", *where)
+    assert done.code == 0 and done.out.count("ALTER ROLE detent IN DATABASE") == 5
+    assert "RECONNECT" in done.err
+    done = detent("db", "migrate", "--role-settings", "nobody-of-this-name", *where)
+    assert done.code == 2 and "there is no such role" in done.err
+    checks = Patient(detent, pooled("transaction")).checks()  # another pooler: its connections are new
+    assert (checks["pooler"]["status"], checks["role settings"]["status"]) == ("ok", "ok")

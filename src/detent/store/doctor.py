@@ -17,7 +17,7 @@ from typing import Any, Literal
 import asyncpg
 
 from detent.errors import DetentError, Unavailable
-from detent.store import migrate, original
+from detent.store import migrate, original, role
 from detent.store.db import Row, connect, session_settings, statement, unreachable
 from detent.store.original import Standing
 
@@ -37,7 +37,9 @@ class TooSlow(DetentError):  # noqa: N818 - named after what happened
 
 
 class Doctor:
-    def __init__(self, connection: Any, url: str, schema: str) -> None:
+    def __init__(self, connection: Any, url: str, schema: str, *, pooled: bool = False) -> None:
+        """`pooled`: nodes are told that a pooler is in between."""
+        self.pooled = pooled
         self._connection = connection
         self._url = url
         self._schema = schema
@@ -91,6 +93,10 @@ class Doctor:
         finally:
             await connection.close()
 
+    async def verify_role(self) -> None:
+        """Raise Unavailable unless the role has what nodes behind a pooler depend on."""
+        await role.verify(self._connection, self._url, self._schema)
+
     async def pooling(self) -> Pooling:
         """Whether something between us and the server shares its connections.
 
@@ -111,13 +117,13 @@ class Doctor:
 
 
 @asynccontextmanager
-async def examining(url: str, schema: str) -> AsyncIterator[Doctor]:
+async def examining(url: str, schema: str, *, pooled: bool = False) -> AsyncIterator[Doctor]:
     try:
         connection = await asyncpg.connect(url, timeout=10, command_timeout=2 * ANSWER_SECONDS, statement_cache_size=0)
     except _REACH as error:
         raise unreachable(url, error) from error
     try:
-        yield Doctor(connection, url, schema)
+        yield Doctor(connection, url, schema, pooled=pooled)
     finally:
         with contextlib.suppress(*_REACH):
             await connection.close(timeout=2)

@@ -75,7 +75,7 @@ async def _examine(settings: Settings, asked: Sequence[str], job: str | None) ->
             findings += _machine(settings, state)
         return findings, []
     try:
-        async with examining(url, settings.database_schema) as doctor:
+        async with examining(url, settings.database_schema, pooled=settings.pooled) as doctor:
             return await _look_inside(doctor, url, findings, asked, job)
     except NotFound:
         raise

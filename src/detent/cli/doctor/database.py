@@ -103,16 +103,31 @@ async def check_connections(doctor: Doctor, nodes: int, handlers: bool) -> Findi
 
 async def check_pooler(doctor: Doctor, pooling: Pooling) -> AsyncIterator[Finding]:
     match pooling:
+        case "none" if doctor.pooled:
+            told = "Nothing stands between this machine and the server, although DETENT_DATABASE_POOLER says so."
+            yield Finding("pooler", "warn", told, "Leave it out: nodes are then told of changes, and need not look.")
         case "none":
             yield Finding("pooler", "ok", "Nothing stands between this machine and the server.")
         case "session":
             told = "A pooler is in between, and gives each client a connection of its own (session pooling)."
             yield Finding("pooler", "ok", told)
         case "transaction":
-            told = "A pooler is in between that hands connections on after each transaction."
-            advice = "Name the server itself in DETENT_DATABASE_URL, or let the pooler pool sessions."
-            yield Finding("pooler", "fail", told, advice)
-    yield await _role(doctor, pooling)
+            told = "A pooler is in between that hands connections on after each transaction"
+            if doctor.pooled:
+                yield Finding("pooler", "ok", f"{told}, and nodes know of it.")
+            else:
+                advice = "Set DETENT_DATABASE_POOLER=transaction, or name the server itself in DETENT_DATABASE_URL."
+                yield Finding("pooler", "fail", f"{told}.", advice)
+    yield await (_role_behind_pooler(doctor) if doctor.pooled else _role(doctor, pooling))
+
+
+async def _role_behind_pooler(doctor: Doctor) -> Finding:
+    try:
+        await doctor.verify_role()
+    except Unavailable as error:
+        told, _, advice = error.message.partition(": run ")
+        return Finding("role settings", "fail", f"{told}.", f"Run {advice}")
+    return Finding("role settings", "ok", "The role has what nodes need behind a pooler.")
 
 
 async def _role(doctor: Doctor, pooling: Pooling) -> Finding:
@@ -125,7 +140,7 @@ async def _role(doctor: Doctor, pooling: Pooling) -> Finding:
     except Unavailable as error:
         if not refused_settings(error):
             return Finding("role settings", "fail", error.message, "")
-        advice = "Let it pass them (PgBouncer: ignore_startup_parameters) and set them on the role: " + alter
+        advice = "Set DETENT_DATABASE_POOLER=transaction, or name the server itself in DETENT_DATABASE_URL."
         return Finding("role settings", "fail", "The pooler refuses the settings that a node asks for.", advice)
     if all(_same(real[name], value) for name, value in wanted.items()) and pooling != "transaction":
         return Finding("role settings", "ok", f"Connections get {', '.join(wanted)} as nodes ask for them.")
