@@ -22,6 +22,7 @@ from detent.model import Call
 from detent.readiness import Readiness
 from detent.run import Run
 from detent.sdk import Detent
+from detent.service import backoff
 from detent.session import Session
 from detent.settings import Settings
 from detent.store import Database, Store
@@ -31,7 +32,6 @@ from detent.worker.execute import Runner
 
 log = logger("node")
 
-REJOIN_PAUSE = 1.0
 HELD_PAUSE = 2.0
 
 
@@ -67,6 +67,7 @@ class Node:
         self._demo = demo
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._refusals = 0
         self._session: Session | None = None
         self._store: Store | None = None
         self._announced = False
@@ -237,9 +238,10 @@ class Node:
             if not self._announced:
                 raise
             log.warning("cannot join yet", error=str(error))
-            await self._pause(REJOIN_PAUSE)
+            self._refusals += 1
+            await self._pause(backoff(self._refusals))
             return None
-        self._held_told = False
+        self._held_told, self._refusals = False, 0
         return True
 
     async def _pause(self, seconds: float) -> None:

@@ -23,6 +23,11 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
+def backoff(failures: int) -> float:
+    """How long to wait after so many failures in a row: longer each time, and not everybody at the same moment."""
+    return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1))
+
+
 class Loop:
     def __init__(self, name: str, tick: Callable[[], Awaitable[float]]) -> None:
         self.name = name
@@ -68,7 +73,7 @@ class Loop:
         except Exception:
             log.exception("pass failed", loop=self.name)
         self._failures += 1
-        return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures, 10)) * random.uniform(0.5, 1))
+        return backoff(self._failures)
 
     async def _wait(self, pause: float) -> None:
         if self._stopping or pause <= 0:

@@ -131,7 +131,7 @@ class Heartbeat:
         except Exception as error:
             log.warning("heartbeat failed", error=str(error))
             self._check_deadline()
-            return 0.2
+            return random.uniform(0.1, 0.3)  # soon, since time is running out, but not everybody at once
         if beat is None:
             self._tell(lambda: membership.lose("evicted"))
             return membership.ttl
