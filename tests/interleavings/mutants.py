@@ -50,7 +50,7 @@ def cursor_alone() -> str:
     return changed(
         "fire",
         ("FROM placed WHERE lane IS NOT NULL", "FROM placed WHERE false"),
-        ("'overlap' FROM placed WHERE job NOT IN (SELECT job FROM i))", "'overlap' FROM placed WHERE false)"),
+        ("'overlap' FROM placed WHERE job NOT IN (SELECT job FROM made))", "'overlap' FROM placed WHERE false)"),
     )
 
 
@@ -93,6 +93,16 @@ MUTANTS = (
         "the settle without the token",
         scenarios.ZOMBIE_AND_ITS_SUCCESSOR,
         {"settle": changed("settle", ("AND token = v.token AND owner = $1", "AND owner = $1"))},
+    ),
+    Mutant(
+        "a heartbeat that revives an evicted node",
+        scenarios.BEAT_AND_TAKE_OVER,
+        {"beat": changed("beat", ("UPDATE nodes SET", "UPDATE nodes SET evicted = false,"), ("AND NOT evicted ", ""))},
+    ),
+    Mutant(
+        "a lease that ends by the node's own clock",
+        scenarios.BEAT_AND_EVICTION,
+        {"beat": changed("beat", ("= now() + ttl", "= now() + ttl + $2 * interval '1 second'"))},
     ),
     # Not asked for by name, but each was a way to get it wrong.
     Mutant(

@@ -16,6 +16,7 @@ from world import (
     NEW,
     OLD,
     STEPS,
+    SURVIVOR,
     Survivor,
     World,
     cursor,
@@ -112,6 +113,19 @@ CLAIM_SETTLE_AND_RESCUE = Scenario(
         ("take-over", scripts.takes_over(NEW, OLD, held_open=False, claims=True)),
     ),
 )
+BEAT_AND_TAKE_OVER = Scenario(
+    "a heartbeat against eviction and rescue",
+    run(),
+    (("beat", scripts.beats_and_claims(OLD)), ("take-over", scripts.takes_over(NEW, OLD, held_open=False))),
+)
+BEAT_AND_EVICTION = Scenario(
+    "a heartbeat of a node whose clock is wrong against eviction",
+    run(),
+    (
+        ("beat", scripts.beats_and_claims(NEW, clock_offset=-7200.0)),
+        ("take-over", scripts.takes_over(SURVIVOR, OLD, held_open=False)),
+    ),
+)
 SETTLE_AND_NEW_OWNER = Scenario(
     "settle against rescue, claim and settle by a new owner",
     run(owner=OLD, started=True),
@@ -205,6 +219,8 @@ SMALL = (
     FIRE_AND_EDIT,
     CLAIM_AND_RESCUE,
     CLAIM_SETTLE_AND_RESCUE,
+    BEAT_AND_TAKE_OVER,
+    BEAT_AND_EVICTION,
     SETTLE_AND_NEW_OWNER,
     SETTLE_AND_CANCEL,
     CLAIM_AND_CANCEL,

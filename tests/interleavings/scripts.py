@@ -99,6 +99,7 @@ def takes_over(
     async def script(actor: Actor, world: World) -> None:
         evicted = await actor.open("evict")
         await actor.commit()
+        world.evict(row["node"] for row in evicted)
         if {row["node"] for row in evicted} == {of}:
             await _rescue(actor, of, held_open)
             if tidy:
@@ -108,6 +109,17 @@ def takes_over(
         if refires:
             await _refire(actor, node)
         if claims:
+            await _claim_and_settle(actor, world, node)
+
+    return script
+
+
+def beats_and_claims(node: int, clock_offset: float = 0.0) -> Script:
+    """A heartbeat of a node that was silent for a while; if it is still a member, it goes on working."""
+
+    async def script(actor: Actor, world: World) -> None:
+        (beat,) = await actor.run("beat", node, clock_offset, None, None, None)
+        if beat["remaining"] is not None:
             await _claim_and_settle(actor, world, node)
 
     return script
@@ -276,11 +288,11 @@ async def _edit(actor: Actor, to_schedule: int, step: timedelta) -> bool:
     generation = row["generation"]
     revised = await actor.open(
         "revise_jobs", [1], [generation], [1], [1], [to_schedule], [5], [-1], [False], [None],
-        ["1"], ["{}"], ["http"], ["[]"], None, [last_tick],
+        ["1"], ["{}"], ["http"], ["[]"], None, [last_tick], None, [1], [100],
     )  # fmt: skip
     moved = revised and await actor.run(
-        "move_cursors", [1], [generation + 1], [last_tick], [next_tick], [next_tick], [False], "active", None,
-        [], [], [], [], None,
+        "move_cursors", [1], [generation + 1], [last_tick], [next_tick], [next_tick], [False], [None], ["active"],
+        [to_schedule], [next_tick], ["edited"], [next_tick], ["edited"], [None], [None], None, [], [], [], [], [],
     )  # fmt: skip
     if moved:
         await actor.commit()

@@ -8,6 +8,7 @@ it evicts everybody else, rescues, takes over, fires what is due and settles eve
     tokens of a run rise with every grant, and it ends under the last one granted
     each run is settled at most once, with the words of the settle that was accepted
     after a cancel was acknowledged, its run is granted to nobody
+    nobody is evicted whose lease has not ended, and nothing is granted to a node that was evicted
     terms rise
 """
 
@@ -97,6 +98,12 @@ class World:
     # Per acknowledged cancel: the run, whether it ended on the spot, and how many grants there had been.
     cancelled: list[tuple[RunKey, bool, int]] = field(default_factory=list)
 
+    # Per eviction: the node, and how many grants there had been.
+    evicted: list[tuple[int, int]] = field(default_factory=list)
+
+    def evict(self, nodes: Iterable[int]) -> None:
+        self.evicted += [(node, len(self.grants)) for node in nodes]
+
     def cancel(self, key: RunKey, ended: bool) -> None:
         self.cancelled.append((key, ended, len(self.grants)))
 
@@ -164,6 +171,7 @@ async def violations(admin: Any, world: World) -> list[str]:
     found += _judge_tokens(world, {_key(row): row for row in past})
     found += _judge_settles(world, {_key(row): row for row in past})
     found += _judge_cancels(world, {_key(row): row for row in past})
+    found += _judge_evictions(world)
     if any(later <= earlier for earlier, later in zip(world.terms, world.terms[1:], strict=False)):
         found.append(f"terms do not rise: {world.terms}")
     return found
@@ -215,6 +223,14 @@ def _judge_settles(world: World, past: dict[RunKey, Any]) -> list[str]:
         row = past.get(item.claim.key)
         if row is not None and row["result"] is not None and row["result"] == item.result:
             found.append(f"the settle of {_name(item.claim.key)} was refused and is what history says")
+    return found
+
+
+def _judge_evictions(world: World) -> list[str]:
+    found = [f"node {node} was evicted although it was healthy" for node, _ in world.evicted if node != OLD]
+    for node, before in world.evicted:
+        if any(grant.node == node for grant in world.grants[before:]):
+            found.append(f"node {node} was given a run after it had been evicted")
     return found
 
 
