@@ -45,7 +45,8 @@ def test_a_process_whose_service_is_away_starts_says_so_and_stops_in_good_order(
             [sys.executable, "-m", "detent", "scheduler"], cwd=tmp_path, env=environ, stdout=out, stderr=out
         )
     try:
-        until_sync(lambda: "partitions taken" in log.read_text(), 60, "the node to lead without the service")
+        until_sync(lambda: "partitions taken" in log.read_text() or node.poll() is not None, 60, "the node to lead")
+        assert node.poll() is None, log.read_text()
         node.send_signal(signal.SIGTERM)
         assert node.wait(30) == 0
     finally:
