@@ -16,28 +16,36 @@ A failed write is one of four things, and callers treat them differently:
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from datetime import datetime
 from typing import Any
 
 import asyncpg
 
 from detent import failpoints
 from detent.errors import DetentError, Unavailable
+from detent.log import logger
 from detent.store import pooler
 from detent.store.limits import Limits, milliseconds, pool_limits, work_limits
-from detent.store.servers import Server, servers_of
+from detent.store.servers import servers_of
 from detent.store.servers import unreachable as unreachable
 from detent.store.statements import statement as statement
+
+log = logger("store")
 
 # How long to wait for a connection of a pool, all of which are in use.
 CONNECTION_SECONDS = 4.0
 DEFAULT_TTL = 5.0
+# How many partitions of history one statement may find missing: each is made, and the statement tried again.
+MOST_HOMES = 20
 STANDARD = work_limits(DEFAULT_TTL)
 
 Row = Mapping[str, Any]
 
+_VALUE = re.compile(r"\((\d{4}-[^()]+)\)[^()]*$")
 _joined: ContextVar[Any] = ContextVar("joined", default=None)
 
 
@@ -52,6 +60,14 @@ class Rejected(DetentError):  # noqa: N818 - as above
         super().__init__(message)
         self.constraint = constraint
         self.sqlstate = sqlstate
+
+
+class NoHome(Rejected):
+    """History has no partition for a row of this time."""
+
+    def __init__(self, message: str, at: datetime) -> None:
+        super().__init__(message, None, "23514")
+        self.at = at
 
 
 class OutcomeUnknown(DetentError):  # noqa: N818 - as above
@@ -98,11 +114,25 @@ async def connect(url: str, schema: str, limits: Limits = STANDARD, *, pooled: b
     return await servers_of(url).connect(**driver_options(schema, limits, pooled=pooled))
 
 
+def _homeless(error: Exception) -> datetime | None:
+    """The time of a row that no partition is there for. The server names no constraint then, and words depend on its
+    language; the value stands in the last parentheses of the detail."""
+    if not isinstance(error, asyncpg.CheckViolationError) or error.constraint_name is not None:
+        return None
+    found = _VALUE.search(error.detail or "")
+    try:
+        return datetime.fromisoformat(found[1]) if found is not None else None
+    except ValueError:
+        return None
+
+
 def translate(error: BaseException) -> DetentError | None:
     """The meaning of a driver error, or None for one that is not the driver's."""
     if isinstance(error, asyncpg.LockNotAvailableError | asyncpg.DeadlockDetectedError | asyncpg.QueryCanceledError):
         return LockTimeout(str(error))
     if isinstance(error, asyncpg.IntegrityConstraintViolationError | asyncpg.DataError):
+        if (at := _homeless(error)) is not None:
+            return NoHome(str(error), at)
         constraint = getattr(error, "constraint_name", None)
         return Rejected(str(error), constraint, getattr(error, "sqlstate", None) or "22000")
     if isinstance(error, asyncpg.PostgresConnectionError | asyncpg.AdminShutdownError | asyncpg.CrashShutdownError):
@@ -145,6 +175,8 @@ class Database:
         self.schema = schema
         self.pooled = pooled
         self.limits = pool_limits(ttl)
+        self.servers = servers_of(url)
+        self._generation = self.servers.generation
         self._pools: dict[str, Any] = {}
 
     @property
@@ -165,12 +197,6 @@ class Database:
             await self.close()
             raise
 
-    async def join(self, server: Server) -> None:
-        """A node joins on this server: what leads to another is not used any more."""
-        if servers_of(self.url).join(server):
-            for pool in self._pools.values():
-                await pool.expire_connections()
-
     async def _pool(self, name: str, size: int, *, idle_seconds: float) -> Any:
         limits = self.limits[name]
         return await asyncpg.create_pool(
@@ -180,7 +206,7 @@ class Database:
             max_inactive_connection_lifetime=idle_seconds,
             init=None if self.pooled else _limiting_transactions(limits),
             reset=keep,
-            connect=servers_of(self.url).connector(node=name != "people"),
+            connect=self.servers.connector(node=name != "people"),
             **driver_options(self.schema, limits, pooled=self.pooled),
         )
 
@@ -198,6 +224,14 @@ class Database:
 
     async def fetch(self, pool: str, name: str, *arguments: object) -> list[Row]:
         """Run the named statement, alone in its transaction, and return its rows."""
+        for _ in range(MOST_HOMES):
+            try:
+                return await self._fetch(pool, name, *arguments)
+            except NoHome as missing:
+                await self._make_home(pool, missing)
+        return await self._fetch(pool, name, *arguments)
+
+    async def _fetch(self, pool: str, name: str, *arguments: object) -> list[Row]:
         async with self.connection(pool) as connection:
             rows: list[Row] = await connection.fetch(statement(name), *arguments, timeout=self._deadline(pool))
             return rows
@@ -220,8 +254,25 @@ class Database:
         return rows
 
     async def transaction(self, pool: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        """What `work` does on a connection, all or nothing; it may be called more than once."""
+        for _ in range(MOST_HOMES):
+            try:
+                return await self._transaction(pool, work)
+            except NoHome as missing:
+                await self._make_home(pool, missing)
+        return await self._transaction(pool, work)
+
+    async def _transaction(self, pool: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
         async with self.connection(pool) as connection, connection.transaction():
             return await work(connection)
+
+    async def _make_home(self, pool: str, missing: NoHome) -> None:
+        """A missing partition stops nobody: whoever needs it makes it, and goes on with what failed for want of it."""
+        (made,) = await self._fetch("work", "make_history_home", missing.at)
+        if made["runs"] or made["attempts"]:  # else somebody else was faster
+            log.warning("history had no partition, which is made", made=made["runs"] or made["attempts"])
+        if pool == "people" and _joined.get() is not None:  # inside another transaction, which has failed as a whole
+            raise missing
 
     @asynccontextmanager
     async def joined(self) -> AsyncIterator[Any]:
@@ -252,6 +303,7 @@ class Database:
         if held is not None:
             yield held
             return
+        await self._let_go_of_old_connections()
         source = self._pools.get(pool)
         if source is None:
             raise Unavailable("The database is closed.")
@@ -269,6 +321,14 @@ class Database:
             raise
         finally:
             await source.release(connection)
+
+    async def _let_go_of_old_connections(self) -> None:
+        """They may lead to an old primary, which takes writes that nobody will ever see."""
+        generation = self.servers.generation
+        if generation != self._generation:
+            self._generation = generation
+            for pool in self._pools.values():
+                await pool.expire_connections()
 
     def _deadline(self, pool: str) -> float:
         return self.limits[pool].answer

@@ -114,7 +114,7 @@ INSERT INTO history_parts (parent, name, since, until, made_at) SELECT parent, n
 -- before the first one: what is behind us is one partition, however long, since little comes there so late; in what is to
 -- come, each day has its own, and begins where the last one ends. A table is made LIKE its parent and attached: CREATE
 -- TABLE … PARTITION OF would make settles queue behind a reader. There is no DEFAULT partition, which would forbid DETACH
--- CONCURRENTLY.
+-- CONCURRENTLY. One that was on its way out when its time comes again goes first.
 CREATE FUNCTION make_history_part(of_table text, at timestamptz) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     midnight timestamptz := date_trunc('day', at, 'UTC');
@@ -122,17 +122,25 @@ DECLARE
     upper timestamptz;
     child text;
 BEGIN
-    IF EXISTS (SELECT FROM history_bounds b WHERE b.parent = of_table AND b.since <= at AND at < b.until) THEN
+    IF EXISTS (SELECT FROM history_bounds b WHERE b.parent = of_table AND b.since <= at AND at < b.until AND NOT b.detaching) THEN
         RETURN NULL;
     END IF;
     -- The second of two nodes waits here, readers and settles do not.
     EXECUTE format('LOCK TABLE %I IN SHARE UPDATE EXCLUSIVE MODE', of_table);
-    IF EXISTS (SELECT FROM history_bounds b WHERE b.parent = of_table AND b.since <= at AND at < b.until) THEN
-        RETURN NULL;
-    END IF;
+    FOR child IN SELECT b.name FROM history_bounds b WHERE b.parent = of_table AND b.since <= at AND at < b.until LOOP
+        IF EXISTS (SELECT FROM history_bounds b WHERE b.name = child AND NOT b.detaching) THEN
+            RETURN NULL;
+        END IF;
+        EXECUTE format('ALTER TABLE %I DETACH PARTITION %I FINALIZE', of_table, child);
+    END LOOP;
     SELECT max(b.until) INTO lower FROM history_bounds b WHERE b.parent = of_table AND b.until <= at;
     SELECT min(b.since) INTO upper FROM history_bounds b WHERE b.parent = of_table AND b.since > at;
-    upper := coalesce(upper, midnight + interval '1 day');
+    IF upper IS NULL OR midnight >= date_trunc('day', now(), 'UTC') THEN
+        upper := midnight + interval '1 day';
+    END IF;
+    IF at > now() + interval '30 days' THEN
+        lower := greatest(lower, midnight);
+    END IF;
     child := of_table || '_' || to_char((upper - interval '1 day') AT TIME ZONE 'UTC', 'YYYYMMDD');
     WHILE to_regclass(quote_ident(child)) IS NOT NULL LOOP      -- one of that name is detached and not dropped yet
         child := child || '_';
@@ -140,6 +148,7 @@ BEGIN
     EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', child, of_table);
     EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%s) TO (%L)', of_table, child,
                    CASE WHEN lower IS NULL THEN 'MINVALUE' ELSE quote_literal(lower) END, upper);
+    UPDATE history_parts SET dropped_at = now() WHERE name = child AND dropped_at IS NULL;      -- by somebody else
     INSERT INTO history_parts (parent, name, since, until) VALUES (of_table, child, coalesce(lower, '-infinity'), upper);
     RETURN child;
 END $$;
@@ -150,3 +159,6 @@ DECLARE
 BEGIN
     RETURN num_nonnulls(make_history_part('run_history', midnight), make_history_part('attempts', midnight)) > 0;
 END $$;
+
+-- Jobs that were deleted, for those who remove what is left of them.
+CREATE INDEX jobs_deleted ON jobs (updated_at) WHERE status = 'deleted';
