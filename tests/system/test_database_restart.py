@@ -6,22 +6,28 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
 from ledger import check_calls, check_ledger, create_ticking, database_now, none_open, pause_all, succeeded_after
-from processes import Nodes
+from processes import Node, Nodes
 from sink import Sink, http_target
 
 from detent.store.db import connect
+from detent.store.doctor import CONNECTIONS_PER_NODE
 from detent.store.embedded import EmbeddedServer
 from waiting import until
 
 Way = Callable[[str], dict[str, str]]
 
 
+CONNECTIONS = 40
+
+
 @pytest.fixture
 async def server(folder: Path) -> AsyncIterator[EmbeddedServer]:
-    options = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "16MB"}
+    options = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "16MB", "max_connections": str(CONNECTIONS)}
     running = EmbeddedServer(folder / "server", options=options, system_dir=folder / "system")
     await running.start()
     yield running
@@ -74,3 +80,76 @@ async def test_a_node_can_be_ended_while_its_database_is_away(nodes: Nodes, serv
     await node.says("membership lost")
     node.send(signal.SIGTERM)
     assert await node.ended() == 0
+
+
+def open_sockets(node: Node) -> int:
+    folder = Path(f"/proc/{node.process.pid}/fd")
+    return sum(link.readlink().name.startswith("socket:") for link in folder.iterdir() if link.is_symlink())
+
+
+async def server_connections(look: Any) -> int:
+    count: int = await look.fetchval(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'detent' AND pid <> pg_backend_pid()"
+    )
+    return count
+
+
+async def test_restarts_under_load_lose_no_tick_and_leak_no_connection(
+    nodes: Nodes, server: EmbeddedServer, way: Way, sink: Sink
+) -> None:
+    settings = way(server.url)
+    members = [await nodes.start("serve", **settings) for _ in range(2)]
+    client = members[0].client
+    jobs = [create_ticking(client, f"job-{n}", http_target(sink, "slow/0.3")) for n in range(10)]
+    await until(lambda: len(sink.calls) > 30, 20)
+    sockets = [open_sockets(node) for node in members]
+    for how in ("fast", "crash", "fast", "crash"):
+        await go_down(server, how)
+        await come_back(server, how)
+        look = await connect(server.url, "detent")
+        await succeeded_after(look, await database_now(look), jobs)
+        # What a node may have open: its pools, its heartbeat, its listener (a pooler has fewer for all).
+        assert await server_connections(look) <= CONNECTIONS_PER_NODE * len(members)
+        await look.close()
+    for node, before in zip(members, sockets, strict=True):
+        assert open_sockets(node) <= before + CONNECTIONS_PER_NODE
+
+    look = await connect(server.url, "detent")
+    jobs = pause_all(client, jobs)
+    await none_open(look)
+    await check_ledger(look, jobs, "succeeded")
+    await check_calls(look, sink, jobs)
+    await look.close()
+
+
+async def take_all_connections(url: str) -> list[Any]:
+    """As somebody does who has forgotten to limit a pool."""
+    taken: list[Any] = []
+    while len(taken) <= CONNECTIONS:
+        try:
+            taken.append(await asyncpg.connect(url))
+        except asyncpg.TooManyConnectionsError:
+            return taken
+    raise AssertionError("the server has more connections than it may")
+
+
+async def test_a_node_stays_a_member_and_fires_while_others_hold_every_connection_there_is(
+    nodes: Nodes, server: EmbeddedServer, way: Way, sink: Sink
+) -> None:
+    node = await nodes.start("serve", **way(server.url))
+    jobs = [create_ticking(node.client, f"job-{n}", http_target(sink)) for n in range(2)]
+    await until(lambda: len(sink.calls) > 3, 20)
+    taken = await take_all_connections(server.url)
+    try:
+        before = len(sink.calls)
+        await until(lambda: len(sink.calls) > before + 12, 30, "ticks for several times to live")
+        assert len(node.identities) == 1
+        assert not node.events("membership lost")
+    finally:
+        for connection in taken:
+            await connection.close()
+    look = await connect(server.url, "detent")
+    jobs = pause_all(node.client, jobs)
+    await none_open(look)
+    await check_ledger(look, jobs, "succeeded")
+    await look.close()
