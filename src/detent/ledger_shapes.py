@@ -113,11 +113,13 @@ class AuditedJob(Struct, frozen=True, kw_only=True):
 
 
 class AuditPage(Struct, frozen=True, kw_only=True):
-    """Some of the jobs that were asked about, of `jobs` in all; the ticks after `since`, up to and including `until`.
-    `next_cursor` asks for the jobs that follow, and is null at the end."""
+    """The ticks after `since`, up to and including `until`, of `audited` of the `jobs` that were asked about. Those of
+    which nothing was expected, and nothing is on record, are not among the `items`. `next_cursor` asks for the jobs
+    that follow, and is null at the end."""
 
     since: Instant
     until: Instant
     jobs: int
+    audited: int
     items: list[AuditedJob]
     next_cursor: str | None

@@ -47,6 +47,8 @@ def bodies(world: World) -> dict[str, list[Any]]:
             for found in (f"tag:{MARKER}-tag", "name:*")
             for dry_run in (True, False)
         ],
+        "SkipRequest": [{"at": "2020-03-01T00:00:00Z"}],
+        "Rollback": [{"revision": 1}],
         "BackfillRequest": [{"from": "2020-03-01T00:00:00Z", "to": "2020-03-02T00:00:00Z"}],
         "ChosenRuns": [
             {"runs": [world.run, world.dead_run]},
@@ -108,7 +110,7 @@ def _paths(template: str, world: World) -> list[str]:
         "/tenants/": [f"{MARKER}-tenant"],
     }
     known = next((values for part, values in names.items() if part in template), [world.job_name])
-    start, rest = template.partition("{")[0], template.partition("}")[2]
+    start, rest = template.partition("{")[0], template.partition("}")[2].replace("{revision}", "1")
     assert "{" not in rest, f"{template}: say in this test what its second part is"
     return [f"{start}{value}{rest}" for value in known]
 

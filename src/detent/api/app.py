@@ -46,11 +46,11 @@ from detent.worker.pull import PulledRuns
 PARTS = (
     *(
         health,
+        ledger,
         batch,
         bulk,
         jobs,
         catching_up,
-        ledger,
         lifecycle,
         runs,
         dead_letters,

@@ -109,8 +109,8 @@ async def audit(api: Api, query: AuditQuery) -> AuditPage:
     )
     count = await api.store.ledger.count(window, jobs, tenant=api.tenant)
     cursor = None if following is None else after_job(following, bound)
-    items = [_audited(each) for each in audited]
-    return AuditPage(since=window[0], until=until, jobs=count, items=items, next_cursor=cursor)
+    items = [_audited(each) for each in audited if each.account.expected or not each.account.clean]
+    return AuditPage(since=window[0], until=until, jobs=count, audited=len(audited), items=items, next_cursor=cursor)
 
 
 async def _numbers(api: Api, references: list[str]) -> list[int] | None:

@@ -60,7 +60,6 @@ class Totals:
         self.wrong: list[Item] = []
 
     def add(self, job: Item) -> None:
-        self.jobs += 1
         self.expected += job["expected"]
         self.missing += job["missing"]
         self.doubled += job["doubled"]
@@ -128,6 +127,7 @@ def _audit(client: Client, asked: dict[str, Any]) -> tuple[Totals, Item]:
     window = {"since": page["since"], "until": page["until"]}
     with Progress("jobs", page["jobs"]) as progress:
         while True:
+            totals.jobs += page["audited"]
             for job in page["items"]:
                 totals.add(job)
             progress.update(totals.jobs)
