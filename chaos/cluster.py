@@ -82,13 +82,17 @@ def play(plan: Plan, source: Path | None) -> Row:
     try:
         with tempfile.TemporaryDirectory(prefix="detent-chaos-", ignore_cleanup_errors=True) as name:
             record = asyncio.run(perform(plan, shape, Path(name), scenario.prepare))
-    except (AssertionError, MissingError) as error:
-        print(f"  it did not come to an end: {error}")
+    except (AssertionError, MissingError, ExceptionGroup) as error:
+        print(f"  it did not come to an end: {_reasons(error)}")
         return Row.without_figures(plan.scenario, plan.seed, "unknown")
     record.write(kept / "record.json.gz")
     for log, text in record.logs.items():
         (kept / f"{log}.log").write_text(text)
     return judge(record)
+
+
+def _reasons(error: BaseException) -> str:
+    return "; ".join(map(_reasons, error.exceptions)) if isinstance(error, ExceptionGroup) else str(error)
 
 
 def judge(record: Record) -> Row:

@@ -92,6 +92,13 @@ SCENARIOS = {
             )
             for name in coordinators.KINDS
         ),
+        Scenario(
+            "storm",
+            plans.storms,
+            Promise(takeovers=1, rescues=1),
+            seconds=60.0,
+            shape=Shape(plans.MEMBERS, ttl=2.0, linked=True),
+        ),
         Scenario("stop", plans.stops, Promise(latest=FAILOVER, takeovers=1, rescues=1, refused=1)),
     )
 }

@@ -10,7 +10,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 # Lines that are not events: what a process tells whoever started it.
-PLAIN = re.compile(r"listening on http://\S+|(?:scheduler|worker|api)(?: and (?:scheduler|worker|api))* ready|\s*")
+PLAIN = re.compile(
+    r"listening on http://\S+|(?:scheduler|worker|api)(?: and (?:scheduler|worker|api))* ready"
+    r"|error: The (?:database|server) at .*|\s*"
+)
 # Warnings are fine when something was broken. A hundred of one kind in ten seconds is a loop that does not wait.
 FLOOD, FLOOD_SECONDS = 100, 10.0
 # Errors that are meant for people: somebody has to look, and is told why.

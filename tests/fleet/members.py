@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
-from processes import Node, environment
+from processes import START_SECONDS, Node, environment
 
+from waiting import until
+
+UNREACHABLE = 7  # what a process ends with that finds no database
+TRIES = 60
+PAUSE_SECONDS = 0.5
 ROLES = {"s": "scheduler", "w": "worker", "n": "serve", "a": "api"}
 
 
@@ -28,7 +35,29 @@ class Member:
 
     async def start(self, **variables: str) -> Node:
         """A new process in this place; `variables` are its alone, as in DETENT_FAILPOINTS."""
-        return await self.begin(**variables).ready()
+        return await self._launch(lambda node: node.is_ready, variables)
+
+    async def start_to_stop(self, failpoint: str) -> Node:
+        """One that stops itself at a step; returned once it has."""
+        return await self._launch(lambda node: node.is_stopped, {"DETENT_FAILPOINTS": failpoint})
+
+    async def start_to_die(self, failpoint: str) -> Node:
+        """One that kills itself at a step; returned once it has."""
+        killed = -signal.SIGKILL
+        return await self._launch(lambda node: node.process.poll() == killed, {"DETENT_FAILPOINTS": failpoint})
+
+    async def _launch(self, done: Callable[[Node], bool], variables: Mapping[str, str]) -> Node:
+        """As a supervisor does: a process that finds no database ends with a word, and is started again."""
+        for _ in range(TRIES):
+            node = self.begin(**variables)
+            await until(partial(_done_or_over, node, done), START_SECONDS, f"{node.name} to start")
+            if done(node):
+                return node
+            assert node.process.returncode == UNREACHABLE, (
+                f"{node.name} ended with code {node.process.returncode}:\n{node.text}"
+            )
+            await asyncio.sleep(PAUSE_SECONDS)
+        raise AssertionError(f"{self.name} could not be started {TRIES} times: {self.node.text}")
 
     def begin(self, **variables: str) -> Node:
         environ = environment(self._fleet.folder, **{**self._fleet.variables, **self.variables, **variables})
@@ -44,6 +73,10 @@ class Member:
         """Politely; its exit code."""
         self.node.send(signal.SIGTERM)
         return await self.node.ended()
+
+
+def _done_or_over(node: Node, done: Callable[[Node], bool]) -> bool:
+    return done(node) or node.process.poll() is not None
 
 
 class Fleet:

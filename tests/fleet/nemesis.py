@@ -45,6 +45,7 @@ class Nemesis:
             "kill": self._kill,
             "stop": self._stop,
             "stop-at": self._stop_at,
+            "exit-at": self._exit_at,
             "cut": self._cut,
             "restart-database": self._restart_database,
             "kill-backend": self._kill_backend,
@@ -88,13 +89,21 @@ class Nemesis:
         """The process is replaced, politely, by one that stops itself at a step; then it is woken again."""
         member = self._member(fault)
         await member.end()
-        node = member.begin(DETENT_FAILPOINTS=fault.detail)
-        await node.stopped()
+        node = await member.start_to_stop(fault.detail)
         stopped = time.time()
         await asyncio.sleep(fault.seconds)
         node.send(signal.SIGCONT)
         await node.ready()
         return f"stopped at {stopped:.3f}"
+
+    async def _exit_at(self, fault: Fault) -> str:
+        """The process is replaced, politely, by one that dies at a step, as with kill -9; then by a sound one."""
+        member = self._member(fault)
+        await member.end()
+        await member.start_to_die(fault.detail)
+        await asyncio.sleep(fault.seconds)
+        await member.start()
+        return ""
 
     async def _join(self, fault: Fault) -> str:
         await self._member(fault).start()

@@ -123,3 +123,47 @@ def cuts(chance: Chance, seconds: float, ttl: float) -> list[Fault]:
 def joins(_chance: Chance, _seconds: float, _ttl: float) -> list[Fault]:
     """A fourth scheduler comes; later one of the first three goes."""
     return [Fault(12.0, "join", "s4"), Fault(24.0, "leave", "s2")]
+
+
+STORM_STEPS = {**SCHEDULER_STEPS, **WORKER_STEPS, "S6": (2, 4), "W3": (20, 100), "W5": (2, 8), "W6": (2, 8)}
+MEMBERS = ("n1", "n2", "n3", "n4")
+
+
+def storms(chance: Chance, seconds: float, ttl: float) -> list[Fault]:
+    """Anything, one thing upon another; a place that is still busy with its last fault is left alone."""
+    faults: list[Fault] = []
+    busy = dict.fromkeys(MEMBERS, 0.0)
+    at = 3.0
+    while at < seconds - 2 * ttl:
+        idle = [member for member, until in busy.items() if until <= at]
+        if chance.random() < DATABASE_SHARE:
+            action, how = chance.choice(DATABASE_FAULTS)
+            faults.append(Fault(round(at, 1), action, detail=how))
+            at += 4.0
+        elif idle:
+            fault = _storm_fault(chance, round(at, 1), chance.choice(idle), ttl)
+            busy[fault.target] = at + fault.seconds + REPLACING_SECONDS
+            faults.append(fault)
+        at += chance.uniform(0.5, 4.0)
+    return faults
+
+
+# How often it is the database, and how long a polite replacement and its failpoint may take.
+DATABASE_SHARE = 0.1
+REPLACING_SECONDS = 8.0
+
+
+def _storm_fault(chance: Chance, at: float, target: str, ttl: float) -> Fault:
+    hold = chance.rounded(0.3 * ttl, 3 * ttl)
+    match chance.choice(("kill", "stop", "cut", "stop-at", "stop-at")):
+        case "kill":
+            return Fault(at, "kill", target, hold)
+        case "stop":
+            return Fault(at, "stop", target, hold)
+        case "cut":
+            return Fault(at, "cut", target, hold, chance.choice(CUTS))
+        case _:
+            step = chance.choice(sorted(STORM_STEPS))
+            action = chance.choice(("stop", "exit")) if step != "S6" else "exit"
+            kind = "stop-at" if action == "stop" else "exit-at"
+            return Fault(at, kind, target, hold, f"{step}={action}@{chance.randint(*STORM_STEPS[step])}")

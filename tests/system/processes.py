@@ -72,6 +72,15 @@ class Node:
         """The names under which it has joined, in order."""
         return [line["node"] for line in self.events("joined")]
 
+    @property
+    def is_ready(self) -> bool:
+        return READY.search(self.text) is not None
+
+    @property
+    def is_stopped(self) -> bool:
+        """As with SIGSTOP."""
+        return self._state() == "T"
+
     async def ready(self) -> Node:
         await until(lambda: READY.search(self.text) or self._over(), START_SECONDS, f"{self.name} to be ready")
         assert READY.search(self.text), f"{self.name} ended with code {self.process.returncode}:\n{self.text}"
@@ -91,8 +100,8 @@ class Node:
 
     async def stopped(self) -> None:
         """Wait until the process has stopped itself, as with SIGSTOP."""
-        await until(lambda: self._state() == "T" or self._over(), START_SECONDS, f"{self.name} to stop")
-        assert self._state() == "T", f"{self.name} ended instead of stopping:\n{self.text}"
+        await until(lambda: self.is_stopped or self._over(), START_SECONDS, f"{self.name} to stop")
+        assert self.is_stopped, f"{self.name} ended instead of stopping:\n{self.text}"
 
     async def ended(self, seconds: float = END_SECONDS) -> int:
         """Its exit code; of a process that a signal killed, the signal's number below zero."""
