@@ -45,8 +45,8 @@ class Row(NamedTuple):
         return Row(cells, verdict.word == "ok")
 
     @staticmethod
-    def without_figures(name: str, seed: int, word: str) -> Row:
-        return Row([name, str(seed), *("" for _ in HEADINGS[3:]), word], word == "ok")
+    def without_figures(name: str, word: str, seed: int | None = None) -> Row:
+        return Row([name, "" if seed is None else str(seed), *("" for _ in HEADINGS[3:]), word], word == "ok")
 
 
 HEADINGS = [
@@ -57,8 +57,12 @@ HEADINGS = [
 def table(rows: list[Row]) -> str:
     lines = [HEADINGS, *(row.cells for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
-    texts = ("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
-    return "\n".join(texts)
+    return "\n".join(_line(cells, widths) for cells in lines)
+
+
+def _line(cells: list[str], widths: list[int]) -> str:
+    first, *rest = (cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+    return "  ".join([cells[0].ljust(len(first)), *rest])
 
 
 def planned(scenario: Scenario, seed: int, seconds: float) -> Plan:
@@ -66,7 +70,7 @@ def planned(scenario: Scenario, seed: int, seconds: float) -> Plan:
     return Plan(scenario.name, seed, seconds, tuple(faults))
 
 
-def play(plan: Plan, source: Path | None) -> Row:
+def play(plan: Plan, source: Path | None = None) -> Row:
     """Perform a plan and judge it; what was recorded is kept."""
     scenario = SCENARIOS[plan.scenario]
     shape = scenario.shape
@@ -84,7 +88,7 @@ def play(plan: Plan, source: Path | None) -> Row:
             record = asyncio.run(perform(plan, shape, Path(name), scenario.prepare))
     except (AssertionError, MissingError, ExceptionGroup) as error:
         print(f"  it did not come to an end: {_reasons(error)}")
-        return Row.without_figures(plan.scenario, plan.seed, "unknown")
+        return Row.without_figures(plan.scenario, "unknown", plan.seed)
     record.write(kept / "record.json.gz")
     for log, text in record.logs.items():
         (kept / f"{log}.log").write_text(text)

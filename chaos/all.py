@@ -1,0 +1,44 @@
+# ruff: noqa: T201 - a script talks on its standard output
+"""Everything in this folder, one after another, and one table at the end; exit code 1 unless all of it is well."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import mutants
+from cluster import Row, planned, play, table
+from scenarios import SCENARIOS
+
+HERE = Path(__file__).parent
+SCRIPTS = ("every_second", "kill_restart", "takeover")
+
+
+def script(name: str) -> Row:
+    done = subprocess.run([sys.executable, HERE / f"{name}.py"], check=False)  # noqa: S603 - one of ours
+    return Row.without_figures(name, "violated" if done.returncode else "ok")
+
+
+def mutant(each: mutants.Mutant) -> Row:
+    return Row.without_figures(f"mutant: {each.name}", "ok" if mutants.caught(each) else "missed")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, help="what the plans are drawn from (default: by chance, and printed)")
+    given = parser.parse_args()
+    seed = given.seed if given.seed is not None else secrets.randbelow(10**6)
+    began = time.monotonic()
+    rows = [script(name) for name in SCRIPTS]
+    rows += [play(planned(scenario, seed, scenario.seconds)) for scenario in SCENARIOS.values()]
+    rows += [mutant(each) for each in mutants.MUTANTS]
+    print(f"\n{table(rows)}\n\nseed {seed}, {(time.monotonic() - began) / 60:.0f} minutes")
+    return 0 if all(row.ok for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
