@@ -216,6 +216,20 @@ async def test_a_node_writes_nothing_on_a_new_timeline_before_it_has_joined_ther
             await store.database.fetch(pool, "clock")
 
 
+async def test_an_open_connection_to_an_old_primary_is_let_go_once_a_newer_one_was_seen(servers: Servers) -> None:
+    primary = await servers.primary()
+    standby = await servers.standby(primary)
+    name = "SELECT current_setting('cluster_name')"
+    async with opened(url_of(primary, standby)) as store:
+        async with store.database.connection("people") as connection:
+            assert await connection.fetchval(name) == "primary"
+        await standby.promote()  # and the old one goes on as if nothing had happened
+        async with standby.session() as session:
+            store.database.servers.check(await known_servers.server_of(session), standby.url)
+        async with store.database.connection("people") as connection:
+            assert await connection.fetchval(name) == "standby"
+
+
 async def answers(store: Any, pool: str) -> bool:
     try:
         await store.database.fetch(pool, "clock")

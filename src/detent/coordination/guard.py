@@ -89,7 +89,7 @@ class Guard:
     async def admit(self) -> Admission:
         """As what a node may join now; raises Held."""
         admission = await self._examine()
-        await self._store.database.join(admission.server)
+        self._store.database.servers.join(admission.server)
         if self.watch.new and self.watch.limit:
             await self._let_others_speak()
         return admission

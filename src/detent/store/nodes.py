@@ -59,7 +59,7 @@ class NodeStore:
         await self._database.transaction("work", join)
 
     async def silent(self, span: timedelta) -> float | None:
-        """How long to wait for nodes that have not been heard of for so long and that nobody has evicted; in seconds."""
+        """How many seconds to wait for nodes that were silent for so long and that nobody has evicted."""
         seconds: float | None = (await self._database.fetch("work", "silent_nodes", span))[0]["seconds"]
         return seconds
 

@@ -48,6 +48,8 @@ class Servers:
         self._start = 0
         self._newest: dict[int, int] = {}
         self._joined: Server | None = None
+        # Rises whenever connections that were made before may lead to where the database was.
+        self.generation = 0
         self._lock = threading.Lock()
 
     def connector(self, *, node: bool) -> Callable[..., Awaitable[Any]]:
@@ -75,12 +77,11 @@ class Servers:
             return connection
         raise _none_of(failures)
 
-    def join(self, server: Server) -> bool:
-        """The node joins here; whether that is another server than before, so that older connections are void."""
+    def join(self, server: Server) -> None:
+        """The node joins here: what leads elsewhere is not its own any more."""
         with self._lock:
-            changed = self._joined is not None and self._joined != server
+            self.generation += self._joined not in (None, server)
             self._joined = server
-            return changed
 
     def check(self, server: Server, address: str, *, node: bool = False) -> None:
         """Raise Unavailable unless this server may be talked to; remember its timeline."""
@@ -90,6 +91,7 @@ class Servers:
         with self._lock:
             newest = self._newest.get(server.system, 0)
             self._newest[server.system] = max(newest, server.timeline)
+            self.generation += 0 < newest < server.timeline
             joined = self._joined if node else None
         if server.timeline < newest:
             raise Unavailable(
