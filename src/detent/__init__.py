@@ -11,15 +11,18 @@ from detent.version import __version__
 
 if TYPE_CHECKING:
     from detent.clients import AsyncClient, Client
+    from detent.errors import NotRetryable, RetryLater
     from detent.run import Run
     from detent.sdk import Detent
 
-__all__ = ["AsyncClient", "Client", "Detent", "Run", "__version__"]
+__all__ = ["AsyncClient", "Client", "Detent", "NotRetryable", "RetryLater", "Run", "__version__"]
 
 _HOMES = {
     "AsyncClient": "detent.clients",
     "Client": "detent.clients",
     "Detent": "detent.sdk",
+    "NotRetryable": "detent.errors",
+    "RetryLater": "detent.errors",
     "Run": "detent.run",
 }
 

@@ -10,6 +10,8 @@
     ├── Unavailable         exit code 7   database unreachable or not migrated, port taken, …
     └── OwnershipLost       exit code 1   another node owns what this write names
 
+Two more are for handlers to raise about their run: NotRetryable and RetryLater.
+
 Every message is one sentence for a person: what was read, and how to put it right.
 The command line turns the class into its exit code, the API into its status.
 """
@@ -18,6 +20,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
+
+
+class NotRetryable(Exception):  # noqa: N818 - it says what the failure is
+    """Raise this in a handler when another try cannot help: its run is dead at once."""
+
+
+class RetryLater(Exception):  # noqa: N818 - as above
+    """Raise this in a handler to have the next try wait for at least so many seconds."""
+
+    def __init__(self, message: str = "", *, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class DetentError(Exception):

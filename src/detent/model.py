@@ -167,6 +167,8 @@ class Failed(Struct, frozen=True):
     outcome: Literal["failed", "timeout"] = "failed"
     retry_after: float | None = None
     result: str | None = None
+    kinds: tuple[str, ...] = ()
+    """What an exception is: the names of its class and of those that it is derived from."""
 
 
 class Cancelled(Struct, frozen=True):

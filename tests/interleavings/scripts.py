@@ -157,7 +157,7 @@ def claims(node: int) -> Script:
     """A claim whose handler is still running when everything else is over."""
 
     async def script(actor: Actor, world: World) -> None:
-        rows = await actor.open("claim", node, INCARNATION, [1], 10)
+        rows = await actor.open("claim", node, INCARNATION, [1], 10, False)
         await actor.commit()
         world.grant(node, [Claim(*row.values()) for row in rows])
 
@@ -166,10 +166,10 @@ def claims(node: int) -> Script:
 
 async def _claim_and_settle(actor: Actor, world: World, node: int, held_open: bool = False) -> None:
     if held_open:
-        rows = await actor.open("claim", node, INCARNATION, [1], 10)
+        rows = await actor.open("claim", node, INCARNATION, [1], 10, False)
         await actor.commit()
     else:
-        rows = await actor.run("claim", node, INCARNATION, [1], 10)
+        rows = await actor.run("claim", node, INCARNATION, [1], 10, False)
     claims = [Claim(*row.values()) for row in rows]
     world.grant(node, claims)
     if claims:

@@ -145,7 +145,7 @@ class Survivor:
         raise AssertionError("the recovery does not come to an end")
 
     async def _run_what_waits(self) -> None:
-        rows = await self._run("claim", SURVIVOR, INCARNATION, [1], 1000)
+        rows = await self._run("claim", SURVIVOR, INCARNATION, [1], 1000, False)
         claims = [Claim(*row.values()) for row in rows]
         if claims:
             self._world.grant(SURVIVOR, claims)

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from detent import Detent, Run
+from detent import Detent, NotRetryable, RetryLater, Run
 from detent.errors import NotFound, UsageError
 
 
@@ -281,3 +281,58 @@ def test_a_job_that_cannot_be_is_named() -> None:
 
     with pytest.raises(UsageError, match="Job 'wrong' of the app: "):
         app.test()
+
+
+def failing_at_first(policy: str, tries: int) -> tuple[Detent, list[datetime]]:
+    """A job every minute whose first run fails so often, with two and a half minutes between its tries."""
+    app, called = Detent(), list[datetime]()
+
+    @app.job(
+        every="1m", concurrent_policy=policy, retry_backoff="fixed", retry_base_seconds=150, max_retries=tries, name="a"
+    )
+    def work(run: Run) -> None:
+        called.append(run.scheduled_at)
+        if run.scheduled_at == called[0] and run.attempt <= tries:
+            raise RuntimeError("not yet")
+
+    return app, called
+
+
+def test_under_queue_one_tick_waits_for_the_run_that_is_tried_again() -> None:
+    app, called = failing_at_first("QUEUE", 1)
+    with app.test(start="2026-01-01T00:00:00Z") as t:
+        t.advance(minutes=4)
+    first = called[0]
+    assert [run.status for run in t.runs] == ["succeeded", "succeeded", "skipped", "succeeded"]
+    assert [(at - first) // timedelta(minutes=1) for at in called] == [0, 0, 1, 3]
+
+
+def test_under_replace_a_tick_takes_the_place_of_the_run_that_is_tried_again() -> None:
+    app, called = failing_at_first("REPLACE", 1)
+    with app.test(start="2026-01-01T00:00:00Z") as t:
+        t.advance(minutes=4)
+    assert [(run.status, run.reason) for run in t.runs] == [("cancelled", "replaced")] + [("succeeded", None)] * 3
+    assert len(called) == 4
+
+
+def test_what_cannot_be_helped_is_not_tried_again() -> None:
+    app = Detent()
+
+    @app.job(every="1h", no_retry_on=["LookupError"])
+    def lost() -> None:
+        raise KeyError("gone")
+
+    @app.job(every="1h")
+    def over() -> None:
+        raise NotRetryable("over")
+
+    @app.job(every="1h", max_retries=1, retry_base_seconds=1)
+    def later() -> None:
+        raise RetryLater("busy", seconds=600)
+
+    with app.test(start="2026-01-01T00:00:00Z") as t:
+        t.advance(minutes=75)
+    ends = {run.job: (run.status, run.reason, run.attempt) for run in t.runs}
+    assert set(ends.values()) == {("dead", "not retryable", 1), ("dead", "retries exhausted", 2)}
+    (waited,) = [run for run in t.runs if run.attempt == 2]
+    assert waited.attempts[1].at - waited.attempts[0].at == timedelta(minutes=10)

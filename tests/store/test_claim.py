@@ -78,6 +78,22 @@ async def test_a_backlog_on_one_queue_does_not_starve_the_others(look: Any, verb
     assert order.index(100) < 50, "the quiet queue waited for half the backlog: one in 2 ** 50 if the order is fair"
 
 
+async def test_a_claim_made_evenly_takes_every_priority_in_its_turn(look: Any, verbs: Store) -> None:
+    """Which is what keeps the lowest from starving behind a backlog of the others."""
+    first: set[int] = set()
+    for _ in range(200):
+        await look.execute("DELETE FROM live_runs")
+        for job, priority in enumerate((0, 0, 5, 5, 9, 9), 1):
+            await add_live_run(look, job, priority=priority)
+        taken = await verbs.live.claim(NODE, 1, [1], 2, evenly=True)
+        rows = await look.fetch("SELECT priority FROM live_runs WHERE job = ANY ($1)", [claim.job for claim in taken])
+        (priority,) = {row["priority"] for row in rows}
+        first.add(priority)
+        if first == {0, 5, 9}:
+            return
+    raise AssertionError(f"only {first} came first")
+
+
 async def test_only_served_queues_are_claimed(look: Any, verbs: Store) -> None:
     mine, theirs = await add_queue(look, "mine"), await add_queue(look, "theirs")
     await add_live_run(look, 1, queue=theirs)

@@ -52,6 +52,7 @@ EXPECTED = {
     "window": {"cursors_due"},
     "cursors": {"cursors_pkey"},
     "claim": {"live_ready", "live_runs_pkey"},
+    "claim, evenly": {"live_ready", "live_runs_pkey"},
     "claim_shares": {"live_ready", "live_runs_pkey"},
     "ready_queues": {"live_ready"},
     "start": {"live_runs_pkey"},
@@ -80,10 +81,11 @@ def arguments_of(name: str) -> tuple[object, ...]:
         ),
         "window": (list(range(256)), [LONG_AGO] * 256, LONG_AGO + 5 * BATCH * SECOND, 400),
         "cursors": (JOBS_TO_FIRE,),
-        "claim": (NODE, 1, [1, 2], BATCH),
+        "claim": (NODE, 1, [1, 2], BATCH, False),
         "claim_shares": (
             NODE, 1, [1, 2], [BATCH // 2] * 2,
             *zip(*((queue, queue, priority) for queue in (1, 2) for priority in range(10)), strict=True),
+            False,
         ),
         "ready_queues": ([1, 2],),
         "start": (NODE, *held),
@@ -95,6 +97,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR)),
         "cancel": (JOBS_HELD, at, zero),
     }  # fmt: skip
+    sent["claim, evenly"] = (*sent["claim"][:-1], True)
     return (*sent["fire"], True) if name == "fire_careful" else sent[name]
 
 
@@ -155,7 +158,7 @@ async def after_an_idle_night(url_after_an_idle_night: str) -> AsyncIterator[Any
 
 async def plan_of(connection: Any, name: str) -> list[dict[str, Any]]:
     """Every node of the plan by which the statement was just executed; its effects are undone."""
-    text = f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {statement(name)}"
+    text = f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {statement(name.partition(',')[0])}"
     transaction = connection.transaction()
     await transaction.start()
     try:
@@ -233,8 +236,8 @@ async def test_without_the_settings_a_plan_of_an_idle_night_would_stay(after_an_
     """What `plan_cache_mode` is for. When this fails, PostgreSQL has changed and the settings can be thought over."""
     connection = after_an_idle_night
     await connection.execute("SET plan_cache_mode = force_generic_plan")
-    await connection.execute(f"PREPARE claiming (bigint, bigint, integer[], bigint) AS {statement('claim')}")
-    execute = f"EXECUTE claiming ({NODE}, 1, '{{1,2}}', {BATCH})"
+    await connection.execute(f"PREPARE claiming (bigint, bigint, integer[], bigint, boolean) AS {statement('claim')}")
+    execute = f"EXECUTE claiming ({NODE}, 1, '{{1,2}}', {BATCH}, false)"
     await connection.execute(execute)
     transaction = connection.transaction()
     await transaction.start()

@@ -126,3 +126,14 @@ def test_the_wait_follows_the_jobs_own_backoff(backoff: str, seconds: list[float
 def test_the_wait_is_never_longer_than_the_job_allows() -> None:
     written = decided(Failed("broken"), claim(90), spec(max_retries=1000), chance=0.999)
     assert written.delay <= timedelta(seconds=100)
+
+
+@pytest.mark.parametrize(
+    ("names", "retried"),
+    [([], True), (["KeyError"], True), (["ValueError"], False), (["Exception"], False), (["shop.errors.Gone"], False)],
+)
+def test_an_exception_that_the_job_names_is_not_tried_again(names: list[str], retried: bool) -> None:
+    failed = Failed("Gone: no", kinds=("Gone", "shop.errors.Gone", "ValueError", "builtins.ValueError", "Exception"))
+    written = decided(failed, of=spec(no_retry_on=names))
+    assert isinstance(written, Retry) == retried
+    assert retried or written.reason == "not retryable"

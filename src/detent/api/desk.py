@@ -10,6 +10,7 @@ Whoever hangs up leaves the line. What was claimed for somebody who is gone goes
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -30,6 +31,8 @@ POLL_EVERY = 2.0
 WORKERS_KEPT = 10_000
 WORKER_KNOWN_SECONDS = 3600.0
 LATEST_WAKE = 60.0
+# The share of claims for which priorities count alike, so that none starves.
+EVENLY = 1 / 8
 
 
 class Asking(NamedTuple):
@@ -142,7 +145,10 @@ class Desk:
 
     async def _claim(self, asking: Asking) -> list[Pulled]:
         number = await self._number(asking.tenant, asking.worker)
-        return await self._store.pull.claim(asking.tenant, number, asking.wanted, asking.limit, asking.lease)
+        evenly = random.random() < EVENLY
+        return await self._store.pull.claim(
+            asking.tenant, number, asking.wanted, asking.limit, asking.lease, evenly=evenly
+        )
 
     async def _put_back(self, runs: list[Pulled]) -> None:
         if not runs:

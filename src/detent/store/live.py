@@ -49,8 +49,12 @@ class LiveRunStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def claim(self, node: int, incarnation: int, queues: Sequence[int], limit: int) -> list[Claim]:
-        rows = await self._database.fetch_guarded("work", "claim", "", "W2", node, incarnation, list(queues), limit)
+    async def claim(
+        self, node: int, incarnation: int, queues: Sequence[int], limit: int, *, evenly: bool = False
+    ) -> list[Claim]:
+        """Up to `limit` runs that are ready, by priority and age; `evenly`: whatever their priority."""
+        arguments = (node, incarnation, list(queues), limit, evenly)
+        rows = await self._database.fetch_guarded("work", "claim", "", "W2", *arguments)
         return claims_of(rows)
 
     async def reconcile(self, node: int) -> list[Claim]:

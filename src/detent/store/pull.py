@@ -96,20 +96,22 @@ class PullStore:
         (row,) = await self._database.fetch("work", "pull_worker", tenant, name)
         return int(row["worker"])
 
-    async def claim(self, tenant: int, worker: int, wanted: Wanted, limit: int, lease: timedelta) -> list[Pulled]:
+    async def claim(
+        self, tenant: int, worker: int, wanted: Wanted, limit: int, lease: timedelta, *, evenly: bool = False
+    ) -> list[Pulled]:
         arguments = (tenant, worker, wanted.queue, list(wanted.has), wanted.functions)
         limits = [row["number"] for row in await self._database.fetch("work", "limits_of_queue", tenant, wanted.queue)]
         if limits:
-            rows = await self._claim_under(limits, arguments, limit, lease)
+            rows = await self._claim_under(limits, arguments, limit, (lease, evenly))
         else:
-            rows = await self._database.fetch("work", "pull_claim", *arguments, limit, lease)
+            rows = await self._database.fetch("work", "pull_claim", *arguments, limit, lease, evenly)
         return [Pulled(_claim(row), _definition(row), row["lease_until"]) for row in rows]
 
     async def _claim_under(
-        self, limits: Sequence[int], arguments: tuple[Any, ...], limit: int, lease: timedelta
+        self, limits: Sequence[int], arguments: tuple[Any, ...], limit: int, how: tuple[timedelta, bool]
     ) -> list[Row]:
         async def claim(connection: Any, room: int) -> list[Row]:
-            rows: list[Row] = await connection.fetch(statement("pull_claim"), *arguments, room, lease)
+            rows: list[Row] = await connection.fetch(statement("pull_claim"), *arguments, room, *how)
             return rows
 
         rows, rest = await claim_under(self._database, limits, limit, claim)

@@ -70,22 +70,36 @@ class QueueStore:
         return [Ready(*row.values()) for row in await self._database.fetch("work", "ready_queues", list(queues))]
 
     async def claim_shares(
-        self, node: int, incarnation: int, shares: Mapping[int, int], ready: Sequence[tuple[int, Ready]]
+        self,
+        node: int,
+        incarnation: int,
+        shares: Mapping[int, int],
+        ready: Sequence[tuple[int, Ready]],
+        *,
+        evenly: bool = False,
     ) -> list[Claim]:
-        """Up to its share for each tenant; `ready` are the tenants' queues and priorities to look at."""
+        """Up to its share for each tenant; `ready` are the tenants' queues and priorities to look at, which count alike
+        if it is to be done `evenly`."""
         tenants, places = zip(*ready, strict=True)
         queues, priorities = zip(*places, strict=True)
-        arguments = (list(shares), list(shares.values()), tenants, queues, priorities)
+        arguments = (list(shares), list(shares.values()), tenants, queues, priorities, evenly)
         rows = await self._database.fetch_guarded("work", "claim_shares", "", "W2", node, incarnation, *arguments)
         return claims_of(rows)
 
     async def claim_limited(
-        self, node: int, incarnation: int, limits: Sequence[int], queues: Sequence[int], limit: int
+        self,
+        node: int,
+        incarnation: int,
+        limits: Sequence[int],
+        queues: Sequence[int],
+        limit: int,
+        *,
+        evenly: bool = False,
     ) -> LimitedClaim:
         """Claim from queues that are subject to the same limits."""
 
         async def claim(connection: Any, room: int) -> list[Row]:
-            rows: list[Row] = await connection.fetch(statement("claim"), node, incarnation, list(queues), room)
+            rows: list[Row] = await connection.fetch(statement("claim"), node, incarnation, list(queues), room, evenly)
             return rows
 
         rows, rest = await claim_under(self._database, limits, limit, claim)

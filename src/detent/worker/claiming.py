@@ -20,6 +20,8 @@ from detent.store.queues import QueueRow, Ready
 # Runs start at an even rate if those who wait for it look this often; looking more often costs more than it brings.
 SHORTEST_WAIT = 0.05
 MARKINGS = 2
+# One claim in so many takes runs whatever their priority, so that none starves.
+EVENLY_EVERY = 8
 
 
 class Claimed(NamedTuple):
@@ -46,6 +48,7 @@ class Claiming:
         self.unlimited: frozenset[int] = frozenset()
         self.limited: frozenset[int] = frozenset()
         self._one_tenant = True
+        self._turn = 0
 
     async def learn(self) -> None:
         """Queues and limits appear and go; what changed is known after this."""
@@ -73,11 +76,16 @@ class Claiming:
     async def claim(self, room: int, free: int) -> Claimed:
         """Up to `room` runs, of which those under limits could start at once: at most `free`."""
         node, incarnation = self._membership.node, self._membership.incarnation
+        self._turn = (self._turn + 1) % EVENLY_EVERY
         if self._one_tenant and not self.limited:
-            claims = await self._store.live.claim(node, incarnation, list(self.serving), room)
+            claims = await self._store.live.claim(node, incarnation, list(self.serving), room, evenly=self._evenly)
             return Claimed(claims, more=len(claims) == room)
         ready = await self._store.queues.ready(list(self.serving))
         return await self._claim_fairly(room, free, ready) if ready else Claimed([])
+
+    @property
+    def _evenly(self) -> bool:
+        return self._turn == 0
 
     async def _claim_fairly(self, room: int, free: int, ready: Sequence[Ready]) -> Claimed:
         weights = {row.tenant: row.weight for row in (self.serving[place.queue] for place in ready)}
@@ -102,7 +110,9 @@ class Claiming:
     async def _claim_shares(self, left: Mapping[int, int], wanted: Sequence[tuple[int, Ready]]) -> list[Claim]:
         shares = {tenant: left[tenant] for tenant, _ in wanted}
         membership = self._membership
-        return await self._store.queues.claim_shares(membership.node, membership.incarnation, shares, wanted)
+        return await self._store.queues.claim_shares(
+            membership.node, membership.incarnation, shares, wanted, evenly=self._evenly
+        )
 
     async def _claim_limited(self, left: dict[int, int], free: int, queues: Iterable[int]) -> Claimed:
         """From each group of queues that are subject to the same limits, as much as their tenant still gets."""
@@ -116,7 +126,7 @@ class Claiming:
             if room <= 0:
                 continue
             node, incarnation = self._membership.node, self._membership.incarnation
-            got = await self._store.queues.claim_limited(node, incarnation, limits, numbers, room)
+            got = await self._store.queues.claim_limited(node, incarnation, limits, numbers, room, evenly=self._evenly)
             self._count(left, got.claims)
             claims += got.claims
             if got.busy or got.wait is not None:

@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from detent import failpoints
+from detent.errors import NotRetryable, RetryLater
 from detent.identity import RunKey
 from detent.keys import idempotency_key
-from detent.model import Call, Claim, Definition, Failed, Outcome, TargetKind, kind_of
+from detent.model import Call, Claim, Definition, Failed, JobSpec, Outcome, TargetKind, kind_of
 
 Runner = Callable[[Call], Awaitable[Outcome]]
 
 LONGEST_ERROR = 8000
+LONGEST_WAIT = 31_536_000.0
 
 
 def call_of(claim: Claim, definition: Definition) -> Call:
@@ -52,8 +54,26 @@ async def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Outcome:
     except Exception as error:
         if isinstance(error, TimeoutError) and limit.expired():
             return Failed(f"No answer within {call.timeout_seconds:g} s.", outcome="timeout")
-        return Failed(_describe(error))
+        return failure_of(error)
     return outcome
+
+
+def failure_of(error: Exception) -> Failed:
+    """What an exception that came out of a handler means for its run."""
+    if isinstance(error, NotRetryable):
+        return Failed(_describe(error), retryable=False)
+    wait = min(max(error.seconds, 0.0), LONGEST_WAIT) if isinstance(error, RetryLater) else None
+    return Failed(_describe(error), retry_after=wait, kinds=kinds_of(error))
+
+
+def is_retryable(spec: JobSpec, failed: Failed) -> bool:
+    """Whether another try may help, also by the word of the job."""
+    return failed.retryable and not any(name in spec.no_retry_on for name in failed.kinds)
+
+
+def kinds_of(error: Exception) -> tuple[str, ...]:
+    kinds = [kind for kind in type(error).__mro__ if issubclass(kind, Exception)]
+    return tuple(name for kind in kinds for name in (kind.__name__, f"{kind.__module__}.{kind.__qualname__}"))
 
 
 def _describe(error: BaseException) -> str:

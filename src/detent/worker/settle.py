@@ -24,6 +24,7 @@ from detent.states import CODES, RunStatus
 from detent.store import Store
 from detent.store.db import Rejected
 from detent.store.live import Retry, Settlement
+from detent.worker.execute import is_retryable
 
 log = logger("settle")
 
@@ -57,14 +58,15 @@ def _decide_failure(
     claim: Claim, spec: JobSpec | None, failed: Failed, started: datetime, finished: datetime, chance: float
 ) -> Settlement | Retry:
     retries = 0 if spec is None or claim.once else spec.max_retries
-    if spec is not None and failed.retryable and claim.attempt <= retries:
+    retryable = failed.retryable if spec is None else is_retryable(spec, failed)
+    if spec is not None and retryable and claim.attempt <= retries:
         base, ceiling = spec.retry_base_seconds, spec.retry_max_seconds
         seconds = retry_delay(claim.attempt, spec.retry_backoff, base, ceiling, chance)
         if failed.retry_after is not None:
             seconds = max(seconds, failed.retry_after)
         delay = timedelta(seconds=seconds)
         return Retry(claim, started, finished, failed.outcome, failed.error, delay)
-    reason = "retries exhausted" if failed.retryable else "not retryable"
+    reason = "retries exhausted" if retryable else "not retryable"
     code = CODES[RunStatus.DEAD]
     return Settlement(claim, started, finished, code, reason, failed.result, failed.outcome, failed.error)
 

@@ -1,12 +1,12 @@
 -- Take runs that are ready, each under a lease. $1 tenant, $2 worker, $3 queue name, $4 what the worker has, $5 whether it
--- has every function, $6 limit, $7 lease. Ranges as in claim. There is no node to fence on: the lease is the fence,
+-- has every function, $6 limit, $7 lease, $8 as in claim. Ranges as there. There is no node to fence on: the lease is the fence,
 -- and that this database is no copy, which nodes make sure of before they join, is asked here.
 -- Nobody will tell when a run starts, so where a crash must be told from a wait it counts as started from here on.
 WITH ranges AS MATERIALIZED (
     SELECT p, queue FROM queues, generate_series(9, 0, -1) AS p
      WHERE tenant = $1 AND name = $3 AND (needs = ANY ($4::text[]) OR ($5 AND needs LIKE 'python:%'))
        AND EXISTS (SELECT FROM cluster JOIN whereabouts USING (system_identifier, database_oid, table_oid, timeline))
-     ORDER BY p DESC, random()),
+     ORDER BY CASE WHEN $8::boolean THEN 0 ELSE p END DESC, random()),
 picked AS MATERIALIZED (
     SELECT r.* FROM ranges CROSS JOIN LATERAL (
         SELECT job, lane FROM live_runs

@@ -1,28 +1,15 @@
-"""Test mode: an app's schedules and functions under a clock that the test moves. No database, no server, no waiting.
-
-    with app.test(start="2026-03-28T12:00:00Z") as t:
-        t.advance(days=2)
-    assert [run.scheduled_at.hour for run in t.runs] == [8, 7]
-
-Ticks come from the same schedules as in production, with time zones and DST; a function that raises is tried again as
-its job says; a tick whose job still has a run waiting for its next try is skipped, as the overlap rule says. Moving the
-clock runs what becomes due, one after another, in the test's own thread. Four things are simpler than in production: a
-function takes no time, so nothing times out; the wait before a retry is always the longest the policy allows, without
-jitter; a tick is not spread by `jitter_seconds`; and `H` in a cron expression stands for another minute. Only jobs that
-call a function of the app are run.
-"""
+"""The clock, and what happens as it moves."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
@@ -30,12 +17,14 @@ import msgspec
 from detent.errors import NotFound, UsageError
 from detent.identity import MANUAL, MILLISECOND, RunKey, first_token, run_id
 from detent.keys import idempotency_key
-from detent.model import Call, JobSpec, PythonTarget
-from detent.registration import Prepared, place, prepare, read_document
+from detent.model import Call, PythonTarget
+from detent.registration import prepare, read_document
 from detent.retry import longest_delay
 from detent.run import Run
 from detent.states import RunStatus
 from detent.targets.python import as_json, takes_run
+from detent.testing.records import HeldInTest, TestedAttempt, TestedJob, TestedRun
+from detent.worker.execute import failure_of, is_retryable
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MOST_ATTEMPTS = 100_000
@@ -63,86 +52,6 @@ class Step(TypedDict, total=False):
     to: str | datetime
 
 
-@dataclass(slots=True)
-class TestedAttempt:
-    """One call of the function: when, what became of it, and the exception if there was one."""
-
-    __test__ = False
-
-    attempt: int
-    at: datetime
-    outcome: Literal["succeeded", "failed"]
-    error: str | None = None
-    exception: Exception | None = None
-
-
-@dataclass(slots=True)
-class TestedRun:
-    """What became of a tick. `result` is what the function returned, as JSON keeps it."""
-
-    __test__ = False
-
-    id: str
-    job: str
-    scheduled_at: datetime
-    idempotency_key: str
-    payload: Any
-    status: RunStatus = RunStatus.PENDING
-    reason: str | None = None
-    result: Any = None
-    attempts: list[TestedAttempt] = field(default_factory=list)
-
-    @property
-    def attempt(self) -> int:
-        """How often the function was called."""
-        return len(self.attempts)
-
-    @property
-    def outcome(self) -> str | None:
-        """Of the last attempt; None when there was none."""
-        return self.attempts[-1].outcome if self.attempts else None
-
-    @property
-    def error(self) -> str | None:
-        return self.attempts[-1].error if self.attempts else None
-
-
-class _Job:
-    """A job of the app with where its schedule stands."""
-
-    def __init__(self, prepared: Prepared, function: Callable[..., Any], now: datetime) -> None:
-        self.prepared = prepared
-        self.function = function
-        self.next_tick = place(prepared, now).next_tick
-        self.runs_left = prepared.spec.max_runs
-        self.triggered: datetime | None = None
-        self.live = 0
-
-    @property
-    def spec(self) -> JobSpec:
-        return self.prepared.spec
-
-
-class _Held:
-    """What stands behind a run in test mode: nobody takes it away, and a transaction is the test's own."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def held(self, run_id: str, token: int) -> bool:
-        return True
-
-    @asynccontextmanager
-    async def transaction(self, run_id: str, token: int) -> AsyncIterator[Any]:
-        if self._connection is None:
-            raise UsageError(
-                "run.transaction() has no database in test mode: "
-                "give one of yours, app.test(connection=connection), or test this function by itself."
-            )
-        async with self._connection.transaction():
-            yield self._connection
-
-
 class TestMode:
     """An app under a manual clock; made by `Detent.test`, used as a context manager.
 
@@ -155,7 +64,7 @@ class TestMode:
     def __init__(self, app: App, start: str | datetime | None = None, connection: Any = None) -> None:
         self.now = START if start is None else _instant("start", start)
         self.runs: list[TestedRun] = []
-        self._backend = _Held(connection)
+        self._backend = HeldInTest(connection)
         self._runner = asyncio.Runner()
         self._order = count()
         self._due: list[tuple[datetime, int, int, Callable[[], Steps[None]]]] = []
@@ -251,22 +160,22 @@ class TestMode:
             answer: Answer = end.value
             return answer
 
-    def _at(self, moment: datetime, job: _Job, happen: Callable[[], Steps[None]]) -> None:
+    def _at(self, moment: datetime, job: TestedJob, happen: Callable[[], Steps[None]]) -> None:
         heapq.heappush(self._due, (moment, -job.spec.priority, next(self._order), happen))
 
     # --- ticks, runs, attempts ---
 
-    def _job(self, name: str) -> _Job:
+    def _job(self, name: str) -> TestedJob:
         if name not in self._jobs:
             known = ", ".join(map(repr, self._jobs)) or "none"
             raise NotFound(f"The app has no job {name!r} with a function: there are {known}.")
         return self._jobs[name]
 
-    def _wait_for_tick(self, job: _Job) -> None:
+    def _wait_for_tick(self, job: TestedJob) -> None:
         if job.next_tick is not None and job.runs_left != 0:
             self._at(max(job.next_tick, self.now), job, lambda: self._tick(job))
 
-    def _tick(self, job: _Job) -> Steps[None]:
+    def _tick(self, job: TestedJob) -> Steps[None]:
         assert job.next_tick is not None
         run = self._new_run(job, RunKey(job.prepared.number, job.next_tick))
         job.next_tick = job.prepared.schedule.next_after(job.next_tick)
@@ -275,7 +184,7 @@ class TestMode:
             job.next_tick = None
         self._wait_for_tick(job)
 
-    def _trigger(self, job: _Job) -> Steps[TestedRun]:
+    def _trigger(self, job: TestedJob) -> Steps[TestedRun]:
         with self._alone():
             later = None if job.triggered is None else job.triggered + MILLISECOND  # the time alone names such a run
             job.triggered = max(self.now, later or self.now)
@@ -283,7 +192,7 @@ class TestMode:
             yield from self._start(job, run)
             return run
 
-    def _new_run(self, job: _Job, key: RunKey) -> TestedRun:
+    def _new_run(self, job: TestedJob, key: RunKey) -> TestedRun:
         prepared, spec = job.prepared, job.spec
         run = TestedRun(
             id=str(run_id(key)),
@@ -295,17 +204,35 @@ class TestMode:
         self.runs.append(run)
         return run
 
-    def _start(self, job: _Job, run: TestedRun) -> Steps[None]:
-        if job.live >= job.prepared.lanes:
+    def _start(self, job: TestedJob, run: TestedRun) -> Steps[None]:
+        if not self._has_place(job):
             run.status, run.reason = RunStatus.SKIPPED, "overlap"
             return
         if job.runs_left is not None:
             job.runs_left -= 1
-        job.live += 1
+        if job.live and job.spec.concurrent_policy == "QUEUE":
+            job.waiting = run
+            return
+        if job.live and job.spec.concurrent_policy == "REPLACE":
+            # What is replaced waits for its next try, since a function takes no time.
+            job.live[0].status, job.live[0].reason = RunStatus.CANCELLED, "replaced"
+            job.live.clear()
+        job.live.append(run)
         yield from self._try(job, run)
 
-    def _try(self, job: _Job, run: TestedRun) -> Steps[None]:
+    def _has_place(self, job: TestedJob) -> bool:
+        match job.spec.concurrent_policy:
+            case "QUEUE":
+                return job.waiting is None
+            case "REPLACE":
+                return True
+            case _:
+                return len(job.live) < job.prepared.lanes
+
+    def _try(self, job: TestedJob, run: TestedRun) -> Steps[None]:
         """One attempt, and what follows from it."""
+        if run not in job.live:
+            return  # it was replaced while it waited
         number = run.attempt + 1
         handle = Run(self._call(job, run, number), self._backend)
         try:
@@ -314,26 +241,36 @@ class TestMode:
             if not handle.committed:
                 words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
                 run.attempts.append(TestedAttempt(number, self.now, "failed", words, error))
-                self._after_failure(job, run)
+                yield from self._after_failure(job, run, error)
                 return
             result = None  # the run has succeeded with its transaction; what failed after it changes nothing
         stored = None if handle.committed else as_json(result)
         run.result = None if stored is None else msgspec.json.decode(stored)
         run.attempts.append(TestedAttempt(number, self.now, "succeeded"))
-        run.status = RunStatus.SUCCEEDED
-        job.live -= 1
+        yield from self._ended(job, run, RunStatus.SUCCEEDED)
 
-    def _after_failure(self, job: _Job, run: TestedRun) -> None:
-        spec = job.spec
-        if job.prepared.once or run.attempt > spec.max_retries:
-            run.status, run.reason = RunStatus.DEAD, "retries exhausted"
-            job.live -= 1
+    def _ended(self, job: TestedJob, run: TestedRun, status: RunStatus, reason: str | None = None) -> Steps[None]:
+        """The run is over; one that waited for that goes next."""
+        run.status, run.reason = status, reason
+        job.live.remove(run)
+        if job.waiting is not None:
+            following, job.waiting = job.waiting, None
+            job.live.append(following)
+            yield from self._try(job, following)
+
+    def _after_failure(self, job: TestedJob, run: TestedRun, error: Exception) -> Steps[None]:
+        spec, failed = job.spec, failure_of(error)
+        retryable = is_retryable(spec, failed)
+        if not retryable or job.prepared.once or run.attempt > spec.max_retries:
+            reason = "retries exhausted" if retryable else "not retryable"
+            yield from self._ended(job, run, RunStatus.DEAD, reason)
             return
         run.status = RunStatus.RETRYING
         wait = longest_delay(run.attempt, spec.retry_backoff, spec.retry_base_seconds, spec.retry_max_seconds)
+        wait = max(wait, failed.retry_after or 0)
         self._at(self.now + timedelta(seconds=wait), job, lambda: self._try(job, run))
 
-    def _call(self, job: _Job, run: TestedRun, attempt: int) -> Call:
+    def _call(self, job: TestedJob, run: TestedRun, attempt: int) -> Call:
         return Call(
             job_id=str(job.prepared.job_id),
             job=run.job,
@@ -348,7 +285,7 @@ class TestMode:
         )
 
 
-def _jobs(app: App, now: datetime) -> Iterator[_Job]:
+def _jobs(app: App, now: datetime) -> Iterator[TestedJob]:
     """The app's jobs that call one of its functions, with ids that are the same in every test."""
     for number, document in enumerate(app.jobs, 1):
         job_id = uuid5(NAMESPACE_URL, f"detent:{app.name or 'app'}:{document['name']}")
@@ -356,7 +293,7 @@ def _jobs(app: App, now: datetime) -> Iterator[_Job]:
             prepared = prepare(read_document(document), job_id, number, now)
             target = prepared.spec.target
             if isinstance(target, PythonTarget) and target.function in app.functions:
-                yield _Job(prepared, app.functions[target.function], now)
+                yield TestedJob(prepared, app.functions[target.function], now)
         except UsageError as error:
             raise UsageError(f"Job {document['name']!r} of the app: {error.message}", error.pointer) from error
 
