@@ -22,8 +22,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from fleet import logs
-from fleet.recorder import Call
-from fleet.records import Attempt, Record, Run
+from fleet.records import Attempt, Call, Record, Run
 
 SUCCEEDED, SKIPPED, MISSED = 1, 4, 5
 # A node's idea of the database's time is a lower bound, a heartbeat's round trip behind at most.

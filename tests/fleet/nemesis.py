@@ -6,30 +6,15 @@ import asyncio
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol
-
-import msgspec
 
 from fleet.members import Fleet, Member
 from fleet.network import Link, Links
 from fleet.plans import Fault, Plan
+from fleet.records import Done
 from fleet.servers import Server
 from waiting import until
 
 STOP_SECONDS = 30.0
-
-
-class Done(msgspec.Struct, frozen=True):
-    """A fault as it happened, on this machine's clock. `note` tells what was found out by it."""
-
-    fault: Fault
-    begun: float
-    ended: float
-    note: str = ""
-
-
-class Deed(Protocol):
-    def __call__(self, fault: Fault) -> Awaitable[str]: ...
 
 
 class Nemesis:

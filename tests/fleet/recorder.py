@@ -19,24 +19,7 @@ import msgspec  # noqa: E402 - after the path, when this is the program
 from aiohttp import web  # noqa: E402 - as above
 from sink import Received, Sink  # noqa: E402 - as above
 
-
-class Call(msgspec.Struct, frozen=True, array_like=True):
-    """One call as it arrived. `at` is this machine's clock, `effect` what a target that deduplicates answered."""
-
-    key: str
-    run_id: str
-    job: str
-    scheduled_at: float
-    attempt: int
-    token: int
-    body: str
-    at: float
-    effect: str
-    answered: float | None = None
-
-    @property
-    def lateness(self) -> float:
-        return self.at - self.scheduled_at
+from fleet.records import Call  # noqa: E402 - as above
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):

@@ -9,9 +9,35 @@ from typing import Any
 
 import msgspec
 
-from fleet.nemesis import Done
-from fleet.plans import Plan
-from fleet.recorder import Call
+from fleet.plans import Fault, Plan
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """One call as it arrived. `at` is this machine's clock, `effect` what a target that deduplicates answered."""
+
+    key: str
+    run_id: str
+    job: str
+    scheduled_at: float
+    attempt: int
+    token: int
+    body: str
+    at: float
+    effect: str
+    answered: float | None = None
+
+    @property
+    def lateness(self) -> float:
+        return self.at - self.scheduled_at
+
+
+class Done(msgspec.Struct, frozen=True):
+    """A fault as it happened, on this machine's clock. `note` tells what was found out by it."""
+
+    fault: Fault
+    begun: float
+    ended: float
+    note: str = ""
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
