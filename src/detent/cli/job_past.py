@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,8 +15,12 @@ from detent.cli.edits import said_changes
 from detent.cli.jobs import argument
 from detent.cli.output import Column, Item
 from detent.cli.runs import paging_options
-from detent.cli.session import asks_server, connect, read_number
+from detent.cli.session import asks_server, connect, read_number, session
+from detent.cli.text import clean
 from detent.errors import UsageError
+
+if TYPE_CHECKING:
+    from detent.declarative.plan import Difference
 
 __all__ = ["job"]  # with all its verbs: those of the other files, and those here
 
@@ -123,9 +128,31 @@ def diff(job_name: str, numbers: tuple[str, ...]) -> None:
             output.say(f"{present['name']} has not been changed since it was made.")
             return
         before, after = (client.revision(present["id"], number)["definition"] for number in (first, last))
-    if before is None or after is None:
-        raise UsageError("One of these revisions was made by another version of detent, which cannot be read here.")
-    said_changes({"name": present["name"], **before}, after, f"Revision {first} to {last} of")
+    output.say(f"Revision {first} to {last} of {present['name']}:")
+    _print_differences(_or_refuse(before, first), _or_refuse(after, last))
+
+
+def _print_differences(before: Item, after: Item) -> None:
+    from detent.cli.planning import value_text
+    from detent.declarative.plan import differences_between
+
+    found = differences_between(before, after)
+    if session().shape == "json":
+        output.print_json([_as_document(one) for one in found])
+        return
+    for one in found:
+        was = value_text(one.before) if one.has_before else "nothing"
+        now = value_text(one.after) if one.has_after else "nothing"
+        print(clean(f"{one.path}: {was} → {now}"))
+
+
+def _as_document(difference: Difference) -> dict[str, object]:
+    document: dict[str, object] = {"path": difference.path}
+    if difference.has_before:
+        document["before"] = difference.before
+    if difference.has_after:
+        document["after"] = difference.after
+    return document
 
 
 @command(job, "rollback", examples=("detent job rollback report 3", "detent job rollback report 3 --dry-run"))
