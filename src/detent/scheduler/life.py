@@ -1,4 +1,5 @@
-"""What happens to jobs by themselves: pauses end, jobs whose runs all die are paused, one-offs are collected.
+"""What happens to jobs by themselves: pauses end, jobs whose runs all die are paused, one-offs are collected, and next
+ticks are computed again when the zone data has changed.
 
 Every node does it. Each change compares the job with what it was when it was read, so that two nodes which do the same
 thing do it once.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from detent.clock import monotonic
+from detent.schedule import tzdata_version
 from detent.service import Loop
 from detent.store import Store
 
@@ -24,6 +26,7 @@ class Life:
         self._schedules = schedules
         self._died: set[int] = set()
         self._collect_next = 0.0
+        self._zones_seen = False
         self.loop = Loop("life", self.tick)
 
     def died(self, jobs: Iterable[int]) -> None:
@@ -35,6 +38,9 @@ class Life:
         await self._pause_failing()
         if not self._schedules:
             return LOOK_EVERY
+        if not self._zones_seen:
+            await self._store.zone_data.renew(tzdata_version())
+            self._zones_seen = True
         if monotonic() >= self._collect_next:
             await self._store.life.collect()
             self._collect_next = monotonic() + COLLECT_EVERY

@@ -27,9 +27,11 @@ from detent.store.queues import QueueStore
 from detent.store.requests import RequestStore
 from detent.store.reruns import RerunStore
 from detent.store.revisions import RevisionStore
+from detent.store.retention import RetentionStore
 from detent.store.runs import RunStore
 from detent.store.tenants import TenantStore
 from detent.store.upkeep import UpkeepStore
+from detent.store.zone_data import ZoneDataStore
 
 
 class Store:
@@ -53,11 +55,13 @@ class Store:
         self.reruns = RerunStore(database)
         self.dead_letters = DeadLetterStore(database, self.reruns)
         self.revisions = RevisionStore(database)
+        self.retention = RetentionStore(database)
         self.runs = RunStore(database)
         self.bulk = BulkStore(database, self.jobs, self.reruns)
         self.explaining = ExplainStore(database, self.ledger, self.runs)
         self.tenants = TenantStore(database)
         self.upkeep = UpkeepStore(database)
+        self.zone_data = ZoneDataStore(database)
 
 
 __all__ = ["Database", "Store"]

@@ -56,10 +56,10 @@ class Move(NamedTuple):
 
 def stopped(row: Row, status: Literal["paused", "deleted"]) -> Move:
     """No tick after what was read; what is due by then and has not fired is given up."""
-    end = _end(row)
+    end = end_of(row)
     span = Span(end, status, row["anchor"], None)
     if status == "paused":
-        span = span_of(_schedule(row), end, status, None) if _readable(row) else span
+        span = span_of(schedule_of_row(row), end, status, None) if _readable(row) else span
     return Move(row, NOWHERE, status, status, _closing(row, end), span, _unfired(row, end, status))
 
 
@@ -68,7 +68,7 @@ def edited(job: Prepared, row: Row, edit: Edit) -> Move | None:
     if edit.place is None:
         return None
     paused = row["status"] == "paused"
-    end = _end(row)
+    end = end_of(row)
     where = NOWHERE if paused else edit.place
     span = span_of(job.schedule, end, "paused" if paused else "edited", where.next_tick)
     after_revision = {**row, "generation": row["generation"] + 1}
@@ -78,10 +78,10 @@ def edited(job: Prepared, row: Row, edit: Edit) -> Move | None:
 
 def resumed(row: Row, on_resume: OnResume) -> Move:
     """The job goes on where the pause ended: now, or at the time until which it was to last."""
-    end = _end(row)
+    end = end_of(row)
     if row["paused_until"] is not None:
         end = min(end, max(row["paused_until"] - MICROSECOND, row["since"]))
-    schedule = _schedule(row)
+    schedule = schedule_of_row(row)
     given_up, owed = _ticks_of_pause(row, schedule, end, on_resume)
     through = max((tick for tick in (row["last_tick"], owed and owed.last) if tick), default=None)
     tick = None if row["runs_left"] == 0 else next_tick(schedule, end, through)
@@ -100,7 +100,7 @@ def span_of(schedule: Schedule, since: datetime, opened: str, tick: datetime | N
     return Span(since, opened, schedule.anchor, tzdata_version() if zoned else None)
 
 
-def _end(row: Row) -> datetime:
+def end_of(row: Row) -> datetime:
     """Up to here ticks belong to what was: the time of the reading, or the last tick if a clock stepped back."""
     last: datetime | None = row["last_tick"]
     now: datetime = row["now"]
@@ -116,12 +116,12 @@ def _unfired(row: Row, end: datetime, reason: str) -> list[MissedRange]:
     """Ticks up to `end` that did not fire: those that were due, or those of the pause that ends."""
     first: datetime | None = row["next_tick"]
     if row["status"] == "paused":
-        return _ticks_of_pause(row, _schedule(row), end, "skip")[0] if _readable(row) else []
+        return _ticks_of_pause(row, schedule_of_row(row), end, "skip")[0] if _readable(row) else []
     if first is None or first > end:
         return []
     if not _readable(row):
         return [MissedRange(first, first, 1, reason)]
-    schedule = _schedule(row).anchored(first)
+    schedule = schedule_of_row(row).anchored(first)
     return split_by_day(schedule, first, schedule.latest(first, end) or first, reason)
 
 
@@ -155,14 +155,14 @@ def _oldest(
     return split_by_day(schedule, schedule.next_after(last) or latest, latest, "paused"), CatchUp(first, last, most)
 
 
-def _schedule(row: Row) -> Schedule:
+def schedule_of_row(row: Row) -> Schedule:
     spec = msgspec.json.decode(row["definition"], type=JobSpec)
     return schedule_of(spec, row["job"], row["created_at"])
 
 
 def _readable(row: Row) -> bool:
     try:
-        _schedule(row)
+        schedule_of_row(row)
     except UsageError:  # its zone is gone from the zone data, for instance
         return False
     return True

@@ -112,6 +112,9 @@ ALTER TABLE job_revisions
     ADD COLUMN changed_by text,
     ADD COLUMN made_at    timestamptz;
 
+-- The release of the zone data by which all next ticks were last looked at again.
+ALTER TABLE cluster ADD COLUMN tzdata text;
+
 -- When a completed job is deleted: only a one-off is, so many seconds after its end.
 CREATE FUNCTION collection_of(definition jsonb, schedule integer) RETURNS timestamptz LANGUAGE sql STABLE AS $$
     SELECT now() + make_interval(secs => coalesce((definition->>'collect_after')::double precision, 604800))

@@ -1,0 +1,2 @@
+-- The release of the zone data by which all next ticks were last looked at
+SELECT tzdata FROM cluster
