@@ -79,6 +79,7 @@ class Node:
     async def run(self) -> None:
         self._listen_to_signals()
         app = self._load_app()  # before anything is started: what cannot work is refused at once
+        self._check_archive()
         async with AsyncExitStack() as stack:
             url = await stack.enter_async_context(prepared_database(self._settings))
             store = await stack.enter_async_context(opened_store(url, self._settings))
@@ -130,6 +131,12 @@ class Node:
         server = ApiServer(app, self._settings.host, self._settings.metrics_port, flag="--metrics-port")
         await stack.enter_async_context(server)
         _say(f"metrics on {server.url}/metrics")
+
+    def _check_archive(self) -> None:
+        if "scheduler" in self._roles and self._settings.archive_url is not None:
+            from detent.retention.archive import open_archive
+
+            open_archive(self._settings.archive_url)
 
     def _load_app(self) -> Detent | None:
         if self._demo and not self._settings.local:

@@ -31,6 +31,8 @@ from detent.misfire import AUTOMATIC
 from detent.model import Call, TargetKind
 from detent.queue.book import QueueBook
 from detent.queue.hints import Hints
+from detent.retention.archive import open_archive
+from detent.retention.keeper import Keeper
 from detent.run import Run
 from detent.schedule import tzdata_version
 from detent.scheduler.firing import Firing
@@ -86,6 +88,7 @@ class Session:
         self._metrics = metrics or Metrics()
         self._guard = guard or Guard(store, settings.clock_step_limit_seconds)
         self._loops: list[Loop] = []
+        self._keeping: Loop | None = None
         self._upkeep_passes = 0
 
     async def open(self) -> None:
@@ -166,6 +169,8 @@ class Session:
         if self.schedules:
             self._loops += [self.scheduler.loop, self.scheduler.releaser.loop]
             self._loops += [Loop("upkeep", self._upkeep), Loop("pulled", self._sweep_pulled)]
+            self._keeping = Loop("retention", self._keeper().tick)
+            self._keeping.start()
         if self.worker is not None:
             self._loops += [self.worker.loop, self.worker.reconciling]
         for loop in self._loops:
@@ -221,6 +226,10 @@ class Session:
         await self._store.upkeep.forget_changes()
         return UPKEEP_EVERY
 
+    def _keeper(self) -> Keeper:
+        archive = open_archive(self._settings.archive_url)
+        return Keeper(self._store, self.membership.node, self._settings.history_days, archive)
+
     async def _sweep_pulled(self) -> float:
         await sweep(self._store)
         return UPKEEP_EVERY
@@ -246,6 +255,7 @@ class Session:
     async def close(self, drain_seconds: float) -> None:
         """In good order: finish fires, hand partitions over, give back, let runs finish, leave."""
         self.closed = True
+        await self._stop_keeping()
         for loop in self._loops:
             if self.worker is None or loop not in (self.worker.loop, self.worker.reconciling):
                 await loop.stop()
@@ -256,6 +266,11 @@ class Session:
         await self._in_good_order(self._leave())
         await self.hints.close()
         await self._heartbeat.stop()
+
+    async def _stop_keeping(self) -> None:
+        """It may be at something long, which others go on with from where it is."""
+        if self._keeping is not None:
+            await self._keeping.abort()
 
     async def _in_good_order(self, step: Coroutine[Any, Any, None]) -> None:
         """A step that fails does not keep the next ones from being done; what is left undone, others put right."""
@@ -281,6 +296,7 @@ class Session:
     async def abandon(self) -> None:
         """The membership is lost: stop at once, begin nothing, hand nothing over."""
         self.closed = True
+        await self._stop_keeping()
         for loop in self._loops:
             await loop.abort()
         await self.firing.abandon()

@@ -30,6 +30,8 @@ CONFIG_FILE = "detent.toml"
 PREFIX = "DETENT_"
 FOREIGN_PREFIX = "DETENT_TEST_"
 
+ARCHIVES = ("file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
+
 Reader = Callable[[object], object]
 
 
@@ -169,6 +171,15 @@ def _path(raw: object) -> Path:
         raise ValueError from None
 
 
+def _archive(raw: object) -> str:
+    if not isinstance(raw, str) or "\0" in raw:
+        raise ValueError
+    scheme = urlsplit(raw).scheme
+    if scheme not in ARCHIVES if scheme else not Path(raw).expanduser().is_absolute():
+        raise ValueError
+    return raw
+
+
 def _optional(raw: object) -> object:
     """What a flag, a variable or a key may hold to say nothing at all."""
     return None if raw is None or raw == "" or raw == () else raw
@@ -250,6 +261,9 @@ class Settings:
         None, _or_auto(_seconds(0.1, 100_000)), "auto, or a number of ticks per second between 0.1 and 100000"
     )
     history_days: int = _setting(90, _whole(1, 36_500), "a whole number of days between 1 and 36500")
+    archive_url: str | None = _setting(
+        None, _archive, "a folder such as /var/lib/detent/archive, or an address such as s3://bucket/detent"
+    )
     api_url: str = _setting("http://127.0.0.1:8787", _url("http", "https"), "an address such as http://127.0.0.1:8787")
     api_key: str | None = _setting(None, _text(r"[\x21-\x7e]+"), "a key without spaces", secret=True)
     log_format: str = _setting("auto", _choice("auto", "json", "pretty"), "auto, json or pretty")

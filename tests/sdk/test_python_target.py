@@ -148,6 +148,26 @@ async def test_an_effect_and_the_success_of_its_run_commit_together(look: Any, s
     assert (payment["amount"], payment["xmin"]) == (100, history["xmin"])
 
 
+async def test_an_effect_that_finds_no_partition_of_history_makes_it_and_commits_with_the_next_try(
+    look: Any, serve: Any
+) -> None:
+    await look.execute("CREATE TABLE public.payments (key text PRIMARY KEY)")
+    app = Detent()
+
+    @app.function("pays")
+    async def pays(run: Run) -> None:
+        async with run.transaction() as connection:
+            await connection.execute("INSERT INTO payments VALUES ($1)", run.idempotency_key)
+
+    await serve(app)
+    for table in await look.fetch("SELECT name FROM history_bounds WHERE since <= now() AND now() < until"):
+        await look.execute(f"DROP TABLE {table['name']}")
+    job = await due_job(look, "pays", max_retries=1, retry_base_seconds=0)
+    run = await outcome(look, job)
+    assert (run["status"], run["attempt"]) == (1, 2)
+    assert await look.fetchval("SELECT count(*) FROM public.payments") == 1
+
+
 async def test_an_effect_is_rolled_back_when_the_run_was_lost_meanwhile(look: Any, serve: Any) -> None:
     await look.execute("CREATE TABLE public.payments (key text PRIMARY KEY)")
     app = Detent()

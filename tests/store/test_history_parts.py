@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -65,7 +66,7 @@ async def test_history_is_without_gaps_from_the_beginning_of_time_to_a_week_ahea
         found = await bounds(look, parent)
         assert found[0][0] is None
         assert found[-1][1] == await today(look) + 8 * DAY
-        assert all(before[1] == after[0] for before, after in zip(found, found[1:], strict=False))
+        assert all(before[1] == after[0] for before, after in itertools.pairwise(found))
     assert await look.fetchval("SELECT count(*) FROM history_parts WHERE dropped_at IS NULL") == 2 * len(found)
 
 

@@ -45,6 +45,7 @@ STANDARD = work_limits(DEFAULT_TTL)
 
 Row = Mapping[str, Any]
 
+HISTORY = ("run_history", "attempts")
 _VALUE = re.compile(r"\((\d{4}-[^()]+)\)[^()]*$")
 _joined: ContextVar[Any] = ContextVar("joined", default=None)
 
@@ -115,9 +116,11 @@ async def connect(url: str, schema: str, limits: Limits = STANDARD, *, pooled: b
 
 
 def _homeless(error: Exception) -> datetime | None:
-    """The time of a row that no partition is there for. The server names no constraint then, and words depend on its
-    language; the value stands in the last parentheses of the detail."""
+    """The time of a row of history that no partition is there for. The server names no constraint then, and its words
+    depend on its language; the value stands in the last parentheses of the detail."""
     if not isinstance(error, asyncpg.CheckViolationError) or error.constraint_name is not None:
+        return None
+    if error.table_name not in HISTORY:
         return None
     found = _VALUE.search(error.detail or "")
     try:

@@ -14,8 +14,8 @@ from typing import Any
 
 import asyncpg
 
-from detent.errors import OwnershipLost
-from detent.store.db import keep, network_settings, statement
+from detent.errors import OwnershipLost, Unavailable
+from detent.store.db import NoHome, keep, network_settings, statement, translate
 from detent.store.limits import Limits, milliseconds
 from detent.store.live import Settlement, settle_columns
 from detent.store.pooler import HandlerConnection, role_settings
@@ -39,6 +39,23 @@ class EffectPool:
     async def transaction(self, node: int, settlement: Callable[[Any], Settlement]) -> AsyncIterator[Any]:
         """`settlement` is asked when the block has ended, with the database's time."""
         pool = await self._open()
+        try:
+            async with self._settling(pool, node, settlement) as connection:
+                yield connection
+        except asyncpg.CheckViolationError as error:
+            meaning = translate(error)
+            if not isinstance(meaning, NoHome):
+                raise
+            await self._make_home(pool, meaning)
+            raise Unavailable("History had no place for this run, which is made: nothing was written.") from error
+
+    async def _make_home(self, pool: Any, missing: NoHome) -> None:
+        async with pool.acquire() as connection, connection.transaction():
+            await connection.execute(statement("settle_inside"), self._schema, milliseconds(self._limits.lock))
+            await connection.fetch(statement("make_history_home"), missing.at)
+
+    @asynccontextmanager
+    async def _settling(self, pool: Any, node: int, settlement: Callable[[Any], Settlement]) -> AsyncIterator[Any]:
         async with pool.acquire() as connection, connection.transaction():
             if self._pooled:
                 await connection.execute(statement("handler_settings"), self._handed_back())

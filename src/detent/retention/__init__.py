@@ -1,0 +1,1 @@
+"""What is kept, for how long, and where it goes after that."""

@@ -1,0 +1,146 @@
+"""Where history goes before it is dropped: one compressed file of JSON lines for each table and day.
+
+A file is written under another name next to where it will be, and gets its own when it is complete and on disk, so
+what has its name is whole. Object storage shows an object only when all of it is there, so it is written here and sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import hashlib
+import os
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote, urlsplit
+
+from detent.errors import Unavailable, UsageError
+
+LEVEL = 6
+READ_AT_ONCE = 1 << 20
+
+
+class Archived(NamedTuple):
+    """A complete file: where it is, how many rows it has, and the digest of its bytes."""
+
+    location: str
+    rows: int
+    sha256: str
+
+
+class Place(Protocol):
+    """A folder, or a bucket."""
+
+    def workspace(self, name: str) -> Path:
+        """The folder in which the file of this name is to be written."""
+        ...
+
+    async def publish(self, path: Path, name: str) -> str:
+        """Let the file have its name; where it is then."""
+        ...
+
+
+class Folder:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def workspace(self, name: str) -> Path:
+        folder = (self._root / name).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    async def publish(self, path: Path, name: str) -> str:
+        final = self._root / name
+        await asyncio.to_thread(self._rename, path, final)
+        return str(final)
+
+    def _rename(self, path: Path, final: Path) -> None:
+        path.replace(final)
+        descriptor = os.open(final.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class Bucket:
+    def __init__(self, url: str) -> None:
+        try:
+            import obstore.store
+        except ImportError as error:
+            raise UsageError(
+                f"archive_url is {url!r}, and object storage needs an extra: pip install 'detent[archive]'."
+            ) from error
+        self._url = url.rstrip("/")
+        try:
+            self._store: Any = obstore.store.from_url(url)
+        except Exception as error:
+            reason = str(error).splitlines()[0]
+            raise UsageError(f"archive_url is {url!r}, which cannot be used ({reason}): give another.") from error
+
+    def workspace(self, name: str) -> Path:
+        return Path(tempfile.gettempdir())
+
+    async def publish(self, path: Path, name: str) -> str:
+        import obstore
+
+        size = (await asyncio.to_thread(path.stat)).st_size
+        try:
+            await obstore.put_async(self._store, name, path)
+            found = (await obstore.head_async(self._store, name))["size"]
+        except Exception as error:
+            reason = str(error).splitlines()[0]
+            raise Unavailable(f"The archive {self._url} did not take {name} ({reason}).") from error
+        if found != size:
+            raise Unavailable(f"The archive {self._url} has {found} of {size} bytes of {name}.")
+        await asyncio.to_thread(path.unlink)
+        return f"{self._url}/{name}"
+
+
+def open_archive(url: str | None) -> Place | None:
+    """The place that the setting `archive_url` names."""
+    if url is None:
+        return None
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return Folder(Path(unquote(parts.path)))
+    return Bucket(url) if parts.scheme else Folder(Path(url).expanduser())
+
+
+async def write(place: Place, name: str, chunks: AsyncIterator[Sequence[str]]) -> Archived:
+    """One line for each row, compressed, under this name in the end; what is half done is removed."""
+    path = await asyncio.to_thread(_temporary, place, name)
+    try:
+        rows = 0
+        with path.open("wb") as raw:
+            packed = gzip.GzipFile("", "wb", LEVEL, raw, mtime=0)
+            async for chunk in chunks:
+                rows += len(chunk)
+                await asyncio.to_thread(packed.write, "".join(f"{line}\n" for line in chunk).encode())
+            await asyncio.to_thread(_finish, packed, raw)
+        digest = await asyncio.to_thread(sha256_of, path)
+        return Archived(await place.publish(path, name), rows, digest)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _temporary(place: Place, name: str) -> Path:
+    descriptor, path = tempfile.mkstemp(".part", f".{Path(name).name}.", place.workspace(name))
+    os.close(descriptor)
+    return Path(path)
+
+
+def _finish(packed: gzip.GzipFile, raw: Any) -> None:
+    packed.close()
+    raw.flush()
+    os.fsync(raw.fileno())
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,121 @@
+"""Housekeeping that one node does for all, now and then: old history goes, counts are put right, leftovers are removed.
+
+A partition whose time is over goes through four states, each of which can be the last that was reached when a process
+dies, and is where the next one goes on:
+
+    attached     readers and writers see it
+    detaching    nobody new sees it; those who did are being waited for
+    detached     a table by itself, which does not change any more: now it is archived, if that is wanted,
+    gone         and only when its archive is complete, dropped
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from typing import NamedTuple
+
+from detent.errors import DetentError
+from detent.log import logger
+from detent.retention.archive import Place, write
+from detent.store import Store
+from detent.store.retention import Part
+
+log = logger("retention")
+
+TURN = timedelta(minutes=5)
+LOOK_SECONDS = 60.0
+PAGES_A_TURN = 20
+
+
+class Task(NamedTuple):
+    name: str
+    every: timedelta
+    do: Callable[[], Awaitable[None]]
+
+
+class TurnLost(Exception):  # noqa: N818 - it says what happened
+    """This took so long that somebody else goes on with it."""
+
+
+class Keeper:
+    def __init__(self, store: Store, node: int, days: int, archive: Place | None) -> None:
+        self._store = store
+        self._node = node
+        self._days = days
+        self._archive = archive
+        self._tasks = (
+            Task("history", timedelta(hours=1), self.retire_history),
+            Task("counts", timedelta(hours=6), self._correct_counts),
+            Task("reservations", timedelta(minutes=10), self._give_up_reservations),
+            Task("leftovers", timedelta(hours=1), self._forget),
+        )
+
+    async def tick(self) -> float:
+        for task in self._tasks:
+            if not await self._store.retention.take_turn(task.name, self._node, TURN, task.every):
+                continue
+            try:
+                await task.do()
+            except TurnLost:
+                continue
+            except DetentError as error:
+                log.warning("not done this time", task=task.name, error=str(error))
+            await self._store.retention.end_turn(task.name, self._node)
+        return LOOK_SECONDS
+
+    # --- history ---
+
+    async def retire_history(self) -> None:
+        """Let go of every partition whose time is over; one that cannot go yet does not keep the others."""
+        for part in await self._store.retention.expired(self._days):
+            await self._go_on("history")
+            try:
+                await self._retire(part)
+            except (DetentError, OSError) as error:
+                log.warning("a part of history stays for now", part=part.name, error=str(error))
+
+    async def _retire(self, part: Part) -> None:
+        store = self._store.retention
+        if part.state in ("attached", "detaching"):
+            await store.detach(part)
+        if self._archive is not None and not part.archived and part.state != "gone":
+            await self._put_away(part, self._archive)
+        await store.drop(part)
+        log.info("history dropped", part=part.name, until=part.until.isoformat(), archived=self._archive is not None)
+
+    async def _put_away(self, part: Part, place: Place) -> None:
+        """The number makes the name one of its own: a day that comes back, for something late, has another."""
+        done = await write(place, f"{part.parent}/{part.name}.{part.part}.jsonl.gz", self._lines(part))
+        there = await self._store.retention.count(part)
+        if done.rows != there:
+            raise DetentError(f"The archive of {part.name} has {done.rows} rows of {there}: it is written again.")
+        await self._store.retention.archived(part, *done)
+
+    async def _lines(self, part: Part) -> AsyncIterator[list[str]]:
+        pages = 0
+        async for page in self._store.retention.lines(part):
+            pages += 1
+            if pages % PAGES_A_TURN == 0:
+                await self._go_on("history")
+            yield page
+
+    async def _go_on(self, task: str) -> None:
+        if not await self._store.retention.keep_turn(task, self._node, TURN):
+            raise TurnLost
+
+    # --- counts and leftovers ---
+
+    async def _correct_counts(self) -> None:
+        await self._store.tenants.recount()
+
+    async def _give_up_reservations(self) -> None:
+        jobs = await self._store.tenants.give_up_reservations()
+        if jobs:
+            log.warning("room for jobs that were never registered is free again", jobs=jobs)
+
+    async def _forget(self) -> None:
+        while await self._store.retention.forget_jobs(self._days):
+            await self._go_on("leftovers")
+        while await self._store.retention.forget_payloads():
+            await self._go_on("leftovers")

@@ -1,0 +1,126 @@
+"""The life of history's partitions after their day, and of what deleted jobs leave behind.
+
+Nobody who reads or writes history waits for any of this: a partition is first detached beside them, which PostgreSQL
+does in two steps that may be cut in half and are then finished later; only then, when nobody can reach it any more, is
+it dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple
+
+from detent.store.db import Database, connect, statement, translate
+from detent.store.limits import PEOPLE
+
+READ_AT_ONCE = 5_000
+FORGOTTEN_AT_ONCE = 500
+LOCK_SECONDS = 2.0
+
+State = Literal["attached", "detaching", "detached", "gone"]
+
+# Where each kind of history goes on after a page, as columns of its key.
+KEYS = {"run_history": ("job", "scheduled_at", "serial"), "attempts": ("job", "scheduled_at", "serial", "token")}
+
+
+class Part(NamedTuple):
+    """A partition whose time is over."""
+
+    part: int
+    parent: Literal["run_history", "attempts"]
+    name: str
+    until: datetime
+    archived: bool
+    state: State
+
+
+class RetentionStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # -- whose turn it is
+
+    async def take_turn(self, task: str, node: int, turn: timedelta, every: timedelta) -> bool:
+        """Whether this node does it now: nobody else is at it, and it was last done long enough ago."""
+        return bool(await self._database.fetch("work", "take_turn", task, node, turn, every))
+
+    async def keep_turn(self, task: str, node: int, turn: timedelta) -> bool:
+        """Whether it is still this node's turn, which then goes on."""
+        return bool(await self._database.fetch("work", "keep_turn", task, node, turn))
+
+    async def end_turn(self, task: str, node: int) -> None:
+        await self._database.fetch("work", "end_turn", task, node)
+
+    # -- partitions
+
+    async def expired(self, days: int) -> list[Part]:
+        """Partitions older than this, and those that were on their way out, from the oldest on."""
+        return [Part(*row.values()) for row in await self._database.fetch("people", "expired_history", days)]
+
+    async def detach(self, part: Part) -> None:
+        """Out of the reach of readers and writers, who do not wait for it; LockTimeout: not yet, some time later."""
+        verb = "FINALIZE" if part.state == "detaching" else "CONCURRENTLY"
+        async with self._alone() as connection:
+            await connection.execute(
+                statement("detach_history").format(parent=part.parent, name=_quoted(part.name), verb=verb)
+            )
+        await self._database.fetch("people", "note_detached", part.part)
+
+    async def drop(self, part: Part) -> None:
+        async with self._alone() as connection:
+            await connection.execute(statement("drop_history").format(name=_quoted(part.name)))
+        await self._database.fetch("people", "note_dropped", part.part)
+
+    async def archived(self, part: Part, location: str, rows: int, sha256: str) -> None:
+        await self._database.fetch("people", "note_archived", part.part, location, rows, sha256)
+
+    async def lines(self, part: Part) -> AsyncIterator[list[str]]:
+        """The rows of a detached partition as JSON, page by page: a snapshot that is held for long hurts claims."""
+        text = statement(f"archive_{part.parent}").format(name=_quoted(part.name))
+        key = KEYS[part.parent]
+        after: tuple[Any, ...] = (None,) * len(key)
+        while True:
+            async with self._database.connection("people") as connection:
+                rows = await connection.fetch(text, READ_AT_ONCE, *after)
+            if not rows:
+                return
+            yield [row["line"] for row in rows]
+            after = tuple(rows[-1][column] for column in key)
+
+    async def count(self, part: Part) -> int:
+        async with self._database.connection("people") as connection:
+            return int(await connection.fetchval(statement("count_history").format(name=_quoted(part.name))))
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[Any]:
+        """A connection outside any pool and any transaction, which waits for a lock only briefly."""
+        database = self._database
+        limits = PEOPLE._replace(lock=LOCK_SECONDS)
+        connection = await connect(database.url, database.schema, limits, pooled=database.pooled)
+        try:
+            yield connection
+            await connection.close(timeout=LOCK_SECONDS)
+        except Exception as error:
+            meaning = translate(error)
+            if meaning is None:
+                raise
+            raise meaning from error
+        finally:
+            connection.terminate()  # also when this was cut short: what the server has begun it ends by its own limit
+
+    # -- what deleted jobs leave behind
+
+    async def forget_jobs(self, days: int) -> int:
+        """Jobs that were deleted so long ago that nothing in history is about them; how many."""
+        return len(await self._database.fetch("people", "forget_jobs", days, FORGOTTEN_AT_ONCE))
+
+    async def forget_payloads(self) -> int:
+        """Payloads of runs that history has no more; how many."""
+        return len(await self._database.fetch("people", "forget_payloads", FORGOTTEN_AT_ONCE))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+

@@ -1,0 +1,1 @@
+ALTER TABLE {parent} DETACH PARTITION {name} {verb}
