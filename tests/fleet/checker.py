@@ -24,7 +24,8 @@ import msgspec
 from fleet import logs
 from fleet.records import Attempt, Call, Record, Run
 
-SUCCEEDED, SKIPPED, MISSED = 1, 4, 5
+SUCCEEDED, DEAD, SKIPPED, MISSED = 1, 2, 4, 5
+CRASH_CAP = 3
 # A node's idea of the database's time is a lower bound, a heartbeat's round trip behind at most.
 CLOCK_TOLERANCE = 0.2
 EARLY_TOLERANCE = 0.001
@@ -171,6 +172,16 @@ def unexpected_statuses(record: Record, statuses: Iterable[int]) -> list[str]:
         if run.status not in tuple(statuses) and run.reason != "paused"
     )
     return [f"I1 {count} runs with status {status} ({reason})" for (status, reason), count in others.items()]
+
+
+def given_up_too_soon(record: Record) -> list[str]:
+    """A run that is dead because its nodes died was tried as often as promised."""
+    lost = Counter(_attempt_key(attempt) for attempt in record.tables.attempts if attempt.outcome in ("lost", "stale"))
+    return [
+        f"{run.run_id} was given up after {lost[run.job, run.scheduled_at, run.serial]} lost attempts"
+        for run in record.tables.runs
+        if run.status == DEAD and (run.reason != "lost" or lost[run.job, run.scheduled_at, run.serial] <= CRASH_CAP)
+    ]
 
 
 def left_open(record: Record) -> list[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 
 from fleet.members import Fleet, Member
 from fleet.network import Link, Links
@@ -25,6 +27,8 @@ class Nemesis:
         self.server = server
         self._links = links
         self._of_member = of_member
+        # Nobody can be killed who is not there: what is done to one place is done one after another.
+        self._busy: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.done: list[Done] = []
         self.deeds: dict[str, Callable[[Fault], Awaitable[str]]] = {
             "kill": self._kill,
@@ -47,9 +51,10 @@ class Nemesis:
 
     async def _at_its_moment(self, fault: Fault, began: float) -> None:
         await asyncio.sleep(max(0.0, began + fault.at - time.monotonic()))
-        begun = time.time()
-        note = await self.deeds[fault.action](fault)
-        self.done.append(Done(fault, begun, time.time(), note))
+        async with self._busy[fault.target] if fault.target else nullcontext():
+            begun = time.time()
+            note = await self.deeds[fault.action](fault)
+            self.done.append(Done(fault, begun, time.time(), note))
 
     def _member(self, fault: Fault) -> Member:
         return self._fleet[fault.target]

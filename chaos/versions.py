@@ -1,0 +1,130 @@
+# ruff: noqa: S603, S607 - git, uv and venv are started, with words of our own
+"""Two versions of the product side by side: the one of an earlier commit, and this one with a migration more.
+
+The earlier commit is named in the file `previous_version`. It is taken out of the history of this clone, and gets an
+environment of its own. If the working tree has no migration that the earlier one does not know, it is copied and gets
+one: an upgrade without a migration would not be one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tarfile
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+KEPT = ROOT / "build" / "versions"
+NAMED = Path(__file__).parent / "previous_version"
+MIGRATIONS = Path("src/detent/store/migrations")
+
+EXPANDS = """-- detent: compatible with {last:04}
+-- What an upgrade may do under nodes that do not know it: add.
+ALTER TABLE nodes ADD COLUMN rolled_out boolean NOT NULL DEFAULT true;
+CREATE INDEX elections_by_node ON elections (node);
+"""
+
+
+class CannotUpgrade(Exception):  # noqa: N818 - named after what happened
+    """One sentence that says why there is nothing to try."""
+
+
+class Version(NamedTuple):
+    name: str
+    python: Path
+    migrations: int
+
+
+def previous() -> Version:
+    commit = _named_commit()
+    folder = KEPT / commit[:12]
+    if not (folder / "ready").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        with tarfile.open(fileobj=BytesIO(_git("archive", commit))) as archive:
+            archive.extractall(folder, filter="data")
+        _environment(folder)
+        (folder / "ready").touch()
+    _check_same_history(folder)
+    return Version(f"N-1 ({commit[:7]})", folder / "venv" / "bin" / "python", len(_migrations(folder)))
+
+
+def present(before: Version, folder: Path) -> Version:
+    """The working tree, in a copy if it needs a migration."""
+    count = len(_migrations(ROOT))
+    if count > before.migrations:
+        return Version("N", Path(sys.executable), count)
+    copy = folder / "present"
+    shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / MIGRATIONS / f"{count + 1:04}_rolled_out.sql").write_text(EXPANDS.format(last=count))
+    _borrow(copy)
+    return Version("N (with a migration for this)", copy / "venv" / "bin" / "python", count + 1)
+
+
+def _named_commit() -> str:
+    lines = [line for line in NAMED.read_text().splitlines() if line and not line.startswith("#")]
+    commit = lines[0].strip()
+    if subprocess.run(["git", "cat-file", "-e", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True).returncode == 0:
+        return commit
+    if _git("rev-parse", "--is-shallow-repository").strip() == b"true":
+        raise CannotUpgrade(f"This clone is shallow and lacks the commit {commit}: run `git fetch --unshallow` first.")
+    raise CannotUpgrade(f"There is no commit {commit} in this clone: name another one in {NAMED.relative_to(ROOT)}.")
+
+
+def _git(*arguments: str) -> bytes:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=False)
+    if done.returncode:
+        raise CannotUpgrade(f"git {arguments[0]} failed: {done.stderr.decode().strip()}")
+    return done.stdout
+
+
+def _environment(folder: Path) -> None:
+    """The packages that its lock names; where that is ours, those that are here."""
+    lock = Path("requirements/dev.lock")
+    if (folder / lock).read_bytes() == (ROOT / lock).read_bytes():
+        _borrow(folder)
+        return
+    python = folder / "venv" / "bin" / "python"
+    uv = [sys.executable, "-m", "uv"]
+    for command in (
+        [*uv, "venv", "--quiet", folder / "venv"],
+        [*uv, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", folder / lock],
+        [*uv, "pip", "install", "--quiet", "--python", python, "--no-deps", "-e", folder],
+    ):
+        subprocess.run(command, check=True)
+
+
+def _borrow(folder: Path) -> None:
+    """An environment with the packages of this one, and the product of that folder."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
+    lent = [path for path in sys.path if Path(path).name == "site-packages"]
+    (packages / "borrowed.pth").write_text("\n".join([str(folder / "src"), *lent]))
+
+
+def _migrations(folder: Path) -> list[Path]:
+    return sorted((folder / MIGRATIONS).glob("*.sql"))
+
+
+def _check_same_history(folder: Path) -> None:
+    """What was applied by the one must be known, as it was, to the other; and what is new must suit the old."""
+    known = {file.name: hashlib.sha256(file.read_bytes()).digest() for file in _migrations(ROOT)}
+    older = _migrations(folder)
+    for file in older:
+        if known.pop(file.name, None) != hashlib.sha256(file.read_bytes()).digest():
+            raise CannotUpgrade(
+                f"Migration {file.name} is not as it was in the previous version: put it back, or, if that version was "
+                f"never released, name a later commit in {NAMED.relative_to(ROOT)}."
+            )
+    for name in known:
+        text = (ROOT / MIGRATIONS / name).read_text()
+        said = [line for line in text.splitlines()[:2] if line.startswith("-- detent: compatible with ")]
+        if not said or int(said[0].split()[-1]) > len(older):
+            raise CannotUpgrade(
+                f"Migration {name} is not compatible with the previous version, so all of its nodes have to be stopped "
+                f"for this upgrade: name a later commit in {NAMED.relative_to(ROOT)} once it is released."
+            )
