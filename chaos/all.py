@@ -15,7 +15,7 @@ from cluster import Row, planned, play, table
 from scenarios import SCENARIOS
 
 HERE = Path(__file__).parent
-SCRIPTS = ("every_second", "kill_restart", "takeover")
+SCRIPTS = ("every_second", "kill_restart", "takeover", "rolling")
 
 
 def script(name: str) -> Row:

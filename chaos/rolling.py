@@ -76,7 +76,7 @@ async def roll(upgrade: Upgrade) -> None:
     await asyncio.sleep(CALM_SECONDS)
 
     said = await upgrade.migrate(upgrade.new)
-    scene.expect("applied under the old nodes", said.splitlines()[-1], f"Applied {upgrade.added}.")
+    scene.expect(f"{upgrade.added} applied under the old nodes", f"Applied {upgrade.added}." in said, True)
     migrated = datetime.now(UTC)
     recruits = [await upgrade.start(upgrade.new) for _ in range(2)]
     await until(lambda: leaders(upgrade.look, 4), 30, "all four nodes to lead something")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import harness  # noqa: F401 - finds the modules of the tests
 
-from fleet import clocks, coordinators, failover, plans
+from fleet import clocks, coordinators, failover, plans, poolers
 from fleet.checker import MISSED, SKIPPED, SUCCEEDED, Promise, moves, unprovoked_evictions
 from fleet.driver import Prepare, Shape
 from fleet.plans import Chance, Fault
@@ -76,6 +76,13 @@ ALL = (
         for name in coordinators.KINDS
     ),
     Scenario(
+        "pooler",
+        poolers.kills_and_restarts,
+        Promise(latest=FAILOVER, takeovers=1, rescues=1),
+        60.0,
+        prepare=poolers.with_pooler,
+    ),
+    Scenario(
         "clock",
         clocks.wrong_nodes,
         Promise(latest=FAILOVER, takeovers=1, rescues=1),
@@ -90,6 +97,13 @@ ALL = (
         prepare=clocks.with_clock_to_set,
     ),
     # Everything upon everything, on nodes that schedule and work at once; what holds at all times must hold here too.
-    Scenario("storm", plans.storms, Promise(takeovers=1, rescues=1), 60.0, Shape(plans.MEMBERS, ttl=2.0, linked=True)),
+    # A run whose node dies again and again is given up in the end.
+    Scenario(
+        "storm",
+        plans.storms,
+        Promise(takeovers=1, rescues=1, statuses=(SUCCEEDED, DEAD), rules=(given_up_too_soon,)),
+        60.0,
+        Shape(plans.MEMBERS, ttl=2.0, linked=True),
+    ),
 )
 SCENARIOS = {scenario.name: scenario for scenario in ALL}
