@@ -12,7 +12,7 @@ from typing import NamedTuple
 import harness  # noqa: F401 - finds the modules of the tests
 
 from fleet import clocks, coordinators, failover, plans, poolers
-from fleet.checker import MISSED, SKIPPED, SUCCEEDED, Promise, moves, unprovoked_evictions
+from fleet.checker import DEAD, MISSED, SKIPPED, SUCCEEDED, Promise, given_up_too_soon, moves, unprovoked_evictions
 from fleet.driver import Prepare, Shape
 from fleet.plans import Chance, Fault
 
