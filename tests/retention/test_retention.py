@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from detent.errors import Unavailable
 from detent.model import Claim
 from detent.retention.archive import Folder
 from detent.retention.keeper import Keeper
@@ -198,6 +199,33 @@ async def test_a_table_that_somebody_holds_is_dropped_the_next_time(look: Any, s
     assert again.state == "detached"
     await store.retention.drop(again)
     assert part.part not in {each.part for each in await store.retention.expired(KEEP)}
+
+
+async def test_what_somebody_detached_by_hand_is_theirs_until_its_time_is_over(look: Any, store: Store) -> None:
+    name = await look.fetchval("SELECT name FROM history_bounds ORDER BY until DESC LIMIT 1")
+    await look.execute(f"ALTER TABLE {name.rpartition('_')[0]} DETACH PARTITION {name}")
+    await keeper(store).tick()
+    assert await look.fetchval("SELECT to_regclass($1) IS NOT NULL", name)
+
+
+async def test_a_part_that_somebody_dropped_by_hand_is_noted_and_its_name_may_be_in_use_again(
+    look: Any, store: Store
+) -> None:
+    today = await look.fetchval("SELECT date_trunc('day', now(), 'UTC')")
+    name = await look.fetchval(
+        "SELECT name FROM history_bounds WHERE parent = 'run_history' AND since <= now() AND now() < until"
+    )
+    await look.execute(f"DROP TABLE {name}")
+    (gone,) = await store.retention.expired(KEEP)
+    assert (gone.name, gone.state) == (name, "gone")
+    await add_live_run(look, 1, today, owner=NODE)
+    settled = Settlement(Claim(1, 0, today, 0, 1 << 22 | 1, 1), today, today, 1)
+    assert await store.live.settle(NODE, [settled]) == []
+    assert await store.retention.look_again(gone, KEEP) is None
+    with pytest.raises(Unavailable, match="again"):
+        await store.retention.drop(gone._replace(state="detached"))
+    await store.retention.drop(gone)
+    assert await look.fetchval("SELECT count(*) FROM run_history") == 1
 
 
 async def test_one_node_does_it_at_a_time_and_not_again_before_it_is_time(look: Any, store: Store) -> None:

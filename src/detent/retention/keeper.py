@@ -75,8 +75,11 @@ class Keeper:
             except (DetentError, OSError) as error:
                 log.warning("a part of history stays for now", part=part.name, error=str(error))
 
-    async def _retire(self, part: Part) -> None:
+    async def _retire(self, listed: Part) -> None:
         store = self._store.retention
+        part = await store.look_again(listed, self._days)
+        if part is None:
+            return
         if part.state in ("attached", "detaching"):
             await store.detach(part)
         if self._archive is not None and not part.archived and part.state != "gone":

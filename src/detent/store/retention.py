@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
+from detent.errors import Unavailable
 from detent.store.db import Database, connect, statement, translate
 from detent.store.limits import PEOPLE
 
@@ -57,7 +58,12 @@ class RetentionStore:
 
     async def expired(self, days: int) -> list[Part]:
         """Partitions older than this, and those that were on their way out, from the oldest on."""
-        return [Part(*row.values()) for row in await self._database.fetch("people", "expired_history", days)]
+        return [Part(*row.values()) for row in await self._database.fetch("people", "expired_history", days, None)]
+
+    async def look_again(self, part: Part, days: int) -> Part | None:
+        """One of them as it is now; None: somebody else was faster, or it is needed again."""
+        rows = await self._database.fetch("people", "expired_history", days, part.part)
+        return Part(*rows[0].values()) if rows else None
 
     async def detach(self, part: Part) -> None:
         """Out of the reach of readers and writers, who do not wait for it; LockTimeout: not yet, some time later."""
@@ -69,8 +75,11 @@ class RetentionStore:
         await self._database.fetch("people", "note_detached", part.part)
 
     async def drop(self, part: Part) -> None:
-        async with self._alone() as connection:
-            await connection.execute(statement("drop_history").format(name=_quoted(part.name)))
+        """LockTimeout: somebody looks at it, although it is detached; later, then."""
+        if part.state != "gone":
+            async with self._alone() as connection:
+                if not await connection.fetchval(statement("drop_history"), part.name):
+                    raise Unavailable(f"{part.name} is a part of history again.")
         await self._database.fetch("people", "note_dropped", part.part)
 
     async def archived(self, part: Part, location: str, rows: int, sha256: str) -> None:
@@ -123,4 +132,3 @@ class RetentionStore:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-

@@ -153,6 +153,20 @@ BEGIN
     RETURN child;
 END $$;
 
+-- Drops what was detached, and nothing else, whatever has its name.
+CREATE FUNCTION drop_history_part(child text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF to_regclass(quote_ident(child)) IS NULL THEN
+        RETURN true;
+    END IF;
+    EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', child);
+    IF (SELECT relispartition FROM pg_class WHERE oid = to_regclass(quote_ident(child))) THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('DROP TABLE %I', child);
+    RETURN true;
+END $$;
+
 CREATE OR REPLACE FUNCTION make_history_day(day date) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     midnight timestamptz := day::timestamp AT TIME ZONE 'UTC';
