@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,6 +109,24 @@ def test_runs_of_many_jobs_are_cancelled_and_dead_ones_retried(detent: CommandLi
     good(detent, "job", "cancel", "held-0", "--yes")
     assert told(detent, "job", "cancel", "--filter", "queue:held", "--yes")["changed"] == 2
     assert told(detent, "job", "retry", "--filter", "queue:held", "--dry-run")["matched"] == 0
+
+
+def test_history_is_exported_as_lines_and_as_a_table(detent: CommandLine) -> None:
+    good(detent, "job", "create", "told", "--every", "1h", *URL, "--queue", "held", "--payload", '{"a": "b,c"}')
+    runs = [good(detent, "job", "trigger", "told", "-q").strip()]
+    good(detent, "job", "cancel", "told", "--yes")
+    lines = [
+        json.loads(line) for line in good(detent, "history", "export", "--from", "1h", "--job", "told").splitlines()
+    ]
+    assert [line["id"] for line in lines] == runs
+    done = detent("history", "export", "--format", "csv", "--status", "cancelled")
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    assert runs[0] in {row["id"] for row in rows} and {row["status"] for row in rows} == {"cancelled"}
+    assert done.err.startswith("Exported ")
+    assert good(detent, "history", "export", "--from", "2020-01-01", "--to", "2020-02-01") == ""
+    for wrong in (("--from", "yesterday"), ("--from", "1h", "--to", "2h"), ("--format", "xml")):
+        assert detent("history", "export", *wrong).code == 2
+    assert detent("history", "export", "--job", "nobody").code == 3
 
 
 def test_which_jobs_are_meant_has_to_be_said_in_one_way(detent: CommandLine) -> None:

@@ -1,4 +1,4 @@
-"""A bar for long work: on a terminal only, gone when the work is over."""
+"""A bar for long work: on a terminal only, gone when the work is over. Without a total it counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from detent.cli import base
 
 
 class Progress:
-    def __init__(self, what: str, total: int) -> None:
+    def __init__(self, what: str, total: int | None) -> None:
         self._what = what
         self._total = total
         self._bar: Any = None

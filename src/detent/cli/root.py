@@ -15,6 +15,7 @@ from detent.cli.cron import cron
 from detent.cli.crontab import importing
 from detent.cli.dead_letters import dlq
 from detent.cli.doctor.command import doctor
+from detent.cli.history import history
 from detent.cli.job_past import job
 from detent.cli.keys import key
 from detent.cli.queues import queue
@@ -60,6 +61,7 @@ for noun in (
     key,
     tenant,
     queue,
+    history,
     node,
     top,
     holding.pause,

@@ -16,7 +16,7 @@ from detent.errors import Unavailable
 from detent.store.db import Database, connect, statement, translate
 from detent.store.limits import PEOPLE
 
-READ_AT_ONCE = 5_000
+READ_AT_ONCE = 1_000
 FORGOTTEN_AT_ONCE = 500
 LOCK_SECONDS = 2.0
 
