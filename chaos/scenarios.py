@@ -80,7 +80,8 @@ ALL = (
         poolers.kills_and_restarts,
         Promise(latest=FAILOVER, takeovers=1, rescues=1),
         60.0,
-        prepare=poolers.with_pooler,
+        Shape(poolers.MEMBERS),
+        poolers.with_pooler,
     ),
     Scenario(
         "clock",

@@ -106,16 +106,14 @@ class PgBouncer:
 
 @contextmanager
 def running_pgbouncer(server_url: str, size: int = 4, users: Sequence[str] = ("detent",)) -> Iterator[PgBouncer]:
-    """In front of the server whose socket the URL names."""
+    """In front of the server that the URL names, by its socket or by its port."""
     require_pgbouncer()
-    query = parse_qs(urlsplit(server_url).query)
-    socket = Path(query["host"][0])
+    host, port, owner = _server(server_url)
     folder = Path(tempfile.mkdtemp(prefix="detent-pgbouncer-"))
     try:
-        owner = socket.owner()
         (folder / "users").write_text("".join(f'"{user}" ""\n' for user in users))
         (folder / "config").write_text(
-            CONFIG.format(server=socket, server_port=query["port"][0], folder=folder, port=PORT, size=size)
+            CONFIG.format(server=host, server_port=port, folder=folder, port=PORT, size=size)
         )
         if os.geteuid() == 0:
             shutil.chown(folder, owner)
@@ -128,6 +126,16 @@ def running_pgbouncer(server_url: str, size: int = 4, users: Sequence[str] = ("d
             bouncer.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _server(url: str) -> tuple[str, int, str]:
+    """Where it is, and as which user PgBouncer may run: the owner of the socket, or nobody of importance."""
+    parts = urlsplit(url)
+    query = parse_qs(parts.query)
+    if "host" in query:
+        return query["host"][0], int(query["port"][0]), Path(query["host"][0]).owner()
+    assert parts.hostname is not None
+    return parts.hostname, parts.port or 5432, "nobody"
 
 
 async def prepare_role(server_url: str, name: str = "detent") -> None:

@@ -28,12 +28,21 @@ def environment(home: Path, **variables: str) -> dict[str, str]:
 class Node:
     """One process; its log is a file, so that nothing is lost when it dies."""
 
-    def __init__(self, folder: Path, name: str, arguments: list[str], environ: dict[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        arguments: list[str],
+        environ: dict[str, str],
+        python: Path = Path(sys.executable),
+    ) -> None:
+        """`python` is the one of an environment with another version, if it is not to be this one."""
         self.name = name
+        self.python = python
         self.log = folder / f"{name}.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "detent", *arguments],
+                [python, "-m", "detent", *arguments],
                 cwd=folder,
                 env=environ,
                 stdin=subprocess.DEVNULL,
@@ -136,24 +145,24 @@ class Nodes:
         self.started: list[Node] = []
         self._kept: list[tuple[str, str]] | None = None
 
-    def begin(self, role: str, *arguments: str, **variables: str) -> Node:
+    def begin(self, role: str, *arguments: str, python: Path = Path(sys.executable), **variables: str) -> Node:
         """Start a process without waiting for it. `variables` are DETENT_ settings, or others with capitals."""
         environ = environment(self.folder, **self.variables)
         for name, value in variables.items():
             environ[name if name.isupper() else f"DETENT_{name.upper()}"] = value
         if role in ("serve", "api"):
             arguments = ("--port", "0", *arguments)
-        node = Node(self.folder, f"{role}-{len(self.started) + 1}", [role, *arguments], environ)
+        node = Node(self.folder, f"{role}-{len(self.started) + 1}", [role, *arguments], environ, python)
         self.started.append(node)
         return node
 
-    async def start(self, role: str, *arguments: str, **variables: str) -> Node:
-        return await self.begin(role, *arguments, **variables).ready()
+    async def start(self, role: str, *arguments: str, python: Path = Path(sys.executable), **variables: str) -> Node:
+        return await self.begin(role, *arguments, python=python, **variables).ready()
 
-    async def run(self, *arguments: str, **variables: str) -> tuple[int, str]:
+    async def run(self, *arguments: str, python: Path = Path(sys.executable), **variables: str) -> tuple[int, str]:
         """A command that ends by itself: its exit code, and all it printed."""
         environ = environment(self.folder, **variables)
-        node = Node(self.folder, f"{arguments[0]}-{len(self.started) + 1}", list(arguments), environ)
+        node = Node(self.folder, f"{arguments[0]}-{len(self.started) + 1}", list(arguments), environ, python)
         self.started.append(node)
         return await node.ended(), node.text
 
