@@ -15,7 +15,10 @@ PANEL = "Look after it"
 @option("--reason", metavar="TEXT", help="Why; shown to whoever looks at the cluster.")
 @asks_server()
 def pause(every: bool, reason: str | None) -> None:
-    """Let no tick of any job fire until they are resumed; what has been fired runs on."""
+    """Let no tick of any job fire until they are resumed.
+
+    Runs that have been fired go on, and jobs can still be triggered.
+    """
     if not every:
         raise UsageError("Say that you mean every job, with --all; one job is paused with `detent job pause JOB`.")
     if not reason:
@@ -30,7 +33,10 @@ def pause(every: bool, reason: str | None) -> None:
 @option("--all", "every", is_flag=True, help="Every job of every tenant.")
 @asks_server()
 def resume(every: bool) -> None:
-    """Let ticks fire again; those that fell into the pause are late or missed, by each job's own rule."""
+    """Let ticks fire again.
+
+    Those that fell into the pause are late or missed, by each job's own rule.
+    """
     if not every:
         raise UsageError("Say that you mean every job, with --all; one job is resumed with `detent job resume JOB`.")
     with connect() as client:
