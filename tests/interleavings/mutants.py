@@ -104,6 +104,27 @@ MUTANTS = (
         scenarios.BEAT_AND_EVICTION,
         {"beat": changed("beat", ("= now() + ttl", "= now() + ttl + $2 * interval '1 second'"))},
     ),
+    Mutant(
+        "a release that does not look again whether the job was paused",
+        scenarios.RELEASE_AND_PAUSE,
+        {
+            "catch_up": changed(
+                "catch_up",
+                (" AND c.generation = v.generation", ""),
+                (" AND (c.next_tick IS NOT NULL OR c.ended)", ""),
+            )
+        },
+    ),
+    Mutant(
+        "a release without its compare-and-set",
+        scenarios.RELEASE_AND_RELEASE,
+        {"catch_up": changed("catch_up", ("catchup = v.catchup AND next_tick = v.tick", "catchup = v.catchup"))},
+    ),
+    Mutant(
+        "a promotion that leaves behind what it promoted",
+        scenarios.PROMOTE_AND_SETTLE,
+        {"promote": changed("promote", ("r.lane = f.lane AND r.job IN", "r.lane = f.lane AND false AND r.job IN"))},
+    ),
     # Not asked for by name, but each was a way to get it wrong.
     Mutant(
         "the fire with a node row that is not even read",

@@ -21,9 +21,11 @@ from world import (
     World,
     cursor,
     held,
+    owes,
     run,
     tick,
     violations,
+    waits,
 )
 
 
@@ -183,6 +185,89 @@ ZOMBIE_AND_ITS_RETRY = Scenario(
     run(owner=NEW),
     (("late", scripts.settles_late(NEW, held())), ("retry", scripts.fails_and_tries_again(NEW, held()))),
 )
+# Ticks that are made up for.
+RELEASE_AND_RELEASE = Scenario(
+    "two releases of the same ticks",
+    owes(0, 2, lanes=5),
+    (("old", scripts.releases(OLD)), ("new", scripts.releases(NEW))),
+    {1: (0, 1, 2)},
+)
+RELEASE_AND_TAKE_OVER = Scenario(
+    "a release against take-over",
+    owes(0, 2, lanes=5),
+    (("release", scripts.releases(OLD)), ("take-over", scripts.takes_over(NEW, OLD))),
+    {1: (0, 1, 2)},
+)
+RELEASE_AND_PAUSE = Scenario(
+    "releases against a pause",
+    owes(0, 2, lanes=5),
+    (("release", scripts.releases(NEW, 2)), ("pause", scripts.stops("paused", 2))),
+    {1: (0, 1, 2)},
+)
+RELEASE_AND_DELETE = Scenario(
+    "releases against a deletion",
+    owes(0, 2, lanes=5),
+    (("release", scripts.releases(NEW, 2)), ("delete", scripts.stops("deleted", 2))),
+    {1: (0, 1, 2)},
+)
+RELEASE_AND_DROP = Scenario(
+    "a release against somebody who drops the rest",
+    owes(0, 2, lanes=5),
+    (("release", scripts.releases(NEW)), ("drop", scripts.drops())),
+    {1: (0, 1, 2)},
+)
+RELEASE_AND_TRIGGER = Scenario(
+    "a release against a trigger on SKIP",
+    owes(0, 0),
+    (("release", scripts.releases(NEW)), ("trigger", scripts.triggers())),
+    {1: (0,)},
+)
+# Runs that wait for the one before.
+PROMOTE_AND_SETTLE = Scenario(
+    "a promotion against the settle of the one before",
+    waits(owner=OLD),
+    (("settle", scripts.settles(OLD, held())), ("promote", scripts.promotes_and_claims(NEW))),
+    {1: (0, 1, 2)},
+)
+PROMOTE_AND_RESCUE = Scenario(
+    "a promotion against the rescue of the one before",
+    waits(owner=OLD, started=True, cancel=True),
+    (
+        ("take-over", scripts.takes_over(NEW, OLD, tidy=False)),
+        ("promote", scripts.promotes_and_claims(NEW, held_open=False)),
+    ),
+    {1: (0, 1, 2)},
+)
+PROMOTE_AND_FIRE = Scenario(
+    "a promotion against the next tick",
+    waits() + "DELETE FROM live_runs WHERE lane = 0;",
+    (("fire", scripts.fires(OLD, (2,))), ("promote", scripts.promotes_and_claims(NEW))),
+    {1: (1, 2, 3)},
+)
+TWO_PROMOTIONS = Scenario(
+    "two promotions",
+    waits() + "DELETE FROM live_runs WHERE lane = 0;",
+    (("old", scripts.promotes_and_claims(OLD)), ("new", scripts.promotes_and_claims(NEW))),
+    {1: (1, 2)},
+)
+REPLACE_AND_SETTLE = Scenario(
+    "a replacement against the settle of what it replaces",
+    waits(-2, owner=OLD),
+    (("settle", scripts.settles(OLD, held())), ("promote", scripts.promotes_and_claims(NEW))),
+    {1: (0, 1, 2)},
+)
+REPLACE_AND_CLAIM = Scenario(
+    "a replacement against the claim of what it replaces",
+    waits(-2),
+    (("claim", scripts.claims_and_settles(OLD)), ("promote", scripts.promotes_and_claims(NEW))),
+    {1: (0, 1, 2)},
+)
+FIRE_AND_TRIGGER_ON_QUEUE = Scenario(
+    "fire against a trigger on QUEUE",
+    cursor(lanes=-1),
+    (("fire", scripts.fires(OLD)), ("trigger", scripts.triggers())),
+    lanes=2,
+)
 # The largest ones: a third actor, or a successor that goes on to fire.
 TAKE_OVER_THAT_FIRES = Scenario(
     "fire against a take-over that fires on",
@@ -230,5 +315,18 @@ SMALL = (
     FIRE_AND_TWO_TRIGGERS,
     ZOMBIE_AND_ITS_SUCCESSOR,
     ZOMBIE_AND_ITS_RETRY,
+    RELEASE_AND_RELEASE,
+    RELEASE_AND_TAKE_OVER,
+    RELEASE_AND_PAUSE,
+    RELEASE_AND_DELETE,
+    RELEASE_AND_DROP,
+    RELEASE_AND_TRIGGER,
+    PROMOTE_AND_SETTLE,
+    PROMOTE_AND_RESCUE,
+    PROMOTE_AND_FIRE,
+    TWO_PROMOTIONS,
+    REPLACE_AND_SETTLE,
+    REPLACE_AND_CLAIM,
+    FIRE_AND_TRIGGER_ON_QUEUE,
 )
 LARGE = (TAKE_OVER_THAT_FIRES, CLAIM_RESCUE_AND_CLAIM, SETTLE_RESCUE_AND_CANCEL)

@@ -299,3 +299,75 @@ async def _edit(actor: Actor, to_schedule: int, step: timedelta) -> bool:
     else:
         await actor.rollback()
     return bool(moved)
+
+
+def releases(node: int, count: int = 1) -> Script:
+    """Make up for ticks, one after another, as the leader of the partition does."""
+
+    async def script(actor: Actor, world: World) -> None:
+        for _ in range(count):
+            due = [row for row in await actor.run("catchups_due", [PARTITION], [0], 10) if not row["dead"]]
+            if not due:
+                return
+            row = due[0]
+            following = row["next_tick"] + SECOND
+            sent = (
+                row["catchup"],
+                row["next_tick"],
+                row["generation"],
+                None if following > row["until"] else following,
+            )
+            if not await actor.open("catch_up_lock", node, [1]):
+                await actor.rollback()  # somebody has the job in hand
+                continue
+            fates = await actor.run("catch_up", node, INCARNATION, MANUAL, *([value] for value in sent))
+            await actor.commit()
+            if [fate["fate"] for fate in fates] == ["released"]:
+                world.released.append(row["next_tick"])
+
+    return script
+
+
+def stops(status: str, last: int) -> Script:
+    """Pause or delete a job whose last tick was this one."""
+
+    async def script(actor: Actor, world: World) -> None:
+        (row,) = await actor.run("cursors", [1])
+        now, through = [tick(last + 1)], [tick(last)]
+        moved = await actor.open(
+            "move_cursors", [1], [row["generation"]], through, [None], [None], [False], [None], [status],
+            [1], now, [status], now, [status], [None], [None], None, [], [], [], [], [],
+        )  # fmt: skip
+        await actor.commit()
+        assert moved, "nobody else changes this job"
+        world.paused = len(world.released)
+
+    return script
+
+
+def drops() -> Script:
+    """Give up what is left; read again when it has moved meanwhile."""
+
+    async def script(actor: Actor, world: World) -> None:
+        while rows := await actor.run("catchups_of_job", 1):
+            (row,) = rows
+            number, first, last = [row["catchup"]], [row["next_tick"]], [row["until"]]
+            count = [(row["until"] - row["next_tick"]) // SECOND + 1]
+            await actor.open("drop_catchups", number, first, number, first, last, count, ["dropped"])
+            await actor.commit()
+
+    return script
+
+
+def promotes_and_claims(node: int, *, held_open: bool = True) -> Script:
+    """Whoever claims lets those move up first that wait for an end."""
+
+    async def script(actor: Actor, world: World) -> None:
+        if held_open:
+            await actor.open("promote", None, 1000)
+            await actor.commit()
+        else:
+            await actor.run("promote", None, 1000)
+        await _claim_and_settle(actor, world, node)
+
+    return script

@@ -8,6 +8,7 @@ it evicts everybody else, rescues, takes over, fires what is due and settles eve
     tokens of a run rise with every grant, and it ends under the last one granted
     each run is settled at most once, with the words of the settle that was accepted
     after a cancel was acknowledged, its run is granted to nobody
+    after a pause was acknowledged, nothing is released
     nobody is evicted whose lease has not ended, and nothing is granted to a node that was evicted
     terms rise
 """
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from detent.identity import RunKey
+from detent.identity import MANUAL, RunKey
 from detent.model import Claim
 from detent.states import CODES, RunStatus
 from detent.store.db import statement
@@ -37,10 +38,11 @@ MOST_PASSES = 20
 # Schedule numbers of the cursors here, with their steps.
 STEPS = {1: 1 * SECOND, 2: 3 * SECOND}
 EVERY_SECOND, EVERY_THREE = 1, 2
+FAR_AWAY = LONG_AGO.replace(year=2100)
 
 CLEAR = """
 DELETE FROM live_runs; DELETE FROM run_history; DELETE FROM attempts; DELETE FROM cursors; DELETE FROM nodes;
-DELETE FROM job_revisions; DELETE FROM jobs;
+DELETE FROM job_revisions; DELETE FROM jobs; DELETE FROM catchups; DELETE FROM segments;
 DELETE FROM elections;
 UPDATE partitions SET holder = 1, term = 1, nomination = 0 WHERE partition = 0;
 INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata)
@@ -73,6 +75,28 @@ def run(job: int = 1, owner: int | None = None, *, at: int = 0, crashes: int = 0
     )
 
 
+def owes(first: int, last: int, *, lanes: int = 1) -> str:
+    """A job whose live tick is far away, with a range of ticks to make up for."""
+    return (
+        "INSERT INTO cursors (job, next_tick, fire_at, last_tick, queue, schedule, partition, lanes)"
+        f" VALUES (1, '{FAR_AWAY}', '{FAR_AWAY}', '{tick(last)}', 1, {EVERY_SECOND}, {PARTITION}, {lanes});"
+        "INSERT INTO catchups (job, partition, kind, schedule, since, until, next_tick, left_over)"
+        f" VALUES (1, {PARTITION}, 'missed', {EVERY_SECOND}, '{tick(first)}', '{tick(last)}', '{tick(first)}', 9);"
+    )
+
+
+def waits(lane: int = -1, owner: int | None = None, *, started: bool = False, cancel: bool = False) -> str:
+    """A run of tick 0, one of tick 1 that waits for its end, and the cursor beyond both."""
+    values = f"1, '{tick(1)}', {FIRST_TOKEN}, NULL, '{tick(1)}', 1, 1, {lane}, 5"
+    return (
+        run(owner=owner, started=started)
+        + f"UPDATE cursors SET lanes = {lane}, last_tick = '{tick(1)}', next_tick = '{tick(2)}', fire_at = '{tick(2)}';"
+        + f"UPDATE live_runs SET cancel = {cancel};"
+        + "INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revision, lane, priority)"
+        f" VALUES ({values});"
+    )
+
+
 def held(job: int = 1, *, at: int = 0) -> Claim:
     """The claim on a run made by `run`."""
     return Claim(job, 0, tick(at), 0, FIRST_TOKEN, 1)
@@ -98,6 +122,9 @@ class World:
     # Per acknowledged cancel: the run, whether it ended on the spot, and how many grants there had been.
     cancelled: list[tuple[RunKey, bool, int]] = field(default_factory=list)
 
+    # Ticks that were released, and how many had been when a pause was acknowledged.
+    released: list[datetime] = field(default_factory=list)
+    paused: int | None = None
     # Per eviction: the node, and how many grants there had been.
     evicted: list[tuple[int, int]] = field(default_factory=list)
 
@@ -139,17 +166,36 @@ class Survivor:
             await self._run("forget", node)
         await self._run_what_waits()
         for _ in range(MOST_PASSES):
-            if not await self._fire_what_is_due():
+            released = await self._release_what_is_owed()
+            if not await self._fire_what_is_due() and not released:
                 return
             await self._run_what_waits()
         raise AssertionError("the recovery does not come to an end")
 
+    async def _release_what_is_owed(self) -> bool:
+        due = [row for row in await self._run("catchups_due", [PARTITION], [0], 10) if not row["dead"]]
+        for row in due:
+            following = row["next_tick"] + SECOND
+            arguments = (row["catchup"], row["next_tick"], row["generation"], following)
+            async with self._admin.transaction():
+                await self._run("catch_up_lock", SURVIVOR, [row["job"]])
+                last = following > row["until"]
+                sent = [[value] for value in (*arguments[:3], None if last else following)]
+                await self._run("catch_up", SURVIVOR, INCARNATION, MANUAL, *sent)
+        return bool(due)
+
     async def _run_what_waits(self) -> None:
+        while await self._promote_and_run():
+            pass
+
+    async def _promote_and_run(self) -> bool:
+        await self._run("promote", None, 1000)
         rows = await self._run("claim", SURVIVOR, INCARNATION, [1], 1000, False)
         claims = [Claim(*row.values()) for row in rows]
         if claims:
             self._world.grant(SURVIVOR, claims)
             await self._run("settle", SURVIVOR, *settle_columns([settlement(c, SURVIVOR) for c in claims]))
+        return bool(claims)
 
     async def _fire_what_is_due(self) -> bool:
         due = [
@@ -167,11 +213,13 @@ async def violations(admin: Any, world: World) -> list[str]:
     live = await admin.fetch("SELECT * FROM live_runs")
     past = await admin.fetch("SELECT * FROM run_history")
     found = [f"stranded: {_name(_key(row))} is still held by node {row['owner']}" for row in live]
-    found += _account(world, live, past)
+    found += _account(world, live, past, await admin.fetch("SELECT * FROM catchups"))
     found += _judge_tokens(world, {_key(row): row for row in past})
     found += _judge_settles(world, {_key(row): row for row in past})
     found += _judge_cancels(world, {_key(row): row for row in past})
     found += _judge_evictions(world)
+    if world.paused is not None and len(world.released) > world.paused:
+        found.append(f"released after the pause was acknowledged: {world.released[world.paused :]}")
     if any(later <= earlier for earlier, later in zip(world.terms, world.terms[1:], strict=False)):
         found.append(f"terms do not rise: {world.terms}")
     return found
@@ -181,13 +229,25 @@ def _key(row: Any) -> RunKey:
     return RunKey(row["job"], row["scheduled_at"], row["serial"])
 
 
+def _keys(row: Any) -> list[RunKey]:
+    """A range of ticks that did not run stands in one row."""
+    if "until" in row.keys() and row["until"] is not None:  # noqa: SIM118 - a record, not a mapping
+        return _ticks(row["job"], row["scheduled_at"], row["until"])
+    return [_key(row)]
+
+
+def _ticks(job: int, first: datetime, last: datetime) -> list[RunKey]:
+    return [RunKey(job, first + number * SECOND) for number in range((last - first) // SECOND + 1)]
+
+
 def _name(key: RunKey) -> str:
     return f"{key.job}@{key.scheduled_at:%H:%M:%S}" + (f"#{key.serial}" if key.serial else "")
 
 
-def _account(world: World, live: list[Any], past: list[Any]) -> list[str]:
-    """Exactly one row for each tick and each manual run, live or finished."""
-    rows: Counter[RunKey] = Counter(_key(row) for row in [*live, *past])
+def _account(world: World, live: list[Any], past: list[Any], owed: list[Any]) -> list[str]:
+    """Exactly one row for each tick and each manual run, live, finished, or still owed by a job that is paused."""
+    rows: Counter[RunKey] = Counter(key for row in [*live, *past] for key in _keys(row))
+    rows.update(key for row in owed for key in _ticks(row["job"], row["next_tick"], row["until"]))
     expected = {RunKey(job, at, 0) for job, ticks in world.expected.items() for at in ticks}
     expected.update(world.triggered)
     lost = [f"lost: {_name(key)} has no run" for key in sorted(expected - rows.keys())]

@@ -247,9 +247,9 @@ class JobStore:
             if row["status"] == "active":
                 return
             going_on = resumed(row, on_resume or row["on_resume"])
-            await move(connection, [going_on], by)
-            if going_on.owed is not None:
+            if going_on.owed is not None:  # first, because a job that owes ticks is not completed yet
                 await connection.fetch(statement("owe_ticks"), row["job"], *going_on.owed, by)
+            await move(connection, [going_on], by)
             await announce(connection, [row["job"]])
 
         return await self._one(await self._change(job_id, tenant, change))

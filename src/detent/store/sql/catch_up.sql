@@ -16,7 +16,7 @@ k AS MATERIALIZED (
         SELECT * FROM catchups WHERE catchup = v.catchup AND next_tick = v.tick FOR UPDATE) r
       JOIN cursors c ON c.job = r.job AND c.generation = v.generation
      WHERE (SELECT held_at IS NULL FROM cluster) AND (c.next_tick IS NULL OR c.next_tick > v.tick) 
-       AND (r.kind = 'backfill' OR c.runs_left IS DISTINCT FROM 0)),
+       AND (r.kind = 'backfill' OR c.runs_left IS DISTINCT FROM 0 AND (c.next_tick IS NOT NULL OR c.ended))),
 busy AS MATERIALIZED (
     SELECT q.queue FROM (SELECT DISTINCT queue FROM k) q
      WHERE EXISTS (SELECT FROM generate_series(0, 9) AS p WHERE EXISTS (

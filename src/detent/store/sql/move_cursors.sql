@@ -31,7 +31,8 @@ e AS (
            j.opened_by, j.reason, l.closed, $16::text
       FROM l JOIN c USING (job) JOIN jobs j USING (job) WHERE l.until > coalesce(j.since, j.created_at)),
 o AS MATERIALIZED (
-    SELECT l.*, c.schedule AS present, c.ended AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = l.job) AS over
+    SELECT l.*, c.schedule AS present, c.ended AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = l.job)
+           AND NOT EXISTS (SELECT FROM catchups k WHERE k.job = l.job) AS over
       FROM l JOIN c USING (job))
 UPDATE jobs j SET updated_at = now(), status = CASE WHEN o.over THEN 'completed' ELSE o.status END,
        reason = CASE WHEN o.status = 'paused' THEN j.reason END,
