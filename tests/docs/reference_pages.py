@@ -26,6 +26,7 @@ _TABLE = re.compile(r"(?P<start><!-- table: (?P<name>[a-z ]+) -->\n).*?(?P<end><
 PURPOSES = {
     "database_url": "The PostgreSQL to use; without one, the embedded one in `data_dir`.",
     "database_schema": "The schema that holds detent's tables.",
+    "database_pooler": "What stands between detent and the server: see [poolers](../howto/poolers.md).",
     "data_dir": "Where the embedded PostgreSQL keeps its data.",
     "host": "Where the API listens. Anything beyond this machine needs keys.",
     "port": "The port of the API; 0 takes a free one. Where 8787 is taken and nobody chose, the next one that is free.",
