@@ -82,8 +82,9 @@ def partition_of(job_id: UUID) -> int:
 
 
 def first_token(incarnation: int) -> int:
-    """The token of a run's first claim. Tokens and terms have the incarnation above their counter, which has 22 bits: an
-    incarnation may be as large as the seconds since 2020, and JSON is read by languages whose numbers end at 53 bits."""
+    """The token of a run's first claim. Tokens and terms have the incarnation above their counter, which has 22 bits:
+    an incarnation may be as large as the seconds since 2020, and JSON is read by languages whose numbers end at 53
+    bits."""
     return incarnation << COUNTER_BITS | 1
 
 

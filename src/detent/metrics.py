@@ -123,7 +123,7 @@ def _counters(metrics: Metrics) -> Iterator[Metric]:
         ("ticks_skipped", "Ticks that did not run because the run before was not over.", metrics.overlaps),
         ("ticks_missed", "Ticks that passed while nobody could fire them, and did not run.", metrics.missed),
         ("catch_ups", "Jobs that were given missed ticks to make up for.", metrics.catch_ups),
-        ("large_catch_ups", "Times that a hundred missed ticks or more were to be made up for.", metrics.large_catch_ups),
+        ("large_catch_ups", "Times that a hundred or more missed ticks were to be made up.", metrics.large_catch_ups),
         ("ticks_released", "Ticks that were made up for, or backfilled.", metrics.released),
         ("starts", "Attempts that were started.", metrics.starts),
         ("retries", "Attempts that failed and are followed by another.", metrics.retries),

@@ -215,8 +215,9 @@ class Context(NamedTuple):
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """One value per setting. `database_url` None means the embedded PostgreSQL in `data_dir`;
-    `allow_private_targets` None means allowed when listening on loopback only. `misfire_grace_seconds` is what a job has
-    that does not say; None means by its interval. `catchup_rate` is that of a partition; None means by its schedules."""
+    `allow_private_targets` None means allowed when listening on loopback only. `misfire_grace_seconds` is what a job
+    has that does not say; None means by its interval. `catchup_rate` is that of a partition; None means by its
+    schedules."""
 
     database_url: str | None = _setting(
         None,

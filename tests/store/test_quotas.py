@@ -1,4 +1,4 @@
-"""Quotas of tenants: how many jobs there may be, counted exactly whatever happens on the way, and how large a payload."""
+"""Quotas of tenants: how many jobs there may be, counted exactly whatever happens, and how large a payload."""
 
 from __future__ import annotations
 

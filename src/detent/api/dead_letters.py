@@ -45,8 +45,8 @@ class GroupQuery(Struct, forbid_unknown_fields=True):
 
 
 class ChosenRuns(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which dead runs: those of `runs`; or `all` there are, of one job if `job` (a name or an id) is given, of one group
-    of errors if `group` is, and only those that were dead at `before` if that is; at most `limit` of them now."""
+    """Which dead runs: those of `runs`; or `all` there are, of one job if `job` (a name or an id) is given, of one
+    group of errors if `group` is, and only those that were dead at `before` if that is; at most `limit` of them now."""
 
     runs: RunIds | None = None
     all: bool = False

@@ -87,9 +87,7 @@ POLICIES: tuple[Policy, ...] = (
         "When the last run is not over at the next tick. [SKIP]",
     ),
     Policy("--max-concurrent", "max_concurrent", "N", "With ALLOW: runs at the same time. [10]", _number),
-    Policy(
-        "--missed-window", "missed_window", "RUN_ONCE|SKIP|RUN_ALL", "Which ticks run after down-time. [RUN_ONCE]"
-    ),
+    Policy("--missed-window", "missed_window", "RUN_ONCE|SKIP|RUN_ALL", "Which ticks run after down-time. [RUN_ONCE]"),
     Policy("--max-missed", "max_missed", "N", "With RUN_ALL: how many ticks at most. [100]", _number),
     Policy("--misfire-grace", "misfire_grace_seconds", "TIME", "How late a tick may still run. [auto]", _grace),
     Policy(

@@ -13,8 +13,8 @@ from detent.store.catchups import CatchUpStore
 from detent.store.cluster import ClusterStore
 from detent.store.cursors import CursorStore
 from detent.store.db import Database
-from detent.store.explaining import ExplainStore
 from detent.store.dead_letters import DeadLetterStore
+from detent.store.explaining import ExplainStore
 from detent.store.holding import HoldingStore
 from detent.store.jobs import JobStore
 from detent.store.keys import KeyStore
@@ -26,8 +26,8 @@ from detent.store.pull import PullStore
 from detent.store.queues import QueueStore
 from detent.store.requests import RequestStore
 from detent.store.reruns import RerunStore
-from detent.store.revisions import RevisionStore
 from detent.store.retention import RetentionStore
+from detent.store.revisions import RevisionStore
 from detent.store.runs import RunStore
 from detent.store.tenants import TenantStore
 from detent.store.upkeep import UpkeepStore

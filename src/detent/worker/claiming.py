@@ -1,8 +1,8 @@
 """How a worker comes by runs from the queues it serves.
 
-Where all of them belong to one tenant and none has a limit, one statement takes what is ready, by priority and age. Where
-several tenants have work, each gets its share of the room, by weight; and queues with limits are asked one limit at a
-time, under its lock.
+Where all of them belong to one tenant and none has a limit, one statement takes what is ready, by priority and age.
+Where several tenants have work, each gets its share of the room, by weight; and queues with limits are asked one limit
+at a time, under its lock.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ class Worker:
         self._held.pop(held.claim.identity, None)
 
     async def _return_unstarted(self, held: Held) -> None:
-        """Tried for as long as this node is trusted: otherwise it waits until reconciling has seen it for long enough."""
+        """Tried for as long as this node is trusted: otherwise it waits until reconciling has seen it long enough."""
         pause = GIVE_BACK_PAUSE
         while self._membership.trusted and not self._draining:
             try:
