@@ -81,6 +81,12 @@ class Servers:
         (server.data / "standby.signal").touch()
         return await self._start(server)
 
+    async def base_backup(self, of: Server, name: str) -> Server:
+        """A standby of a server that works."""
+        server = QuickServer(self._folder, name)
+        await server.copy(of, of.port, **FAST)
+        return await self._start(server)
+
     async def _start(self, server: Server) -> Server:
         self._made.append(server)
         await server.start()

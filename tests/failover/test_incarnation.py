@@ -230,6 +230,23 @@ async def test_an_open_connection_to_an_old_primary_is_let_go_once_a_newer_one_w
             assert await connection.fetchval(name) == "standby"
 
 
+async def test_nodes_leave_an_old_primary_that_goes_on_as_if_nothing_had_happened(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_servers, "LOOK_EVERY", 0.2)
+    primary = await servers.primary()
+    standby = await servers.standby(primary)
+    await make_job(primary)
+    async with opened(url_of(primary, standby)) as store, Process(store) as process:
+        await until(lambda: ask(standby, RUNS), 20, "a run that both know")
+        await standby.promote()  # nobody stops the old one, whose connections are all there
+        runs = await ask(standby, RUNS)
+        await until(lambda: ask(standby, f"SELECT ({RUNS}) > {runs}"), 20, "a run on the new server")
+        assert process.session is not None
+        assert process.session.membership.timeline == 2
+        assert await ask(primary, "SELECT timeline FROM whereabouts") == 1
+
+
 async def answers(store: Any, pool: str) -> bool:
     try:
         await store.database.fetch(pool, "clock")
@@ -269,3 +286,33 @@ def test_a_url_with_several_hosts_is_one_url_for_each(url: str, expected: list[s
 def test_hosts_and_ports_that_do_not_match_are_refused() -> None:
     with pytest.raises(Unavailable, match="3 hosts and 2 ports: give one port for each host"):
         addresses("postgresql:///db?host=a,b,c&port=1,2")
+
+
+@pytest.mark.long
+async def test_over_many_fail_overs_numbers_only_grow(servers: Servers) -> None:
+    """Each standby is a base backup of the server before it, taken while that one works."""
+    serving = await servers.primary("server-0")
+    await make_job(serving)
+    incarnations, tokens = [1], [0]
+    for number in range(1, 6):
+        following = await servers.base_backup(serving, f"server-{number}")
+        incarnation, token = await work_and_fail_over(serving, following)
+        incarnations.append(incarnation)
+        tokens.append(token)
+        serving = following
+    assert incarnations == sorted(set(incarnations))
+    assert tokens == sorted(set(tokens))
+    assert await ask(serving, "SELECT timeline FROM cluster") == 6
+
+
+async def work_and_fail_over(serving: Server, following: Server) -> tuple[int, int]:
+    """The incarnation after it, and the highest token before it."""
+    runs = await ask(serving, RUNS)
+    async with opened(url_of(serving, following)) as store, Process(store) as process:
+        for server in (serving, following):
+            await until(lambda server=server: ask(server, f"SELECT ({RUNS}) > {runs}"), 30, "a run that both know")
+        before, token = process.session, await ask(serving, HIGHEST_TOKEN)
+        await fail_over(serving, following)
+        await until(lambda: process.session not in (None, before), 30, "it to go on")
+        assert process.session is not None
+        return process.session.membership.incarnation, token

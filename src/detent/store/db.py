@@ -72,7 +72,12 @@ class NoHome(Rejected):
 
 
 class OutcomeUnknown(DetentError):  # noqa: N818 - as above
-    pass
+    """Perhaps it was done, perhaps not. To a program that only asks whether to try again: the database is not there."""
+
+    exit_code = Unavailable.exit_code
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The database's answer was lost ({reason}).")
 
 
 def session_settings(schema: str, limits: Limits = STANDARD) -> dict[str, str]:
@@ -180,6 +185,7 @@ class Database:
         self.limits = pool_limits(ttl)
         self.servers = servers_of(url)
         self._generation = self.servers.generation
+        self._looking: asyncio.Task[None] | None = None
         self._pools: dict[str, Any] = {}
 
     @property
@@ -193,6 +199,8 @@ class Database:
             self._pools["fire"] = await self._pool("fire", 2, idle_seconds=0)
             self._pools["work"] = await self._pool("work", 4, idle_seconds=0)
             self._pools["people"] = await self._pool("people", 5, idle_seconds=60)
+            options = driver_options(self.schema, self.limits["people"], pooled=self.pooled)
+            self._looking = asyncio.create_task(self.servers.look_around(**options))
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
             await self.close()
             raise unreachable(self.url, error) from error
@@ -218,6 +226,8 @@ class Database:
         return await connect(self.url, self.schema, pooled=self.pooled)
 
     async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
         pools, self._pools = list(self._pools.values()), {}
         for pool in pools:
             try:

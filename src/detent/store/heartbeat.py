@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from detent.store.db import connect, statement
 from detent.store.limits import beat_limits
+from detent.store.servers import servers_of
 
 
 class Expectation(NamedTuple):
@@ -39,6 +40,8 @@ class HeartbeatConnection:
         self._schema = schema
         self._seconds = seconds
         self._pooled = pooled
+        self._servers = servers_of(url)
+        self._generation = 0
         self._connection: Any = None
 
     async def beat(self, node: int, offset: float, expectation: Expectation = NOTHING_EXPECTED) -> Beat | None:
@@ -63,7 +66,10 @@ class HeartbeatConnection:
             raise
 
     async def _fetch(self, name: str, *arguments: object) -> Any:
+        if self._generation != self._servers.generation:
+            await self.close()  # it may lead to where the database was
         if self._connection is None or self._connection.is_closed():
+            self._generation = self._servers.generation
             limits = beat_limits(self._seconds)
             self._connection = await connect(self._url, self._schema, limits, pooled=self._pooled)
         return await self._connection.fetchrow(statement(name), *arguments)

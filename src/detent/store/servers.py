@@ -6,7 +6,8 @@ timeline, so each process remembers the newest it has seen of each system, for a
 that is behind it, or that only follows another.
 
 A process that has seen nothing yet cannot know an old primary when it meets one. If its URL names several servers it
-asks them all first, and begins with the newest.
+asks them all first, and begins with the newest; and it asks them again every few seconds, because an old primary that
+was cut off from its successor, and not from us, goes on as if nothing had happened.
 
 A node's own connections are stricter than others: once it has joined on one timeline, they are refused on any other
 until it has joined again, because what it holds and the tokens it gives out belong to that timeline.
@@ -30,8 +31,11 @@ from detent.store.statements import statement
 
 SECONDS_FOR_ONE = 10.0
 SECONDS_FOR_EACH = 3.0
+LOOK_EVERY = 5.0
 
-REACH = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError)
+REACH = (
+    OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, ValueError,
+)  # fmt: skip
 
 
 class Server(NamedTuple):
@@ -76,6 +80,12 @@ class Servers:
             self._start = number
             return connection
         raise _none_of(failures)
+
+    async def look_around(self, **options: Any) -> None:
+        """For as long as it is awaited: was another server promoted meanwhile? One alone need not be asked."""
+        while len(self._addresses) > 1:
+            await asyncio.sleep(LOOK_EVERY)
+            await self._ask_all(options)
 
     def join(self, server: Server) -> None:
         """The node joins here: what leads elsewhere is not its own any more."""
