@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 # Lines that are not events: what a process tells whoever started it.
 PLAIN = re.compile(
     r"listening on http://\S+|(?:scheduler|worker|api)(?: and (?:scheduler|worker|api))* ready"
-    r"|error: The (?:database|server) at .*|\s*"
+    r"|error: The (?:database|server).*|\s*"
 )
 # Warnings are fine when something was broken. A hundred of one kind in ten seconds is a loop that does not wait.
 FLOOD, FLOOD_SECONDS = 100, 10.0

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from detent.errors import Unavailable
 from detent.store.db import Database, OutcomeUnknown
 from fleet.network import HOLD, REPLIES, SWALLOW, Link, Links
 from waiting import until
@@ -36,8 +37,9 @@ async def test_a_statement_without_an_answer_is_of_unknown_outcome_and_the_next_
 ) -> None:
     database, links, link = linked
     links.cut(link, REPLIES, SWALLOW)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(OutcomeUnknown, match=r"The database's answer was lost \(.+\)\.") as caught:
         await database.fetch("work", "share", 1)
+    assert caught.value.exit_code == Unavailable.exit_code
     links.heal(link)
     assert len(await database.fetch("work", "share", 1)) == 1
 
