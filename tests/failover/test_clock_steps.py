@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from database_servers import Process, Servers, opened
+from set_clock import Clock
 
 from detent.clock import monotonic
 from detent.coordination.steady import ClockWatch, steady_seconds
 from detent.store import Store
 from factories import add_job
-from fleet.servers import Server, install_faketime
+from fleet.servers import Server
 from waiting import until
 
 HOLD = "SELECT held_reason FROM cluster WHERE held_at IS NOT NULL"
@@ -25,28 +25,6 @@ STEADY = "SELECT count(*) = 1 FROM nodes WHERE steady_since < now() - interval '
 HOURS = 8
 
 
-class Clock:
-    """What the server takes for the time is set by a file."""
-
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / "clock"
-        self.set("+0")
-
-    def set(self, offset: str) -> None:
-        written = self._file.with_suffix(".new")
-        written.write_text(f"{offset}\n")
-        written.chmod(0o644)
-        written.replace(self._file)
-
-    def variables(self, library: Path) -> dict[str, str]:
-        return {
-            "LD_PRELOAD": str(library),
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_TIMESTAMP_FILE": str(self._file),
-            "FAKETIME_NO_CACHE": "1",
-        }
-
-
 @pytest.fixture
 def clock(folder: Path) -> Clock:
     return Clock(folder)
@@ -54,13 +32,7 @@ def clock(folder: Path) -> Clock:
 
 @pytest.fixture
 async def server(servers: Servers, clock: Clock) -> Server:
-    library = install_faketime()
-    if library is None:
-        missing = "libfaketime is not here, and only root can install it: apt-get install -y faketime"
-        if os.environ.get("CI") == "true":
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return await servers.primary(**clock.variables(library))
+    return await servers.primary(**clock.variables())
 
 
 async def ask(server: Server, question: str, *arguments: Any) -> Any:
