@@ -207,6 +207,18 @@ def test_every_error_carries_the_exit_code_of_its_kind() -> None:
         "NotAuthorised": 4,
         "RunFailed": 5,
         "Conflict": 6,
+        "QuotaReached": 6,
         "Unavailable": 7,
         "OwnershipLost": 1,
     }
+
+
+@pytest.mark.parametrize("place", ["/var/lib/detent/archive", "~/archive", "file:///srv/history", "s3://bucket/detent"])
+def test_an_archive_is_a_folder_or_object_storage(place: str) -> None:
+    assert Settings.load({}, {"HOME": "/home/x", "DETENT_ARCHIVE_URL": place}).archive_url == place
+
+
+@pytest.mark.parametrize("place", ["archive", "./archive", "ftp://host/x", "https://host/x"])
+def test_an_archive_that_is_neither_is_refused(place: str) -> None:
+    with pytest.raises(UsageError, match="DETENT_ARCHIVE_URL"):
+        Settings.load({}, {"HOME": "/home/x", "DETENT_ARCHIVE_URL": place})
