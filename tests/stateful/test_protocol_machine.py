@@ -158,8 +158,10 @@ class Machine(RuleBasedStateMachine):
         cursor = self.model.jobs[job]
         last = tick(cursor.next_tick - 1) if cursor.next_tick else None
         at = tick(cursor.next_tick)
-        places = ([job], [cursor.generation], [last], [at], [at], [False], "active", None)
-        assert self.run(self.look.fetch(statement("move_cursors"), *places, [], [], [], [], None))
+        places = ([job], [cursor.generation], [last], [at], [at], [False], [None], ["active"])
+        nothing = [tick(-1)]
+        spans = ([1], nothing, ["edited"], nothing, ["edited"], [None], [None], None)
+        assert self.run(self.look.fetch(statement("move_cursors"), *places, *spans, [], [], [], [], []))
         cursor.generation += 1
 
     @precondition(lambda self: any(self.model.nodes.values()))

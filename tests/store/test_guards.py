@@ -125,6 +125,13 @@ FENCES: dict[str, tuple[str, ...]] = {
         "ORDER BY job) v CROSS JOIN LATERAL ( SELECT FROM cursors WHERE job = v.job AND generation = v.generation",
         "AND last_tick = coalesce(v.last_tick, '-infinity') FOR NO KEY UPDATE) c",
     ),
+    "skip_tick": ("generation = generation + 1", "job = $1::bigint AND generation = $5::integer"),
+    "unskip_tick": ("generation = generation + 1", "job = $1::bigint AND generation = $3::integer"),
+    "collect_jobs": (
+        "FOR NO KEY UPDATE OF c SKIP LOCKED",
+        "j.job = done.job AND j.collect_at <= now() AND j.status = 'completed'",
+        "generation = c.generation + 1",
+    ),
     "trigger_now": (LANE, "INSERT INTO run_history"),
     "rerun": (LANE,),
     "redrive": (LANE, "greatest(token, (SELECT incarnation FROM cluster) << 22) + 1"),
