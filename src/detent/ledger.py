@@ -36,13 +36,15 @@ AT_A_TIME = 64
 class Segment(NamedTuple):
     """Ticks of `schedule` in (since, until] were to be expected; until None: they still are. `paused`: not to run.
 
-    `tzdata` is the zone data by which they were computed, None where none has a say."""
+    `tzdata` is the zone data by which they were computed, None where none has a say. `optional`: they were backfilled,
+    and may be on record whatever the schedule of that time was."""
 
     since: datetime
     until: datetime | None
     schedule: Schedule
     paused: bool = False
     tzdata: str | None = None
+    optional: bool = False
 
 
 class Entry(NamedTuple):
@@ -121,6 +123,8 @@ def settle_account(
     `next_tick` is where the cursor stands. `zone_data` is the release by which this is computed: what does not fit in
     a segment of another one is set apart, since it may have been right then."""
     after, until = window
+    backfilled = [segment for segment in segments if segment.optional]
+    segments = [segment for segment in segments if not segment.optional]
     _count_lateness(account, entries, after, late_after)
     singles = sorted((entry for entry in entries if entry.first == entry.last), key=_first)
     ranges = [entry for entry in entries if entry.first != entry.last]
@@ -139,7 +143,9 @@ def settle_account(
             continue
         used += _compare(account, segment, ticks, singles[low:high], ranges, next_tick, zone_data)
     if used < unclaimed[1] - unclaimed[0]:
-        _name_extras(account, segments, singles[slice(*unclaimed)], window, expected, zone_data)
+        allowed = {tick for segment in backfilled for tick in expected(segment, after, until)}
+        others = [entry for entry in singles[slice(*unclaimed)] if entry.first not in allowed]
+        _name_extras(account, segments, others, window, expected, zone_data)
     _check_ranges(account, segments, ranges, window, expected, zone_data)
 
 
@@ -323,6 +329,8 @@ def fates(
 
 def _walk(segments: Sequence[Segment], after: datetime, until: datetime) -> Iterator[tuple[Segment, datetime]]:
     for segment in segments:
+        if segment.optional:
+            continue
         end = until if segment.until is None else min(until, segment.until)
         reached = max(after, segment.since)
         while ticks := segment.schedule.between(reached, end, AT_A_TIME) if reached < end else []:

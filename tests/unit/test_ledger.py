@@ -134,6 +134,15 @@ def test_the_ticks_of_other_zone_data_are_set_apart() -> None:
     assert not account_of([], segment, zone_data="2020a").clean
 
 
+def test_what_was_backfilled_may_be_on_record_whatever_the_schedule_of_that_time_was() -> None:
+    half_hourly = Schedule.parse("*/30 * * * *")
+    backfill = Segment(hour(1), hour(3), half_hourly, optional=True)
+    entries = [done(hour(n)) for n in (1, 1.5, 2, 2.5, 3, 4, 5)]
+    account = account_of(entries, backfill, Segment(LONG_AGO, None, HOURLY))
+    assert (account.expected, account.clean) == (5, True)
+    assert account_of([*entries, done(hour(4.5))], backfill, Segment(LONG_AGO, None, HOURLY)).extra_count == 1
+
+
 def test_an_interval_is_counted_from_its_anchor() -> None:
     schedule = Schedule.parse("every 90m", anchor=hour(0.25))
     account = account_of([done(hour(n)) for n in (0.25, 1.75, 3.25, 4.75)], Segment(LONG_AGO, None, schedule))

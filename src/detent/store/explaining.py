@@ -58,7 +58,7 @@ class ExplainStore:
             completed=job["status"] == "completed",
             deletion=Change(job["since"], job["opened_by"]) if job["status"] == "deleted" and job["since"] else None,
         )
-        segment = reading.segments[0] if reading.segments else None
+        segment = _in_force(reading)
         if segment is None:
             return Story(job["id"], facts._replace(after=await self._first_after(number, moment)), None)
         facts = await self._with_rule(facts, number, segment)
@@ -129,7 +129,7 @@ class ExplainStore:
 
     async def _span(self, job: int, at: datetime) -> Row | None:
         rows = await self._database.fetch("people", "spans", [job], at - MICROSECOND, at)
-        return rows[0] if rows and rows[0]["since"] is not None else None
+        return next((row for row in rows if row["since"] is not None and row["opened"] != "backfill"), None)
 
     async def _leader(self, facts: Facts) -> Leader | None:
         rows = await self._database.fetch("people", "leader_at", facts.partition, facts.at)
@@ -163,6 +163,13 @@ def _moment(text: str, job: Row) -> datetime:
 def _schedule(job: Row) -> Schedule:
     spec = msgspec.json.decode(job["definition"], type=JobSpec)
     return schedule_of(spec, job["job"], job["created_at"])
+
+
+def _in_force(reading: Reading) -> Segment | None:
+    """The segment of the instant; that of a backfill where there is no other and the tick has run."""
+    regular = [segment for segment in reading.segments if not segment.optional]
+    backfilled = [segment._replace(optional=False) for segment in reading.segments if reading.entries]
+    return next(iter([*regular, *backfilled]), None)
 
 
 def _ticks(skips: list[Row]) -> set[datetime]:

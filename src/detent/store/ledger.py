@@ -153,7 +153,8 @@ class LedgerStore:
         except Exception as error:
             log.error("a schedule cannot be read", schedule=row["stored"], error=str(error))
             return
-        yield Segment(row["since"], row["until"], schedule, row["opened"] == "paused", row["tzdata"])
+        paused, optional = row["opened"] == "paused", row["opened"] == "backfill"
+        yield Segment(row["since"], row["until"], schedule, paused, row["tzdata"], optional)
 
     def _schedule(self, row: Row) -> Schedule:
         """What was once read is kept: stored schedules never change, and most jobs share a few."""

@@ -63,10 +63,10 @@ CREATE TABLE segments (
     schedule  integer NOT NULL,
     anchor    timestamptz,
     tzdata    text,
-    opened    text NOT NULL,                  -- created, edited, paused, resumed, zone data
+    opened    text NOT NULL,                  -- created, edited, paused, resumed, zone data; backfill: in it runs may be
     opened_by text,
     reason    text,                           -- why it was paused
-    closed    text NOT NULL,                  -- edited, paused, resumed, deleted, zone data
+    closed    text NOT NULL,                  -- edited, paused, resumed, deleted, zone data, backfill
     closed_by text,
     CHECK (until > since),
     PRIMARY KEY (job, since)
