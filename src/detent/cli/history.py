@@ -37,7 +37,7 @@ COLUMNS = (
     "export",
     examples=(
         "detent history export --from 7d > runs.jsonl",
-        "detent history export --job report --from 2026-01-01 --to 2026-02-01 --format csv > report.csv",
+        "detent history export --job report --from 30d --format csv > report.csv",
     ),
 )
 @option("--from", "since", metavar="TIME", help="Runs of ticks from this time on, or so long ago, such as 7d. [all]")
