@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -104,6 +104,30 @@ async def test_a_job_goes_through_its_whole_life(client: Any) -> None:
     assert await client.delete_job("a/b ü") is None
     with pytest.raises(errors.NotFound):
         await client.get_job("a/b ü")
+
+
+async def test_a_job_is_paused_for_a_while_skipped_once_and_rolled_back(client: Any) -> None:
+    await client.create_job({"name": "j", "schedule": "0 * * * *", "target": HTTP, "priority": 1})
+    later = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=3)
+    paused = await client.pause_job("j", until=later, on_resume="all")
+    assert (paused.paused_until, paused.on_resume) == (later, "all")
+    assert (await client.resume_job("j", "skip")).status == "active"
+    assert (await client.skip_tick("j", later, "holiday")).reason == "holiday"
+    assert [skip.at for skip in await client.list_skips("j")] == [later]
+    assert [tick.status for tick in await client.list_ticks("j", later, later)] == ["to be skipped"]
+    assert await client.unskip_tick("j", later) is None
+    told = await client.explain_tick("j", later)
+    assert (told.tick, told.status) == (True, "scheduled")
+    run = await client.trigger_job("j", {"n": 1})
+    assert (await client.cancel_job_runs("j")).cancelled == [run.id]
+    await client.edit_job("j", {"priority": 2})
+    assert [(each.revision, each.changed_by) for each in await client.list_revisions("j")] == [
+        (2, "loopback"),
+        (1, "loopback"),
+    ]
+    assert (await client.get_revision("j", 1)).definition.priority == 1
+    assert (await client.roll_back_job("j", 1)).revision == 3
+    assert await client.audit(jobs=["j"]) == []
 
 
 async def test_an_upsert_tells_what_it_did(client: Any) -> None:
