@@ -269,7 +269,7 @@ async def test_dead_letters_are_found_by_their_index(verbs: Store, look: Any) ->
     for name, arguments in (
         ("dead_letters", (1, AT + HOUR, 1, 0, 50, None, None)),
         ("dead_groups", (1, None, 1000, 100)),
-        ("oldest_dead", (1, None, None, None, 50)),
+        ("oldest_dead", (1, None, None, None, 50, 1000)),
         ("count_dead", (1, None, None, None)),
         ("discard", (1, None, None, None, None, None, None, 50)),
     ):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from detent.client import Client
 
 MOST_AT_ONCE = 1000
-STEP_SECONDS = 0.25
+STEP_SECONDS = 0.5
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 2.0
 WHY = {"not dead": "is not dead", "overlap": "has to wait: a run of its job is still under way"}
@@ -124,7 +124,7 @@ def redrive_all(client: Client, chosen: Chosen, rate: float | None, dry_run: boo
                 _paced(client, chosen, at, rate, ids, progress) if rate else _fast(client, chosen, at, ids, progress)
             )
         except KeyboardInterrupt:
-            output.say(f"Broken off after {_runs(len(ids))}: begin it again to go on with the others.")
+            output.say(f"Broken off after at least {_runs(len(ids))}: begin it again to go on with the others.")
             raise
     _print_runs({"redriven": ids, "remaining": remaining})
     _say_brought_back(len(ids))

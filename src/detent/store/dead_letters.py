@@ -23,6 +23,7 @@ from detent.store.runs import documents, number_of
 
 MOST_AT_ONCE = 1_000
 MOST_LOOKED_AT = 100_000
+LOOKED_AT_FIRST = 2_000
 MOST_GROUPS = 500
 
 
@@ -88,13 +89,13 @@ class DeadLetterStore:
 
     async def redrive(self, which: Which, limit: int = MOST_AT_ONCE, *, tenant: int = DEFAULT_TENANT) -> Done:
         """Bring back those that waited longest and whose jobs have room, at most `limit` of them."""
-        number = await self._number(which.job, tenant)
-        filters = (tenant, number, which.group, which.before)
-        rows = await self._database.fetch("people", "oldest_dead", *filters, limit)
-        if not rows:
-            return Done([], await self._count(*filters))
-        done = await self._reruns.redrive([key_of(row) for row in rows], tenant=tenant)
-        return Done(done.runs, rows[0]["remaining"] - len(done.runs))
+        filters = (tenant, await self._number(which.job, tenant), which.group, which.before)
+        rows = await self._database.fetch("people", "oldest_dead", *filters, limit, LOOKED_AT_FIRST)
+        if len(rows) < limit:  # the oldest may all be of jobs that have no room
+            rows = await self._database.fetch("people", "oldest_dead", *filters, limit, MOST_LOOKED_AT)
+        keys = [key_of(row) for row in rows]
+        runs = (await self._reruns.redrive(keys, tenant=tenant)).runs if keys else []
+        return Done(runs, await self._count(*filters))
 
     async def discard(self, keys: Sequence[RunKey], *, tenant: int = DEFAULT_TENANT) -> Done:
         """Deal with these for good, where they are dead."""
