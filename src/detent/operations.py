@@ -18,6 +18,7 @@ from detent import shapes
 from detent.clock import monotonic
 from detent.cluster_shapes import Cluster, ClusterNode, Ticks
 from detent.ledger_operations import LedgerOperations
+from detent.many_operations import ManyOperations
 from detent.model import JobSpec, TargetKind
 from detent.operation import Listing, Operation, Procedure, Request, Result, Steps
 from detent.shapes import (
@@ -367,7 +368,7 @@ def version() -> Request[Version]:
     return Request("GET", "/version", _reader(Version))
 
 
-class Operations(LedgerOperations):
+class Operations(LedgerOperations, ManyOperations):
     """Every verb of the clients."""
 
     create_job = Operation(create_job)

@@ -1,0 +1,57 @@
+"""The part of the API about queues and about many jobs at once, as programs call it; see `operations.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from detent.operation import Listing, Operation, Procedure, Request, Result, Steps
+from detent.shapes import BulkAction, BulkJob, BulkResult, Page, Queue
+from detent.transport import Answer, segment
+
+PREFIX = "/api/v1"
+CHUNK = 200
+
+
+def list_queues() -> Request[Page[Queue]]:
+    """The queues by name, with their limits and what is in them."""
+    return Request("GET", f"{PREFIX}/queues", _reader(Page[Queue]))
+
+
+def limit_queue(
+    queue: str, *, max_concurrent: int | None = None, rate_per_second: float | None = None
+) -> Request[Queue]:
+    """Set the limits of a queue in place of those it had; None is no limit."""
+    body = {"max_concurrent": max_concurrent, "rate_per_second": rate_per_second}
+    return Request("PUT", f"{PREFIX}/queues/{segment(queue)}", _reader(Queue), body=body)
+
+
+def change_jobs(
+    action: BulkAction, search: str, *, dry_run: bool = False, reason: str | None = None
+) -> Steps[BulkResult]:
+    """Pause, resume or delete all jobs that a search finds, retry their dead runs, or cancel their runs; with `dry_run`
+    only count them. Chunk by chunk to the end: the answer is about all of them."""
+    asked = {"action": action, "filter": search, "dry_run": dry_run, "reason": reason, "limit": CHUNK}
+    matched = changed = 0
+    sample: list[BulkJob] = []
+    cursor = None
+    while True:
+        body = {**asked, "cursor": cursor}
+        chunk: BulkResult = yield Request("POST", f"{PREFIX}/bulk", _reader(BulkResult), body=body)
+        matched, changed, cursor = matched + chunk.matched, changed + chunk.changed, chunk.next_cursor
+        sample = sample or chunk.sample
+        if cursor is None:
+            return msgspec.structs.replace(chunk, matched=matched, changed=changed, sample=sample)
+
+
+class ManyOperations:
+    """The verbs of the clients about queues and many jobs."""
+
+    list_queues = Listing(list_queues)
+    limit_queue = Operation(limit_queue)
+    change_jobs = Procedure(change_jobs)
+
+
+def _reader(kind: type[Result]) -> Callable[[Answer], Result]:
+    return lambda answer: msgspec.json.decode(answer.raw, type=kind)
