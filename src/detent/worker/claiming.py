@@ -11,11 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from detent.coordination.membership import Membership
+from detent.errors import DetentError
+from detent.log import logger
 from detent.model import Claim
 from detent.queue.book import QueueBook
 from detent.queue.rounds import Rounds
 from detent.store import Store
-from detent.store.queues import QueueRow, Ready
+from detent.store.queues import LimitedClaim, QueueRow, Ready
+
+log = logger("worker")
 
 # Runs start at an even rate if those who wait for it look this often; looking more often costs more than it brings.
 SHORTEST_WAIT = 0.05
@@ -99,7 +103,7 @@ class Claiming:
             if place.queue in self.unlimited and left[tenant := self.serving[place.queue].tenant] > 0
         ]
         if wanted:
-            taken = await self._claim_shares(left, wanted)
+            taken = await self._claim_shares(left, wanted, held=bool(claims))
             self._count(left, taken)
             claims = claims + taken
         for tenant, unused in left.items():
@@ -107,12 +111,19 @@ class Claiming:
         more = any(left[tenant] == 0 < shares[tenant] for tenant in {tenant for tenant, _ in wanted})
         return Claimed(claims, more, limited.wait)
 
-    async def _claim_shares(self, left: Mapping[int, int], wanted: Sequence[tuple[int, Ready]]) -> list[Claim]:
+    async def _claim_shares(
+        self, left: Mapping[int, int], wanted: Sequence[tuple[int, Ready]], *, held: bool
+    ) -> list[Claim]:
+        """`held`: others are claimed already, and must not be forgotten because this fails."""
         shares = {tenant: left[tenant] for tenant, _ in wanted}
-        membership = self._membership
-        return await self._store.queues.claim_shares(
-            membership.node, membership.incarnation, shares, wanted, evenly=self._evenly
-        )
+        node, incarnation = self._membership.node, self._membership.incarnation
+        try:
+            return await self._store.queues.claim_shares(node, incarnation, shares, wanted, evenly=self._evenly)
+        except DetentError as error:
+            if not held:
+                raise
+            log.warning("some runs could not be claimed", error=str(error))
+            return []
 
     async def _claim_limited(self, left: dict[int, int], free: int, queues: Iterable[int]) -> Claimed:
         """From each group of queues that are subject to the same limits, as much as their tenant still gets."""
@@ -124,14 +135,26 @@ class Claiming:
         for limits, numbers in groups.items():
             room = min(left[self.serving[numbers[0]].tenant], free - len(claims))
             if room <= 0:
+                waits.append(SHORTEST_WAIT)
                 continue
-            node, incarnation = self._membership.node, self._membership.incarnation
-            got = await self._store.queues.claim_limited(node, incarnation, limits, numbers, room, evenly=self._evenly)
+            got = await self._claim_under(limits, numbers, room, held=bool(claims))
             self._count(left, got.claims)
             claims += got.claims
             if got.busy or got.wait is not None:
                 waits.append(max(got.wait or 0.0, SHORTEST_WAIT))
         return Claimed(claims, wait=min(waits, default=None))
+
+    async def _claim_under(
+        self, limits: Sequence[int], queues: Sequence[int], room: int, *, held: bool
+    ) -> LimitedClaim:
+        node, incarnation = self._membership.node, self._membership.incarnation
+        try:
+            return await self._store.queues.claim_limited(node, incarnation, limits, queues, room, evenly=self._evenly)
+        except DetentError as error:
+            if not held:
+                raise
+            log.warning("some runs could not be claimed", error=str(error))
+            return LimitedClaim([], busy=True)
 
     def _count(self, left: dict[int, int], claims: Iterable[Claim]) -> None:
         for claim in claims:
