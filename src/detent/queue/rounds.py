@@ -43,46 +43,54 @@ class Rounds:
 
 
 class FairLine(Generic[Item]):
-    """A line for each tenant. Inside one, who came first goes first; between them, by weight."""
+    """A line for each tenant that waits. Inside one, who came first goes first; between them, by weight. Where only one
+    waits, which is usual, no turns are counted."""
 
     def __init__(self, weight_of: WeightOf) -> None:
         self._weight_of = weight_of
         self._lines: dict[int, deque[Item]] = {}
         self._clocks: dict[int, float] = {}
         self._now = 0.0
-        self._length = 0
 
     def __len__(self) -> int:
-        return self._length
+        return sum(map(len, self._lines.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
 
     def __iter__(self) -> Iterator[Item]:
         for line in self._lines.values():
             yield from line
 
     def append(self, tenant: int, item: Item) -> None:
-        line = self._lines.get(tenant)
-        if line is None:
-            line = self._lines[tenant] = deque()
+        try:
+            self._lines[tenant].append(item)
+        except KeyError:
+            self._lines[tenant] = deque((item,))
             self._clocks[tenant] = max(self._clocks.get(tenant, 0.0), self._now)
-        line.append(item)
-        self._length += 1
 
     def popleft(self) -> Item:
         """Of the tenant that is furthest behind. IndexError: nobody waits."""
-        if not self._lines:
+        lines = self._lines
+        if len(lines) == 1:
+            (line,) = lines.values()
+            item = line.popleft()
+            if not line:
+                self.clear()
+            return item
+        if not lines:
             raise IndexError("the line is empty")
+        return self._pop_in_turn()
+
+    def _pop_in_turn(self) -> Item:
         lines, clocks = self._lines, self._clocks
-        tenant = next(iter(lines)) if len(lines) == 1 else min(lines, key=clocks.__getitem__)
+        tenant = min(lines, key=clocks.__getitem__)
         line = lines[tenant]
         item = line.popleft()
-        self._length -= 1
         self._now = max(self._now, clocks[tenant])
         clocks[tenant] += 1 / self._weight_of(tenant)
         if not line:
             del lines[tenant]
-            if not lines:
-                clocks.clear()
-                self._now = 0.0
         return item
 
     def extend(self, items: Iterable[tuple[int, Item]]) -> None:
@@ -93,4 +101,3 @@ class FairLine(Generic[Item]):
         self._lines.clear()
         self._clocks.clear()
         self._now = 0.0
-        self._length = 0
