@@ -92,6 +92,29 @@ def test_one_that_arrives_late_waits_for_nobodys_backlog() -> None:
     assert len(waiting) == 499
 
 
+def test_one_that_comes_back_at_once_gets_no_more_than_its_turn() -> None:
+    waiting = line(*((2, "b") for _ in range(100)))
+    order = ""
+    for _ in range(20):
+        waiting.append(1, "a")
+        order += waiting.popleft() + waiting.popleft()
+    assert order.count("a") == 20 and order.count("b") == 20
+
+
+@given(some.lists(some.tuples(some.integers(1, 3), some.integers(0, 3)), max_size=100))
+def test_nothing_is_lost_or_doubled_and_each_tenants_own_order_stays(steps: list[tuple[int, int]]) -> None:
+    waiting: FairLine[tuple[int, int]] = FairLine({1: 1, 2: 1, 3: 2}.__getitem__)
+    added, taken = [], []
+    for number, (tenant, pops) in enumerate(steps):
+        waiting.append(tenant, (tenant, number))
+        added.append((tenant, number))
+        taken += [waiting.popleft() for _ in range(min(pops, len(waiting)))]
+    taken += [waiting.popleft() for _ in range(len(waiting))]
+    assert sorted(taken) == sorted(added) and not waiting
+    for tenant in (1, 2, 3):
+        assert [each for each in taken if each[0] == tenant] == [each for each in added if each[0] == tenant]
+
+
 def test_an_empty_line_says_so_and_a_cleared_one_begins_anew() -> None:
     waiting = line((1, "a"), (2, "b"))
     assert list(waiting) == ["a", "b"]

@@ -49,7 +49,8 @@ class FairLine(Generic[Item]):
     def __init__(self, weight_of: WeightOf) -> None:
         self._weight_of = weight_of
         self._lines: dict[int, deque[Item]] = {}
-        self._clocks: dict[int, float] = {}
+        self._behind: list[tuple[float, int]] = []  # the clocks of those who wait, as a heap
+        self._left: dict[int, float] = {}  # the clocks of those who do not
         self._now = 0.0
 
     def __len__(self) -> int:
@@ -67,7 +68,7 @@ class FairLine(Generic[Item]):
             self._lines[tenant].append(item)
         except KeyError:
             self._lines[tenant] = deque((item,))
-            self._clocks[tenant] = max(self._clocks.get(tenant, 0.0), self._now)
+            heapq.heappush(self._behind, (max(self._left.pop(tenant, 0.0), self._now), tenant))
 
     def popleft(self) -> Item:
         """Of the tenant that is furthest behind. IndexError: nobody waits."""
@@ -83,14 +84,16 @@ class FairLine(Generic[Item]):
         return self._pop_in_turn()
 
     def _pop_in_turn(self) -> Item:
-        lines, clocks = self._lines, self._clocks
-        tenant = min(lines, key=clocks.__getitem__)
-        line = lines[tenant]
+        self._now, tenant = self._behind[0]
+        line = self._lines[tenant]
         item = line.popleft()
-        self._now = max(self._now, clocks[tenant])
-        clocks[tenant] += 1 / self._weight_of(tenant)
-        if not line:
-            del lines[tenant]
+        clock = self._now + 1 / self._weight_of(tenant)
+        if line:
+            heapq.heapreplace(self._behind, (clock, tenant))
+        else:
+            heapq.heappop(self._behind)
+            del self._lines[tenant]
+            self._left[tenant] = clock
         return item
 
     def extend(self, items: Iterable[tuple[int, Item]]) -> None:
@@ -99,5 +102,6 @@ class FairLine(Generic[Item]):
 
     def clear(self) -> None:
         self._lines.clear()
-        self._clocks.clear()
+        self._behind.clear()
+        self._left.clear()
         self._now = 0.0
