@@ -25,9 +25,10 @@ run: $(READY)  ## Start detent with a small demo (Ctrl-C stops everything)
 test: $(READY)  ## Run the tests (short profiles)
 	@$(BIN)/python -m pytest -n 4 -m "not long" tests
 
-test-long: $(READY)  ## Run all tests with full counts, and those with processes once more through a pooler
+test-long: $(READY)  ## Run all tests with full counts, and those with processes also through a pooler, and with the version before
 	@$(BIN)/python -m pytest -n 2 --timeout 3600 tests
 	@DETENT_TEST_POOLER=1 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/system tests/session
+	@previous=$$($(BIN)/python chaos/versions.py) && DETENT_TEST_PREVIOUS=$$previous $(BIN)/python -m pytest -n 2 --timeout 3600 tests/system
 
 check: lint test  ## What CI runs
 

@@ -1,9 +1,11 @@
-# ruff: noqa: S603, S607 - git, uv and venv are started, with words of our own
+# ruff: noqa: S603, S607, T201 - git, uv and venv are started, with words of our own; a script prints
 """Two versions of the product side by side: the one of an earlier commit, and this one with a migration more.
 
 The earlier commit is named in the file `previous_version`. It is taken out of the history of this clone, and gets an
 environment of its own. If the working tree has no migration that the earlier one does not know, it is copied and gets
 one: an upgrade without a migration would not be one.
+
+Started by itself, this makes the environment of the previous version and prints its interpreter.
 """
 
 from __future__ import annotations
@@ -128,3 +130,10 @@ def _check_same_history(folder: Path) -> None:
                 f"Migration {name} is not compatible with the previous version, so all of its nodes have to be stopped "
                 f"for this upgrade: name a later commit in {NAMED.relative_to(ROOT)} once it is released."
             )
+
+
+if __name__ == "__main__":
+    try:
+        print(previous().python)
+    except CannotUpgrade as error:
+        sys.exit(str(error))

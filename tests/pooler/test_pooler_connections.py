@@ -13,7 +13,6 @@ from detent.errors import Unavailable
 from detent.node import prepare_database
 from detent.store import Database, Store
 from detent.store.db import LockTimeout, OutcomeUnknown, connect
-from detent.store.limits import PEOPLE, Limits, pool_limits
 from detent.store.pooler import role_script, role_settings
 from factories import add_job
 from pgbouncer import PgBouncer, prepare_role
@@ -144,19 +143,3 @@ async def _answers(database: Database) -> bool:
         return bool(await database.fetch("work", "clock"))
     except (OutcomeUnknown, Unavailable):
         return False
-
-
-@pytest.mark.parametrize("ttl", [0.5, 1.5, 5.0, 60.0, 300.0])
-def test_what_a_node_does_is_limited_to_less_than_half_of_its_lease(ttl: float) -> None:
-    limits = pool_limits(ttl)
-    for pool in ("fire", "work"):
-        found = limits[pool]
-        assert found.transaction is not None
-        assert 0 < found.lock <= found.statement == found.idle < found.transaction < ttl / 2
-        assert found.answer > found.transaction
-    assert limits["fire"].lock == 0.1
-    assert limits["people"] is PEOPLE
-
-
-def test_the_limits_of_the_usual_lease_are_as_documented() -> None:
-    assert pool_limits(5.0)["work"] == Limits(lock=2.0, statement=2.0, idle=2.0, transaction=2.4, answer=4.0)

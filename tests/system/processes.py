@@ -17,6 +17,9 @@ from waiting import until
 
 START_SECONDS = 60.0
 END_SECONDS = 45.0
+# The interpreter of an environment with this version, and of one with the version before, where that is to be tried.
+PRESENT = Path(sys.executable)
+PREVIOUS = Path(os.environ.get("DETENT_TEST_PREVIOUS", PRESENT))
 READY = re.compile(r"^(?:listening on (http://\S+)|[a-z]+ ready)$", re.MULTILINE)
 
 
@@ -34,7 +37,7 @@ class Node:
         name: str,
         arguments: list[str],
         environ: dict[str, str],
-        python: Path = Path(sys.executable),
+        python: Path = PRESENT,
     ) -> None:
         """`python` is the one of an environment with another version, if it is not to be this one."""
         self.name = name
@@ -145,24 +148,26 @@ class Nodes:
         self.started: list[Node] = []
         self._kept: list[tuple[str, str]] | None = None
 
-    def begin(self, role: str, *arguments: str, python: Path = Path(sys.executable), **variables: str) -> Node:
-        """Start a process without waiting for it. `variables` are DETENT_ settings, or others with capitals."""
+    def begin(self, role: str, *arguments: str, python: Path | None = None, **variables: str) -> Node:
+        """Start a process without waiting for it. `variables` are DETENT_ settings, or others with capitals. Unless a
+        version is asked for, every second process is of the previous one where there is one to try."""
         environ = environment(self.folder, **self.variables)
         for name, value in variables.items():
             environ[name if name.isupper() else f"DETENT_{name.upper()}"] = value
         if role in ("serve", "api"):
             arguments = ("--port", "0", *arguments)
-        node = Node(self.folder, f"{role}-{len(self.started) + 1}", [role, *arguments], environ, python)
+        version = python or (PREVIOUS if len(self.started) % 2 else PRESENT)
+        node = Node(self.folder, f"{role}-{len(self.started) + 1}", [role, *arguments], environ, version)
         self.started.append(node)
         return node
 
-    async def start(self, role: str, *arguments: str, python: Path = Path(sys.executable), **variables: str) -> Node:
+    async def start(self, role: str, *arguments: str, python: Path | None = None, **variables: str) -> Node:
         return await self.begin(role, *arguments, python=python, **variables).ready()
 
-    async def run(self, *arguments: str, python: Path = Path(sys.executable), **variables: str) -> tuple[int, str]:
+    async def run(self, *arguments: str, python: Path | None = None, **variables: str) -> tuple[int, str]:
         """A command that ends by itself: its exit code, and all it printed."""
         environ = environment(self.folder, **variables)
-        node = Node(self.folder, f"{arguments[0]}-{len(self.started) + 1}", list(arguments), environ, python)
+        node = Node(self.folder, f"{arguments[0]}-{len(self.started) + 1}", list(arguments), environ, python or PRESENT)
         self.started.append(node)
         return await node.ended(), node.text
 
