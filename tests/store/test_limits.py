@@ -1,72 +1,285 @@
-"""The server's own limits: below half of a lease, whatever that is, so that nobody who is paused blocks a successor."""
+"""Claims between tenants and under limits: shares, places, rates, and that a limit holds across nodes."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from detent.store import Database, Store
-from detent.store.db import OutcomeUnknown, connect
-from detent.store.limits import PEOPLE, Limits, pool_limits
-from factories import add_node
+from detent.model import Claim
+from detent.store import Store
+from detent.store.live import Settlement
+from detent.store.queues import Limits, QueueRow, Ready
+from factories import LONG_AGO, add_live_run, add_node, add_queue
 
-LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")
-TTL = 1.0
-
-
-@pytest.mark.parametrize("ttl", [0.5, 1.5, 5.0, 60.0, 300.0])
-def test_what_a_node_does_is_limited_to_less_than_half_of_its_lease(ttl: float) -> None:
-    limits = pool_limits(ttl)
-    for pool in ("fire", "work"):
-        found = limits[pool]
-        assert found.transaction is not None
-        assert 0 < found.lock <= found.statement == found.idle < found.transaction < ttl / 2
-        assert found.answer > found.transaction
-    assert limits["fire"].lock == 0.1
-    assert limits["people"] is PEOPLE
+NODE, OTHER = 11, 12
+NOTHING = Limits(None, None)
 
 
-def test_the_limits_of_the_usual_lease_are_as_documented() -> None:
-    assert pool_limits(5.0)["work"] == Limits(lock=2.0, statement=2.0, idle=2.0, transaction=2.4, answer=4.0)
+@pytest.fixture(autouse=True)
+async def nodes(look: Any) -> None:
+    await look.execute("DELETE FROM limits; DELETE FROM queues WHERE tenant > 1")
+    await look.execute("DELETE FROM tenant_jobs WHERE tenant > 1; DELETE FROM tenants WHERE tenant > 1")
+    await add_node(look, NODE)
+    await add_node(look, OTHER)
 
 
-@pytest.fixture
-async def short(shared_url: str, look: Any) -> AsyncIterator[Store]:
-    """The store of a node with a short lease."""
-    database = Database(shared_url, ttl=TTL)
-    await database.open()
-    yield Store(database)
-    await database.close()
+async def tenant_with_queue(verbs: Store, look: Any, name: str, queue: str = "default") -> tuple[int, int]:
+    await verbs.tenants.add(name)
+    tenant = await verbs.tenants.number(name)
+    assert tenant is not None
+    return tenant, await add_queue(look, queue, tenant=tenant)
 
 
-@pytest.mark.parametrize("pool", ["fire", "work", "people"])
-async def test_every_connection_has_the_limits_of_its_pool(short: Store, pool: str) -> None:
-    limits = short.database.limits[pool]
-    wanted = dict(zip(LIMITS, (limits.lock, limits.statement, limits.idle, limits.transaction or 0), strict=True))
-    async with short.database.connection(pool) as connection:
-        rows = await connection.fetch(
-            "SELECT name, setting::integer AS ms FROM pg_settings WHERE name = ANY ($1)", LIMITS
+async def add_runs(look: Any, queue: int, count: int, first: int = 0, **columns: Any) -> None:
+    for number in range(count):
+        await add_live_run(look, queue * 10_000 + first + number, queue=queue, **columns)
+
+
+async def row_of(verbs: Store, queue: int) -> QueueRow:
+    return next(row for row in await verbs.queues.rows() if row.queue == queue)
+
+
+async def claim(verbs: Store, queue: int, limit: int = 100, node: int = NODE) -> list[Claim]:
+    limits = (await row_of(verbs, queue)).limits
+    return (await verbs.queues.claim_limited(node, 1, limits, [queue], limit)).claims
+
+
+async def settle(verbs: Store, claims: list[Claim], node: int = NODE) -> None:
+    assert await verbs.live.settle(node, [Settlement(each, LONG_AGO, LONG_AGO, 1) for each in claims]) == []
+
+
+# --- between tenants ---
+
+
+async def test_only_queues_and_priorities_with_something_to_start_are_ready(look: Any, verbs: Store) -> None:
+    mine, theirs, empty = [await add_queue(look, name) for name in ("mine", "theirs", "empty")]
+    later = await look.fetchval("SELECT now() + interval '1 hour'")
+    await add_runs(look, mine, 3, priority=5)
+    await add_runs(look, mine, 1, first=10, priority=9)
+    await add_runs(look, mine, 1, first=20, priority=1, not_before=later)
+    await add_runs(look, theirs, 2)
+    await add_runs(look, theirs, 1, first=10, priority=7, owner=NODE)
+    assert await verbs.queues.ready([mine, empty]) == [Ready(mine, 5), Ready(mine, 9)]
+    assert await verbs.queues.ready([mine, theirs]) == [Ready(mine, 5), Ready(mine, 9), Ready(theirs, 5)]
+    assert await verbs.queues.ready([]) == []
+
+
+async def test_each_tenant_gets_its_share_by_priority_and_age(look: Any, verbs: Store) -> None:
+    flood, quiet = await add_queue(look, "flood"), await add_queue(look, "quiet")
+    await add_runs(look, flood, 50, priority=9)
+    await add_runs(look, quiet, 3, priority=0)
+    await add_runs(look, quiet, 2, first=100, priority=4)
+    places = [(1, Ready(flood, 9)), (2, Ready(quiet, 0)), (2, Ready(quiet, 4))]
+    claims = await verbs.queues.claim_shares(NODE, 1, {1: 4, 2: 3}, places)
+    assert Counter(each.queue for each in claims) == {flood: 4, quiet: 3}
+    assert {quiet * 10_000 + 100, quiet * 10_000 + 101} < {each.job for each in claims if each.queue == quiet}
+    held = await look.fetch("SELECT job, token FROM live_runs WHERE owner = $1", NODE)
+    assert {(row["job"], row["token"]) for row in held} == {(each.job, each.token) for each in claims}
+
+
+async def test_an_evicted_node_gets_no_share(look: Any, verbs: Store) -> None:
+    queue = await add_queue(look, "flood")
+    await add_runs(look, queue, 2)
+    await look.execute("UPDATE nodes SET evicted = true WHERE node = $1", NODE)
+    assert await verbs.queues.claim_shares(NODE, 1, {1: 5}, [(1, Ready(queue, 5))]) == []
+
+
+async def test_two_nodes_never_share_a_run(look: Any, verbs: Store) -> None:
+    queue = await add_queue(look, "flood")
+    await add_runs(look, queue, 40)
+    taken = await asyncio.gather(
+        *(verbs.queues.claim_shares(node, 1, {1: 15}, [(1, Ready(queue, 5))]) for node in (NODE, OTHER, NODE, OTHER))
+    )
+    jobs = [each.job for claims in taken for each in claims]
+    assert len(jobs) == len(set(jobs)) <= 40
+
+
+# --- how many at once ---
+
+
+async def test_no_more_than_the_limit_are_under_way_and_an_end_makes_room(look: Any, verbs: Store) -> None:
+    queue = await add_queue(look, "narrow")
+    await verbs.queues.limit("narrow", Limits(3, None), tenant=1)
+    await add_runs(look, queue, 10)
+    first = await claim(verbs, queue, 2)
+    assert len(first) == 2
+    assert len(await claim(verbs, queue)) == 1
+    limits = (await row_of(verbs, queue)).limits
+    full = await verbs.queues.claim_limited(OTHER, 1, limits, [queue], 5)
+    assert (full.claims, full.full, full.wait) == ([], True, None)
+    await settle(verbs, first)
+    assert len(await claim(verbs, queue, node=OTHER)) == 2
+
+
+@pytest.mark.parametrize("waits", ["retrying", "given back", "rescued"])
+async def test_a_run_that_nobody_holds_takes_no_place(look: Any, verbs: Store, waits: str) -> None:
+    queue = await add_queue(look, "narrow")
+    await verbs.queues.limit("narrow", Limits(1, None), tenant=1)
+    await add_runs(look, queue, 2)
+    (held,) = await claim(verbs, queue, 1)
+    if waits == "retrying":
+        await look.execute(
+            "UPDATE live_runs SET owner = NULL, not_before = now() + interval '1 hour' WHERE job = $1", held.job
         )
-    assert {row["name"]: row["ms"] for row in rows} == {row["name"]: wanted[row["name"]] * 1000 for row in rows}
+    elif waits == "given back":
+        await verbs.live.give_back(NODE, [held])
+    else:
+        await verbs.nodes.leave(NODE)
+        await verbs.nodes.rescue(NODE)
+    assert len(await claim(verbs, queue, node=OTHER)) == 1
+    assert await claim(verbs, queue, node=OTHER) == []
 
 
-async def test_a_node_that_is_paused_inside_a_transaction_does_not_block_its_eviction(short: Store, look: Any) -> None:
-    await add_node(look, 1)
-    with pytest.raises(OutcomeUnknown):
-        async with short.database.connection("fire") as paused, paused.transaction():
-            await paused.fetch("SELECT FROM nodes WHERE node = 1 FOR KEY SHARE")
-            # Waits for the lock above, which nobody but the server takes away.
-            await look.execute("UPDATE nodes SET evicted = true WHERE node = 1")
-            await paused.fetch("SELECT 1")
-    assert await look.fetchval("SELECT evicted FROM nodes WHERE node = 1")
+async def test_a_limit_holds_while_many_nodes_claim_at_once(look: Any, verbs: Store) -> None:
+    queue = await add_queue(look, "narrow")
+    await verbs.queues.limit("narrow", Limits(5, None), tenant=1)
+    await add_runs(look, queue, 60)
+    most = 0
+    for _ in range(15):
+        await asyncio.gather(*(claim(verbs, queue, 3, node) for node in (NODE, OTHER) * 3))
+        under_way = await look.fetchval("SELECT count(*) FROM live_runs WHERE owner IS NOT NULL")
+        most = max(most, under_way)
+        assert under_way <= 5
+        await look.execute(
+            "DELETE FROM live_runs WHERE job IN (SELECT job FROM live_runs WHERE owner IS NOT NULL LIMIT 3)"
+        )
+    assert most == 5
 
 
-async def test_a_connection_of_its_own_is_limited_too(shared_url: str) -> None:
-    connection = await connect(shared_url, "detent", pool_limits(TTL)["work"])
-    try:
-        assert await connection.fetchval("SHOW statement_timeout") == "400ms"
-        assert await connection.fetchval("SHOW idle_in_transaction_session_timeout") == "400ms"
-    finally:
-        await connection.close()
+async def test_a_claim_that_meets_another_under_the_same_limit_does_not_wait_for_it(
+    look: Any, verbs: Store, another: Any
+) -> None:
+    queue = await add_queue(look, "narrow")
+    await verbs.queues.limit("narrow", Limits(5, None), tenant=1)
+    await add_runs(look, queue, 1)
+    async with another.transaction():
+        await another.execute("SELECT FROM limits FOR NO KEY UPDATE")
+        got = await verbs.queues.claim_limited(NODE, 1, (await row_of(verbs, queue)).limits, [queue], 1)
+        assert (got.busy, got.claims) == (True, [])
+    assert len(await claim(verbs, queue)) == 1
+
+
+async def test_runs_that_are_under_way_when_a_limit_is_set_count(look: Any, verbs: Store) -> None:
+    queue = await add_queue(look, "narrow")
+    await add_runs(look, queue, 6)
+    before = await verbs.live.claim(NODE, 1, [queue], 4)
+    await verbs.queues.limit("narrow", Limits(5, None), tenant=1)
+    assert len(await claim(verbs, queue)) == 1
+    await settle(verbs, before)
+    assert len(await claim(verbs, queue)) == 1
+
+
+async def test_what_a_node_took_before_it_knew_of_a_limit_counts_once_it_does(look: Any, verbs: Store) -> None:
+    queue = await add_queue(look, "narrow")
+    await verbs.queues.limit("narrow", Limits(2, None), tenant=1)
+    await add_runs(look, queue, 6)
+    await verbs.live.claim(NODE, 1, [queue], 1)
+    await verbs.queues.mark_limited(NODE, [queue])
+    assert len(await claim(verbs, queue, node=OTHER)) == 1
+
+
+async def test_a_limit_of_nothing_stops_a_queue_and_taking_it_away_opens_it(look: Any, verbs: Store) -> None:
+    queue = await add_queue(look, "narrow")
+    await verbs.queues.limit("narrow", Limits(0, None), tenant=1)
+    await add_runs(look, queue, 1)
+    assert await claim(verbs, queue) == []
+    await verbs.queues.limit("narrow", NOTHING, tenant=1)
+    assert (await row_of(verbs, queue)).limits == ()
+
+
+async def test_a_queue_is_limited_under_whatever_it_needs_and_a_tenant_in_all_its_queues(
+    look: Any, verbs: Store
+) -> None:
+    tenant, mail = await tenant_with_queue(verbs, look, "acme", "mail")
+    shell, files = await add_queue(look, "mail", "shell", tenant), await add_queue(look, "files", tenant=tenant)
+    await verbs.queues.limit("mail", Limits(3, None), tenant=tenant)
+    await verbs.tenants.change("acme", {"max_concurrent": 4})
+    for queue in (mail, shell, files):
+        await add_runs(look, queue, 10)
+    limits = (await row_of(verbs, mail)).limits
+    assert len(limits) == 2 and (await row_of(verbs, shell)).limits == limits
+    assert len(await claim(verbs, mail, 2)) == 2
+    assert len(await claim(verbs, shell)) == 1
+    assert len(await claim(verbs, files)) == 1
+    assert await claim(verbs, mail) == await claim(verbs, files) == []
+
+
+async def test_the_queue_of_another_tenant_has_no_part_in_it(look: Any, verbs: Store) -> None:
+    tenant, theirs = await tenant_with_queue(verbs, look, "acme", "narrow")
+    mine = await add_queue(look, "narrow")
+    await verbs.queues.limit("narrow", Limits(1, None), tenant=tenant)
+    await add_runs(look, mine, 5)
+    await add_runs(look, theirs, 5)
+    assert (await row_of(verbs, mine)).limits == ()
+    assert len(await claim(verbs, theirs)) == 1
+
+
+# --- how many in a second ---
+
+
+async def test_no_more_start_than_the_rate_allows(look: Any, verbs: Store) -> None:
+    queue = await add_queue(look, "steady")
+    await verbs.queues.limit("steady", Limits(None, 10), tenant=1)
+    await add_runs(look, queue, 200)
+    await look.execute("UPDATE limits SET filled_at = now() - interval '1 hour'")
+    assert len(await claim(verbs, queue)) == 10
+    limits = (await row_of(verbs, queue)).limits
+    await look.execute("UPDATE limits SET tokens = 0.25, filled_at = clock_timestamp()")
+    dry = await verbs.queues.claim_limited(NODE, 1, limits, [queue], 5)
+    assert dry.claims == [] and dry.full and dry.wait is not None and 0 < dry.wait <= 0.075
+    await look.execute("UPDATE limits SET filled_at = filled_at - interval '0.3 seconds'")
+    assert 3 <= len(await claim(verbs, queue)) <= 10
+
+
+async def test_a_slow_rate_starts_one_at_a_time(look: Any, verbs: Store) -> None:
+    queue = await add_queue(look, "steady")
+    await verbs.queues.limit("steady", Limits(None, 0.1), tenant=1)
+    await add_runs(look, queue, 5)
+    assert await claim(verbs, queue) == []
+    await look.execute("UPDATE limits SET filled_at = now() - interval '1 day'")
+    assert len(await claim(verbs, queue)) == 1
+    assert await claim(verbs, queue) == []
+
+
+async def test_a_clock_that_stepped_back_does_not_stop_a_queue(look: Any, verbs: Store) -> None:
+    queue = await add_queue(look, "steady")
+    await verbs.queues.limit("steady", Limits(None, 4), tenant=1)
+    await add_runs(look, queue, 20)
+    await look.execute("UPDATE limits SET filled_at = now() + interval '1 day', tokens = 0")
+    assert len(await claim(verbs, queue)) == 4
+    assert await look.fetchval("SELECT filled_at < clock_timestamp() + interval '1 second' FROM limits")
+    await look.execute("UPDATE limits SET filled_at = now() - interval '1 second'")
+    assert len(await claim(verbs, queue)) == 4
+
+
+async def test_what_is_not_claimed_is_not_spent(look: Any, verbs: Store) -> None:
+    queue = await add_queue(look, "steady")
+    await verbs.queues.limit("steady", Limits(None, 2), tenant=1)
+    await look.execute("UPDATE limits SET filled_at = now() - interval '1 minute'")
+    for _ in range(5):
+        assert await claim(verbs, queue) == []
+    await add_runs(look, queue, 5)
+    assert len(await claim(verbs, queue)) == 2
+
+
+# --- as people see them ---
+
+
+async def test_queues_are_listed_with_limits_and_what_is_in_them(look: Any, verbs: Store) -> None:
+    queue = await add_queue(look, "mail")
+    await add_queue(look, "mail", "shell")
+    await add_runs(look, queue, 3)
+    await add_runs(look, queue, 1, first=50, owner=NODE)
+    await add_runs(
+        look, queue, 1, first=60, not_before=await look.fetchval("SELECT now() + $1::interval", timedelta(hours=1))
+    )
+    await verbs.queues.limit("planned", Limits(2, 0.5), tenant=1)
+    found = {each.name: each for each in await verbs.queues.list(tenant=1)}
+    assert set(found) == {"default", "mail", "planned"}
+    assert (found["mail"].waiting, found["mail"].running, found["mail"].oldest_ready_at) == (4, 1, LONG_AGO)
+    assert (found["mail"].max_concurrent, found["mail"].rate_per_second) == (None, None)
+    assert (found["planned"].max_concurrent, found["planned"].rate_per_second, found["planned"].waiting) == (2, 0.5, 0)
