@@ -17,20 +17,15 @@ from msgspec import UNSET
 from detent import shapes
 from detent.clock import monotonic
 from detent.cluster_shapes import Cluster, ClusterNode, Ticks
+from detent.late_operations import LateOperations
 from detent.ledger_operations import LedgerOperations
 from detent.many_operations import ManyOperations
 from detent.model import JobSpec, TargetKind
 from detent.operation import Listing, Operation, Procedure, Request, Result, Steps
 from detent.shapes import (
-    Backfilled,
-    BackfillRequest,
     BatchResult,
-    CatchUpState,
     ClaimedRun,
     ClaimedRuns,
-    DeadGroups,
-    Discarded,
-    DroppedTicks,
     Job,
     JobChange,
     JobStatus,
@@ -38,9 +33,7 @@ from detent.shapes import (
     OnResume,
     Page,
     Preview,
-    Redriven,
     SettledRun,
-    TickOrder,
 )
 from detent.states import OPEN, RunStatus
 from detent.transport import PAGE_SIZE, Answer, segment
@@ -160,34 +153,6 @@ def retry_job(job: str | UUID) -> Request[Run]:
     return Request("POST", f"{_job(job)}/retry", _reader(Run), once=True)
 
 
-def backfill_job(
-    job: str | UUID,
-    from_: datetime,
-    to: datetime | None = None,
-    *,
-    newest_first: bool = False,
-    concurrency: int = 1,
-    reprocess: bool = False,
-    dry_run: bool = False,
-) -> Request[Backfilled]:
-    """Let the past ticks of a stretch of time run; ticks that ran are left out, unless they are to run again."""
-    order: TickOrder = "newest" if newest_first else "oldest"
-    body = BackfillRequest(
-        from_=from_, to=to, order=order, concurrency=concurrency, reprocess=reprocess, dry_run=dry_run
-    )
-    return Request("POST", f"{_job(job)}/backfill", _reader(Backfilled), body=body, once=True)
-
-
-def get_catchup(job: str | UUID) -> Request[CatchUpState]:
-    """Look at what a job still has to make up for: missed ticks that are to run, and backfills."""
-    return Request("GET", f"{_job(job)}/catchup", _reader(CatchUpState))
-
-
-def drop_catchup(job: str | UUID) -> Request[DroppedTicks]:
-    """Give up what a job still has to make up for."""
-    return Request("POST", f"{_job(job)}/catchup/drop", _reader(DroppedTicks))
-
-
 def delete_job(job: str | UUID) -> Request[None]:
     """Delete a job: no more ticks, its name is free, runs in flight go on and history stays."""
     return Request("DELETE", _job(job), _nothing)
@@ -224,51 +189,6 @@ def list_dead_letters(job: str | UUID | None = None, *, group: str | None = None
     """Dead runs from the newest tick to the oldest, page by page."""
     query = {"job": None if job is None else str(job), "group": group, "limit": PAGE_SIZE}
     return Request("GET", f"{PREFIX}/dead-letters", _reader(Page[Run]), query=query)
-
-
-def list_dead_groups(job: str | UUID | None = None) -> Request[DeadGroups]:
-    """Dead runs by what their errors have in common, the largest groups first."""
-    query = {"job": None if job is None else str(job)}
-    return Request("GET", f"{PREFIX}/dead-letters/groups", _reader(DeadGroups), query=query)
-
-
-def redrive_dead_letters(
-    runs: Sequence[str | UUID] | None = None,
-    *,
-    job: str | UUID | None = None,
-    group: str | None = None,
-    before: datetime | None = None,
-    limit: int = 1000,
-) -> Request[Redriven]:
-    """Let dead runs go on as themselves, with all their tries anew: these; or all there are, or those of one job or of
-    one group, or that were dead at a time, at most `limit` now."""
-    body = _dead_runs(runs, job, group, before, limit)
-    return Request("POST", f"{PREFIX}/dead-letters/redrive", _reader(Redriven), body=body, once=True)
-
-
-def discard_dead_letters(
-    runs: Sequence[str | UUID] | None = None,
-    *,
-    job: str | UUID | None = None,
-    group: str | None = None,
-    before: datetime | None = None,
-    limit: int = 1000,
-) -> Request[Discarded]:
-    """Deal with dead runs for good, named as for a re-drive: they stay in history, and are listed no more."""
-    body = _dead_runs(runs, job, group, before, limit)
-    return Request("POST", f"{PREFIX}/dead-letters/discard", _reader(Discarded), body=body, once=True)
-
-
-def _dead_runs(
-    runs: Sequence[str | UUID] | None,
-    job: str | UUID | None,
-    group: str | None,
-    before: datetime | None,
-    limit: int,
-) -> dict[str, object]:
-    chosen: dict[str, object] = {"all": True} if runs is None else {"runs": [str(run) for run in runs]}
-    filters = {"job": None if job is None else str(job), "group": group, "before": before}
-    return {**chosen, **{name: value for name, value in filters.items() if value is not None}, "limit": limit}
 
 
 def wait_for_run(run: str | UUID, timeout: float | None = None) -> Steps[Run]:
@@ -368,7 +288,7 @@ def version() -> Request[Version]:
     return Request("GET", "/version", _reader(Version))
 
 
-class Operations(LedgerOperations, ManyOperations):
+class Operations(LateOperations, LedgerOperations, ManyOperations):
     """Every verb of the clients."""
 
     create_job = Operation(create_job)
@@ -381,18 +301,12 @@ class Operations(LedgerOperations, ManyOperations):
     resume_job = Operation(resume_job)
     trigger_job = Operation(trigger_job)
     retry_job = Operation(retry_job)
-    backfill_job = Operation(backfill_job)
-    get_catchup = Operation(get_catchup)
-    drop_catchup = Operation(drop_catchup)
     delete_job = Operation(delete_job)
     list_runs = Listing(list_runs)
     get_run = Operation(get_run)
     cancel_run = Operation(cancel_run)
     retry_run = Operation(retry_run)
     list_dead_letters = Listing(list_dead_letters)
-    list_dead_groups = Operation(list_dead_groups)
-    redrive_dead_letters = Operation(redrive_dead_letters)
-    discard_dead_letters = Operation(discard_dead_letters)
     wait_for_run = Procedure(wait_for_run)
     claim_runs = Operation(claim_runs)
     heartbeat_run = Operation(heartbeat_run)
