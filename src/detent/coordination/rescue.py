@@ -50,5 +50,6 @@ class Rescue:
         if count:
             self._metrics.rescued += count
             log.warning("runs rescued", node=node_name(node), count=count)
+            await self._store.live.promote()  # some may have waited for those that ended
             self._rescued()
         await self._store.nodes.forget(node)  # not while a run of it is locked, or its share not taken: the next pass

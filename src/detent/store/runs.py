@@ -15,6 +15,7 @@ from detent.store.db import Database, Row, statement
 from detent.store.history import NEWEST, Query, few_jobs, newest_runs
 from detent.store.job_search import Moment
 from detent.store.jobs import DEFAULT_TENANT
+from detent.store.live import promote_on
 from detent.store.run_rows import Origin, attempt_of, run_of, status_of
 from detent.store.upkeep import RUNS_CHANNEL
 
@@ -85,6 +86,8 @@ async def _cancel(connection: Any, key: RunKey, tenant: int) -> RunStatus:
     if await connection.fetch(statement("job_of_tenant"), key.job, tenant):
         found = await connection.fetch(statement("cancel"), [key.job], [key.scheduled_at], [key.serial])
     if found and found[0]["owner"] is None:
+        if await promote_on(connection, [key.job]):  # one may have waited for this
+            await connection.fetch(statement("wake"), RUNS_CHANNEL, "ready")
         return RunStatus.CANCELLED
     if found:
         await connection.fetch(statement("wake"), RUNS_CHANNEL, "cancel")
