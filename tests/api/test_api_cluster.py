@@ -182,8 +182,8 @@ async def tenants(database_url: str, readiness: Readiness, sql: Any) -> Any:
     await add_node(sql, 7)
     await sql.execute("UPDATE cluster SET held_at = now(), held_by = 'ann', held_reason = 'a test'")
     async with serving(database_url, readiness, host="0.0.0.0") as api:
-        await api.store.keys.add_tenant("acme")
-        acme = await api.store.keys.tenant_number("acme")
+        await api.store.tenants.add("acme")
+        acme = await api.store.tenants.number("acme")
         assert acme is not None
         keys = {
             name: {"Authorization": f"Bearer {(await api.store.keys.add(scope, tenant=tenant)).key}"}

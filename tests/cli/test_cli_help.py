@@ -53,6 +53,7 @@ def test_every_flag_of_a_node_is_a_setting(path: str) -> None:
 
 def test_every_field_of_a_job_has_a_flag() -> None:
     flags = {policy.field for policy in POLICIES} | {"name", "schedule", "target", "payload", "tags", "allow_past"}
+    flags |= {"no_retry_on"}
     assert flags == {field.name for field in msgspec.structs.fields(JobSpec)}
     assert len(OPTIONS) > len(POLICIES)
 

@@ -82,7 +82,7 @@ def test_the_key_may_stand_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     with pytest.raises(errors.UsageError, match="which DETENT_API_KEY_FILE names, cannot be read"):
         Client("http://127.0.0.1:9")
     (tmp_path / "key").write_text("dtn_from_a_file\n")
-    assert Client("http://127.0.0.1:9")._connection.key == "dtn_from_a_file"
+    assert Client("http://127.0.0.1:9")._connection.server.headers["Authorization"] == "Bearer dtn_from_a_file"
 
 
 async def test_a_job_goes_through_its_whole_life(client: Any) -> None:

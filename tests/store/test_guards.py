@@ -109,6 +109,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     ),
     "forget": ("n.node = $1 AND n.evicted", "NOT EXISTS (SELECT FROM live_runs WHERE owner = $1)"),
     "evict": ("NOT evicted AND (expires_at < now() OR expires_at > now() + 2 * ttl)",),
+    "drain": ("node = $1 AND NOT evicted",),
     # a node about itself
     "join": ("INSERT INTO nodes",),
     "beat": ("node = $1 AND NOT evicted",),

@@ -35,7 +35,7 @@ COLUMNS = (
 @option("--yes", "-y", is_flag=True, help="With --drop: do not ask.")
 @asks_server(quiet="the number of ticks only")
 def catchup(job_name: str, drop: bool, yes: bool) -> int:
-    """Show the ticks a job still has to make up for: missed ones that are to run, and backfills."""
+    """Show the ticks a job still has to make up for: missed ones, and backfills."""
     with connect() as client:
         state = client.catchup(job_name)
         if not drop or not state["left"]:
@@ -68,7 +68,7 @@ def _show(job_name: str, state: dict[str, Any]) -> None:
     "backfill",
     examples=(
         "detent job backfill report 2026-01-01 2026-01-31 --dry-run",
-        "detent job backfill report 2026-01-01T06:00:00Z now --reprocess --concurrency 4",
+        "detent job backfill report 2026-01-01 now --reprocess --concurrency 4",
     ),
 )
 @argument

@@ -64,7 +64,7 @@ def migrate(role_settings: str | None, **flags: str | None) -> None:
 @reaches_database
 @shapes()
 def status(**flags: str | None) -> int:
-    """List the migrations; exit code 1 unless all of them are applied, and this version can work with the others."""
+    """List the migrations; exit code 1 unless all are applied and known here."""
     from detent.store import migrate as migrations
 
     states = with_connection(load_settings(flags), migrations.status)

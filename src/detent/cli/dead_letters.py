@@ -131,7 +131,7 @@ def redrive(
 @chosen_options
 @asks_server(quiet="nothing")
 def discard(run_ids: tuple[str, ...], job: str | None, group: str | None, every: bool, dry_run: bool, yes: bool) -> int:
-    """Deal with dead runs for good: they stay in history, and are listed here no more."""
+    """Be done with dead runs: they stay in history, and are listed here no more."""
     from detent.cli.redriving import Chosen, discard_all, discard_some
 
     chosen = Chosen(job, group, every)

@@ -128,6 +128,14 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     option("--python", metavar="FUNCTION", help="Call this function of the workers' app.", panel="Target"),
     option("--payload", metavar="JSON", help="What it is given: JSON, @FILE or - for stdin.", panel="Target"),
     *(_option(policy) for policy in POLICIES if policy.panel == "Policies"),
+    option(
+        "--no-retry-on",
+        "no_retry_on",
+        metavar="ERROR",
+        multiple=True,
+        help="Do not try again after this error; may be repeated.",
+        panel="Policies",
+    ),
     option("--tag", "tags", metavar="TAG", multiple=True, help="May be repeated.", panel="Policies"),
     option("--file", "-f", "file", metavar="FILE", help="The job as JSON; - for stdin. Flags win over it."),
 )
@@ -210,8 +218,9 @@ def _policies(flags: Mapping[str, Any]) -> dict[str, Any]:
         for policy in POLICIES
         if flags[policy.field] is not None
     }
-    if flags["tags"]:
-        fields["tags"] = list(flags["tags"])
+    for several in ("tags", "no_retry_on"):
+        if flags[several]:
+            fields[several] = list(flags[several])
     if flags["allow_past"]:
         fields["allow_past"] = True
     return fields
