@@ -342,7 +342,7 @@ async def test_days_nobody_was_there_to_make_have_a_home_afterwards(history: Any
     await store.upkeep.make_history_days(7)
     missed = [MissedRange(at, at, 1, "merged") for at in (LONG_AGO, now - 10 * DAY, now - DAY)]
     (cursor,) = await store.cursors.load([job])
-    assert await store.cursors.miss(NODE, [Leap(cursor, now, now, missed)]) == {job}
+    assert await store.cursors.miss(NODE, [Leap(cursor, now, now, missed[-1].last, missed)]) == {job}
     assert await look.fetchval("SELECT sum(ticks) FROM run_history") == 3
     assert len(await days(look)) == 9, "one table for the whole gap"
 
