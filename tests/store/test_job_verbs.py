@@ -75,6 +75,23 @@ async def test_a_skip_is_asked_for_and_taken_back(verbs: Store, look: Any) -> No
         await verbs.life.unskip(job.id, tick)
 
 
+async def test_a_fire_that_has_not_seen_a_skip_or_its_undoing_is_refused(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 1.5 * HOUR)
+    before = await look.fetchrow("SELECT * FROM cursors")
+    tick = await full_hour(look) + 3 * HOUR
+
+    async def fire_as_read_before() -> list[str | None]:
+        late = Advance(before["job"], before["next_tick"], before["generation"], before["next_tick"] + HOUR, None)
+        return [item.why for item in await verbs.cursors.fire(NODE, 1, True, [late], careful=True)]
+
+    await verbs.life.skip(job.id, tick)
+    assert await fire_as_read_before() == ["refused"]
+    before = await look.fetchrow("SELECT * FROM cursors")
+    await verbs.life.unskip(job.id, tick)
+    assert await fire_as_read_before() == ["refused"]
+    assert await look.fetchval("SELECT count(*) FROM live_runs") == 0
+
+
 async def test_what_cannot_be_skipped_is_refused_with_the_ticks_nearby(verbs: Store, look: Any) -> None:
     (job,) = await verbs.jobs.add([spec(name="report")])
     hour = await full_hour(look)

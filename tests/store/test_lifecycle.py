@@ -274,6 +274,23 @@ async def test_a_one_off_is_expected_once_also_when_it_is_late(verbs: Store, loo
     assert await clean(verbs, look, job) == {"succeeded": 1}
 
 
+async def test_a_one_off_that_falls_into_a_pause_runs_after_it_if_that_was_asked_for(verbs: Store, look: Any) -> None:
+    at = await full_hour(look) + HOUR
+    (job,) = await verbs.jobs.add([spec(schedule=at.isoformat())])
+    await verbs.jobs.pause(job.id, on_resume="once")
+    past = await full_hour(look) - HOUR
+    await look.execute("UPDATE jobs SET since = $1, created_at = $1", past - HOUR)
+    await look.execute("DELETE FROM segments")
+    await look.execute(
+        "UPDATE jobs SET definition = jsonb_set(definition, '{schedule}', to_jsonb($1::text))", past.isoformat()
+    )
+    await look.execute("UPDATE jobs SET anchor = $1", past)
+    resumed = await verbs.jobs.resume(job.id)
+    assert resumed.status == "active"
+    assert await look.fetchval("SELECT next_tick FROM catchups") == past
+    assert await clean(verbs, look, job) == {"open catching up": 1}
+
+
 async def test_a_one_off_is_collected_when_it_has_been_over_for_long_enough(verbs: Store, look: Any) -> None:
     at = (await full_hour(look) - 5 * HOUR).isoformat()
     (job,) = await verbs.jobs.add([spec(name="once", schedule=at, allow_past=True, collect_after=3600)])
