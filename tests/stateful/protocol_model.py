@@ -11,6 +11,7 @@ from detent.states import RunStatus
 from detent.store.nodes import CRASH_CAP
 from factories import LONG_AGO
 
+QUEUE = 1
 FIRST_TOKEN = 1 << 22 | 1
 SECOND = timedelta(seconds=1)
 
@@ -102,7 +103,7 @@ class Model:
 
     def claim_of(self, run: Run) -> Claim:
         job, at, serial = run.key
-        return Claim(job, run.lane, at, serial, run.token, 1, run.attempt, run.crashes, run.once, run.cancel)
+        return Claim(job, run.lane, at, serial, run.token, 1, run.attempt, run.crashes, run.once, run.cancel, QUEUE)
 
     def start(self, node: int, claim: Claim) -> str | None:
         """Whether a run may be called; None if it is not this claim's any more."""
