@@ -22,7 +22,7 @@ LOOKED_AFTER = "Other tenants are looked after"
 
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 Bytes = Annotated[int, Meta(ge=1, le=LARGEST)]
-Rate = Annotated[float, Meta(gt=0, le=1_000_000)]
+Rate = Annotated[float, Meta(ge=0.001, le=1_000_000)]
 Weight = Annotated[int, Meta(ge=1, le=100)]
 
 

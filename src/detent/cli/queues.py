@@ -69,7 +69,7 @@ def limit(name: str, concurrent: str | None, rate: str | None) -> None:
     if concurrent is not None:
         changes["max_concurrent"] = read_limit("--concurrent", concurrent, int, 0, 2_147_483_647)
     if rate is not None:
-        changes["rate_per_second"] = read_limit("--rate", rate, float, 0.000001, 1_000_000)
+        changes["rate_per_second"] = read_limit("--rate", rate, float, 0.001, 1_000_000)
     with connect() as client:
         found: Item = next((each for each in client.list_queues()["items"] if each["name"] == name), {})
         before = {field: found.get(field) for field in ("max_concurrent", "rate_per_second")}

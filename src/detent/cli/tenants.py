@@ -136,7 +136,7 @@ KINDS = {
     "jobs": Kind("max_jobs", int, 0, 2_147_483_647),
     "payload": Kind("max_payload_bytes", int, 1, 2_147_483_647),
     "concurrent": Kind("max_concurrent", int, 0, 2_147_483_647),
-    "rate": Kind("max_runs_per_second", float, 0.000001, 1_000_000),
+    "rate": Kind("max_runs_per_second", float, 0.001, 1_000_000),
     "weight": Kind("weight", int, 1, 100),
 }
 
