@@ -32,6 +32,7 @@ SWEEP_AHEAD = timedelta(seconds=12)
 FIRST_LIMIT = 400
 FULL_LIMIT = 5_000
 FULL_CHUNK = 16
+MUCH = 10_000
 STEP_BACK_MS = 1000
 HELD_PAUSE = 0.5
 
@@ -50,6 +51,7 @@ class Scheduler:
         self._load_next = 0.0
         self._sweep_next = 0.0
         self._overfull = False
+        self._read = 0
         self._held = False
         self._changed: set[int] = set()
         self._again: dict[int, int] = {}
@@ -151,8 +153,15 @@ class Scheduler:
 
     async def _load(self, lower: datetime | None, upper: datetime) -> None:
         """One statement for all partitions; those with more than it brings are read in chunks, so that no load holds
-        the loop for long. What is more than a chunk brings is left to the next sweep, which then comes soon."""
-        full = await self._load_some(self._partitions, lower, upper, FIRST_LIMIT)
+        the loop for long. What is more than a chunk brings is left to the next sweep, which then comes soon. Where the
+        load before brought very much, all are read in chunks: ticks that are due meanwhile must not wait for it."""
+        step = FULL_CHUNK if self._read > MUCH else len(self._partitions)
+        self._read = 0
+        full = [
+            partition
+            for start in range(0, len(self._partitions), max(step, 1))
+            for partition in await self._load_some(self._partitions[start : start + step], lower, upper, FIRST_LIMIT)
+        ]
         overfull = [
             await self._load_some(full[start : start + FULL_CHUNK], lower, upper, FULL_LIMIT)
             for start in range(0, len(full), FULL_CHUNK)
@@ -162,6 +171,7 @@ class Scheduler:
     async def _load_some(self, partitions: list[int], lower: datetime | None, upper: datetime, limit: int) -> list[int]:
         """The partitions that may hold more than the limit."""
         cursors = await self._store.cursors.window(partitions, lower, upper, limit)
+        self._read += len(cursors)
         counts: Counter[int] = Counter()
         for cursor in cursors:
             counts[cursor.partition] += 1
