@@ -70,6 +70,16 @@ async def test_ticks_that_ran_are_left_out_and_those_that_did_not_are_not(api: A
     assert (again["ticks"], again["left_out"]) == (6, 0)
 
 
+async def test_what_ran_at_either_end_is_not_even_looked_at(api: ApiClient, sql: Any) -> None:
+    await api.create(name="a", schedule="0 * * * *")
+    for hours in (0, 1, 3, 5):
+        await ran(sql, START + hours * HOUR)
+    answer = await api.good("POST", "/api/v1/jobs/a/backfill", 200, json=stretch(5))
+    assert (answer["ticks"], answer["left_out"]) == (2, 4)
+    (item,) = (await api.good("GET", "/api/v1/jobs/a/catchup"))["items"]
+    assert (item["first"], item["last"], item["left"]) == (text(START + 2 * HOUR), text(START + 4 * HOUR), 3)
+
+
 async def test_a_backfill_is_outstanding_until_it_is_released_or_dropped(api: ApiClient, sql: Any) -> None:
     await api.create(name="a", schedule="0 * * * *")
     answer = await api.good("POST", "/api/v1/jobs/a/backfill", 200, json=stretch(5, concurrency=3, order="newest"))

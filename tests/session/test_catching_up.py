@@ -11,11 +11,13 @@ import factories
 from detent.identity import RunKey
 from detent.misfire import RUN_ALL, SKIP
 from detent.model import Call, Outcome, Succeeded
+from detent.shapes import BackfillRequest
 from detent.store import Store
 from waiting import until
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
 MINUTE = timedelta(minutes=1)
+LONG_AGO = factories.LONG_AGO
 FAST = {"catchup_rate": 1000.0}
 
 
@@ -32,6 +34,10 @@ def document(**fields: Any) -> dict[str, Any]:
 
 async def history(look: Any, job: int) -> list[Any]:
     return list(await look.fetch("SELECT * FROM run_history WHERE job = $1 ORDER BY scheduled_at, serial", job))
+
+
+def past(hours: int, **fields: Any) -> BackfillRequest:
+    return BackfillRequest(from_=LONG_AGO, to=LONG_AGO + timedelta(hours=hours), **fields)
 
 
 class Recorder:
@@ -192,3 +198,59 @@ async def test_another_node_goes_on_with_what_a_lost_one_had_begun(look: Any, st
     assert len(set(keys)) == len(keys)
     assert {row["status"] for row in rows} == {1}
     assert [row["scheduled_at"] for row in rows][:30] == [first + number * MINUTE for number in range(30)]
+
+
+async def test_a_backfill_runs_the_past_in_its_order_and_again_only_where_that_is_asked_for(
+    look: Any, start: Any, store: Store
+) -> None:
+    definition = {"schedule": "0 * * * *", "target": HTTP}
+    job = await factories.add_job(look, LONG_AGO.replace(year=2100), every="0 * * * *", definition=definition)
+    job_id: UUID = await look.fetchval("SELECT id FROM jobs WHERE job = $1", job)
+    seen = Recorder()
+    await start(seen, **FAST)
+    hours = [LONG_AGO + timedelta(hours=number) for number in range(5)]
+
+    async def runs(count: int) -> Any:
+        rows = await history(look, job)
+        return rows if len(rows) == count else None
+
+    assert (await store.backfills.add(job_id, past(2))).ticks == 3
+    await until(lambda: runs(3))
+    assert seen.ticks == hours[:3]
+    wider = await store.backfills.add(job_id, past(4, order="newest"))
+    assert (wider.ticks, wider.left_out) == (2, 3)
+    await until(lambda: runs(5))
+    assert seen.ticks[3:] == [hours[4], hours[3]]
+    assert (await store.backfills.add(job_id, past(1, reprocess=True))).ticks == 2
+    rows = await until(lambda: runs(7))
+    assert sorted((row["scheduled_at"], row["serial"]) for row in rows) == sorted(
+        [*((hour, 0) for hour in hours), (hours[0], 1), (hours[1], 1)]
+    )
+    assert seen.most == 1
+
+
+async def test_no_more_of_a_backfill_run_at_once_than_were_asked_for(look: Any, start: Any, store: Store) -> None:
+    definition = {"schedule": "0 * * * *", "target": HTTP, "concurrent_policy": "ALLOW"}
+    far = LONG_AGO.replace(year=2100)
+    job = await factories.add_job(look, far, every="0 * * * *", definition=definition, lanes=10)
+    job_id: UUID = await look.fetchval("SELECT id FROM jobs WHERE job = $1", job)
+    release = asyncio.Event()
+    now: set[datetime] = set()
+    seen: list[datetime] = []
+
+    async def waits(call: Call) -> Outcome:
+        seen.append(call.scheduled_at)
+        now.add(call.scheduled_at)
+        assert len(now) <= 3
+        await release.wait()
+        now.discard(call.scheduled_at)
+        return Succeeded()
+
+    await start(waits, **FAST)
+    await store.backfills.add(job_id, past(9, concurrency=3))
+    await until(lambda: len(now) == 3)
+    assert await look.fetchval("SELECT left_over FROM catchups WHERE job = $1", job) == 7
+    release.set()
+    await until(lambda: len(seen) == 10)
+    await until(lambda: look.fetchval("SELECT NOT EXISTS (SELECT FROM live_runs)"))
+    assert {row["status"] for row in await history(look, job)} == {1}

@@ -10,6 +10,7 @@ A range of a job that is over, because it was deleted or has spent its runs, is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
@@ -27,6 +28,7 @@ from detent.store.db import LockTimeout, OutcomeUnknown, Rejected
 log = logger("catch-up")
 
 LOOK_EVERY = 5.0
+SOONEST_LOOK = 0.5
 WINDOW = 100
 BATCH = 200
 LIVE_FIRST = 0.02
@@ -88,6 +90,7 @@ class Releaser:
         self._jobs: set[int] = set()
         self._after: dict[int, int] = {}
         self._look_next = 0.0
+        self._looked_at = -SOONEST_LOOK
         self._broken: set[int] = set()
         self.loop = Loop("catch-up", self.tick)
 
@@ -101,8 +104,8 @@ class Releaser:
             self.look()
 
     def look(self) -> None:
-        """There may be something new to release."""
-        self._look_next = 0.0
+        """There may be something new to release; however often this is said, it is done twice a second at most."""
+        self._look_next = min(self._look_next, self._looked_at + SOONEST_LOOK)
         self.loop.wake()
 
     def begin(self, jobs: Collection[int], ticks: int) -> None:
@@ -134,17 +137,19 @@ class Releaser:
 
     async def _look(self) -> None:
         """The next window of each partition; after its last one, from the beginning."""
-        found = await self._store.catchups.due(self._after, WINDOW)
-        counts = dict.fromkeys(self._after, 0)
-        last = dict(self._after)
-        for due in found:
-            counts[due.partition] += 1
-            last[due.partition] = due.catchup
-        again = any(self._after[partition] and not counts[partition] for partition in self._after)
-        self._after = {p: last[p] if counts[p] == WINDOW else 0 for p in self._after}
+        self._looked_at = monotonic()
+        self._look_next = self._looked_at + LOOK_EVERY  # a hint that comes while we look is not lost
+        asked = dict(self._after)
+        found = await self._store.catchups.due(asked, WINDOW)
+        found = [due for due in found if due.partition in self._after]  # some may be others' by now
+        counts = Counter(due.partition for due in found)
+        last = {due.partition: due.catchup for due in found}
+        for partition in asked.keys() & self._after.keys():
+            self._after[partition] = last[partition] if counts[partition] == WINDOW else 0
+            if asked[partition] and not counts[partition]:
+                self._look_next = 0.0
         self._keep(self._standing(due) for due in found)
         await self._write_off([due for due in found if due.dead])
-        self._look_next = 0.0 if again else monotonic() + LOOK_EVERY
 
     def _standing(self, due: Due) -> Standing:
         known = self._known.get(due.catchup)
@@ -178,13 +183,16 @@ class Releaser:
         if not chosen:
             return
         schedules = await self._store.cursors.schedules({item.due.schedule for item in chosen})
-        planned = [
-            (item, Release(due.catchup, due.next_tick, due.generation, following(schedules[due.schedule], due)))
-            for item in chosen
-            if (due := item.due).schedule in schedules
-        ]
-        planned.sort(key=lambda pair: pair[0].due.job)
-        await self._release(planned)
+        planned = []
+        for item in sorted(chosen, key=lambda item: item.due.job):
+            due = item.due
+            if due.schedule in schedules:
+                after = following(schedules[due.schedule], due)
+                planned.append((item, Release(due.catchup, due.next_tick, due.generation, after)))
+            else:  # this version cannot read it: a newer node may
+                item.wait(monotonic())
+        if planned:
+            await self._release(planned)
 
     async def _choose(self) -> list[Standing]:
         """Whatever may be tried now and has room in its partition's rate; of one job one range at a time."""
@@ -252,12 +260,14 @@ class Releaser:
             if fate is None:
                 self._known.pop(release.catchup, None)  # changed meanwhile: read again
                 self._look_next = min(self._look_next, now + LONGEST_PAUSE)
-            elif fate not in ("released", "left out"):
+                continue
+            if fate != "released":  # what does not run takes no part of the rate
                 self._paces[item.due.partition].give_back()
+            if fate not in ("released", "left out"):
                 item.wait(now)
             elif release.following is None:
                 self._known.pop(release.catchup, None)
-                self._look_next = 0.0
+                self.look()
             else:
                 item.moved(release.following)
             released += fate == "released"

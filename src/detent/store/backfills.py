@@ -76,7 +76,7 @@ class BackfillStore:
             if extent is None:
                 return Backfilled(dry_run=wanted.dry_run, ticks=0, left_out=0, first=None, last=None, items=[])
             answer = await _answer(extent, wanted)
-            if wanted.dry_run or not answer.ticks or await self._begin(row, extent, wanted, by):
+            if wanted.dry_run or not answer.ticks or await self._begin(row, await _trimmed(extent), wanted, by):
                 return answer
         raise busy(row["name"])
 
@@ -196,7 +196,19 @@ async def _answer(extent: Extent, wanted: BackfillRequest) -> Backfilled:
     )
 
 
-async def _listed(extent: Extent, newest_first: bool) -> list[datetime]:
+async def _trimmed(extent: Extent) -> Extent:
+    """Without what is left out at either end: of a backfill that is repeated, most has often run already."""
+    first = await _first_to_run(extent, newest_first=False)
+    last = await _first_to_run(extent, newest_first=True)
+    return extent._replace(first=first, last=last, ticks=1 + extent.schedule.count_between(first, last))
+
+
+async def _first_to_run(extent: Extent, *, newest_first: bool) -> datetime:
+    found = await _listed(extent, newest_first, 1)
+    return found[0] if found else extent.first
+
+
+async def _listed(extent: Extent, newest_first: bool, most: int = MOST_LISTED) -> list[datetime]:
     """The first of those that would run, in their order."""
     listed: list[datetime] = []
     for position, tick in enumerate(extent.each(newest_first)):
@@ -204,7 +216,7 @@ async def _listed(extent: Extent, newest_first: bool) -> list[datetime]:
             await asyncio.sleep(0)
         if not extent.left_out(tick):
             listed.append(tick)
-            if len(listed) == MOST_LISTED:
+            if len(listed) == most:
                 break
     return listed
 

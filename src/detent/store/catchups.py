@@ -89,7 +89,7 @@ class CatchUpStore:
             rows = await connection.fetch(statement("catch_up"), node, incarnation, MANUAL, *columns(4, chosen))
             return {row["catchup"]: row["fate"] for row in rows}
 
-        fates: dict[int, Fate] = await self._database.transaction("fire", work)
+        fates: dict[int, Fate] = await self._database.transaction("work", work)
         return fates
 
     async def drop(self, droppings: Sequence[Dropping]) -> int:
