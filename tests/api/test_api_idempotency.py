@@ -41,6 +41,8 @@ async def test_every_request_that_makes_something_takes_a_key(api: ApiClient, sq
         ("/api/v1/jobs/a/retry", {}),
         (f"/api/v1/runs/{run['id']}/retry", {}),
         ("/api/v1/dead-letters/redrive", {"json": {"runs": [run["id"]]}}),
+        ("/api/v1/dead-letters/discard", {"json": {"runs": [run["id"]]}}),
+        ("/api/v1/jobs/a/backfill", {"json": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-01T03:00:00Z"}}),
     ]
     described = (await api.good("GET", "/openapi.json"))["paths"]
     for number, (path, options) in enumerate(requests):

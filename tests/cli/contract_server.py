@@ -46,6 +46,8 @@ DEFAULTS: Document = {
     "max_runs": None,
     "allow_past": False,
     "auto_pause_after": None,
+    "max_missed": 100,
+    "no_retry_on": [],
     "collect_after": 604800,
     "idempotency_key_template": None,
     "warnings": [],

@@ -247,7 +247,10 @@ async def test_a_list_of_all_jobs_finds_its_stretch_without_reading_the_whole_da
         AT,
     )
     await sql.execute("ANALYZE run_history")
-    await sql.execute(f"SELECT brin_summarize_new_values('run_history_{AT:%Y%m%d}_scheduled_at_idx')")
+    await sql.execute(
+        "SELECT brin_summarize_new_values(c.oid) FROM pg_class c JOIN pg_am a ON a.oid = c.relam JOIN pg_index i"
+        f" ON i.indexrelid = c.oid WHERE a.amname = 'brin' AND i.indrelid = 'run_history_{AT:%Y%m%d}'::regclass"
+    )
     key, end = history.NEWEST, AT + timedelta(seconds=1500)
     arguments = (end - timedelta(seconds=2), end, key.scheduled_at, key.job, key.serial, None, 51, 1)
     rows = await sql.fetch("EXPLAIN (ANALYZE, BUFFERS) " + statement("history_slice"), *arguments)

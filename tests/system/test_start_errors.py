@@ -210,7 +210,7 @@ async def test_two_that_start_on_an_empty_data_folder_at_once_both_serve(nodes: 
     both = await asyncio.gather(*(nodes.start("serve", "--data-dir", data) for _ in range(2)))
     for node in both:
         assert node.client.ready()["status"] == "ready"
-    await until(lambda: sum(len(node.events("partitions taken")) for node in both) == 1)
+    await until(lambda: all(node.events("partitions taken") for node in both), what="both to have their share")
 
 
 async def test_an_api_alone_is_ready_without_being_a_member(cluster: Nodes) -> None:
