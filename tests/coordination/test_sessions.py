@@ -18,6 +18,9 @@ from detent.states import CODES, RunStatus
 from servers import Server
 from waiting import until
 
+# The contract and the connections are in the short profile; whole sessions take their time.
+pytestmark = pytest.mark.long
+
 TTL = 1.0
 # What depends on leadership more than on the service is shown with one of them in the short run.
 IN_TURN = ["etcd", *(pytest.param(name, marks=pytest.mark.long) for name in ("zookeeper", "redis"))]

@@ -27,6 +27,9 @@ from detent.targets.python import HandlerThread, PythonTargetRunner
 from pgbouncer import PgBouncer
 from waiting import until
 
+# The contract and the connections are in the short profile; whole sessions take their time.
+pytestmark = pytest.mark.long
+
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
 TTL = 1.0
 

@@ -72,7 +72,7 @@ class Scene:
         async def fired() -> Any:
             return await self._look.fetchval("SELECT last_tick = $2 FROM cursors WHERE job = $1", self.job, at)
 
-        await until(fired, what="the fire")
+        await until(fired, 25, "the fire")  # the hint may be lost: then a sweep finds it
         self.ticks.append(at)
         return at
 
