@@ -48,6 +48,7 @@ from detent.store.effects import EffectPool
 from detent.store.heartbeat import HeartbeatConnection
 from detent.store.live import Settlement
 from detent.store.nodes import NodeInfo
+from detent.store.requests import FORGOTTEN_AT_ONCE
 from detent.version import __version__
 from detent.worker.execute import Runner
 from detent.worker.pull import sweep
@@ -222,7 +223,8 @@ class Session:
         self._upkeep_passes += 1
         while await self._store.upkeep.complete_jobs():
             pass
-        await self._store.requests.forget()
+        while await self._store.requests.forget() >= FORGOTTEN_AT_ONCE:
+            pass
         await self._store.upkeep.forget_changes()
         return UPKEEP_EVERY
 

@@ -380,3 +380,13 @@ async def test_what_a_deleted_job_leaves_goes_when_history_knows_nothing_of_it(l
     for table in ("cursors", "job_revisions", "segments"):
         assert old not in {row["job"] for row in await look.fetch(f"SELECT job FROM {table}")}
     assert young in {row["job"] for row in await look.fetch("SELECT job FROM cursors")}
+
+
+async def test_names_of_workers_go_with_the_history_they_are_in(look: Any, store: Store) -> None:
+    await old_history(look, store)
+    for name, days in (("gone", 195), ("lately", 5)):
+        await store.pull.worker(1, name)
+        await look.execute("UPDATE pull_workers SET seen_at = now() - $2::interval WHERE name = $1", name, days * DAY)
+    await keeper(store).tick()
+    await again(look, store)
+    assert [row["name"] for row in await look.fetch("SELECT name FROM pull_workers")] == ["lately"]

@@ -122,3 +122,4 @@ class Keeper:
             await self._go_on("leftovers")
         while await self._store.retention.forget_payloads():
             await self._go_on("leftovers")
+        await self._store.retention.forget_workers(self._days)

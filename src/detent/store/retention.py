@@ -125,6 +125,10 @@ class RetentionStore:
         """Jobs that were deleted so long ago that nothing in history is about them; how many."""
         return len(await self._database.fetch("people", "forget_jobs", days, FORGOTTEN_AT_ONCE))
 
+    async def forget_workers(self, days: int) -> None:
+        """Names of workers that pull, when nothing in history is theirs."""
+        await self._database.fetch("people", "forget_workers", days)
+
     async def forget_payloads(self) -> int:
         """Payloads of runs that history has no more; how many."""
         return len(await self._database.fetch("people", "forget_payloads", FORGOTTEN_AT_ONCE))

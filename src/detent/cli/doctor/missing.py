@@ -72,7 +72,11 @@ async def waiting(case: Case) -> None:
         told = (
             f"{number(row['runs'], 'run', 'wait')} in queue {row['queue']} for a worker, the oldest {since} ({names})."
         )
-        case.add("fail", told, _worker_for(row["queue"], row["needs"]))
+        case.add("fail", told, _limit_of(row["queue"]) if row["limited"] else _worker_for(row["queue"], row["needs"]))
+
+
+def _limit_of(queue: str) -> str:
+    return f"A limit may hold them back: `detent queue list` shows that of {queue}, `detent tenant list` those of its tenant."
 
 
 def _worker_for(queue: str, needs: str) -> str:
