@@ -76,7 +76,7 @@ async def waiting(case: Case) -> None:
 
 
 def _limit_of(queue: str) -> str:
-    return f"A limit may hold them back: `detent queue list` shows that of {queue}, `detent tenant list` those of its tenant."
+    return f"A limit may hold them back: see {queue} in `detent queue list` and its tenant in `detent tenant list`."
 
 
 def _worker_for(queue: str, needs: str) -> str:
