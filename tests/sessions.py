@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from detent.metrics import Metrics
 from detent.model import Call, Outcome, Succeeded
 from detent.session import Session
 from detent.settings import Settings
@@ -44,9 +45,11 @@ async def start(store: Store) -> AsyncIterator[StartSession]:
     async def start_session(
         runner: Callable[[Call], Awaitable[Outcome]] = no_op,
         roles: tuple[str, ...] = ("scheduler", "worker"),
+        metrics: Metrics | None = None,
         **settings: Any,
     ) -> Session:
-        session = Session(store, Settings(**{"concurrency": 10, **settings}), roles, {"http": runner}, [])
+        chosen = Settings(**{"concurrency": 10, **settings})
+        session = Session(store, chosen, roles, {"http": runner}, [], metrics=metrics)
         await session.open()
         opened.append(session)
         return session

@@ -1,28 +1,29 @@
-"""What a process counts of itself, and its text for Prometheus.
+"""What a process counts of itself.
 
 Counting must cost the hot path next to nothing: a counter is an attribute, a distribution takes a whole batch at a
-time, and no label is looked up for a row. Names, labels and buckets appear only when somebody asks for the text. Labels
-have few values that are known beforehand; figures of single jobs are the API's. One instance lives as long as its
-process, through all of its memberships, and all counting is done on the process's main loop.
+time, and no label is looked up for a row. Names, labels and buckets appear only when somebody asks for the text
+(`exposition.py`). Labels have few values that are known beforehand; figures of single jobs are the API's. One instance
+lives as long as its process, through all of its memberships, and all counting is done on the process's main loop.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Literal, NamedTuple
 
-from detent.schedule import tzdata_version
 from detent.states import RunStatus
-from detent.version import __version__
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry, Metric
 
 LATENESS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 DURATION = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
 ENDS = (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)
+
+# What was called. `pull`: whatever a worker that pulls makes of its runs; `unknown`: the job's definition was gone.
+Kind = Literal["http", "python", "shell", "pull", "unknown"]
+KINDS: tuple[Kind, ...] = ("http", "python", "shell", "pull", "unknown")
+OUTCOMES = ("succeeded", "failed", "timeout", "cancelled")
 
 
 class Distribution:
@@ -48,16 +49,45 @@ class Standing(NamedTuple):
 
     partitions_led: int
     heartbeat_age: float
+    heartbeat_interval: float
     lease_remaining: float
     clock_offset: float
     draining: bool
     held: bool
+    running: int = 0
+    waiting: int = 0
+    slots: int = 0
+
+
+class ClusterSignals(NamedTuple):
+    """How the whole cluster stands, as the database tells it; ages in seconds, 0 where there is nothing that old."""
+
+    ticks_due: int
+    oldest_due: float
+    runs_ready: int
+    oldest_ready: float
+    jobs_overdue: int
+    dead_letters: int
+    catch_up_ticks: int
+    nodes: dict[str, int]
+    zone_data_releases: int
+    versions: int
+    partitions_without_leader: int
+    partition_elections: int
+    partitions_flapping: int
+    answer_seconds: float
+
+
+async def _unknown() -> ClusterSignals | None:
+    return None
 
 
 class Metrics:
     def __init__(self) -> None:
         # Set by the process that has one: None while it is not a member.
         self.standing: Callable[[], Standing | None] = lambda: None
+        # Set by the process that has a database: None while it does not answer.
+        self.cluster: Callable[[], Awaitable[ClusterSignals | None]] = _unknown
         self.elections = 0
         self.evictions = 0
         self.memberships_lost = 0
@@ -72,97 +102,7 @@ class Metrics:
         self.released = 0
         self.starts = 0
         self.retries = 0
-        self.ends = dict.fromkeys(ENDS, 0)
+        self.ends: Counter[tuple[Kind, RunStatus]] = Counter()
+        self.attempts: Counter[tuple[Kind, str]] = Counter()
         self.lateness = Distribution(LATENESS)
-        self.duration = Distribution(DURATION)
-
-
-class Exposition:
-    """The text, in the form that whoever asks prefers. Made when first asked for: importing its maker takes a while."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._registry: CollectorRegistry | None = None
-
-    def __call__(self, accept: str) -> tuple[bytes, str]:
-        """The text and its content type."""
-        from prometheus_client import CollectorRegistry
-        from prometheus_client.exposition import choose_encoder
-
-        if self._registry is None:
-            self._registry = CollectorRegistry(auto_describe=False)
-            self._registry.register(self)
-        encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
-
-    def collect(self) -> Iterator[Metric]:
-        yield from _build()
-        yield from _counters(self._metrics)
-        yield from _runs(self._metrics)
-        standing = self._metrics.standing()
-        if standing is not None:
-            yield from _gauges(standing)
-
-
-def _build() -> Iterator[Metric]:
-    from prometheus_client.core import InfoMetricFamily
-
-    facts = {"version": __version__, "tzdata": tzdata_version()}
-    yield InfoMetricFamily("detent_build", "Which detent this is, and which zone data it has.", facts)
-
-
-def _counters(metrics: Metrics) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily
-
-    for name, text, value in (
-        ("elections", "Partitions that this process has taken.", metrics.elections),
-        ("evictions", "Nodes that this process has evicted because their lease had ended.", metrics.evictions),
-        ("memberships_lost", "Times that this process has lost its place.", metrics.memberships_lost),
-        ("rescued_runs", "Runs of lost nodes that this process has returned.", metrics.rescued),
-        ("ticks_fired", "Ticks that became runs.", metrics.fired),
-        ("ticks_skipped", "Ticks that did not run because the run before was not over.", metrics.overlaps),
-        ("ticks_missed", "Ticks that passed while nobody could fire them, and did not run.", metrics.missed),
-        ("catch_ups", "Jobs that were given missed ticks to make up for.", metrics.catch_ups),
-        ("large_catch_ups", "Times that a hundred or more missed ticks were to be made up.", metrics.large_catch_ups),
-        ("ticks_released", "Ticks that were made up for, or backfilled.", metrics.released),
-        ("starts", "Attempts that were started.", metrics.starts),
-        ("retries", "Attempts that failed and are followed by another.", metrics.retries),
-    ):
-        yield CounterMetricFamily(f"detent_{name}", text, value)
-    refused = CounterMetricFamily(
-        "detent_refused_writes", "Writes that the database refused because they came too late.", labels=["write"]
-    )
-    refused.add_metric(["fire"], metrics.refused_fires)
-    refused.add_metric(["settle"], metrics.refused_settles)
-    yield refused
-
-
-def _runs(metrics: Metrics) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
-
-    ends = CounterMetricFamily("detent_runs", "Runs that ended here.", labels=["status"])
-    for status, count in metrics.ends.items():
-        ends.add_metric([status.value], count)
-    yield ends
-    for name, text, spans in (
-        ("detent_start_lateness_seconds", "From the tick to the start of its first attempt.", metrics.lateness),
-        ("detent_run_duration_seconds", "From the start of an attempt to its end.", metrics.duration),
-    ):
-        buckets = [(repr(float(bound)), count) for bound, count in zip(spans.bounds, spans.counts, strict=True)]
-        buckets.append(("+Inf", spans.count))
-        yield HistogramMetricFamily(name, text, buckets, spans.total.total_seconds())
-
-
-def _gauges(standing: Standing) -> Iterator[Metric]:
-    from prometheus_client.core import GaugeMetricFamily
-
-    for name, text, value in (
-        ("partitions_led", "Partitions that this node leads.", standing.partitions_led),
-        ("leader_status", "1 while this node leads any partition.", standing.partitions_led > 0),
-        ("heartbeat_age_seconds", "Since the last heartbeat that came back.", standing.heartbeat_age),
-        ("lease_remaining_seconds", "Until this node no longer trusts its place.", standing.lease_remaining),
-        ("clock_offset_seconds", "How far this node's clock is ahead of the database's.", standing.clock_offset),
-        ("draining", "1 while this node was asked to hand over.", standing.draining),
-        ("held", "1 while no tick fires anywhere.", standing.held),
-    ):
-        yield GaugeMetricFamily(f"detent_{name}", text, float(value))
+        self.duration = {kind: Distribution(DURATION) for kind in KINDS}

@@ -25,6 +25,7 @@ from detent.sdk import Detent
 from detent.service import backoff
 from detent.session import Session
 from detent.settings import Settings
+from detent.signals import Signals
 from detent.store import Database, Store
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
@@ -74,6 +75,7 @@ class Node:
         self._held_told = False
         self._metrics = Metrics()
         self._metrics.standing = lambda: self._session.standing() if self._session is not None else None
+        self._metrics.cluster = Signals(lambda: self._store)
         self._readiness = Readiness(roles, lambda: self._store, lambda: self._session, self._stop.is_set)
 
     async def run(self) -> None:

@@ -20,7 +20,7 @@ from detent.coordination.choose import choose
 from detent.coordination.coordinator import Coordinator, PostgresCoordinator
 from detent.coordination.guard import Guard
 from detent.coordination.leadership import Leadership
-from detent.coordination.membership import Heartbeat, Membership, new_node_number
+from detent.coordination.membership import BEATS_PER_TTL, Heartbeat, Membership, new_node_number
 from detent.coordination.rescue import Rescue
 from detent.coordination.services import Candidate
 from detent.errors import DetentError, OwnershipLost, Unavailable
@@ -233,7 +233,7 @@ class Session:
         return Keeper(self._store, self.membership.node, self._settings.history_days, archive)
 
     async def _sweep_pulled(self) -> float:
-        await sweep(self._store)
+        await sweep(self._store, self._metrics)
         return UPKEEP_EVERY
 
     def standing(self) -> Standing:
@@ -241,10 +241,12 @@ class Session:
         return Standing(
             partitions_led=len(self.leadership.terms),
             heartbeat_age=now - self.membership.beat_at,
+            heartbeat_interval=self.membership.ttl / BEATS_PER_TTL,
             lease_remaining=max(self.membership.trusted_until - now, 0.0),
             clock_offset=self.clock.offset,
             draining=self.draining,
             held=self.membership.held,
+            **({} if self.worker is None else self.worker.load()),
         )
 
     # --- what handlers may ask ---

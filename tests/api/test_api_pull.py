@@ -11,6 +11,7 @@ from api_client import ApiClient
 from api_server import Readiness, serving
 
 from detent.api import desk
+from detent.metrics import Metrics
 from detent.store import Store
 from detent.worker.pull import sweep
 from factories import add_node
@@ -147,7 +148,7 @@ async def test_a_heartbeat_holds_the_run_for_longer_and_tells_of_a_cancel(api: A
 async def test_a_completion_under_an_old_token_is_refused_and_kept_as_stale(api: ApiClient, sql: Any) -> None:
     run = await claimed(api)
     await run_out(sql)
-    assert await sweep(api.store) == 1
+    assert await sweep(api.store, Metrics()) == 1
     (again,) = await claim(api, worker="js-2")
     assert again["token"] > run["token"]
     for verb, fields in (("heartbeat", {}), ("complete", {"result": "late"}), ("fail", {"error": "late"})):
@@ -175,7 +176,7 @@ async def test_a_run_over_its_time_limit_ends_although_its_worker_beats(api: Api
     run = await claimed(api, timeout_seconds=5, max_retries=0)
     await say(api, run, "heartbeat", lease_seconds=3600)
     await sql.execute("UPDATE pull_leases SET ends_at = now(), lease_until = now()")
-    assert await sweep(api.store) == 1
+    assert await sweep(api.store, Metrics()) == 1
     shown = await look_at(api, run)
     assert (shown["status"], shown["error"]) == ("dead", "No answer within 5 s.")
     assert [each["outcome"] for each in shown["attempts"]] == ["timeout"]
@@ -187,7 +188,7 @@ async def test_a_run_over_its_time_limit_ends_although_its_worker_beats(api: Api
 async def test_a_timeout_is_tried_again_as_the_job_says(api: ApiClient, sql: Any) -> None:
     run = await claimed(api, timeout_seconds=5, retry_base_seconds=0)
     await sql.execute("UPDATE pull_leases SET ends_at = now(), lease_until = now()")
-    assert await sweep(api.store) == 1
+    assert await sweep(api.store, Metrics()) == 1
     (again,) = await claim(api)
     assert (again["attempt"], again["run_id"]) == (2, run["run_id"])
 

@@ -16,6 +16,7 @@ import msgspec
 
 from detent.api.app import PARTS
 from detent.declarative.schema import ADVICE
+from detent.exposition import every_metric
 from detent.model import HttpTarget, JobSpec, PythonTarget, ShellTarget
 from detent.settings import SETTINGS
 
@@ -71,6 +72,9 @@ KINDS = {
     "ends_at": "time with an offset",
 }
 SWITCHES = {True: "`true`", False: "`false`"}
+
+# What Prometheus adds to the name of a family.
+ENDINGS = {"counter": "_total", "info": "_info"}
 
 TARGET_ADVICE = {
     ("http", "url"): "The address to call.",
@@ -135,6 +139,15 @@ def routes_table() -> str:
     return table(("method", "path", "scope", "what it does"), rows)
 
 
+def metrics_table() -> str:
+    rows = []
+    for family in every_metric():
+        name = f"{family.name}{ENDINGS.get(family.type, '')}"
+        labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
+        rows.append((f"`{name}`", family.type, ", ".join(f"`{label}`" for label in labels), family.documentation))
+    return table(("metric", "kind", "labels", "meaning"), rows)
+
+
 def json_default(field: dict[str, Any]) -> str:
     value = field["default"]
     if value is None:
@@ -196,6 +209,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "job fields": job_fields_table,
     "targets": targets_table,
     "routes": routes_table,
+    "metrics": metrics_table,
 }
 
 

@@ -60,6 +60,7 @@ EXPECTED = {
     "settle_retry": {"live_runs_pkey"},
     "give_back": {"live_runs_pkey"},
     "cancel": {"live_runs_pkey"},
+    "signals": {"cursors_due", "live_ready"},
 }
 
 
@@ -96,6 +97,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
         ),
         "settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR)),
         "cancel": (JOBS_HELD, at, zero),
+        "signals": (BATCH, 10),
     }  # fmt: skip
     sent["claim, evenly"] = (*sent["claim"][:-1], True)
     return (*sent["fire"], True) if name == "fire_careful" else sent[name]

@@ -8,6 +8,7 @@ import re
 import socket
 import urllib.error
 import urllib.request
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,11 @@ def get(url: str) -> tuple[int, str]:
 def metrics(url: str) -> dict[str, float]:
     status, text = get(f"{url}/metrics")
     assert status == 200
-    return {s.name: s.value for family in text_string_to_metric_families(text) for s in family.samples}
+    found: dict[str, float] = defaultdict(float)  # added up over labels
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name] += sample.value
+    return dict(found)
 
 
 def begin_unasked(nodes: Nodes, *arguments: str) -> Node:

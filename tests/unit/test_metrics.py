@@ -8,23 +8,53 @@ from datetime import timedelta
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from detent.metrics import Distribution, Exposition, Metrics, Standing
+from detent.exposition import Exposition
+from detent.metrics import ClusterSignals, Distribution, Metrics, Standing
 from detent.states import RunStatus
 
 STANDING = Standing(
-    partitions_led=86, heartbeat_age=0.5, lease_remaining=4.5, clock_offset=-0.25, draining=False, held=True
+    partitions_led=86,
+    heartbeat_age=0.5,
+    heartbeat_interval=1.5,
+    lease_remaining=4.5,
+    clock_offset=-0.25,
+    draining=False,
+    held=True,
+    running=3,
+    waiting=2,
+    slots=10,
 )
+SIGNALS = ClusterSignals(
+    ticks_due=4,
+    oldest_due=1.5,
+    runs_ready=3,
+    oldest_ready=0.5,
+    jobs_overdue=1,
+    dead_letters=2,
+    catch_up_ticks=70,
+    nodes={"alive": 2, "silent": 1},
+    zone_data_releases=1,
+    versions=2,
+    partitions_without_leader=86,
+    partition_elections=3,
+    partitions_flapping=1,
+    answer_seconds=0.01,
+)
+
+
+async def told() -> ClusterSignals:
+    return SIGNALS
 
 
 def seconds(*values: float) -> list[timedelta]:
     return [timedelta(seconds=value) for value in values]
 
 
-def exposed(metrics: Metrics) -> dict[tuple[str, ...], float]:
-    """Every sample by its name and the values of its labels."""
-    text, _ = Exposition(metrics)("text/plain")
+async def exposed(metrics: Metrics) -> dict[tuple[str, ...], float]:
+    """Every sample by its name and the values of its labels, in the order of their names."""
+    text, _ = await Exposition(metrics)("text/plain")
     return {
-        (sample.name, *sample.labels.values()): sample.value
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text.decode())
         for sample in family.samples
     }
@@ -38,46 +68,74 @@ def test_spans_are_counted_up_to_each_bound() -> None:
     assert spans.total == timedelta(seconds=21.65)
 
 
-def test_the_text_has_what_was_counted() -> None:
+async def test_the_text_has_what_was_counted() -> None:
     metrics = Metrics()
     metrics.elections, metrics.evictions, metrics.rescued, metrics.starts = 256, 1, 7, 9
     metrics.refused_fires, metrics.refused_settles = 2, 3
-    metrics.ends[RunStatus.DEAD] = 4
+    metrics.ends["shell", RunStatus.DEAD] = 4
+    metrics.attempts["http", "timeout"] = 6
     metrics.lateness.add(seconds(0.004))
-    found = exposed(metrics)
+    metrics.duration["python"].add(seconds(0.3, 2))
+    found = await exposed(metrics)
     assert found["detent_elections_total",] == 256
     assert found["detent_evictions_total",] == 1
     assert found["detent_rescued_runs_total",] == 7
     assert found["detent_starts_total",] == 9
     assert (found["detent_refused_writes_total", "fire"], found["detent_refused_writes_total", "settle"]) == (2, 3)
-    assert (found["detent_runs_total", "dead"], found["detent_runs_total", "succeeded"]) == (4, 0)
+    assert (found["detent_runs_total", "dead", "shell"], found["detent_runs_total", "succeeded", "shell"]) == (4, 0)
+    assert (found["detent_attempts_total", "timeout", "http"], found["detent_attempts_total", "failed", "http"]) == (
+        6,
+        0,
+    )
     assert found["detent_start_lateness_seconds_bucket", "0.0025"] == 0
     assert found["detent_start_lateness_seconds_bucket", "0.005"] == 1
     assert found["detent_start_lateness_seconds_bucket", "+Inf"] == found["detent_start_lateness_seconds_count",] == 1
+    assert found["detent_run_duration_seconds_bucket", "0.5", "python"] == 1
+    assert found["detent_run_duration_seconds_count", "python"] == 2
+    assert found["detent_run_duration_seconds_sum", "python"] == 2.3
+    assert found["detent_run_duration_seconds_count", "http"] == 0
 
 
-def test_a_member_tells_of_its_place_and_others_do_not() -> None:
+async def test_a_member_tells_of_its_place_and_others_do_not() -> None:
     metrics = Metrics()
-    assert ("detent_partitions_led",) not in exposed(metrics)
+    found = await exposed(metrics)
+    assert ("detent_partitions_led",) not in found
+    assert found["detent_member",] == 0
     metrics.standing = lambda: STANDING
-    found = exposed(metrics)
-    assert (found["detent_partitions_led",], found["detent_leader_status",]) == (86, 1)
+    found = await exposed(metrics)
+    assert (found["detent_member",], found["detent_partitions_led",], found["detent_leader_status",]) == (1, 86, 1)
     assert (found["detent_heartbeat_age_seconds",], found["detent_lease_remaining_seconds",]) == (0.5, 4.5)
+    assert found["detent_heartbeat_interval_seconds",] == 1.5
     assert (found["detent_clock_offset_seconds",], found["detent_held",], found["detent_draining",]) == (-0.25, 1, 0)
+    assert (found["detent_runs_held", "running"], found["detent_runs_held", "waiting"]) == (3, 2)
 
 
-def test_the_build_is_told_and_no_label_can_grow() -> None:
+async def test_the_cluster_is_told_of_while_the_database_answers() -> None:
+    metrics = Metrics()
+    found = await exposed(metrics)
+    assert found["detent_database_up",] == 0
+    assert ("detent_dead_letters",) not in found
+    metrics.cluster = told
+    found = await exposed(metrics)
+    assert found["detent_database_up",] == 1
+    assert (found["detent_ticks_due",], found["detent_runs_ready",], found["detent_schedule_gap_ticks",]) == (4, 3, 7)
+    assert [found["detent_nodes", state] for state in ("alive", "draining", "silent", "evicted")] == [2, 0, 1, 0]
+
+
+async def test_the_build_is_told_and_no_label_can_grow() -> None:
     metrics = Metrics()
     metrics.standing = lambda: STANDING
-    before = exposed(metrics)
+    metrics.cluster = told
+    before = await exposed(metrics)
     assert len([key for key in before if key[0] == "detent_build_info"]) == 1
-    metrics.ends[RunStatus.SUCCEEDED] += 1_000_000
-    assert exposed(metrics).keys() == before.keys()
-    assert len(before) < 150
+    metrics.ends["http", RunStatus.SUCCEEDED] += 1_000_000
+    metrics.attempts["http", "succeeded"] += 1_000_000
+    assert (await exposed(metrics)).keys() == before.keys()
+    assert len(before) < 250
 
 
-def test_whoever_prefers_openmetrics_gets_it() -> None:
-    text, kind = Exposition(Metrics())("application/openmetrics-text; version=1.0.0")
+async def test_whoever_prefers_openmetrics_gets_it() -> None:
+    text, kind = await Exposition(Metrics())("application/openmetrics-text; version=1.0.0")
     assert kind.startswith("application/openmetrics-text")
     assert text.endswith(b"# EOF\n")
 

@@ -36,7 +36,7 @@ def decided(outcome: Outcome, held: Claim | None = None, of: JobSpec | None = No
 def test_a_success_ends_the_run_whatever_came_before(attempt: int, once: bool) -> None:
     held = claim(attempt, once=once)
     assert decided(Succeeded("fine"), held) == Settlement(
-        held, STARTED, FINISHED, CODES[RunStatus.SUCCEEDED], None, "fine", "succeeded", None
+        held, STARTED, FINISHED, CODES[RunStatus.SUCCEEDED], None, "fine", "succeeded", None, "http"
     )
 
 
@@ -52,6 +52,7 @@ def test_a_cancelled_run_ends_and_says_why(once: bool) -> None:
         None,
         "cancelled",
         "cancelled while it ran",
+        "http",
     )
 
 
@@ -65,7 +66,7 @@ def test_what_the_handler_committed_itself_is_not_written_again(once: bool) -> N
 def test_a_failure_with_retries_left_is_tried_again(failed: Failed, attempt: int, longest: float) -> None:
     held = claim(attempt)
     assert decided(failed, held) == Retry(
-        held, STARTED, FINISHED, failed.outcome, failed.error, timedelta(seconds=longest / 2)
+        held, STARTED, FINISHED, failed.outcome, failed.error, timedelta(seconds=longest / 2), "http"
     )
 
 
@@ -82,6 +83,7 @@ def test_the_last_failure_is_the_end(failed: Failed, attempt: int) -> None:
         failed.result,
         failed.outcome,
         failed.error,
+        "http",
     )
 
 

@@ -13,8 +13,9 @@ from starlette.routing import Route
 
 from detent.api.context import Api, Readiness
 from detent.api.routing import JSON_HEADERS, Reply, Routes
+from detent.exposition import Exposition
 from detent.health import Ready, summary
-from detent.metrics import Exposition, Metrics
+from detent.metrics import Metrics
 from detent.schedule import tzdata_version
 from detent.version import __version__
 
@@ -59,7 +60,7 @@ def metrics_route(metrics: Metrics) -> Route:
     expose = Exposition(metrics)
 
     async def show(request: Request) -> Response:
-        text, kind = expose(request.headers.get("accept", ""))
+        text, kind = await expose(request.headers.get("accept", ""))
         return Response(text, headers={**JSON_HEADERS, "Content-Type": kind})
 
     return Route("/metrics", show)

@@ -36,6 +36,7 @@ log = logger("membership")
 
 # What is taken off the deadline for the time between looking at it and acting on it.
 MARGIN = 0.1
+BEATS_PER_TTL = 3
 
 
 def new_node_number() -> int:
@@ -147,7 +148,7 @@ class Heartbeat:
         self._check_deadline()
         self._mind_offset(received - sent)
         await failpoints.hit("S2")
-        return membership.ttl / 3 * random.uniform(0.8, 1.0)
+        return membership.ttl / BEATS_PER_TTL * random.uniform(0.8, 1.0)
 
     async def _believable(self, connection: HeartbeatConnection) -> Beat | None:
         """A beat that brings a time which may be acted on; None: evicted."""

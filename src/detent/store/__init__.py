@@ -29,6 +29,7 @@ from detent.store.reruns import RerunStore
 from detent.store.retention import RetentionStore
 from detent.store.revisions import RevisionStore
 from detent.store.runs import RunStore
+from detent.store.signals import SignalStore
 from detent.store.tenants import TenantStore
 from detent.store.upkeep import UpkeepStore
 from detent.store.zone_data import ZoneDataStore
@@ -57,6 +58,7 @@ class Store:
         self.revisions = RevisionStore(database)
         self.retention = RetentionStore(database)
         self.runs = RunStore(database)
+        self.signals = SignalStore(database)
         self.bulk = BulkStore(database, self.jobs, self.reruns)
         self.explaining = ExplainStore(database, self.ledger, self.runs)
         self.tenants = TenantStore(database)

@@ -10,6 +10,7 @@ import msgspec
 
 from detent.identity import RunKey
 from detent.log import logger
+from detent.metrics import Kind
 from detent.model import Claim, Definition, JobSpec
 from detent.store.db import Database, OutcomeUnknown, Row, statement
 from detent.store.upkeep import RUNS_CHANNEL
@@ -22,7 +23,7 @@ Verdict = Literal["go", "cancel", "begun"]
 
 
 class Settlement(NamedTuple):
-    """The end of a run: its claim, when it ran, and the final status with its words."""
+    """The end of a run: its claim, when it ran, and the final status with its words. `target` is only counted by."""
 
     claim: Claim
     started: datetime
@@ -32,6 +33,7 @@ class Settlement(NamedTuple):
     result: str | None = None
     outcome: str = "succeeded"
     error: str | None = None
+    target: Kind = "unknown"
 
 
 class Retry(NamedTuple):
@@ -43,6 +45,7 @@ class Retry(NamedTuple):
     outcome: str
     error: str
     delay: timedelta
+    target: Kind = "unknown"
 
 
 class LiveRunStore:
@@ -78,7 +81,7 @@ class LiveRunStore:
     async def retry(self, node: int, batch: Sequence[Retry]) -> list[Retry]:
         """Record failed attempts and plan the next; returns those that were not this node's any more."""
         jobs, lanes, ats, serials, tokens = _columns([item.claim for item in batch])
-        _, started, finished, outcomes, errors, delays = zip(*batch, strict=True)
+        _, started, finished, outcomes, errors, delays, _ = zip(*batch, strict=True)
         rows = await self._database.fetch_guarded(
             "work", "settle_retry", "", "W5",
             node, jobs, lanes, ats, serials, tokens, started, finished, outcomes, errors, delays,
@@ -145,7 +148,7 @@ async def make_way(connection: Any, run: Row) -> None:
 
 def settle_columns(batch: Sequence[Settlement]) -> tuple[Sequence[object], ...]:
     """The arrays of the settle statement; also used inside a handler's own transaction."""
-    claims, started, finished, statuses, reasons, results, outcomes, errors = zip(*batch, strict=True)
+    claims, started, finished, statuses, reasons, results, outcomes, errors, _ = zip(*batch, strict=True)
     jobs, lanes, ats, serials, tokens = _columns(claims)
     return jobs, ats, tokens, started, finished, lanes, serials, statuses, reasons, results, outcomes, errors
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from detent.errors import DetentError, NotFound, OwnershipLost
 from detent.identity import RunKey, run_id
 from detent.log import logger
-from detent.metrics import Metrics
+from detent.metrics import ENDS, Metrics
 from detent.model import Failed
 from detent.service import Batcher
 from detent.states import CODES, RunStatus
@@ -78,16 +78,17 @@ class PulledRuns:
             raise status
         if status is None:
             return await self._unmatched(tenant, report)
-        self._count(status)
+        self._count(status, report.outcome)
         if status is RunStatus.DEAD:
             await pause_failing(self._store, [report.key.job])
         return Settled(status, report.delay if status is RunStatus.RETRYING else None)
 
-    def _count(self, status: RunStatus) -> None:
+    def _count(self, status: RunStatus, outcome: str) -> None:
+        self._metrics.attempts["pull", outcome] += 1
         if status is RunStatus.RETRYING:
             self._metrics.retries += 1
-        elif status in self._metrics.ends:
-            self._metrics.ends[status] += 1
+        elif status in ENDS:
+            self._metrics.ends["pull", status] += 1
 
     async def _unmatched(self, tenant: int, report: Report) -> Settled:
         """Was it said before, and the answer lost, or is it too late?"""
@@ -136,12 +137,13 @@ class PulledRuns:
         return await _by_tenant(items, self._store.pull.heartbeat)
 
 
-async def sweep(store: Store) -> int:
+async def sweep(store: Store, metrics: Metrics) -> int:
     """End runs over their time limit, free those whose lease ran out, and let those move up that waited for them; how
     many were ended or freed."""
     count = await _end_overdue(store)
     while batch := await store.pull.rescue():
         count += len(batch)
+        metrics.rescued += len(batch)
         await pause_failing(store, [rescued.job for rescued in batch if rescued.dead])
         log.warning("leases ran out", runs=len(batch))
     if await store.live.promote() or count:

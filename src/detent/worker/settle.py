@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, assert_never
@@ -17,8 +18,8 @@ from typing import Any, TypeVar, assert_never
 from detent import failpoints
 from detent.errors import DetentError
 from detent.log import logger
-from detent.metrics import Metrics
-from detent.model import Cancelled, Claim, Committed, Failed, JobSpec, Outcome, Succeeded
+from detent.metrics import Kind, Metrics
+from detent.model import Cancelled, Claim, Committed, Failed, JobSpec, Outcome, Succeeded, kind_of
 from detent.retry import retry_delay
 from detent.states import CODES, RunStatus
 from detent.store import Store
@@ -33,6 +34,7 @@ STATEMENTS = 2
 LAST_WORDS_SECONDS = 1.0
 ENDS = {status: CODES[status] for status in (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)}
 DEAD = CODES[RunStatus.DEAD]
+SUCCEEDED = CODES[RunStatus.SUCCEEDED]
 Writing = TypeVar("Writing", Settlement, Retry)
 
 
@@ -42,10 +44,11 @@ def decide(
     """What to write for an outcome; None when the handler wrote it already."""
     match outcome:
         case Succeeded(result=result):
-            return Settlement(claim, started, finished, CODES[RunStatus.SUCCEEDED], result=result)
+            return Settlement(claim, started, finished, SUCCEEDED, result=result, target=_target(spec))
         case Cancelled(reason=reason):
             code = CODES[RunStatus.CANCELLED]
-            return Settlement(claim, started, finished, code, reason, outcome="cancelled", error=reason)
+            words = {"reason": reason, "outcome": "cancelled", "error": reason}
+            return Settlement(claim, started, finished, code, **words, target=_target(spec))
         case Failed():
             return _decide_failure(claim, spec, outcome, started, finished, chance)
         case Committed():
@@ -65,10 +68,14 @@ def _decide_failure(
         if failed.retry_after is not None:
             seconds = max(seconds, failed.retry_after)
         delay = timedelta(seconds=seconds)
-        return Retry(claim, started, finished, failed.outcome, failed.error, delay)
+        return Retry(claim, started, finished, failed.outcome, failed.error, delay, _target(spec))
     reason = "retries exhausted" if retryable else "not retryable"
-    code = CODES[RunStatus.DEAD]
-    return Settlement(claim, started, finished, code, reason, failed.result, failed.outcome, failed.error)
+    words = (reason, failed.result, failed.outcome, failed.error)
+    return Settlement(claim, started, finished, DEAD, *words, target=_target(spec))
+
+
+def _target(spec: JobSpec | None) -> Kind:
+    return "unknown" if spec is None else kind_of(spec.target)
 
 
 class Settler:
@@ -99,7 +106,7 @@ class Settler:
         match writing:
             case None:
                 self._settled(claim)
-                self._count([Settlement(claim, started, finished, CODES[RunStatus.SUCCEEDED])])
+                self._count([Settlement(claim, started, finished, SUCCEEDED, target=_target(spec))])
             case Settlement():
                 self._ends.append(writing)
             case Retry():
@@ -193,15 +200,22 @@ class Settler:
         if not written:
             return
         metrics = self._metrics
-        metrics.duration.add([item.finished - item.started for item in written])
+        by_target = _by_target(written)
+        for target, items in by_target.items():
+            metrics.duration[target].add([item.finished - item.started for item in items])
+            for outcome, count in Counter([item.outcome for item in items]).items():
+                metrics.attempts[target, outcome] += count
         metrics.lateness.add([item.started - item.claim.scheduled_at for item in written if item.claim.attempt == 1])
         if isinstance(written[0], Retry):
             metrics.retries += len(written)
             return
-        codes = [item.status for item in written if isinstance(item, Settlement)]
-        for status, code in ENDS.items():
-            metrics.ends[status] += codes.count(code)
-        if self._died is not None and DEAD in codes:
+        dead = 0
+        for target, items in by_target.items():
+            codes = [item.status for item in items if isinstance(item, Settlement)]
+            for status, code in ENDS.items():
+                metrics.ends[target, status] += codes.count(code)
+            dead += codes.count(DEAD)
+        if self._died is not None and dead:
             self._died({item.claim.job for item in written if isinstance(item, Settlement) and item.status == DEAD})
 
     async def _tell_stale_from_repeated(self, unmatched: Sequence[Writing]) -> list[Writing]:
@@ -212,6 +226,14 @@ class Settler:
             log.warning("results refused: the runs are no longer this node's", runs=len(late))
             await self._store.live.record_stale(self._node, late)
         return late
+
+
+def _by_target(written: Sequence[Writing]) -> dict[Kind, Sequence[Writing]]:
+    """Mostly one: a batch of one kind is not copied."""
+    targets = {item.target for item in written}
+    if len(targets) == 1:
+        return {targets.pop(): written}
+    return {target: [item for item in written if item.target == target] for target in targets}
 
 
 def _without_words(item: Writing) -> Writing:

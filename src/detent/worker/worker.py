@@ -110,6 +110,9 @@ class Worker:
             return 0
         return max(0, 2 * self._concurrency - len(self._held) - self._reserved)
 
+    def load(self) -> dict[str, int]:
+        return {"running": self._running, "waiting": len(self._waiting), "slots": self._concurrency}
+
     def reserve(self, queues: Sequence[int]) -> list[bool]:
         """For each tick about to fire: may it be handed to this worker? Only where nothing is bypassed: we serve its
         queue, which has no limit, there is room, and our last claim found nothing waiting."""

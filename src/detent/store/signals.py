@@ -1,0 +1,45 @@
+"""Figures of the whole cluster, for those who collect them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from time import monotonic
+
+from detent.metrics import ClusterSignals
+from detent.store.db import Database
+
+MOST_COUNTED = 20_000
+MOST_DUE_OF_PARTITION = 80
+
+
+class SignalStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def look(self) -> ClusterSignals:
+        """Counted up to `MOST_COUNTED` of each kind: beyond that it does not matter how many there are, and counting
+        them would be felt."""
+        began = monotonic()
+        (row,) = await self._database.fetch("people", "signals", MOST_COUNTED, MOST_DUE_OF_PARTITION)
+        (elections,) = await self._database.fetch("people", "cluster_elections")
+        return ClusterSignals(
+            ticks_due=row["ticks_due"],
+            oldest_due=_seconds(row["oldest_due"]),
+            runs_ready=row["runs_ready"],
+            oldest_ready=_seconds(row["oldest_ready"]),
+            jobs_overdue=row["jobs_overdue"],
+            dead_letters=row["dead_letters"],
+            catch_up_ticks=row["catch_up_ticks"],
+            nodes=Counter(row["nodes"]),
+            zone_data_releases=row["zone_data_releases"],
+            versions=row["versions"],
+            partitions_without_leader=row["partitions_without_leader"],
+            partition_elections=row["partition_elections"],
+            partitions_flapping=len(elections["flapping"]),
+            answer_seconds=monotonic() - began,
+        )
+
+
+def _seconds(span: timedelta | None) -> float:
+    return 0.0 if span is None else max(span.total_seconds(), 0.0)

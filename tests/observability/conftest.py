@@ -1,0 +1,7 @@
+"""For tests of what is told to the outside: sessions in this process, and what is scraped from one."""
+
+from __future__ import annotations
+
+from sessions import look, start, store
+
+__all__ = ["look", "start", "store"]
