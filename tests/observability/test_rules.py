@@ -1,0 +1,96 @@
+"""The alert rules and the dashboard: sound, tested one by one, each with its page, and about metrics that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+from promtool import FOLDER, promtool
+from scraping import scrape, serving
+
+from detent.exposition import every_metric
+from detent.metrics import Metrics
+from detent.store import Store
+from sessions import StartSession
+
+RULES = FOLDER / "detent-rules.yml"
+RULE_TESTS = FOLDER / "detent-rules-test.yml"
+DASHBOARD = FOLDER / "detent-dashboard.json"
+ROOT = FOLDER.parent
+_METRIC = re.compile(r"\b(?:detent_[a-z0-9_]+|detent:[a-z0-9_:]+[a-z0-9])")
+_HEADINGS = ("## What it means", "## Look", "## Do")
+
+
+def rules() -> list[dict[str, Any]]:
+    document = yaml.safe_load(RULES.read_text("utf-8"))
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+def alerts() -> dict[str, dict[str, Any]]:
+    return {rule["alert"]: rule for rule in rules() if "alert" in rule}
+
+
+def dashboard_queries() -> list[str]:
+    panels = json.loads(DASHBOARD.read_text("utf-8"))["panels"]
+    return [target["expr"] for panel in panels for target in panel.get("targets", [])]
+
+
+def test_promtool_accepts_the_rules() -> None:
+    done = promtool("check", "rules", RULES.name)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_sees_each_alert_fire_and_none_in_a_healthy_cluster() -> None:
+    done = promtool("test", "rules", RULE_TESTS.name)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_fires_in_some_test_and_is_silent_in_the_healthy_one() -> None:
+    tests = yaml.safe_load(RULE_TESTS.read_text("utf-8"))["tests"]
+    fired = set(re.findall(r'alertname="(\w+)"', json.dumps(tests).replace('\\"', '"')))
+    assert fired == set(alerts())
+    healthy = tests[0]
+    assert "healthy" in healthy["name"]
+    assert all(asked["exp_samples"] == [] for asked in healthy["promql_expr_test"])
+    shown = set(_METRIC.findall(json.dumps(healthy["input_series"])))
+    asked = {name for rule in rules() for name in _METRIC.findall(rule["expr"]) if name.startswith("detent_")}
+    assert asked <= shown, "the healthy cluster must show everything that a rule asks for"
+
+
+@pytest.mark.parametrize("name", alerts())
+def test_an_alert_says_what_is_wrong_and_links_its_runbook(name: str) -> None:
+    rule = alerts()[name]
+    assert rule["labels"]["severity"] in {"warning", "critical"}
+    assert rule["annotations"]["summary"].endswith(".")
+    page = ROOT / rule["annotations"]["runbook"]
+    text = page.read_text("utf-8")
+    assert f"`{name}`" in text
+    assert [heading for heading in _HEADINGS if heading not in text] == []
+
+
+def test_no_runbook_is_without_an_alert() -> None:
+    linked = {rule["annotations"]["runbook"] for rule in alerts().values()} | {"docs/runbooks/index.md"}
+    assert {str(page.relative_to(ROOT)) for page in (ROOT / "docs" / "runbooks").glob("*.md")} == linked
+
+
+async def test_every_metric_that_a_rule_or_the_dashboard_names_is_told_by_a_real_node(
+    store: Store, start: StartSession
+) -> None:
+    metrics = Metrics()
+    session = await start(metrics=metrics)
+    async with serving(store, session, metrics) as url:
+        families = await scrape(url)
+    told = {sample.name for family in families for sample in family.samples}
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    queries = [rule["expr"] for rule in rules()] + dashboard_queries()
+    asked = {name for query in queries for name in _METRIC.findall(query)}
+    assert asked - told - recorded == set()
+
+
+def test_the_dashboard_shows_every_metric_there_is() -> None:
+    """What nobody looks at need not be counted."""
+    shown = " ".join([*dashboard_queries(), *(rule["expr"] for rule in rules())])
+    assert [family.name for family in every_metric() if family.name not in shown] == []
