@@ -13,6 +13,7 @@ from detent.session import Session
 from detent.settings import Settings
 from detent.store import Database, Store
 from detent.store.db import connect
+from detent.targets.messenger import Messenger
 
 StartSession = Callable[..., Awaitable[Session]]
 
@@ -46,10 +47,11 @@ async def start(store: Store) -> AsyncIterator[StartSession]:
         runner: Callable[[Call], Awaitable[Outcome]] = no_op,
         roles: tuple[str, ...] = ("scheduler", "worker"),
         metrics: Metrics | None = None,
+        messenger: Messenger | None = None,
         **settings: Any,
     ) -> Session:
         chosen = Settings(**{"concurrency": 10, **settings})
-        session = Session(store, chosen, roles, {"http": runner}, [], metrics=metrics)
+        session = Session(store, chosen, roles, {"http": runner}, [], metrics=metrics, messenger=messenger)
         await session.open()
         opened.append(session)
         return session

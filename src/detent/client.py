@@ -141,6 +141,10 @@ class Client(Connection):
         """Deal with dead runs for good, named as for a re-drive."""
         return self._ask("POST", "/api/v1/dead-letters/discard", body=which)
 
+    def list_incidents(self, **filters: object) -> Document:
+        """Jobs that were not as expected."""
+        return self._ask("GET", "/api/v1/incidents", filters)
+
     # -- many jobs
 
     def bulk(self, change: Mapping[str, Any]) -> Document:

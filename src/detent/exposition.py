@@ -46,6 +46,7 @@ class Snapshot:
         yield from _counters(self._metrics)
         yield from _refusals(self._metrics)
         yield from _runs(self._metrics)
+        yield from _expectations(self._metrics)
         yield from _spans(self._metrics)
         standing = self._metrics.standing()
         yield from _membership(standing is not None, self._cluster is not None)
@@ -59,7 +60,7 @@ def every_metric() -> Iterator[Metric]:
     """All that there are, with nothing counted yet: for the manual."""
     metrics = Metrics()
     metrics.standing = lambda: Standing(0, 0.0, 0.0, 0.0, 0.0, draining=False, held=False)
-    nothing = ClusterSignals(0, 0.0, 0, 0.0, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0.0)
+    nothing = ClusterSignals(0, 0.0, 0, 0.0, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0, 0.0)
     return Snapshot(metrics, nothing).collect()
 
 
@@ -99,6 +100,21 @@ def _refusals(metrics: Metrics) -> Iterator[Metric]:
     refused.add_metric(["fire"], metrics.refused_fires)
     refused.add_metric(["settle"], metrics.refused_settles)
     yield refused
+
+
+def _expectations(metrics: Metrics) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    missed = CounterMetricFamily(
+        "detent_expectations_missed", "Ticks that did not start or finish as expected.", labels=["expectation"]
+    )
+    for expectation, count in metrics.expectations_missed.items():
+        missed.add_metric([expectation], count)
+    yield missed
+    notices = CounterMetricFamily("detent_notices", "Tries to send a message about that.", labels=["result"])
+    for result, count in metrics.notices.items():
+        notices.add_metric([result], count)
+    yield notices
 
 
 def _runs(metrics: Metrics) -> Iterator[Metric]:
@@ -199,6 +215,7 @@ def _cluster(signals: ClusterSignals) -> Iterator[Metric]:
             "Partitions that changed hands more than once in the last hour although no node came or went.",
             signals.partitions_flapping,
         ),
+        ("incidents_open", "Jobs that are not as expected, which somebody was told.", signals.incidents_open),
         ("database_answer_seconds", "How long the database took to tell this.", signals.answer_seconds),
     ):
         yield GaugeMetricFamily(f"detent_{name}", text, float(value))

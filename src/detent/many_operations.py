@@ -1,4 +1,4 @@
-"""The part of the API about queues and about many jobs at once, as programs call it; see `operations.py`."""
+"""The part of the API about queues, incidents and many jobs at once, as programs call it; see `operations.py`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from detent.incident_shapes import Incident
 from detent.operation import Listing, Operation, Procedure, Request, Result, Steps
 from detent.shapes import BulkAction, BulkJob, BulkResult, Page, Queue
 from detent.transport import Answer, segment
@@ -27,6 +28,12 @@ def limit_queue(
     return Request("PUT", f"{PREFIX}/queues/{segment(queue)}", _reader(Queue), body=body)
 
 
+def list_incidents(*, job: str | None = None, only_open: bool = False) -> Request[Page[Incident]]:
+    """The times that jobs did not start or finish as expected, from the newest to the oldest."""
+    asked = {"job": job, "open": "true" if only_open else None}
+    return Request("GET", f"{PREFIX}/incidents", _reader(Page[Incident]), query=asked)
+
+
 def change_jobs(
     action: BulkAction, search: str, *, dry_run: bool = False, reason: str | None = None
 ) -> Steps[BulkResult]:
@@ -46,8 +53,9 @@ def change_jobs(
 
 
 class ManyOperations:
-    """The verbs of the clients about queues and many jobs."""
+    """The verbs of the clients about queues, incidents and many jobs."""
 
+    list_incidents = Listing(list_incidents)
     list_queues = Listing(list_queues)
     limit_queue = Operation(limit_queue)
     change_jobs = Procedure(change_jobs)

@@ -23,6 +23,8 @@ ENDS = (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)
 # What was called. `pull`: whatever a worker that pulls makes of its runs; `unknown`: the job's definition was gone.
 Kind = Literal["http", "python", "shell", "pull", "unknown"]
 KINDS: tuple[Kind, ...] = ("http", "python", "shell", "pull", "unknown")
+EXPECTATIONS = ("start", "finish")
+NOTICES = ("sent", "failed", "given up")
 OUTCOMES = ("succeeded", "failed", "timeout", "cancelled")
 
 
@@ -75,6 +77,7 @@ class ClusterSignals(NamedTuple):
     partitions_without_leader: int
     partition_elections: int
     partitions_flapping: int
+    incidents_open: int
     answer_seconds: float
 
 
@@ -104,5 +107,7 @@ class Metrics:
         self.retries = 0
         self.ends: Counter[tuple[Kind, RunStatus]] = Counter()
         self.attempts: Counter[tuple[Kind, str]] = Counter()
+        self.expectations_missed = dict.fromkeys(EXPECTATIONS, 0)
+        self.notices = dict.fromkeys(NOTICES, 0)
         self.lateness = Distribution(LATENESS)
         self.duration = {kind: Distribution(DURATION) for kind in KINDS}

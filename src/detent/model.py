@@ -19,6 +19,7 @@ from detent.retry import Backoff
 
 MissedWindow = Literal["RUN_ONCE", "SKIP", "RUN_ALL"]
 ConcurrentPolicy = Literal["SKIP", "ALLOW", "QUEUE", "REPLACE"]
+NoticeFormat = Literal["webhook", "slack"]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
 PositiveSeconds = Annotated[float, Meta(gt=0, le=31_536_000)]
@@ -78,6 +79,11 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     max_runs: Annotated[int, Meta(ge=1, le=2_147_483_647)] | None = None
     allow_past: bool = False
     auto_pause_after: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    expect_start_within: PositiveSeconds | None = None
+    expect_finish_within: PositiveSeconds | None = None
+    notify_after: Annotated[int, Meta(ge=1, le=1000)] = 1
+    notify_url: Annotated[str, Meta(min_length=1, max_length=8192)] | None = None
+    notify_format: NoticeFormat = "webhook"
     collect_after: Seconds = 604_800
     idempotency_key_template: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
 

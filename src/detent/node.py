@@ -29,6 +29,9 @@ from detent.signals import Signals
 from detent.store import Database, Store
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
+from detent.targets.guard import AddressPolicy
+from detent.targets.messenger import Messenger
+from detent.watching.messages import read_secrets
 from detent.worker.execute import Runner
 
 log = logger("node")
@@ -76,12 +79,15 @@ class Node:
         self._metrics = Metrics()
         self._metrics.standing = lambda: self._session.standing() if self._session is not None else None
         self._metrics.cluster = Signals(lambda: self._store)
+        self._messenger = Messenger(AddressPolicy(self._allow_private()))
         self._readiness = Readiness(roles, lambda: self._store, lambda: self._session, self._stop.is_set)
 
     async def run(self) -> None:
         self._listen_to_signals()
         app = self._load_app()  # before anything is started: what cannot work is refused at once
         self._check_archive()
+        if self._settings.notify_secret is not None:
+            read_secrets(self._settings.notify_secret)
         async with AsyncExitStack() as stack:
             url = await stack.enter_async_context(prepared_database(self._settings))
             store = await stack.enter_async_context(opened_store(url, self._settings))
@@ -162,7 +168,6 @@ class Node:
     @asynccontextmanager
     async def _runners(self, app: Detent | None, url: str) -> AsyncIterator[dict[Any, Runner]]:
         """What this process can call, each kind with what it needs open."""
-        from detent.targets.guard import AddressPolicy
         from detent.targets.http import HttpTargetRunner
         from detent.targets.python import HandlerThread, PythonTargetRunner
         from detent.targets.shell import ShellTargetRunner
@@ -192,6 +197,7 @@ class Node:
             yield runners
         finally:
             await http.close()
+            await self._messenger.close()
             await shell.close()
             await thread.run(effects.close())
             await thread.stop()
@@ -227,6 +233,7 @@ class Node:
             session = Session(
                 store, self._settings, self._roles, runners, functions,
                 address=listening and reachable(listening), metrics=self._metrics, guard=guard,
+                messenger=self._messenger,
             )  # fmt: skip
             joined = await self._try_open(session)
             if joined is not None:  # the API answers also where nothing may fire

@@ -27,6 +27,7 @@ from detent.schedule.cautions import cautions
 from detent.schedule.cron_fields import uses_hash
 from detent.schedule.keys import check_key_template
 from detent.targets import TargetError, check_target
+from detent.targets.guard import check_url
 
 GAPS_CHECKED = 16
 WAITING_LANES = {"QUEUE": -1, "REPLACE": -2}
@@ -281,10 +282,32 @@ def _read_closely(spec: JobSpec) -> tuple[JobSpec, bytes]:
 
 def _check_parts(spec: JobSpec) -> None:
     _check_words(spec)
+    _check_expectations(spec)
     try:
         check_target(spec.target)
     except TargetError as error:
         raise UsageError(error.message, error.pointer) from error
+
+
+def _check_expectations(spec: JobSpec) -> None:
+    start, finish = spec.expect_start_within, spec.expect_finish_within
+    if start is not None and start <= spec.jitter_seconds:
+        raise UsageError(
+            f"expect_start_within is {start:g}, but jitter may delay a run by {spec.jitter_seconds:g} seconds: "
+            f"give more than {spec.jitter_seconds:g}.",
+            "/expect_start_within",
+        )
+    if start is not None and finish is not None and finish < start:
+        raise UsageError(
+            f"expect_finish_within is {finish:g} and expect_start_within is {start:g}: a run cannot finish before it "
+            f"starts, so give {start:g} or more.",
+            "/expect_finish_within",
+        )
+    if spec.notify_url is not None:
+        try:
+            check_url(spec.notify_url)
+        except TargetError as error:
+            raise UsageError(error.message, "/notify_url") from error
 
 
 def _check_words(spec: JobSpec) -> None:

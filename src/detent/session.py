@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -28,7 +28,7 @@ from detent.identity import node_name
 from detent.log import logger
 from detent.metrics import Metrics, Standing
 from detent.misfire import AUTOMATIC
-from detent.model import Call, TargetKind
+from detent.model import Call, NoticeFormat, TargetKind
 from detent.queue.book import QueueBook
 from detent.queue.hints import Hints
 from detent.retention.archive import open_archive
@@ -49,7 +49,12 @@ from detent.store.heartbeat import HeartbeatConnection
 from detent.store.live import Settlement
 from detent.store.nodes import NodeInfo
 from detent.store.requests import FORGOTTEN_AT_ONCE
+from detent.targets.guard import AddressPolicy
+from detent.targets.messenger import Messenger
 from detent.version import __version__
+from detent.watching.messages import read_secrets
+from detent.watching.ping import Ping
+from detent.watching.watch import Address, Watch
 from detent.worker.execute import Runner
 from detent.worker.pull import sweep
 from detent.worker.worker import Worker
@@ -73,8 +78,9 @@ class Session:
         address: str | None = None,
         metrics: Metrics | None = None,
         guard: Guard | None = None,
+        messenger: Messenger | None = None,
     ) -> None:
-        """`address` is where the API of this process listens; `metrics` and `guard` outlive the session."""
+        """`address` is where the API of this process listens; what comes after it outlives the session."""
         self._store = store
         self._settings = settings
         self._roles = roles
@@ -88,6 +94,7 @@ class Session:
         self._address = address
         self._metrics = metrics or Metrics()
         self._guard = guard or Guard(store, settings.clock_step_limit_seconds)
+        self._messenger = messenger or Messenger(AddressPolicy())
         self._loops: list[Loop] = []
         self._keeping: Loop | None = None
         self._upkeep_passes = 0
@@ -170,6 +177,7 @@ class Session:
         if self.schedules:
             self._loops += [self.scheduler.loop, self.scheduler.releaser.loop]
             self._loops += [Loop("upkeep", self._upkeep), Loop("pulled", self._sweep_pulled)]
+            self._loops += [watching.loop for watching in self._watchers()]
             self._keeping = Loop("retention", self._keeper().tick)
             self._keeping.start()
         if self.worker is not None:
@@ -227,6 +235,17 @@ class Session:
             pass
         await self._store.upkeep.forget_changes()
         return UPKEEP_EVERY
+
+    def _watchers(self) -> Iterator[Watch | Ping]:
+        chosen = self._settings
+        secrets = read_secrets(chosen.notify_secret) if chosen.notify_secret else []
+        form: NoticeFormat = "slack" if chosen.notify_format == "slack" else "webhook"
+        address = Address(chosen.notify_url, form, secrets)
+        yield Watch(
+            self._store, self.membership, lambda: self.leadership.terms, self._messenger, address, self._metrics
+        )
+        if chosen.heartbeat_url is not None:
+            yield Ping(self._store, self.membership, self._messenger, chosen.heartbeat_url, chosen.heartbeat_seconds)
 
     def _keeper(self) -> Keeper:
         archive = open_archive(self._settings.archive_url)

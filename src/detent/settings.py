@@ -265,6 +265,17 @@ class Settings:
     archive_url: str | None = _setting(
         None, _archive, "a folder such as /var/lib/detent/archive, or an address such as s3://bucket/detent"
     )
+    notify_url: str | None = _setting(
+        None, _url("http", "https"), "an address such as https://hooks.example.com/detent", secret=True
+    )
+    notify_format: str = _setting("webhook", _choice("webhook", "slack"), "webhook or slack")
+    notify_secret: str | None = _setting(
+        None, _text(r"[A-Za-z0-9+/=_,]+"), "whsec_ and 24 to 64 bytes in base64; two with a comma between", secret=True
+    )
+    heartbeat_url: str | None = _setting(
+        None, _url("http", "https"), "an address such as https://monitor.example.com/ping/detent", secret=True
+    )
+    heartbeat_seconds: float = _setting(60.0, _seconds(1, 86_400), "a number of seconds between 1 and 86400")
     api_url: str = _setting("http://127.0.0.1:8787", _url("http", "https"), "an address such as http://127.0.0.1:8787")
     api_key: str | None = _setting(None, _text(r"[\x21-\x7e]+"), "a key without spaces", secret=True)
     log_format: str = _setting("auto", _choice("auto", "json", "pretty"), "auto, json or pretty")

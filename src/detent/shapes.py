@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec import Meta, Raw, Struct, field
 
-from detent.model import ConcurrentPolicy, MissedWindow, Seconds, Target, TargetKind
+from detent.model import ConcurrentPolicy, MissedWindow, NoticeFormat, Seconds, Target, TargetKind
 from detent.retry import Backoff
 from detent.states import RunStatus
 
@@ -72,6 +72,11 @@ class Job(Struct, frozen=True, kw_only=True):
     max_runs: int | None
     allow_past: bool
     auto_pause_after: int | None
+    expect_start_within: float | None
+    expect_finish_within: float | None
+    notify_after: int
+    notify_url: str | None
+    notify_format: NoticeFormat
     collect_after: float
     idempotency_key_template: str | None
     warnings: list[str]

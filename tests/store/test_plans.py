@@ -41,6 +41,12 @@ INSERT INTO live_runs (job, scheduled_at, token, owner, not_before, queue, revis
 SELECT n, $2, $3, CASE WHEN n > $1 / 2 THEN $4::bigint END, $2, 1 + n % 3, 1, 0, n % 10
   FROM generate_series(1, $1::bigint) AS n
 """
+FILL_EXPECTATIONS = """
+INSERT INTO expectations (job, kind, partition, within, notify_after, judged, check_at)
+SELECT n, 'finish', n % 256, interval '1 minute', 1000, $2::timestamptz,
+       CASE WHEN n > $1 / 2 THEN 'infinity' ELSE $2 END
+  FROM generate_series(1, $1::bigint) AS n
+"""
 JOBS_TO_FIRE = list(range(20_000, 20_000 + BATCH))
 JOBS_HELD = list(range(70_000, 70_000 + BATCH))
 
@@ -61,6 +67,7 @@ EXPECTED = {
     "give_back": {"live_runs_pkey"},
     "cancel": {"live_runs_pkey"},
     "signals": {"cursors_due", "live_ready"},
+    "judge_expectations": {"expectations_due", "live_runs_pkey", "cursors_pkey"},
 }
 
 
@@ -98,6 +105,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR)),
         "cancel": (JOBS_HELD, at, zero),
         "signals": (BATCH, 10),
+        "judge_expectations": (NODE, list(range(256)), BATCH // 2, SECOND),
     }  # fmt: skip
     sent["claim, evenly"] = (*sent["claim"][:-1], True)
     return (*sent["fire"], True) if name == "fire_careful" else sent[name]
@@ -113,6 +121,7 @@ async def fill(url: str) -> None:
     await add_node(connection, NODE)
     await connection.execute(FILL_CURSORS, JOBS, LONG_AGO)
     await connection.execute("VACUUM (ANALYZE) cursors")
+    await connection.execute(FILL_EXPECTATIONS, JOBS, LONG_AGO)
     await connection.execute(FILL_RUNS, JOBS, LONG_AGO, TOKEN, NODE)
     await connection.close()
 

@@ -38,6 +38,7 @@ SIGNALS = ClusterSignals(
     partitions_without_leader=86,
     partition_elections=3,
     partitions_flapping=1,
+    incidents_open=4,
     answer_seconds=0.01,
 )
 

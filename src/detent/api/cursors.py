@@ -71,6 +71,14 @@ def read_after_key(cursor: str | None, bound: str) -> int:
     return 0 if cursor is None else _decode(cursor, "keys", bound, 1)[0]
 
 
+def after_incident(number: int, bound: str) -> str:
+    return _encode(["incidents", bound, number])
+
+
+def read_after_incident(cursor: str | None, bound: str) -> int | None:
+    return None if cursor is None else _decode(cursor, "incidents", bound, 1)[0]
+
+
 def after_tenant(number: int, bound: str) -> str:
     return _encode(["tenants", bound, number])
 

@@ -57,6 +57,14 @@ def _schedule(flag: str, field: str, metavar: str, text: str, read: Callable[[st
     return Policy(flag, field, metavar, text, read, "Schedule")
 
 
+def _expectation(flag: str, field: str, metavar: str, text: str, read: Callable[[str, str], object] = _text) -> Policy:
+    return Policy(flag, field, metavar, text, read, "Expectations")
+
+
+def _within(flag: str, field: str, text: str) -> Policy:
+    return _expectation(flag, field, "TIME", text, read_duration)
+
+
 # The server checks words such as first|last|both; a test compares what is listed here with the model.
 POLICIES: tuple[Policy, ...] = (
     _schedule("--timezone", "timezone", "ZONE", "Time zone of the schedule, such as Europe/Berlin. [UTC]"),
@@ -97,6 +105,11 @@ POLICIES: tuple[Policy, ...] = (
         "Whether a run that a crash cut off is tried again. [at_least_once]",
     ),
     Policy("--auto-pause-after", "auto_pause_after", "N", "Pause it after so many dead runs running. [never]", _number),
+    _within("--expect-start-within", "expect_start_within", "Tell if a run has not begun so long after its tick."),
+    _within("--expect-finish-within", "expect_finish_within", "Tell if it has not succeeded so long after its tick."),
+    _expectation("--notify-after", "notify_after", "N", "After so many ticks in a row. [1]", _number),
+    _expectation("--notify-url", "notify_url", "URL", "Whom to tell. [the server's own]"),
+    _expectation("--notify-format", "notify_format", "webhook|slack", "What it is sent. [webhook]"),
     Policy("--collect-after", "collect_after", "TIME", "Delete a one-off so long after its end. [7d]", read_duration),
     Policy(
         "--idempotency-key",
@@ -128,6 +141,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     option("--python", metavar="FUNCTION", help="Call this function of the workers' app.", panel="Target"),
     option("--payload", metavar="JSON", help="What it is given: JSON, @FILE or - for stdin.", panel="Target"),
     *(_option(policy) for policy in POLICIES if policy.panel == "Policies"),
+    *(_option(policy) for policy in POLICIES if policy.panel == "Expectations"),
     option(
         "--no-retry-on",
         "no_retry_on",

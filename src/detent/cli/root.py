@@ -16,6 +16,7 @@ from detent.cli.crontab import importing
 from detent.cli.dead_letters import dlq
 from detent.cli.doctor.command import doctor
 from detent.cli.history import history
+from detent.cli.incidents import incident
 from detent.cli.job_past import job
 from detent.cli.keys import key
 from detent.cli.queues import queue
@@ -48,6 +49,7 @@ for noun in (
     ledger.explain,
     ledger.audit,
     dlq,
+    incident,
     cron,
     apply.apply,
     apply.diff,

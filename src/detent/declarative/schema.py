@@ -46,6 +46,11 @@ ADVICE: dict[str, str] = {
     "max_runs": "The job is completed after this many runs.",
     "allow_past": "A one-off in the past runs at once.",
     "auto_pause_after": "The job is paused after so many dead runs in a row; null: never.",
+    "expect_start_within": "Seconds from a tick within which its run should begin; null: whenever.",
+    "expect_finish_within": "Seconds from a tick within which its run should have succeeded; null: whenever.",
+    "notify_after": "Somebody is told after so many ticks in a row that were not as expected.",
+    "notify_url": "Who is told: the address of a webhook; null: the one in the settings.",
+    "notify_format": "What the webhook is sent: detent's own JSON, signed, or what Slack reads.",
     "collect_after": "A one-off is deleted so many seconds after its end; its runs stay.",
     "idempotency_key_template": "The key by which targets recognise what they have done already.",
 }

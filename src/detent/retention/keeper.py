@@ -122,4 +122,6 @@ class Keeper:
             await self._go_on("leftovers")
         while await self._store.retention.forget_payloads():
             await self._go_on("leftovers")
+        while await self._store.expectations.forget(self._days):
+            await self._go_on("leftovers")
         await self._store.retention.forget_workers(self._days)

@@ -14,6 +14,7 @@ from detent.store.cluster import ClusterStore
 from detent.store.cursors import CursorStore
 from detent.store.db import Database
 from detent.store.dead_letters import DeadLetterStore
+from detent.store.expectations import ExpectationStore
 from detent.store.explaining import ExplainStore
 from detent.store.holding import HoldingStore
 from detent.store.jobs import JobStore
@@ -43,6 +44,7 @@ class Store:
         self.cluster = ClusterStore(database)
         self.cursors = CursorStore(database)
         self.backfills = BackfillStore(database, self.catchups, self.cursors)
+        self.expectations = ExpectationStore(database)
         self.holding = HoldingStore(database)
         self.jobs = JobStore(database)
         self.keys = KeyStore(database)

@@ -37,6 +37,7 @@ class SignalStore:
             partitions_without_leader=row["partitions_without_leader"],
             partition_elections=row["partition_elections"],
             partitions_flapping=len(elections["flapping"]),
+            incidents_open=row["incidents_open"],
             answer_seconds=monotonic() - began,
         )
 

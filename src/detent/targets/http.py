@@ -82,22 +82,8 @@ class HttpTargetRunner:
 
     async def start(self) -> None:
         self._resolver = self._given_resolver or aiohttp.DefaultResolver()
-        connector = aiohttp.TCPConnector(
-            resolver=GuardedResolver(self._resolver, self._policy),
-            socket_factory=self._policy.open_socket,
-            limit=self._connections,
-            keepalive_timeout=KEEP_ALIVE_SECONDS,
-            use_dns_cache=self._dns_cache_seconds > 0,
-            ttl_dns_cache=self._dns_cache_seconds,
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-            auto_decompress=False,
-            skip_auto_headers=("Content-Type",),
-            trust_env=False,
-            middlewares=(_send_once,),
+        self._session = guarded_session(
+            self._policy, self._resolver, connections=self._connections, dns_cache_seconds=self._dns_cache_seconds
         )
 
     async def close(self) -> None:
@@ -140,6 +126,29 @@ class HttpTargetRunner:
         if broken:
             return Failed(f"The answer of {label} broke off before its end.", result=result)
         return Succeeded(result)
+
+
+def guarded_session(
+    policy: AddressPolicy, resolver: AbstractResolver, *, connections: int, dns_cache_seconds: int = 10
+) -> aiohttp.ClientSession:
+    """A session that connects to no address that the policy refuses, and sends each request once."""
+    connector = aiohttp.TCPConnector(
+        resolver=GuardedResolver(resolver, policy),
+        socket_factory=policy.open_socket,
+        limit=connections,
+        keepalive_timeout=KEEP_ALIVE_SECONDS,
+        use_dns_cache=dns_cache_seconds > 0,
+        ttl_dns_cache=dns_cache_seconds,
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+        auto_decompress=False,
+        skip_auto_headers=("Content-Type",),
+        trust_env=False,
+        middlewares=(_send_once,),
+    )
 
 
 class GuardedResolver(AbstractResolver):

@@ -24,7 +24,7 @@ from detent.errors import DetentError
 from detent.identity import decode_run_id
 from detent.log import logger
 from detent.metrics import Metrics
-from detent.model import Cancelled, Claim, Definition, Failed, Outcome, TargetKind
+from detent.model import Cancelled, Claim, Definition, Failed, JobSpec, Outcome, TargetKind
 from detent.queue.book import QueueBook
 from detent.queue.rounds import FairLine
 from detent.service import Batcher, Loop
@@ -224,7 +224,7 @@ class Worker:
         claim = held.claim
         if definition is None:
             return Failed("The job's definition is gone, or this version cannot read it.", retryable=False)
-        verdict = "cancel" if claim.cancel else await self._may_start(claim)
+        verdict = "cancel" if claim.cancel else await self._may_start(claim, definition.spec)
         if verdict == "cancel":
             return Cancelled("cancelled before it started")
         if verdict == "begun":
@@ -237,10 +237,11 @@ class Worker:
         self._metrics.starts += 1
         return await execute(call_of(claim, definition), self._runners)
 
-    async def _may_start(self, claim: Claim) -> str:
+    async def _may_start(self, claim: Claim, spec: JobSpec) -> str:
         """A crash from here on is a lost attempt, where that must be known: the run survived one already, or it may be
-        called only once."""
-        return await self._note_start(claim) if claim.once or claim.crashes else "go"
+        called only once. A start is also noted where somebody waits for it."""
+        noted = claim.once or claim.crashes or spec.expect_start_within is not None
+        return await self._note_start(claim) if noted else "go"
 
     async def _start_all(self, claims: Sequence[Claim]) -> Sequence[str]:
         verdicts = await self._store.live.start(self._membership.node, claims)

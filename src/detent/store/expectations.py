@@ -1,0 +1,109 @@
+"""What jobs are expected to do: ticks judged, incidents, and the messages about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+from uuid import UUID
+
+from detent.incident_shapes import Incident
+from detent.model import NoticeFormat
+from detent.store.db import Database
+
+# What has happened by a deadline may take so long until it is written.
+SLACK = timedelta(seconds=1)
+FORGOTTEN_AT_ONCE = 500
+
+Kind = Literal["start", "finish"]
+
+
+class Judgement(NamedTuple):
+    """What a pass found out about an expectation of a job: so many ticks `missed`, and by now a `streak` of so many."""
+
+    kind: Kind
+    missed: int
+    opens: bool
+    closes: bool
+    streak: int
+    job_id: UUID
+    job: str
+    tick: datetime
+
+
+class Notice(NamedTuple):
+    """A message to be sent now, about an incident. `url` is the job's own address; `ours`: of the default tenant."""
+
+    notice: int
+    event: Literal["missed", "recovered"]
+    tries: int
+    age: timedelta
+    at: datetime
+    incident: int
+    kind: Kind
+    within: timedelta
+    tick: datetime
+    misses: int
+    opened_at: datetime
+    closed_at: datetime | None
+    tenant: str
+    job_id: UUID
+    job: str
+    url: str | None
+    format: NoticeFormat
+    ours: bool
+
+
+class ExpectationStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # -- for leaders
+
+    async def judge(
+        self, node: int, partitions: Sequence[int], limit: int, slack: timedelta = SLACK
+    ) -> tuple[list[Judgement], bool]:
+        """What is to be told of expectations whose time to be looked at has come, and whether there may be more."""
+        rows = await self._database.fetch("work", "judge_expectations", node, list(partitions), limit, slack)
+        found = [Judgement(*row.values()) for row in rows if row["kind"] is not None]
+        looked = sum(row["missed"] for row in rows if row["kind"] is None)
+        return found, looked == limit
+
+    async def take(self, limit: int, lease: timedelta) -> list[Notice]:
+        return [Notice(*row.values()) for row in await self._database.fetch("work", "take_notices", limit, lease)]
+
+    async def sent(self, notice: Notice) -> None:
+        await self._database.fetch("work", "end_notice", notice.notice, None)
+
+    async def give_up(self, notice: Notice, error: str) -> None:
+        await self._database.fetch("work", "end_notice", notice.notice, error)
+
+    async def put_off(self, notice: Notice, pause: timedelta, error: str) -> None:
+        await self._database.fetch("work", "put_off_notice", notice.notice, pause, error)
+
+    async def forget(self, days: int) -> int:
+        return len(await self._database.fetch("people", "forget_incidents", days, FORGOTTEN_AT_ONCE))
+
+    # -- for people
+
+    async def incidents(
+        self, *, tenant: int, before: int | None, limit: int, only_open: bool = False, job_id: UUID | None = None
+    ) -> list[Incident]:
+        rows = await self._database.fetch("people", "list_incidents", tenant, before, limit, only_open, job_id)
+        return [
+            Incident(
+                id=row["incident"],
+                job_id=row["id"],
+                job=row["name"],
+                expectation=row["kind"],
+                within_seconds=row["within"].total_seconds(),
+                scheduled_at=row["tick"],
+                misses=row["misses"],
+                opened_at=row["opened_at"],
+                closed_at=row["closed_at"],
+                closed=row["closed"],
+                notified_at=row["told_at"],
+                notify_error=row["trouble"],
+            )
+            for row in rows
+        ]

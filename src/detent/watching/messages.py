@@ -1,0 +1,98 @@
+"""What a message says, and its signature. Pure: the time is an argument.
+
+Signatures follow Standard Webhooks: the receiver knows by them that the message is ours, unchanged and not old.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from detent.errors import UsageError
+from detent.store.expectations import Notice
+
+PREFIX = "whsec_"
+SHORTEST_SECRET, LONGEST_SECRET = 24, 64
+VERBS = {("start", "missed"): "did not start", ("finish", "missed"): "has not succeeded"}
+
+
+def read_secrets(text: str) -> list[bytes]:
+    """One secret, or two while one takes the place of the other: `whsec_` and base64, separated by a comma."""
+    secrets = []
+    for part in text.split(","):
+        try:
+            secret = base64.b64decode(part.strip().removeprefix(PREFIX), validate=True)
+        except binascii.Error:
+            secret = b""
+        if not SHORTEST_SECRET <= len(secret) <= LONGEST_SECRET:
+            raise UsageError(
+                f"notify_secret is not usable: give {PREFIX} and {SHORTEST_SECRET} to {LONGEST_SECRET} bytes in "
+                "base64, or two of these with a comma between them."
+            )
+        secrets.append(secret)
+    return secrets
+
+
+def signed(notice_id: str, at: datetime, body: bytes, secrets: Sequence[bytes]) -> dict[str, str]:
+    """The headers that say who sent this, when, and that nobody changed it."""
+    seconds = str(int(at.timestamp()))
+    headers = {"Content-Type": "application/json", "webhook-id": notice_id, "webhook-timestamp": seconds}
+    if secrets:
+        text = f"{notice_id}.{seconds}.".encode() + body
+        digests = [hmac.new(secret, text, hashlib.sha256).digest() for secret in secrets]
+        headers["webhook-signature"] = " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
+    return headers
+
+
+def body_of(notice: Notice, form: str) -> bytes:
+    return msgspec.json.encode({"text": _slack(sentence(notice))} if form == "slack" else _document(notice))
+
+
+def _document(notice: Notice) -> dict[str, Any]:
+    return {
+        "type": f"job.expectation.{notice.event}",
+        "timestamp": notice.at,
+        "data": {
+            "incident": notice.incident,
+            "tenant": notice.tenant,
+            "job": notice.job,
+            "job_id": notice.job_id,
+            "expectation": notice.kind,
+            "within_seconds": notice.within.total_seconds(),
+            "scheduled_at": notice.tick,
+            "misses": notice.misses,
+            "opened_at": notice.opened_at,
+            "closed_at": notice.closed_at if notice.event == "recovered" else None,
+            "message": sentence(notice),
+        },
+    }
+
+
+def sentence(notice: Notice) -> str:
+    if notice.event == "recovered":
+        what = "starts" if notice.kind == "start" else "succeeds"
+        since = f"{notice.opened_at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"The job {notice.job!r} {what} again. It had not been as expected since {since}."
+    told = f"The job {notice.job!r} {VERBS[notice.kind, notice.event]} within {_span(notice.within)} of its tick at "
+    told += f"{notice.tick:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{told}, {notice.misses} times in a row." if notice.misses > 1 else f"{told}."
+
+
+def _span(span: timedelta) -> str:
+    seconds = span.total_seconds()
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size or seconds == size:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"
+
+
+def _slack(text: str) -> str:
+    """Three characters mean something to Slack; a job's name must not."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,69 @@
+"""A real server that keeps what it is sent, and answers as it is told."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+SECRET_BYTES = b"an example of twenty-four bytes or more"
+SECRET = f"whsec_{base64.b64encode(SECRET_BYTES).decode()}"
+
+
+class Message(NamedTuple):
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def authentic(self) -> bool:
+        """As a receiver would check it."""
+        text = f"{self.headers['webhook-id']}.{self.headers['webhook-timestamp']}.".encode() + self.body
+        expected = base64.b64encode(hmac.new(SECRET_BYTES, text, hashlib.sha256).digest()).decode()
+        return hmac.compare_digest(self.headers.get("webhook-signature", ""), f"v1,{expected}")
+
+
+class Receiver:
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.url = ""
+        self.answers: list[int] = []
+        """What to answer next; then 204."""
+
+    def events(self) -> list[str]:
+        """Of the messages that were answered well: what they were about."""
+        return [message.document["type"].rpartition(".")[2] for message in self.messages]
+
+    async def _receive(self, request: web.Request) -> web.Response:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.messages.append(Message(request.method, request.path, headers, await request.read()))
+        status = self.answers.pop(0) if self.answers else 204
+        location = {"Location": f"{self.url}/elsewhere"} if 300 <= status < 400 else {}
+        return web.Response(status=status, headers=location)
+
+
+@asynccontextmanager
+async def receiving() -> AsyncIterator[Receiver]:
+    receiver = Receiver()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", receiver._receive)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield receiver
+    finally:
+        await runner.cleanup()

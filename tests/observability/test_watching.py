@@ -1,0 +1,179 @@
+"""Jobs that are not as expected, from a real tick to a real message; and signs of life."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from receiver import SECRET, Receiver, receiving
+
+from detent.metrics import Metrics
+from detent.model import Call, Failed, HttpTarget, JobSpec, Outcome, Succeeded
+from detent.store import Store
+from detent.targets.guard import AddressPolicy
+from detent.targets.messenger import Messenger
+from detent.watching import ping, watch
+from sessions import StartSession
+from waiting import until
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happens every few seconds happens several times in one."""
+    monkeypatch.setattr(watch, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(watch, "FIRST_PAUSE", 0.05)
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as made:
+        yield made
+
+
+@pytest.fixture
+async def messenger() -> AsyncIterator[Messenger]:
+    made = Messenger(AddressPolicy(allow_private=True))
+    yield made
+    await made.close()
+
+
+class Target:
+    """Fails for as long as it is told to."""
+
+    def __init__(self) -> None:
+        self.broken = True
+
+    async def __call__(self, call: Call) -> Outcome:
+        return Failed("broken", retryable=False) if self.broken else Succeeded()
+
+
+async def add(store: Store, **fields: Any) -> None:
+    values = {"schedule": "every 1s", "name": "report", "expect_finish_within": 0.5, **fields}
+    await store.jobs.add([JobSpec(target=HttpTarget(url="http://127.0.0.1:9/"), **values)])
+
+
+async def test_a_job_that_fails_is_told_of_once_and_so_is_its_recovery(
+    store: Store, start: StartSession, receiver: Receiver, messenger: Messenger, look: Any
+) -> None:
+    target, metrics = Target(), Metrics()
+    settings = {"notify_url": f"{receiver.url}/hook", "notify_secret": SECRET, "messenger": messenger}
+    await start(target, metrics=metrics, **settings)
+    await add(store, notify_after=2)
+    await until(lambda: metrics.expectations_missed["finish"] >= 3, 20, "three misses")
+    target.broken = False
+    await until(lambda: len(receiver.messages) == 2, 20, "the recovery")
+    missed, recovered = receiver.messages
+    assert receiver.events() == ["missed", "recovered"]
+    assert missed.authentic and recovered.authentic
+    assert missed.document["data"]["misses"] == 2
+    assert missed.document["data"]["job"] == recovered.document["data"]["job"] == "report"
+    assert missed.headers["webhook-id"] != recovered.headers["webhook-id"]
+    assert await look.fetchval("SELECT count(*) FROM notices WHERE ended_at IS NOT NULL AND error IS NULL") == 2
+    assert metrics.notices == {"sent": 2, "failed": 0, "given up": 0}
+
+
+async def test_a_run_that_nobody_starts_is_told_of_and_so_is_its_start(
+    store: Store, start: StartSession, receiver: Receiver, messenger: Messenger
+) -> None:
+    """No worker: the run waits. Then there is one."""
+    settings = {"notify_url": receiver.url, "messenger": messenger}
+    await start(roles=("scheduler",), **settings)
+    await add(store, expect_start_within=0.5, expect_finish_within=None, schedule={"every": "2s"})
+    await until(lambda: receiver.messages, 20, "the miss")
+    assert receiver.messages[0].document["data"]["expectation"] == "start"
+    assert "webhook-signature" not in receiver.messages[0].headers
+    await start(roles=("worker",), **settings)
+    await until(lambda: receiver.events() == ["missed", "recovered"], 20, "the recovery")
+
+
+async def test_what_two_nodes_see_is_sent_once_and_what_was_refused_is_sent_again_under_its_id(
+    store: Store, start: StartSession, receiver: Receiver, messenger: Messenger, look: Any
+) -> None:
+    receiver.answers = [503, 500]
+    target = Target()
+    settings = {"notify_url": receiver.url, "notify_secret": SECRET, "messenger": messenger}
+    first = await start(target, **settings)
+    await start(target, **settings)
+    await add(store)
+    await until(lambda: receiver.messages, 20, "the first try")
+    await first.abandon()  # as one that lost its place: the other goes on
+    await until(lambda: len(receiver.messages) == 3, 20, "the third try")
+    await until(lambda: look.fetchval("SELECT bool_and(ended_at IS NOT NULL) FROM notices"))
+    assert len({message.headers["webhook-id"] for message in receiver.messages}) == 1
+    await until(lambda: look.fetchval("SELECT misses >= 4 FROM expectations"), 20, "more misses")
+    assert len(receiver.messages) == 3
+
+
+async def test_a_job_may_have_its_own_address_and_slack_gets_a_text(
+    store: Store, start: StartSession, receiver: Receiver, messenger: Messenger
+) -> None:
+    await start(Target(), messenger=messenger, notify_url="http://127.0.0.1:9/nobody")
+    await add(store, notify_url=f"{receiver.url}/services/T0/B0/secret", notify_format="slack")
+    await until(lambda: receiver.messages, 20, "the message")
+    (message,) = receiver.messages
+    assert message.path == "/services/T0/B0/secret"
+    assert message.document["text"].startswith("The job 'report' has not succeeded within 0.5 s of its tick at ")
+
+
+@pytest.mark.parametrize("why", ["private", "redirect", "nowhere"])
+async def test_a_message_that_must_not_or_cannot_go_anywhere_is_given_up(
+    store: Store, start: StartSession, receiver: Receiver, messenger: Messenger, look: Any, why: str
+) -> None:
+    receiver.answers = [302] * 10
+    guarded = Messenger(AddressPolicy())
+    url = None if why == "nowhere" else f"{receiver.url}/secret"
+    await start(Target(), messenger=guarded if why == "private" else messenger, notify_url=url)
+    await add(store)
+    error = await until(lambda: look.fetchval("SELECT error FROM notices WHERE ended_at IS NOT NULL"), 20)
+    expected = {
+        "private": "a loopback address",
+        "redirect": "redirects are not followed",
+        "nowhere": "There is no address to send it to",
+    }
+    assert expected[why] in error
+    assert "secret" not in error
+    assert [message.path for message in receiver.messages] == (["/secret"] if why == "redirect" else [])
+    await guarded.close()
+
+
+async def test_one_node_of_several_sends_signs_of_life_while_ticks_are_not_held(
+    store: Store, start: StartSession, receiver: Receiver, messenger: Messenger, look: Any
+) -> None:
+    settings = {"heartbeat_url": f"{receiver.url}/alive", "heartbeat_seconds": 1, "messenger": messenger}
+    sessions = [await start(**settings) for _ in range(2)]
+    await until(lambda: len(receiver.messages) == 2, 20, "two signs of life")
+    took_turns = await look.fetchval("SELECT count(*) FROM turns WHERE task = $1", ping.TASK)
+    assert took_turns == 1
+    assert {(message.method, message.path) for message in receiver.messages} == {("GET", "/alive")}
+    await store.holding.pause("a test", "to be silent")
+    await until(lambda: all(session.membership.held for session in sessions), 20, "the hold to be known")
+    pings = Pings(receiver)
+    await until(lambda: look.fetchval("SELECT done_at > now() - interval '1 second' FROM turns WHERE task = 'ping'"))
+    done = await look.fetchval("SELECT done_at FROM turns WHERE task = 'ping'")
+    await until(lambda: look.fetchval("SELECT done_at > $1 FROM turns WHERE task = 'ping'", done), 20, "another turn")
+    assert pings.since() <= 1  # one may have been on its way
+
+
+class Pings:
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._before = len(receiver.messages)
+
+    def since(self) -> int:
+        return len(self._receiver.messages) - self._before
+
+
+async def test_a_message_that_is_never_answered_does_not_hold_up_the_rest(messenger: Messenger) -> None:
+    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(30)
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    sending = asyncio.create_task(messenger.send(f"http://127.0.0.1:{port}/path", b"{}", {}))
+    async with receiving() as other:
+        assert (await messenger.send(other.url, b"{}", {})).arrived
+    sending.cancel()
+    server.close()

@@ -1,0 +1,324 @@
+"""Expectations: which ticks count as missed, when somebody is told, and that it is said once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pytest
+
+from detent.model import HttpTarget, JobSpec
+from detent.store import Store
+from detent.store.expectations import Judgement
+from factories import add_live_run, add_node
+
+NODE = 11
+ALL = list(range(256))
+NOW_AT_ONCE = timedelta()
+MINUTE = timedelta(minutes=1)
+LEASE = timedelta(seconds=60)
+EMPTY = "DELETE FROM notices; DELETE FROM incidents; DELETE FROM expectations"
+
+
+class Made(NamedTuple):
+    id: UUID
+    job: int
+    born: datetime
+
+
+@pytest.fixture(autouse=True)
+async def nothing_else(look: Any) -> None:
+    await look.execute(EMPTY)
+    await add_node(look, NODE)
+
+
+async def make(verbs: Store, look: Any, **fields: Any) -> Made:
+    """A job that was made an hour ago and has ticked every minute since; nothing is known of its ticks."""
+    values = {"expect_finish_within": 60.0, **fields}
+    spec = JobSpec(schedule="every 1m", target=HttpTarget(url="http://127.0.0.1:9/"), **values)
+    (job,) = await verbs.jobs.add([spec])
+    number = await look.fetchval("SELECT job FROM jobs WHERE id = $1", job.id)
+    born = datetime.now(UTC).replace(microsecond=0) - 60 * MINUTE
+    await look.execute("UPDATE expectations SET judged = $1, check_at = now()", born)
+    return Made(job.id, number, born)
+
+
+async def ended(
+    look: Any, made: Made, minute: int, *, status: int = 1, took: float = 1, late: float = 0, **more: Any
+) -> None:
+    at = made.born + minute * MINUTE
+    ran = status in (1, 2)
+    values = {
+        "job": made.job,
+        "scheduled_at": at,
+        "token": 1 if ran else None,
+        "attempt": 1 if ran else None,
+        "started_at": at + timedelta(seconds=late) if ran else None,
+        "finished_at": at + timedelta(seconds=late + took),
+        "serial": 0,
+        "revision": 1,
+        "status": status,
+        **more,
+    }
+    places = ", ".join(f"${n}" for n in range(1, len(values) + 1))
+    await look.execute(f"INSERT INTO run_history ({', '.join(values)}) VALUES ({places})", *values.values())
+
+
+async def judge(verbs: Store, look: Any) -> list[Judgement]:
+    await look.execute("UPDATE expectations SET check_at = now() WHERE check_at < 'infinity'")
+    found, _ = await verbs.expectations.judge(NODE, ALL, 100, NOW_AT_ONCE)
+    return found
+
+
+async def told(look: Any) -> list[str]:
+    return [row["event"] for row in await look.fetch("SELECT event FROM notices ORDER BY notice")]
+
+
+# --- which ticks are missed ---
+
+
+async def test_a_tick_that_succeeded_in_time_is_as_expected(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look, expect_start_within=10)
+    await ended(look, made, 1, took=59)
+    assert await judge(verbs, look) == []
+    assert await told(look) == []
+
+
+@pytest.mark.parametrize(
+    ("expectation", "tick"),
+    [
+        ("finish", {"took": 61}),
+        ("finish", {"status": 2}),
+        ("finish", {"status": 5, "reason": "merged"}),
+        ("start", {"late": 31}),
+        ("start", {"late": 31, "status": 2}),
+        ("start", {"status": 5, "reason": "merged"}),
+    ],
+)
+async def test_a_tick_is_missed_when_it_was_late_dead_or_never_ran(
+    verbs: Store, look: Any, expectation: str, tick: dict[str, Any]
+) -> None:
+    fields = {"expect_finish_within": None, "expect_start_within": None, f"expect_{expectation}_within": 60}
+    made = await make(verbs, look, **{**fields, "expect_start_within": 30 if expectation == "start" else None})
+    await ended(look, made, 1, **tick)
+    (judgement,) = await judge(verbs, look)
+    assert (judgement.kind, judgement.missed, judgement.opens, judgement.job_id) == (expectation, 1, True, made.id)
+    assert judgement.tick == made.born + MINUTE
+    assert await told(look) == ["missed"]
+
+
+@pytest.mark.parametrize("tick", [{"status": 3}, {"status": 4, "reason": "overlap"}])
+async def test_a_tick_that_was_cancelled_or_skipped_counts_neither_way(
+    verbs: Store, look: Any, tick: dict[str, Any]
+) -> None:
+    made = await make(verbs, look, notify_after=2, expect_start_within=30)
+    await ended(look, made, 1, took=61, late=31)
+    await ended(look, made, 2, **tick)
+    await ended(look, made, 3, took=61, late=31)
+    found = await judge(verbs, look)
+    assert sorted((judgement.kind, judgement.streak) for judgement in found) == [("finish", 2), ("start", 2)]
+
+
+async def test_a_run_that_is_not_over_is_missed_and_one_that_began_has_started(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look, expect_start_within=30)
+    at = made.born + MINUTE
+    await add_live_run(look, made.job, at, owner=NODE, started_at=at + timedelta(seconds=5))
+    assert [judgement.kind for judgement in await judge(verbs, look)] == ["finish"]
+
+
+async def test_a_run_that_waits_has_not_started(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look, expect_start_within=30, expect_finish_within=None)
+    await add_live_run(look, made.job, made.born + MINUTE)
+    assert [judgement.kind for judgement in await judge(verbs, look)] == ["start"]
+
+
+async def test_a_retry_started_when_its_first_attempt_did(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look, expect_start_within=30, expect_finish_within=None)
+    at = made.born + MINUTE
+    await look.execute(
+        "INSERT INTO attempts (job, scheduled_at, serial, token, started_at, finished_at, attempt, outcome)"
+        " VALUES ($1, $2, 0, 1, $2, $2, 1, 'failed')",
+        *(made.job, at),
+    )
+    await ended(look, made, 1, late=50, attempt=2, token=2)
+    assert await judge(verbs, look) == []
+
+
+async def test_a_tick_that_is_due_and_not_fired_is_missed_once(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look)
+    at = made.born + MINUTE
+    await look.execute("UPDATE cursors SET next_tick = $2, fire_at = $2 WHERE job = $1", made.job, at)
+    (judgement,) = await judge(verbs, look)
+    assert (judgement.tick, judgement.missed) == (at, 1)
+    assert await judge(verbs, look) == []
+    assert await told(look) == ["missed"]
+
+
+async def test_ticks_that_are_to_be_made_up_for_are_missed(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look)
+    await look.execute(
+        "INSERT INTO catchups (job, partition, kind, schedule, since, until, next_tick, left_over)"
+        " VALUES ($1, 1, 'missed', 1, $2, $2, $2, 1)",
+        *(made.job, made.born + MINUTE),
+    )
+    assert [judgement.missed for judgement in await judge(verbs, look)] == [1]
+
+
+async def test_a_deadline_that_has_not_come_is_waited_for(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look, expect_finish_within=3600)
+    await add_live_run(look, made.job, made.born + MINUTE)
+    assert await judge(verbs, look) == []
+    check_at, judged = await look.fetchrow("SELECT check_at, judged FROM expectations")
+    assert check_at == made.born + MINUTE + timedelta(hours=1)
+    assert judged < made.born + MINUTE
+
+
+async def test_runs_by_hand_and_backfills_of_old_ticks_are_not_expected(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look)
+    await ended(look, made, 1, serial=1 << 20, status=2)
+    await ended(look, made, -5, status=2)
+    assert await judge(verbs, look) == []
+
+
+# --- when somebody is told ---
+
+
+async def test_it_is_said_after_so_many_in_a_row_once_and_then_the_recovery(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look, notify_after=3)
+    for minute in (1, 2):
+        await ended(look, made, minute, status=2)
+    assert [judgement.opens for judgement in await judge(verbs, look)] == [False]
+    await move_on(look, made, 3)
+    await ended(look, made, 4, status=2)
+    assert [judgement.opens for judgement in await judge(verbs, look)] == [True]
+    await move_on(look, made, 5)
+    await ended(look, made, 6, status=2)
+    assert [(judgement.opens, judgement.streak) for judgement in await judge(verbs, look)] == [(False, 4)]
+    assert await told(look) == ["missed"]
+    await move_on(look, made, 7)
+    await ended(look, made, 8)
+    assert [judgement.closes for judgement in await judge(verbs, look)] == [True]
+    assert await told(look) == ["missed", "recovered"]
+
+
+async def move_on(look: Any, made: Made, minute: int) -> None:
+    """As if it had been judged up to there: passes are in the present, and the ticks of these tests are past."""
+    await look.execute("UPDATE expectations SET judged = $1", made.born + minute * MINUTE)
+
+
+async def test_one_that_was_as_expected_in_between_begins_the_count_anew(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look, notify_after=3)
+    for minute, status in enumerate((2, 2, 1, 2, 2), 1):
+        await ended(look, made, minute, status=status)
+    (judgement,) = await judge(verbs, look)
+    assert (judgement.missed, judgement.streak, judgement.opens) == (4, 2, False)
+
+
+async def test_a_run_that_succeeds_after_all_ends_the_incident(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look)
+    await add_live_run(look, made.job, made.born + MINUTE, owner=NODE)
+    assert [judgement.opens for judgement in await judge(verbs, look)] == [True]
+    assert await judge(verbs, look) == []
+    await look.execute("DELETE FROM live_runs")
+    await ended(look, made, 1, took=600)
+    assert [judgement.closes for judgement in await judge(verbs, look)] == [True]
+    assert await told(look) == ["missed", "recovered"]
+    assert await look.fetchrow("SELECT misses, incident FROM expectations") == (0, None)
+
+
+async def test_two_leaders_that_judge_at_once_say_it_once(verbs: Store, look: Any, another: Any) -> None:
+    made = await make(verbs, look)
+    await ended(look, made, 1, status=2)
+    async with another.transaction():
+        await another.execute("SELECT FROM expectations FOR UPDATE")  # one is at it
+        assert await verbs.expectations.judge(NODE, ALL, 100, NOW_AT_ONCE) == ([], False)
+    assert len(await judge(verbs, look)) == 1
+    assert await judge(verbs, look) == []
+    assert await told(look) == ["missed"]
+
+
+async def test_an_evicted_node_judges_nothing(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look)
+    await ended(look, made, 1, status=2)
+    await look.execute("UPDATE nodes SET evicted = true")
+    assert await judge(verbs, look) == []
+
+
+# --- the job changes ---
+
+
+async def test_a_job_without_expectations_has_no_row(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look, expect_finish_within=None)
+    assert await look.fetchval("SELECT count(*) FROM expectations") == 0
+    await verbs.jobs.patch(made.id, {"expect_start_within": 5.0, "expect_finish_within": 90.0, "notify_after": 2})
+    rows = await look.fetch("SELECT kind, within, notify_after FROM expectations ORDER BY kind")
+    assert [tuple(row) for row in rows] == [
+        ("finish", timedelta(seconds=90), 2),
+        ("start", timedelta(seconds=5), 2),
+    ]
+
+
+async def test_what_is_expected_no_more_ends_its_incident_without_a_word(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look)
+    await ended(look, made, 1, status=2)
+    await judge(verbs, look)
+    await verbs.jobs.patch(made.id, {"expect_finish_within": None})
+    assert await look.fetchval("SELECT closed FROM incidents") == "changed"
+    assert await told(look) == ["missed"]
+    assert await look.fetchval("SELECT count(*) FROM expectations") == 0
+
+
+async def test_the_ticks_of_a_pause_are_not_judged(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look)
+    await verbs.jobs.pause(made.id, "a test")
+    assert await judge(verbs, look) == []
+    assert await look.fetchval("SELECT check_at = 'infinity' FROM expectations")
+    await ended(look, made, 1, status=5, reason="merged")
+    await verbs.jobs.resume(made.id)
+    assert await judge(verbs, look) == []
+
+
+async def test_a_job_that_is_deleted_is_expected_to_do_nothing(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look)
+    await ended(look, made, 1, status=2)
+    await judge(verbs, look)
+    await verbs.jobs.delete(made.id)
+    assert await look.fetchval("SELECT closed FROM incidents") == "deleted"
+    assert await look.fetchval("SELECT count(*) FROM expectations") == 0
+
+
+# --- messages ---
+
+
+async def test_a_message_that_is_taken_is_out_of_others_reach_and_the_recovery_waits_for_it(
+    verbs: Store, look: Any
+) -> None:
+    made = await make(verbs, look)
+    await ended(look, made, 1, status=2)
+    await judge(verbs, look)
+    await move_on(look, made, 2)
+    await ended(look, made, 3)
+    await judge(verbs, look)
+    (notice,) = await verbs.expectations.take(10, LEASE)
+    assert (notice.event, notice.tries, notice.job, notice.tenant) == ("missed", 1, notice.job, "default")
+    assert await verbs.expectations.take(10, LEASE) == []
+    await look.execute("UPDATE notices SET due_at = now() WHERE tries > 0")  # its sender died
+    (again,) = await verbs.expectations.take(10, LEASE)
+    assert (again.notice, again.tries) == (notice.notice, 2)
+    await verbs.expectations.sent(again)
+    (recovery,) = await verbs.expectations.take(10, LEASE)
+    assert (recovery.event, recovery.incident) == ("recovered", notice.incident)
+
+
+async def test_people_see_incidents_of_their_tenant_from_the_newest_on(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look)
+    await ended(look, made, 1, status=2)
+    await judge(verbs, look)
+    (notice,) = await verbs.expectations.take(10, LEASE)
+    await verbs.expectations.give_up(notice, "nobody there")
+    (seen,) = await verbs.expectations.incidents(tenant=1, before=None, limit=10, only_open=True)
+    assert (seen.job_id, seen.expectation, seen.misses, seen.notify_error) == (made.id, "finish", 1, "nobody there")
+    assert seen.closed is seen.notified_at is None
+    assert await verbs.expectations.incidents(tenant=1, before=seen.id, limit=10) == []
+    assert await verbs.expectations.incidents(tenant=2, before=None, limit=10) == []

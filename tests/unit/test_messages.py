@@ -1,0 +1,108 @@
+"""What messages say, and their signatures."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from detent.errors import UsageError
+from detent.store.expectations import Notice
+from detent.watching.messages import body_of, read_secrets, sentence, signed
+from detent.watching.watch import Address
+
+TICK = datetime(2026, 11, 15, 9, tzinfo=UTC)
+JOB_ID = UUID("01a1debf-fe45-7743-9988-fc906f42c7e3")
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+def notice(**changes: Any) -> Notice:
+    made = Notice(
+        notice=7,
+        event="missed",
+        tries=1,
+        age=timedelta(seconds=1),
+        at=TICK + timedelta(minutes=11),
+        incident=3,
+        kind="finish",
+        within=timedelta(minutes=10),
+        tick=TICK,
+        misses=1,
+        opened_at=TICK + timedelta(minutes=10),
+        closed_at=None,
+        tenant="default",
+        job_id=JOB_ID,
+        job="report",
+        url=None,
+        format="webhook",
+        ours=True,
+    )
+    return made._replace(**changes)
+
+
+def test_a_signature_is_the_one_of_the_specification() -> None:
+    """The example that the specification of Standard Webhooks gives."""
+    at = datetime.fromtimestamp(1614265330, UTC)
+    body = b'{"test": 2432232314}'
+    headers = signed("msg_p5jXN8AQM9LWM0D4loKWxJek", at, body, read_secrets(SECRET))
+    assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    assert (headers["webhook-id"], headers["webhook-timestamp"]) == ("msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330")
+
+
+def test_while_a_secret_is_replaced_both_sign() -> None:
+    other = base64.b64encode(b"x" * 32).decode()
+    headers = signed("id", TICK, b"{}", read_secrets(f"{SECRET},whsec_{other}"))
+    assert len(headers["webhook-signature"].split(" ")) == 2
+    assert "webhook-signature" not in signed("id", TICK, b"{}", [])
+
+
+@pytest.mark.parametrize("text", ["", "whsec_", "whsec_c2hvcnQ=", "not base64!", f"{SECRET},", "whsec_" + "A" * 100])
+def test_a_secret_that_is_too_short_or_long_or_no_base64_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="notify_secret is not usable: give whsec_"):
+        read_secrets(text)
+
+
+def test_a_message_says_in_a_sentence_what_was_missed() -> None:
+    assert sentence(notice()) == (
+        "The job 'report' has not succeeded within 10 min of its tick at 2026-11-15 09:00:00 UTC."
+    )
+    assert sentence(notice(kind="start", within=timedelta(seconds=5), misses=3)) == (
+        "The job 'report' did not start within 5 s of its tick at 2026-11-15 09:00:00 UTC, 3 times in a row."
+    )
+    assert sentence(notice(event="recovered")) == (
+        "The job 'report' succeeds again. It had not been as expected since 2026-11-15 09:10:00 UTC."
+    )
+
+
+def test_a_webhook_gets_a_document_and_slack_a_text() -> None:
+    document = msgspec.json.decode(body_of(notice(), "webhook"))
+    assert (document["type"], document["timestamp"]) == ("job.expectation.missed", "2026-11-15T09:11:00Z")
+    assert document["data"] | {"message": ""} == {
+        "incident": 3,
+        "tenant": "default",
+        "job": "report",
+        "job_id": str(JOB_ID),
+        "expectation": "finish",
+        "within_seconds": 600.0,
+        "scheduled_at": "2026-11-15T09:00:00Z",
+        "misses": 1,
+        "opened_at": "2026-11-15T09:10:00Z",
+        "closed_at": None,
+        "message": "",
+    }
+    assert msgspec.json.decode(body_of(notice(job="<!here> & co"), "slack")) == {
+        "text": sentence(notice(job="&lt;!here&gt; &amp; co"))
+    }
+
+
+def test_the_secret_of_the_cluster_signs_nothing_for_other_tenants() -> None:
+    address = Address("https://ours.example/", "slack", [b"secret"])
+    assert address.of(notice()) == ("https://ours.example/", "slack", [b"secret"])
+    own = notice(url="https://own.example/")
+    assert address.of(own) == ("https://own.example/", "webhook", [b"secret"])
+    assert address.of(own._replace(ours=False)) == ("https://own.example/", "webhook", ())
+    assert address.of(notice(ours=False)) == ("https://ours.example/", "slack", [b"secret"])
