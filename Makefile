@@ -64,7 +64,7 @@ openapi: $(READY)  ## Write docs/openapi.json and docs/problems.md anew, and tel
 	@$(BIN)/python tests/api/openapi_file.py
 
 lock: $(READY)  ## Resolve dependencies anew into requirements/dev.lock
-	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --group dev --extra embedded --extra zookeeper --extra redis pyproject.toml -o requirements/dev.lock
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --group dev --extra embedded --extra otel --extra zookeeper --extra redis pyproject.toml -o requirements/dev.lock
 
 clean:  ## Remove what the targets above made (not the data in .detent)
 	@rm -rf .venv .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache dist build

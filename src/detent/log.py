@@ -6,6 +6,13 @@ import logging
 import sys
 from typing import Any
 
+_level = logging.INFO
+
+
+def debugging() -> bool:
+    """Whether lines of the lowest level are written: asked where making one costs more than a thought."""
+    return _level <= logging.DEBUG
+
 
 def logger(part: str) -> Any:
     """A lazy structlog logger bound to the part of the program that speaks."""
@@ -17,6 +24,8 @@ def logger(part: str) -> Any:
 def configure(log_format: str, level: str) -> None:
     import structlog
 
+    global _level
+    _level = getattr(logging, level.upper())
     pretty = log_format == "pretty" or (log_format == "auto" and sys.stderr.isatty())
     renderer: Any = (
         # Plain tracebacks: the rich ones show the values of variables, and some of those are secrets.

@@ -159,6 +159,8 @@ class Call(Struct, frozen=True):
     payload: Any
     target: Target
     timeout_seconds: float
+    traceparent: str | None = None
+    """Where its trace goes on, for what the target does; None: nobody traces it."""
 
 
 class Succeeded(Struct, frozen=True):

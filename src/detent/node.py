@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from detent import failpoints
+from detent import failpoints, tracing
 from detent.coordination.guard import Guard, Held
 from detent.errors import DetentError, UsageError
 from detent.log import configure, logger
@@ -44,8 +44,13 @@ def run(settings: Settings, roles: tuple[str, ...], demo: bool = False) -> int:
     configure(settings.log_format, settings.log_level)
     failpoints.arm(settings.failpoints, production=settings.production)
     _collect_garbage_seldom()
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(Node(settings, roles, demo).run())
+    if settings.traces == "otlp":
+        tracing.start(settings.trace_ratio)
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(Node(settings, roles, demo).run())
+    finally:
+        tracing.stop()
     return 0
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from detent.errors import OwnershipLost
 from detent.model import Call
+from detent.tracing import traceparent_of
 
 
 class Backend(Protocol):
@@ -31,6 +32,7 @@ class Run:
         self._call = call
         self._backend = backend
         self.committed = False
+        self._untraced = traceparent_of(call.run_id)
         self.log = logging.LoggerAdapter(
             logging.getLogger(f"detent.run.{call.job}"), {"run_id": call.run_id, "attempt": call.attempt}
         )
@@ -51,6 +53,11 @@ class Run:
     def scheduled_at(self) -> datetime:
         """The tick: when the run was to start, not when it did."""
         return self._call.scheduled_at
+
+    @property
+    def traceparent(self) -> str:
+        """The place of this attempt in its trace, for calls that it makes."""
+        return self._call.traceparent or self._untraced
 
     @property
     def attempt(self) -> int:

@@ -13,171 +13,35 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 import os
-import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from detent.errors import UsageError
+from detent.setting_readers import (
+    Reader,
+    archive,
+    choice,
+    coordinator,
+    names,
+    or_auto,
+    path,
+    seconds,
+    switch,
+    switch_or_auto,
+    text,
+    url,
+    whole,
+    zero_or_seconds,
+)
 
 CONFIG_FILE = "detent.toml"
 PREFIX = "DETENT_"
 FOREIGN_PREFIX = "DETENT_TEST_"
-
-ARCHIVES = ("file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
-
-Reader = Callable[[object], object]
-
-
-def _text(pattern: str = r"[^\x00]+") -> Reader:
-    matches = re.compile(pattern).fullmatch
-
-    def read(raw: object) -> str:
-        if not isinstance(raw, str) or not matches(raw):
-            raise ValueError
-        return raw
-
-    return read
-
-
-def _url(*schemes: str) -> Reader:
-    def read(raw: object) -> str:
-        if not isinstance(raw, str) or "\0" in raw:
-            raise ValueError
-        parts = urlsplit(raw)
-        # A PostgreSQL address may name a socket folder in its query instead of a host.
-        if parts.scheme not in schemes or "://" not in raw or not (parts.netloc or "postgresql" in schemes):
-            raise ValueError
-        return raw
-
-    return read
-
-
-_HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
-_LOGIN = r"(?:[^\s/@,?#]*@)?"
-_FOLDER = r"(?:/[A-Za-z0-9._-]+)*/?"
-_COORDINATOR = re.compile(
-    r"postgres|advisory"
-    rf"|etcds?://{_LOGIN}{_HOST}(?:,{_HOST})*{_FOLDER}"
-    rf"|zookeeper://{_HOST}(?:,{_HOST})*{_FOLDER}"
-    rf"|rediss?://{_LOGIN}{_HOST}(?:/\d{{0,5}})?"
-)
-
-
-def _coordinator(raw: object) -> str:
-    if not isinstance(raw, str) or not _COORDINATOR.fullmatch(raw):
-        raise ValueError
-    hosts = urlsplit(raw).netloc.rpartition("@")[2].split(",")
-    if any(int(port) > 65535 for port in re.findall(r":(\d+)$", "\n".join(hosts), re.MULTILINE)):
-        raise ValueError
-    return raw
-
-
-def _whole(lowest: int, highest: int) -> Reader:
-    def read(raw: object) -> int:
-        if isinstance(raw, bool) or not isinstance(raw, str | int):
-            raise ValueError
-        number = int(raw)
-        if not lowest <= number <= highest:
-            raise ValueError
-        return number
-
-    return read
-
-
-def _seconds(lowest: float, highest: float) -> Reader:
-    def read(raw: object) -> float:
-        if isinstance(raw, bool) or not isinstance(raw, str | int | float):
-            raise ValueError
-        number = float(raw)
-        if not math.isfinite(number) or not lowest <= number <= highest:
-            raise ValueError
-        return number
-
-    return read
-
-
-def _zero_or_seconds(lowest: float, highest: float) -> Reader:
-    read = _seconds(0, highest)
-
-    def read_zero_or(raw: object) -> float:
-        number = float(str(read(raw)))
-        if 0 < number < lowest:
-            raise ValueError
-        return number
-
-    return read_zero_or
-
-
-def _switch(raw: object) -> bool:
-    if isinstance(raw, bool):
-        return raw
-    words = {
-        "true": True,
-        "yes": True,
-        "on": True,
-        "1": True,
-        "false": False,
-        "no": False,
-        "off": False,
-        "0": False,
-    }
-    if not isinstance(raw, str) or raw.lower() not in words:
-        raise ValueError
-    return words[raw.lower()]
-
-
-def _or_auto(read: Reader) -> Reader:
-    return lambda raw: None if raw == "auto" else read(raw)
-
-
-def _switch_or_auto(raw: object) -> bool | None:
-    return None if raw == "auto" else _switch(raw)
-
-
-def _choice(*words: str) -> Reader:
-    def read(raw: object) -> str:
-        if not isinstance(raw, str) or raw.lower() not in words:
-            raise ValueError
-        return raw.lower()
-
-    return read
-
-
-def _names(raw: object) -> tuple[str, ...]:
-    parts = raw.split(",") if isinstance(raw, str) else raw
-    if not isinstance(parts, list | tuple) or not parts:
-        raise ValueError
-    names = tuple(dict.fromkeys(part.strip() if isinstance(part, str) else "" for part in parts))
-    if not all(re.fullmatch(r"[^\s,\x00]{1,128}", name) for name in names):
-        raise ValueError
-    return names
-
-
-def _path(raw: object) -> Path:
-    if isinstance(raw, Path):
-        return raw
-    if not isinstance(raw, str) or "\0" in raw:
-        raise ValueError
-    try:
-        return Path(raw).expanduser()
-    except RuntimeError:
-        raise ValueError from None
-
-
-def _archive(raw: object) -> str:
-    if not isinstance(raw, str) or "\0" in raw:
-        raise ValueError
-    scheme = urlsplit(raw).scheme
-    if scheme not in ARCHIVES if scheme else not Path(raw).expanduser().is_absolute():
-        raise ValueError
-    return raw
 
 
 def _optional(raw: object) -> object:
@@ -221,73 +85,75 @@ class Settings:
 
     database_url: str | None = _setting(
         None,
-        _url("postgresql", "postgres"),
+        url("postgresql", "postgres"),
         "an address such as postgresql://user@host:5432/detent",
         secret=True,
     )
     database_schema: str = _setting(
         "detent",
-        _text(r"(?!pg_)[a-z_][a-z0-9_]{0,62}"),
+        text(r"(?!pg_)[a-z_][a-z0-9_]{0,62}"),
         "a lower-case name of letters, digits and underscores, such as detent",
     )
-    database_pooler: str = _setting("none", _choice("none", "transaction"), "none or transaction")
-    data_dir: Path = _setting(_data_dir, _path, "a folder")  # noqa: RUF009 - a field, not a default
-    host: str = _setting("127.0.0.1", _text(r"[^\s\x00]+"), "an address or host name to listen on")
-    port: int = _setting(8787, _whole(0, 65535), "a port number between 0 and 65535")
-    metrics_port: int | None = _setting(None, _whole(0, 65535), "a port number between 0 and 65535")
-    migrate: bool = _setting(False, _switch, "true or false")
-    app: str | None = _setting(None, _text(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "MODULE:NAME, such as shop.jobs:app")
-    allow_shell: bool = _setting(False, _switch, "true or false")
-    allow_private_targets: bool | None = _setting(None, _switch_or_auto, "true, false or auto")
-    concurrency: int = _setting(100, _whole(1, 100_000), "a whole number between 1 and 100000")
+    database_pooler: str = _setting("none", choice("none", "transaction"), "none or transaction")
+    data_dir: Path = _setting(_data_dir, path, "a folder")  # noqa: RUF009 - a field, not a default
+    host: str = _setting("127.0.0.1", text(r"[^\s\x00]+"), "an address or host name to listen on")
+    port: int = _setting(8787, whole(0, 65535), "a port number between 0 and 65535")
+    metrics_port: int | None = _setting(None, whole(0, 65535), "a port number between 0 and 65535")
+    migrate: bool = _setting(False, switch, "true or false")
+    app: str | None = _setting(None, text(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "MODULE:NAME, such as shop.jobs:app")
+    allow_shell: bool = _setting(False, switch, "true or false")
+    allow_private_targets: bool | None = _setting(None, switch_or_auto, "true, false or auto")
+    concurrency: int = _setting(100, whole(1, 100_000), "a whole number between 1 and 100000")
     queues: tuple[str, ...] = _setting(
-        ("default",), _names, "one or more queue names without spaces, separated by commas"
+        ("default",), names, "one or more queue names without spaces, separated by commas"
     )
-    drain_seconds: float = _setting(30.0, _seconds(0, 86_400), "a number of seconds between 0 and 86400")
-    lease_ttl_seconds: float = _setting(5.0, _seconds(0.5, 300), "a number of seconds between 0.5 and 300")
+    drain_seconds: float = _setting(30.0, seconds(0, 86_400), "a number of seconds between 0 and 86400")
+    lease_ttl_seconds: float = _setting(5.0, seconds(0.5, 300), "a number of seconds between 0.5 and 300")
     coordinator: str = _setting(
         "postgres",
-        _coordinator,
+        coordinator,
         "postgres, advisory, or an address such as etcd://host:2379, zookeeper://host:2181 or redis://host:6379/0",
         secret=True,
     )
     clock_step_limit_seconds: float = _setting(
-        1800.0, _zero_or_seconds(10, 31_536_000), "0, which is no limit, or a number of seconds between 10 and 31536000"
+        1800.0, zero_or_seconds(10, 31_536_000), "0, which is no limit, or a number of seconds between 10 and 31536000"
     )
-    window_seconds: float = _setting(60.0, _seconds(1, 86_400), "a number of seconds between 1 and 86400")
+    window_seconds: float = _setting(60.0, seconds(1, 86_400), "a number of seconds between 1 and 86400")
     misfire_grace_seconds: int | None = _setting(
-        None, _or_auto(_whole(0, 31_536_000)), "auto, or a whole number of seconds between 0 and 31536000"
+        None, or_auto(whole(0, 31_536_000)), "auto, or a whole number of seconds between 0 and 31536000"
     )
     catchup_rate: float | None = _setting(
-        None, _or_auto(_seconds(0.1, 100_000)), "auto, or a number of ticks per second between 0.1 and 100000"
+        None, or_auto(seconds(0.1, 100_000)), "auto, or a number of ticks per second between 0.1 and 100000"
     )
-    history_days: int = _setting(90, _whole(1, 36_500), "a whole number of days between 1 and 36500")
+    history_days: int = _setting(90, whole(1, 36_500), "a whole number of days between 1 and 36500")
     archive_url: str | None = _setting(
-        None, _archive, "a folder such as /var/lib/detent/archive, or an address such as s3://bucket/detent"
+        None, archive, "a folder such as /var/lib/detent/archive, or an address such as s3://bucket/detent"
     )
     notify_url: str | None = _setting(
-        None, _url("http", "https"), "an address such as https://hooks.example.com/detent", secret=True
+        None, url("http", "https"), "an address such as https://hooks.example.com/detent", secret=True
     )
-    notify_format: str = _setting("webhook", _choice("webhook", "slack"), "webhook or slack")
+    notify_format: str = _setting("webhook", choice("webhook", "slack"), "webhook or slack")
     notify_secret: str | None = _setting(
-        None, _text(r"[A-Za-z0-9+/=_,]+"), "whsec_ and 24 to 64 bytes in base64; two with a comma between", secret=True
+        None, text(r"[A-Za-z0-9+/=_,]+"), "whsec_ and 24 to 64 bytes in base64; two with a comma between", secret=True
     )
     heartbeat_url: str | None = _setting(
-        None, _url("http", "https"), "an address such as https://monitor.example.com/ping/detent", secret=True
+        None, url("http", "https"), "an address such as https://monitor.example.com/ping/detent", secret=True
     )
-    heartbeat_seconds: float = _setting(60.0, _seconds(1, 86_400), "a number of seconds between 1 and 86400")
-    api_url: str = _setting("http://127.0.0.1:8787", _url("http", "https"), "an address such as http://127.0.0.1:8787")
-    api_key: str | None = _setting(None, _text(r"[\x21-\x7e]+"), "a key without spaces", secret=True)
-    log_format: str = _setting("auto", _choice("auto", "json", "pretty"), "auto, json or pretty")
-    log_level: str = _setting("info", _choice("debug", "info", "warning", "error"), "debug, info, warning or error")
-    failpoints: str = _setting("", _text(), "a list of failpoints")
-    production: bool = _setting(False, _switch, "true or false")
+    heartbeat_seconds: float = _setting(60.0, seconds(1, 86_400), "a number of seconds between 1 and 86400")
+    traces: str = _setting("none", choice("none", "otlp"), "none or otlp")
+    trace_ratio: float = _setting(1.0, seconds(0, 1), "a number between 0 and 1")
+    api_url: str = _setting("http://127.0.0.1:8787", url("http", "https"), "an address such as http://127.0.0.1:8787")
+    api_key: str | None = _setting(None, text(r"[\x21-\x7e]+"), "a key without spaces", secret=True)
+    log_format: str = _setting("auto", choice("auto", "json", "pretty"), "auto, json or pretty")
+    log_level: str = _setting("info", choice("debug", "info", "warning", "error"), "debug, info, warning or error")
+    failpoints: str = _setting("", text(), "a list of failpoints")
+    production: bool = _setting(False, switch, "true or false")
     max_payload_bytes: int = _setting(
-        1_048_576, _whole(1, 268_435_456), "a whole number of bytes between 1 and 268435456"
+        1_048_576, whole(1, 268_435_456), "a whole number of bytes between 1 and 268435456"
     )
-    max_result_bytes: int = _setting(16_384, _whole(0, 268_435_456), "a whole number of bytes between 0 and 268435456")
+    max_result_bytes: int = _setting(16_384, whole(0, 268_435_456), "a whole number of bytes between 0 and 268435456")
     requests_per_second: float = _setting(
-        1000.0, _seconds(0, 1_000_000), "a number between 0, which is no limit, and 1000000"
+        1000.0, seconds(0, 1_000_000), "a number between 0, which is no limit, and 1000000"
     )
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 

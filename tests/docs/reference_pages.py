@@ -52,6 +52,8 @@ PURPOSES = {
     "notify_secret": "What messages are signed with; the second of two is on its way out.",
     "heartbeat_url": "A monitor outside, asked with GET for as long as the cluster does its work.",
     "heartbeat_seconds": "How often.",
+    "traces": "Where [spans of runs](../howto/logs-and-traces.md) go: nowhere, or where `OTEL_…` variables say.",
+    "trace_ratio": "Which share of all runs is traced.",
     "api_url": "The server that the command line asks.",
     "api_key": "The key that the command line shows there.",
     "log_format": "`auto` is pretty on a terminal and JSON elsewhere.",

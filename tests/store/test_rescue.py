@@ -37,9 +37,13 @@ async def lost(look: Any) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in rows]
 
 
+def brief(rescued: list[Rescued]) -> list[tuple[int, int, bool]]:
+    return [(run.job, run.lane, run.dead) for run in rescued]
+
+
 async def test_a_run_not_known_to_have_started_returns_uncounted(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=GONE, attempt=2)
-    assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, False)]
+    assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, False)]
     run = await live(look)
     assert (run["owner"], run["attempt"], run["crashes"], run["token"]) == (None, 2, 1, TOKEN + 1)
     assert run["not_before"] > LONG_AGO
@@ -50,7 +54,7 @@ async def test_a_run_not_known_to_have_started_returns_uncounted(look: Any, verb
 
 async def test_a_run_that_had_started_has_lost_an_attempt(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=GONE, started_at=STARTED)
-    assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, False)]
+    assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, False)]
     run = await live(look)
     assert (run["owner"], run["started_at"], run["attempt"], run["crashes"]) == (None, None, 2, 1)
     assert await lost(look) == [(TOKEN, GONE, 1, "lost", STARTED)]
@@ -68,7 +72,7 @@ async def test_a_rescued_run_is_claimed_by_another_under_a_higher_token(look: An
 
 async def test_an_at_most_once_run_that_had_started_is_dead(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=GONE, once=True, started_at=STARTED)
-    assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, True)]
+    assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, True)]
     assert await ended(look) == [(2, "lost", TOKEN, GONE, 1)]
     assert await live(look) is None
     assert [row[3] for row in await lost(look)] == ["lost"]
@@ -76,7 +80,7 @@ async def test_an_at_most_once_run_that_had_started_is_dead(look: Any, verbs: St
 
 async def test_an_at_most_once_run_that_had_not_started_returns(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=GONE, once=True)
-    assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, False)]
+    assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, False)]
     assert (await live(look))["owner"] is None
 
 
@@ -85,7 +89,7 @@ async def test_a_run_that_takes_its_node_with_it_too_often_is_dead(
     look: Any, verbs: Store, crashes: int, dead: bool
 ) -> None:
     await add_live_run(look, 1, owner=GONE, crashes=crashes, started_at=STARTED)
-    assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, dead)]
+    assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, dead)]
     assert (await live(look) is None) == dead
 
 
@@ -99,7 +103,7 @@ async def test_the_neighbours_of_a_poisonous_run_are_not_counted_with_it(look: A
 @pytest.mark.parametrize("started_at", [None, STARTED])
 async def test_a_run_that_was_asked_to_stop_is_cancelled(look: Any, verbs: Store, started_at: Any) -> None:
     await add_live_run(look, 1, owner=GONE, cancel=True, started_at=started_at)
-    assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, False)]
+    assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, False)]
     assert await ended(look) == [(3, "lost", TOKEN, GONE, 1)]
     assert await live(look) is None
     late = Claim(1, 0, LONG_AGO, 0, TOKEN, 1)
@@ -130,10 +134,10 @@ async def test_a_run_that_somebody_has_locked_is_left_for_the_next_pass(look: An
     await add_live_run(look, 2, owner=GONE)
     async with another.transaction():
         await another.execute("UPDATE live_runs SET cancel = true WHERE job = 1")
-        assert await verbs.nodes.rescue(GONE) == [Rescued(2, 0, False)]
+        assert brief(await verbs.nodes.rescue(GONE)) == [(2, 0, False)]
         assert await verbs.nodes.rescue(GONE) == []
         assert not await verbs.nodes.forget(GONE), "it still has a run"
-    assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, False)]
+    assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, False)]
     assert [row[0] for row in await ended(look)] == [3]
 
 

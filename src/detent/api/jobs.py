@@ -21,6 +21,7 @@ from detent.registration import is_job_id
 from detent.shapes import Instant, Job, JobStatus, OnResume, Page, Run
 from detent.states import RunStatus
 from detent.store.job_search import JobSearch
+from detent.transitions import tell_asked
 
 routes = Routes(PREFIX)
 
@@ -197,6 +198,7 @@ async def trigger_job(api: Api, id: str, body: Trigger | None) -> Reply[Run]:  #
     run = await api.store.runs.get(key, tenant=api.tenant)
     if run is None:
         raise NotFound(f"There is no run {run_id(key)}.")
+    tell_asked("run triggered", [run.id], api.by)
     return Reply(run, Location=f"{PREFIX}/runs/{run.id}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+from detent import transitions
 from detent.api.context import PREFIX, Api
 from detent.api.desk import Asking
 from detent.api.routing import Routes
@@ -40,6 +41,9 @@ async def claim_runs(api: Api, queue: str, body: ClaimRequest, hung_up: Callable
     asking = Asking(api.tenant, body.worker, _wanted(queue, body), body.limit, timedelta(seconds=body.lease_seconds))
     pulled = await api.desk.claim(asking, body.wait_seconds, hung_up)
     api.pulled.started(len(pulled))
+    if transitions.told():
+        for each in pulled:
+            transitions.log.debug("run claimed", **transitions.facts_of(each.claim, None), worker=body.worker)
     return ClaimedRuns([run for each in pulled if (run := await _claimed(api, each)) is not None])
 
 

@@ -6,14 +6,15 @@ are its partitions taken, under a higher term, and its runs returned, with a hig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
-from detent import failpoints
+from detent import failpoints, transitions
 from detent.errors import DetentError
 from detent.identity import node_name
 from detent.log import logger
 from detent.metrics import Metrics
 from detent.store import Store
+from detent.store.nodes import Rescued
 
 log = logger("rescue")
 
@@ -39,10 +40,15 @@ class Rescue:
             except DetentError as error:
                 log.warning("runs not rescued yet", node=node_name(node), error=str(error))
 
+    def _tell(self, batch: Sequence[Rescued], node: int) -> None:
+        facts = [{**transitions.facts_of(run.claim, node), "dead": run.dead} for run in batch]
+        transitions.tell_some("warning", "run rescued: its node was lost", facts)
+
     async def _rescue(self, node: int) -> None:
         count = 0
         while batch := await self._store.nodes.rescue(node):
             count += len(batch)
+            self._tell(batch, node)
             dead = [run.job for run in batch if run.dead]
             if dead:
                 await self._store.life.pause_failing(dead)

@@ -23,14 +23,14 @@ from detent import failpoints
 from detent.clock import DatabaseClock
 from detent.coordination.membership import Membership
 from detent.errors import DetentError
-from detent.identity import first_token
 from detent.log import logger
 from detent.metrics import Metrics
 from detent.model import Claim
 from detent.queue.book import QueueBook
 from detent.queue.rounds import FairLine
 from detent.schedule import Schedule
-from detent.scheduler.planning import SHORTEST_PAUSE_MS, WAYS, Planned, Planner, Way, tick_of
+from detent.scheduler.planning import SHORTEST_PAUSE_MS, WAYS, Planned, Planner, Way
+from detent.scheduler.telling import first_claim, observed, tell_fired, tell_missed
 from detent.store import Store
 from detent.store.cursors import Cursor, Exceptional, Leap
 from detent.store.db import LockTimeout, OutcomeUnknown, Rejected
@@ -244,6 +244,7 @@ class Firing:
         ticks = sum(missed.ticks for leap in leaps for missed in leap.missed)
         made_up = {leap.cursor.job: leap.catch_up.ticks for leap in leaps if leap.catch_up is not None}
         self._metrics.missed += ticks
+        tell_missed(leaps, self._membership.node)
         log.warning("ticks missed", jobs=len(leaps), ticks=ticks, to_be_made_up=sum(made_up.values()))
         if made_up and self.catch_ups is not None:
             self.catch_ups.begin(made_up.keys(), sum(made_up.values()))
@@ -276,6 +277,7 @@ class Firing:
                     reservation.close()
 
     async def _fire(self, batch: Sequence[Planned], way: Way, reservation: Reservation, hand_off: bool) -> None:
+        sent = self._clock.now()
         try:
             exceptions = await self._store.cursors.fire(
                 self._membership.node,
@@ -297,7 +299,10 @@ class Firing:
             log.warning("fire of unknown outcome", jobs=len(batch), error=str(error))
             self._unknown()
         else:
-            self._fired(batch, way, reservation, hand_off, {item.job: item for item in exceptions})
+            found = {item.job: item for item in exceptions}
+            if observed():
+                tell_fired(batch, found, self._membership, sent, self._clock.now(), hand_off)
+            self._fired(batch, way, reservation, hand_off, found)
             await failpoints.hit("S7")
             await self._replace([item.job for item in exceptions if item.lane == REPLACING])
 
@@ -350,7 +355,7 @@ class Firing:
             moved.append(item.after)
             lane = 0 if exception is None else exception.lane
             if hand_off and lane is not None and lane >= 0:
-                claims.append(self._claim(item.before, lane))
+                claims.append(first_claim(item.before, lane, self._membership.incarnation))
         overlaps = sum(exception.why == "overlap" for exception in exceptions.values())
         self._metrics.overlaps += overlaps
         self._metrics.fired += len(moved) - overlaps - sum(item.why == "by request" for item in exceptions.values())
@@ -362,10 +367,6 @@ class Firing:
         if moved and not hand_off:
             self._announce()
         self._moved(moved)
-
-    def _claim(self, cursor: Cursor, lane: int) -> Claim:
-        token = first_token(self._membership.incarnation)
-        return Claim(cursor.job, lane, tick_of(cursor), 0, token, cursor.revision, once=cursor.once, queue=cursor.queue)
 
     # --- bookkeeping ---
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from detent import transitions
 from detent.clock import DatabaseClock, monotonic
 from detent.coordination.membership import Membership
 from detent.log import logger
@@ -254,6 +255,7 @@ class Releaser:
 
     def _tell(self, planned: Sequence[tuple[Standing, Release]], fates: Mapping[int, Fate]) -> None:
         now = monotonic()
+        telling = transitions.told()
         released = 0
         for item, release in planned:
             fate = fates.get(release.catchup)
@@ -271,6 +273,9 @@ class Releaser:
             else:
                 item.moved(release.following)
             released += fate == "released"
+            if telling:
+                told = {"job_number": item.due.job, "tick": release.tick.isoformat(), "kind": item.due.kind}
+                log.debug("tick to be made up for", **told, fate=fate)
         if released:
             self._metrics.released += released
             self._announce()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from detent.model import Claim
 from detent.store import migrate
 from detent.store.db import Database, statement
 
@@ -38,9 +39,19 @@ class Share(NamedTuple):
 
 
 class Rescued(NamedTuple):
+    """A run as it was when its owner was lost: it goes on under a higher token, or is `dead`."""
+
     job: int
     lane: int
     dead: bool
+    scheduled_at: datetime
+    serial: int
+    token: int
+    attempt: int
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.job, self.lane, self.scheduled_at, self.serial, self.token, 0, self.attempt)
 
 
 class NodeStore:
@@ -88,7 +99,7 @@ class NodeStore:
     async def rescue(self, node: int) -> list[Rescued]:
         """One batch of an evicted node's runs; an empty answer means there are none left."""
         rows = await self._database.fetch("work", "rescue", node, CRASH_CAP, RESCUE_BATCH)
-        return [Rescued(row["job"], row["lane"], row["dead"]) for row in rows]
+        return [Rescued(*row.values()) for row in rows]
 
     async def forget(self, node: int) -> bool:
         return bool(await self._database.fetch("work", "forget", node))

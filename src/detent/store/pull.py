@@ -166,7 +166,7 @@ class PullStore:
     async def rescue(self) -> list[Rescued]:
         """One batch of runs whose lease has run out; an empty answer means there are none left."""
         rows = await self._database.fetch("work", "pull_rescue", CRASH_CAP, RESCUE_BATCH)
-        return [Rescued(row["job"], row["lane"], row["dead"]) for row in rows]
+        return [Rescued(*row.values()) for row in rows]
 
 
 def _claim(row: Row) -> Claim:

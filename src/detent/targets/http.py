@@ -8,7 +8,6 @@ cancels; only connecting has a limit of its own here.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import socket
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -27,6 +26,7 @@ from detent.targets.errors import TargetError
 from detent.targets.guard import AddressPolicy, AddressRefusedError, parse_url
 from detent.targets.http_failures import BrokenConnectionError, connection_failure
 from detent.targets.text import first_bytes, instant_text, storable, visible
+from detent.tracing import traceparent_of
 from detent.version import __version__
 
 CONNECT_SECONDS = 10.0
@@ -200,8 +200,7 @@ def _headers(call: Call, prepared: Prepared, *, has_body: bool) -> CIMultiDict[s
     if has_body:
         headers.setdefault("Content-Type", "application/json")
     if not prepared.traced:
-        # The run's id is the trace's, so that all attempts of a run are one trace.
-        headers["traceparent"] = f"00-{call.run_id.replace('-', '')}-{secrets.token_hex(8)}-01"
+        headers["traceparent"] = call.traceparent or traceparent_of(call.run_id)
     headers.extend(
         (
             ("Idempotency-Key", visible(call.idempotency_key)),

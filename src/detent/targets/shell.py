@@ -25,6 +25,7 @@ from detent.targets.checks import check_target
 from detent.targets.child import Child
 from detent.targets.errors import TargetError
 from detent.targets.text import instant_text, one_line
+from detent.tracing import traceparent_of
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
@@ -82,7 +83,8 @@ class ShellTargetRunner:
 
     async def _run(self, call: Call, target: ShellTarget, folder: Path) -> Outcome:
         facts = _facts(call)
-        environment = {**self._environment, **target.env, **facts}
+        trace = {"TRACEPARENT": call.traceparent or traceparent_of(call.run_id)}
+        environment = {**self._environment, **trace, **target.env, **facts}
         payload = b"" if call.payload is None else msgspec.json.encode(call.payload)
         try:
             child = Child.start(_words(target), _encoded(environment), folder, payload, self._limit)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple, TypeVar
 
+from detent import transitions
 from detent.errors import DetentError, NotFound, OwnershipLost
 from detent.identity import RunKey, run_id
 from detent.log import logger
@@ -79,6 +80,7 @@ class PulledRuns:
         if status is None:
             return await self._unmatched(tenant, report)
         self._count(status, report.outcome)
+        _tell(status, report)
         if status is RunStatus.DEAD:
             await pause_failing(self._store, [report.key.job])
         return Settled(status, report.delay if status is RunStatus.RETRYING else None)
@@ -137,6 +139,12 @@ class PulledRuns:
         return await _by_tenant(items, self._store.pull.heartbeat)
 
 
+def _tell(status: RunStatus, report: Report) -> None:
+    facts = {"run": str(run_id(report.key)), "job_number": report.key.job, "token": report.token}
+    say = transitions.log.debug if status is RunStatus.SUCCEEDED else transitions.log.info
+    say(f"pulled run {status.value}", **facts, outcome=report.outcome, error=report.error)
+
+
 async def sweep(store: Store, metrics: Metrics) -> int:
     """End runs over their time limit, free those whose lease ran out, and let those move up that waited for them; how
     many were ended or freed."""
@@ -145,7 +153,8 @@ async def sweep(store: Store, metrics: Metrics) -> int:
         count += len(batch)
         metrics.rescued += len(batch)
         await pause_failing(store, [rescued.job for rescued in batch if rescued.dead])
-        log.warning("leases ran out", runs=len(batch))
+        facts = [{**transitions.facts_of(run.claim, None), "dead": run.dead} for run in batch]
+        transitions.tell_some("warning", "run rescued: its lease ran out", facts)
     if await store.live.promote() or count:
         await store.upkeep.wake(RUNS_CHANNEL, "ready")
     return count

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, assert_never
 
-from detent import failpoints
+from detent import failpoints, transitions
 from detent.errors import DetentError
 from detent.log import logger
 from detent.metrics import Kind, Metrics
@@ -35,6 +35,7 @@ LAST_WORDS_SECONDS = 1.0
 ENDS = {status: CODES[status] for status in (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)}
 DEAD = CODES[RunStatus.DEAD]
 SUCCEEDED = CODES[RunStatus.SUCCEEDED]
+CANCELLED = CODES[RunStatus.CANCELLED]
 Writing = TypeVar("Writing", Settlement, Retry)
 
 
@@ -46,9 +47,8 @@ def decide(
         case Succeeded(result=result):
             return Settlement(claim, started, finished, SUCCEEDED, result=result, target=_target(spec))
         case Cancelled(reason=reason):
-            code = CODES[RunStatus.CANCELLED]
             words = {"reason": reason, "outcome": "cancelled", "error": reason}
-            return Settlement(claim, started, finished, code, **words, target=_target(spec))
+            return Settlement(claim, started, finished, CANCELLED, **words, target=_target(spec))
         case Failed():
             return _decide_failure(claim, spec, outcome, started, finished, chance)
         case Committed():
@@ -181,7 +181,8 @@ class Settler:
                 await self._write_apart(batch[:half], write)
                 await self._write_apart(batch[half:], write)
                 return
-            log.error("a result could not be stored as it is", run=str(batch[0].claim.run_id), error=str(error))
+            facts = transitions.facts_of(batch[0].claim, self._node)
+            log.error("a result could not be stored as it is", **facts, error=str(error))
             unmatched = await write(self._node, [_without_words(batch[0])])
         await failpoints.hit("W6")
         await self._finish(batch, unmatched)
@@ -193,7 +194,32 @@ class Settler:
             if isinstance(item, Retry):
                 self._retrying(item.delay.total_seconds())
         refused = {item.claim for item in stale}
-        self._count([item for item in batch if item.claim not in refused] if refused else batch)
+        written = [item for item in batch if item.claim not in refused] if refused else batch
+        self._count(written)
+        self._tell(written)
+
+    def _tell(self, written: Sequence[Settlement | Retry]) -> None:
+        """A success is everybody's daily affair; what did not succeed is not."""
+        if transitions.told():
+            for item in written:
+                if isinstance(item, Settlement) and item.status == SUCCEEDED:
+                    seconds = (item.finished - item.started).total_seconds()
+                    transitions.tell("run succeeded", item.claim, self._node, seconds=round(seconds, 6))
+        retries = [item for item in written if isinstance(item, Retry)]
+        if retries:
+            transitions.tell_some("info", "attempt failed, another follows", [self._facts(item) for item in retries])
+        elif any(item.outcome != "succeeded" for item in written):
+            ends = [item for item in written if isinstance(item, Settlement)]
+            dead = [self._facts(item) for item in ends if item.status == DEAD]
+            transitions.tell_some("warning", "run dead", dead)
+            cancelled = [self._facts(item) for item in ends if item.status == CANCELLED]
+            transitions.tell_some("info", "run cancelled", cancelled)
+
+    def _facts(self, item: Settlement | Retry) -> dict[str, object]:
+        facts = {**transitions.facts_of(item.claim, self._node), "outcome": item.outcome, "error": item.error}
+        if isinstance(item, Retry):
+            facts["again_in"] = round(item.delay.total_seconds(), 3)
+        return facts
 
     def _count(self, written: Sequence[Writing]) -> None:
         """Once for a batch, which is all ends or all retries."""
@@ -223,7 +249,8 @@ class Settler:
         late = [item for item, known in zip(unmatched, committed, strict=True) if not known]
         if late:
             self._metrics.refused_settles += len(late)
-            log.warning("results refused: the runs are no longer this node's", runs=len(late))
+            refused = [self._facts(item) for item in late]
+            transitions.tell_some("warning", "result refused: the run is no longer this node's", refused)
             await self._store.live.record_stale(self._node, late)
         return late
 

@@ -17,7 +17,7 @@ from datetime import datetime
 from functools import partial
 from uuid import UUID
 
-from detent import failpoints
+from detent import failpoints, tracing, transitions
 from detent.clock import DatabaseClock, monotonic
 from detent.coordination.membership import Membership
 from detent.errors import DetentError
@@ -135,7 +135,10 @@ class Worker:
 
     def _accept(self, claims: Iterable[Claim]) -> None:
         now = self._clock.now()
+        telling = transitions.told()
         for claim in claims:
+            if telling:
+                transitions.tell("run claimed", claim, self._membership.node)
             held = Held(claim, now)
             self._held[claim.identity] = held
             self._waiting.append(self._book.tenant_of(claim.queue), held)
@@ -195,7 +198,8 @@ class Worker:
                 raise
             outcome = Cancelled("cancelled while it ran")
         except Exception as error:
-            log.warning("run could not be started", run=str(held.claim.run_id), error=str(error))
+            facts = transitions.facts_of(held.claim, self._membership.node)
+            log.warning("run could not be started", **facts, error=str(error))
             await self._return_unstarted(held)
             return
         if outcome is not None:
@@ -211,7 +215,8 @@ class Worker:
         """Whatever way a task ends, its slot is free again and its run is in somebody's hands."""
         self._running -= 1
         if not task.cancelled() and task.exception() is not None:
-            log.error("a run was dropped", run=str(held.claim.run_id), error=repr(task.exception()))
+            facts = transitions.facts_of(held.claim, self._membership.node)
+            log.error("a run was dropped", **facts, error=repr(task.exception()))
         if not held.passed_on and not self._draining:
             if held.stop:
                 self._pass_on(held, None, Cancelled("cancelled before it started"))
@@ -233,9 +238,16 @@ class Worker:
             )
         if verdict == "lost" or not self._membership.trusted:
             return None
-        held.started = self._clock.now()
+        accepted, held.started = held.started, self._clock.now()
         self._metrics.starts += 1
-        return await execute(call_of(claim, definition), self._runners)
+        if transitions.told():
+            transitions.tell("run started", claim, self._membership.node, job=definition.name)
+        call = call_of(claim, definition)
+        if tracing.active is None:
+            return await execute(call, self._runners)
+        return await tracing.active.attempt(
+            call, accepted, held.started, lambda traced: execute(traced, self._runners), self._clock.now
+        )
 
     async def _may_start(self, claim: Claim, spec: JobSpec) -> str:
         """A crash from here on is a lost attempt, where that must be known: the run survived one already, or it may be
@@ -295,7 +307,8 @@ class Worker:
                 self._stop(held)
         adopted = self._seen_long_enough(unknown)
         if adopted:
-            log.warning("runs adopted", runs=len(adopted))
+            node = self._membership.node
+            transitions.tell_some("warning", "run adopted", [transitions.facts_of(claim, node) for claim in adopted])
             self._accept(adopted)
         return self._reconcile_every
 
@@ -346,6 +359,8 @@ class Worker:
             await self._store.live.give_back(self._membership.node, [held.claim for held in waiting])
         except DetentError as error:
             log.warning("runs not given back; they are found again, or rescued by others", error=str(error))
+        if transitions.told():
+            transitions.tell_all("run given back", [held.claim for held in waiting], self._membership.node)
         for held in waiting:
             self._let_go(held)
 

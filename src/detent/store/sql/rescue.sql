@@ -20,4 +20,4 @@ b AS (
     UPDATE live_runs r SET owner = NULL, started_at = NULL, token = r.token + 1, crashes = r.crashes + 1,
            attempt = r.attempt + (r.started_at IS NOT NULL)::integer, not_before = now()
       FROM l WHERE r.job = l.job AND r.lane = l.lane AND NOT l.dead AND NOT l.stop)
-SELECT job, lane, dead FROM l
+SELECT job, lane, dead, scheduled_at, serial, token, attempt FROM l
