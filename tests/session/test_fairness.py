@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -189,21 +190,23 @@ async def test_a_rate_lets_a_second_bring_no_more_than_it_says(look: Any, store:
 
 
 class Slow(Recorder):
-    """Runs take longer than a claim, so that there is always something in hand."""
+    """Runs take longer than a claim, and do not end together, so that there is always something in hand."""
 
     async def __call__(self, call: Call) -> Outcome:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(random.uniform(0.1, 0.3))
         return await super().__call__(call)
 
 
 async def test_a_limited_queue_has_its_turns_beside_an_endless_backlog(look: Any, store: Store, start: Any) -> None:
     noisy, quiet = await add_tenant(store, "noisy"), await add_tenant(store, "quiet", max_concurrent=5)
-    await add_ready(look, *await add_job(store, look, noisy, "flood"), 1000)
-    await add_ready(look, *await add_job(store, look, quiet, "drop"), 20, LONG_AGO + timedelta(days=1))
+    await add_ready(look, *await add_job(store, look, noisy, "flood"), 3000)
+    drop = await add_job(store, look, quiet, "drop")
     calls = Slow()
-    await start(calls, concurrency=10)
+    await start(calls, concurrency=40)
+    await until(lambda: len(calls.order) >= 100)
+    await add_ready(look, *drop, 20, LONG_AGO + timedelta(days=1))
     await until(lambda: calls.order.count("drop") == 20, timeout=60)
-    assert len(calls.order) < 500
+    assert len(calls.order) < 1000
 
 
 async def test_limited_tenants_share_what_can_start(look: Any, store: Store, start: Any) -> None:
@@ -230,4 +233,3 @@ async def test_tenants_that_may_run_nothing_take_no_share_of_those_that_may(
     calls = Slow()
     await start(calls, concurrency=4)
     await until(lambda: Counter(calls.order) == {"free": 60, "bounded": 30}, timeout=60)
-    assert calls.most["free"] >= 2
