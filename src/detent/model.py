@@ -88,14 +88,12 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     idempotency_key_template: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
 
 
+_KINDS: dict[type, TargetKind] = {HttpTarget: "http", PythonTarget: "python", ShellTarget: "shell"}
+
+
 def kind_of(target: Target) -> TargetKind:
-    match target:
-        case HttpTarget():
-            return "http"
-        case PythonTarget():
-            return "python"
-        case ShellTarget():
-            return "shell"
+    """Asked for every run, so looked up."""
+    return _KINDS[type(target)]
 
 
 def needs_of(target: Target) -> str:

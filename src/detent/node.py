@@ -43,7 +43,7 @@ def run(settings: Settings, roles: tuple[str, ...], demo: bool = False) -> int:
     """Run until told to stop; the exit code."""
     configure(settings.log_format, settings.log_level)
     failpoints.arm(settings.failpoints, production=settings.production)
-    _collect_garbage_seldom()
+    collect_garbage_seldom()
     if settings.traces == "otlp":
         tracing.start(settings.trace_ratio)
     try:
@@ -54,7 +54,7 @@ def run(settings: Settings, roles: tuple[str, ...], demo: bool = False) -> int:
     return 0
 
 
-def _collect_garbage_seldom() -> None:
+def collect_garbage_seldom() -> None:
     """A batch of jobs or runs is many objects that all live until it is over; looking through them for garbage again
     and again took up to half of the time of a registration when it was measured."""
     gc.freeze()

@@ -102,8 +102,8 @@ class Tracing:
             outcome = await execute(msgspec.structs.replace(call, traceparent=parent))
             _tell_outcome(span, outcome)
             return outcome
-        except BaseException as error:
-            span.set_attribute("detent.outcome", type(error).__name__)
+        except BaseException:  # cancelled, or out of time
+            span.set_attribute("detent.outcome", "interrupted")
             raise
         finally:
             span.end(_nanoseconds(now()))

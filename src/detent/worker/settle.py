@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, assert_never
@@ -18,7 +17,7 @@ from typing import Any, TypeVar, assert_never
 from detent import failpoints, transitions
 from detent.errors import DetentError
 from detent.log import logger
-from detent.metrics import Kind, Metrics
+from detent.metrics import OUTCOMES, Kind, Metrics
 from detent.model import Cancelled, Claim, Committed, Failed, JobSpec, Outcome, Succeeded, kind_of
 from detent.retry import retry_delay
 from detent.states import CODES, RunStatus
@@ -85,6 +84,7 @@ class Settler:
         node: int,
         *,
         settled: Callable[[Claim], None],
+        written: Callable[[], None] = lambda: None,
         retrying: Callable[[float], None],
         metrics: Metrics,
         died: Callable[[Collection[int]], None] | None = None,
@@ -92,6 +92,7 @@ class Settler:
         self._store = store
         self._node = node
         self._settled = settled
+        self._written = written
         self._retrying = retrying
         self._metrics = metrics
         self._died = died
@@ -193,27 +194,26 @@ class Settler:
             self._settled(item.claim)
             if isinstance(item, Retry):
                 self._retrying(item.delay.total_seconds())
+        self._written()
         refused = {item.claim for item in stale}
         written = [item for item in batch if item.claim not in refused] if refused else batch
-        self._count(written)
-        self._tell(written)
+        unsuccessful = self._count(written)
+        if unsuccessful or transitions.told():
+            self._tell(written)
 
     def _tell(self, written: Sequence[Settlement | Retry]) -> None:
         """A success is everybody's daily affair; what did not succeed is not."""
-        if transitions.told():
-            for item in written:
-                if isinstance(item, Settlement) and item.status == SUCCEEDED:
-                    seconds = (item.finished - item.started).total_seconds()
-                    transitions.tell("run succeeded", item.claim, self._node, seconds=round(seconds, 6))
-        retries = [item for item in written if isinstance(item, Retry)]
-        if retries:
-            transitions.tell_some("info", "attempt failed, another follows", [self._facts(item) for item in retries])
-        elif any(item.outcome != "succeeded" for item in written):
-            ends = [item for item in written if isinstance(item, Settlement)]
-            dead = [self._facts(item) for item in ends if item.status == DEAD]
-            transitions.tell_some("warning", "run dead", dead)
-            cancelled = [self._facts(item) for item in ends if item.status == CANCELLED]
-            transitions.tell_some("info", "run cancelled", cancelled)
+        retries = [self._facts(item) for item in written if isinstance(item, Retry)]
+        transitions.tell_some("info", "attempt failed, another follows", retries)
+        ends = [item for item in written if isinstance(item, Settlement)]
+        dead = [self._facts(item) for item in ends if item.status == DEAD]
+        transitions.tell_some("warning", "run dead", dead)
+        cancelled = [self._facts(item) for item in ends if item.status == CANCELLED]
+        transitions.tell_some("info", "run cancelled", cancelled)
+        for item in ends if transitions.told() else ():
+            if item.status == SUCCEEDED:
+                seconds = (item.finished - item.started).total_seconds()
+                transitions.tell("run succeeded", item.claim, self._node, seconds=round(seconds, 6))
 
     def _facts(self, item: Settlement | Retry) -> dict[str, object]:
         facts = {**transitions.facts_of(item.claim, self._node), "outcome": item.outcome, "error": item.error}
@@ -221,20 +221,23 @@ class Settler:
             facts["again_in"] = round(item.delay.total_seconds(), 3)
         return facts
 
-    def _count(self, written: Sequence[Writing]) -> None:
-        """Once for a batch, which is all ends or all retries."""
+    def _count(self, written: Sequence[Writing]) -> int:
+        """Once for a batch, which is all ends or all retries; how many did not succeed."""
         if not written:
-            return
+            return 0
         metrics = self._metrics
         by_target = _by_target(written)
+        unsuccessful = len(written)
         for target, items in by_target.items():
             metrics.duration[target].add([item.finished - item.started for item in items])
-            for outcome, count in Counter([item.outcome for item in items]).items():
-                metrics.attempts[target, outcome] += count
+            outcomes = [item.outcome for item in items]
+            for outcome in OUTCOMES:
+                metrics.attempts[target, outcome] += outcomes.count(outcome)
+            unsuccessful -= outcomes.count("succeeded")
         metrics.lateness.add([item.started - item.claim.scheduled_at for item in written if item.claim.attempt == 1])
         if isinstance(written[0], Retry):
             metrics.retries += len(written)
-            return
+            return unsuccessful
         dead = 0
         for target, items in by_target.items():
             codes = [item.status for item in items if isinstance(item, Settlement)]
@@ -243,6 +246,7 @@ class Settler:
             dead += codes.count(DEAD)
         if self._died is not None and dead:
             self._died({item.claim.job for item in written if isinstance(item, Settlement) and item.status == DEAD})
+        return unsuccessful
 
     async def _tell_stale_from_repeated(self, unmatched: Sequence[Writing]) -> list[Writing]:
         committed = await self._store.live.committed([item.claim for item in unmatched])
