@@ -24,7 +24,7 @@ ENDS = (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)
 Kind = Literal["http", "python", "shell", "pull", "unknown"]
 KINDS: tuple[Kind, ...] = ("http", "python", "shell", "pull", "unknown")
 EXPECTATIONS = ("start", "finish")
-NOTICES = ("sent", "failed", "given up")
+NOTICES = ("sent", "failed", "given_up")
 OUTCOMES = ("succeeded", "failed", "timeout", "cancelled")
 
 

@@ -96,7 +96,7 @@ class Session:
         self._guard = guard or Guard(store, settings.clock_step_limit_seconds)
         self._messenger = messenger or Messenger(AddressPolicy())
         self._loops: list[Loop] = []
-        self._keeping: Loop | None = None
+        self._aside: list[Loop] = []
         self._upkeep_passes = 0
 
     async def open(self) -> None:
@@ -178,12 +178,10 @@ class Session:
         if self.schedules:
             self._loops += [self.scheduler.loop, self.scheduler.releaser.loop]
             self._loops += [Loop("upkeep", self._upkeep), Loop("pulled", self._sweep_pulled)]
-            self._loops += [watching.loop for watching in self._watchers()]
-            self._keeping = Loop("retention", self._keeper().tick)
-            self._keeping.start()
+            self._aside = [Loop("retention", self._keeper().tick), *(watcher.loop for watcher in self._watchers())]
         if self.worker is not None:
             self._loops += [self.worker.loop, self.worker.reconciling]
-        for loop in self._loops:
+        for loop in (*self._loops, *self._aside):
             loop.start()
 
     # --- what the parts tell each other ---
@@ -282,7 +280,7 @@ class Session:
     async def close(self, drain_seconds: float) -> None:
         """In good order: finish fires, hand partitions over, give back, let runs finish, leave."""
         self.closed = True
-        await self._stop_keeping()
+        await self._stop_aside()
         for loop in self._loops:
             if self.worker is None or loop not in (self.worker.loop, self.worker.reconciling):
                 await loop.stop()
@@ -294,10 +292,10 @@ class Session:
         await self.hints.close()
         await self._heartbeat.stop()
 
-    async def _stop_keeping(self) -> None:
-        """It may be at something long, which others go on with from where it is."""
-        if self._keeping is not None:
-            await self._keeping.abort()
+    async def _stop_aside(self) -> None:
+        """They may be at something long, which others go on with from where it is."""
+        for loop in self._aside:
+            await loop.abort()
 
     async def _in_good_order(self, step: Coroutine[Any, Any, None]) -> None:
         """A step that fails does not keep the next ones from being done; what is left undone, others put right."""
@@ -323,7 +321,7 @@ class Session:
     async def abandon(self) -> None:
         """The membership is lost: stop at once, begin nothing, hand nothing over."""
         self.closed = True
-        await self._stop_keeping()
+        await self._stop_aside()
         for loop in self._loops:
             await loop.abort()
         await self.firing.abandon()

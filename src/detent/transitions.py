@@ -50,9 +50,9 @@ def tell_asked(event: str, runs: Iterable[UUID], by: str) -> None:
     tell_some("info", event, [{"run": str(run), "by": by} for run in runs])
 
 
-def tell_some(level: str, event: str, items: Sequence[Mapping[str, object]]) -> None:
+def tell_some(level: str, event: str, items: Sequence[Mapping[str, object]], to: Any = log) -> None:
     """Those that are no daily affair."""
-    say = getattr(log, level)
+    say = getattr(to, level)
     for item in items[:MOST_LINES]:
         say(event, **item)
     if len(items) > MOST_LINES:

@@ -19,7 +19,7 @@ def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run in the folder of the rules."""
     _require()
     return subprocess.run(
-        ["promtool", *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=100, check=False
+        ["promtool", *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=110, check=False
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from detent.store import Store
 from sessions import StartSession
 
 RULES = FOLDER / "detent-rules.yml"
-RULE_TESTS = FOLDER / "detent-rules-test.yml"
+RULE_TESTS = [FOLDER / "detent-rules-test.yml", FOLDER / "detent-rules-day-test.yml"]
 DASHBOARD = FOLDER / "detent-dashboard.json"
 ROOT = FOLDER.parent
 _METRIC = re.compile(r"\b(?:detent_[a-z0-9_]+|detent:[a-z0-9_:]+[a-z0-9])")
@@ -43,17 +44,17 @@ def test_promtool_accepts_the_rules() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_promtool_sees_each_alert_fire_and_none_in_a_healthy_cluster() -> None:
-    done = promtool("test", "rules", RULE_TESTS.name)
+@pytest.mark.parametrize("tests", RULE_TESTS, ids=lambda path: path.stem)
+def test_promtool_sees_each_alert_fire_and_none_in_a_healthy_cluster(tests: Path) -> None:
+    done = promtool("test", "rules", tests.name)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_alert_fires_in_some_test_and_is_silent_in_the_healthy_one() -> None:
-    tests = yaml.safe_load(RULE_TESTS.read_text("utf-8"))["tests"]
+    tests = [test for path in RULE_TESTS for test in yaml.safe_load(path.read_text("utf-8"))["tests"]]
     fired = set(re.findall(r'alertname="(\w+)"', json.dumps(tests).replace('\\"', '"')))
     assert fired == set(alerts())
-    healthy = tests[0]
-    assert "healthy" in healthy["name"]
+    (healthy,) = [test for test in tests if "healthy" in test["name"]]
     assert all(asked["exp_samples"] == [] for asked in healthy["promql_expr_test"])
     shown = set(_METRIC.findall(json.dumps(healthy["input_series"])))
     asked = {name for rule in rules() for name in _METRIC.findall(rule["expr"]) if name.startswith("detent_")}

@@ -108,12 +108,15 @@ async def test_a_run_is_one_trace_from_its_tick_to_its_last_attempt(
 
 async def test_of_all_runs_a_share_is_traced_and_all_nodes_choose_the_same(collector: Collector) -> None:
     runs = [run_id(RunKey(number, LONG_AGO)) for number in range(1, 2001)]
-    first = [tracing.start(0.25).sampled(run) for run in runs]
-    await asyncio.to_thread(tracing.stop)
-    again = [tracing.start(0.25).sampled(run) for run in runs]
+    chosen = []
+    for ratio in (0.25, 0.25, 0.0, 1.0):
+        tracer = tracing.start(ratio)
+        chosen.append([tracer.sampled(run) for run in runs])
+        await asyncio.to_thread(tracing.stop)
+    first, again, none, every = chosen
     assert first == again
     assert 400 < sum(first) < 600
-    assert not any(tracing.start(0.0).sampled(run) for run in runs)
+    assert not any(none) and all(every)
 
 
 async def test_a_run_that_is_not_chosen_tells_its_target_so(

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 
+from detent.clock import monotonic
 from detent.coordination.membership import Membership
 from detent.log import logger
 from detent.metrics import Metrics
@@ -20,11 +21,14 @@ from detent.service import Loop
 from detent.store import Store
 from detent.store.expectations import Judgement, Notice
 from detent.targets.messenger import Messenger
+from detent.transitions import tell_some
 from detent.watching.messages import body_of, signed
 
 log = logger("watch")
 
 LOOK_EVERY = 5.0
+# How often to look for messages whose sender died.
+SWEEP_EVERY = 30.0
 JUDGED_AT_ONCE = 500
 SENT_AT_ONCE = 20
 TAKEN_FOR = timedelta(seconds=60)
@@ -64,31 +68,32 @@ class Watch:
         self._messenger = messenger
         self._address = address
         self._metrics = metrics
+        self._send_next = 0.0
         self.loop = Loop("watch", self.tick)
 
     async def tick(self) -> float:
         if self._membership.trusted:
             await self._judge()
-            await self._send()
-        return LOOK_EVERY * random.uniform(0.8, 1.0)
+            if monotonic() >= self._send_next:
+                self._send_next = monotonic() + SWEEP_EVERY
+                await self._send()
+        return min(LOOK_EVERY, max(self._send_next - monotonic(), 0.0)) * random.uniform(0.8, 1.0)
 
     async def _judge(self) -> None:
         more = True
         while more and (partitions := sorted(self._led())):
             found, more = await self._store.expectations.judge(self._membership.node, partitions, JUDGED_AT_ONCE)
-            for judgement in found:
-                self._tell(judgement)
+            self._tell(found)
+            if any(judgement.opens or judgement.closes for judgement in found):
+                self._send_next = 0.0
 
-    def _tell(self, judgement: Judgement) -> None:
-        self._metrics.expectations_missed[judgement.kind] += judgement.missed
-        facts = {"job": judgement.job, "job_id": str(judgement.job_id), "expectation": judgement.kind}
-        if judgement.missed:
-            told = {"tick": judgement.tick.isoformat(), "ticks": judgement.missed, "in_a_row": judgement.streak}
-            log.warning("a job is not as expected", **facts, **told)
-        if judgement.opens:
-            log.warning("incident opened", **facts)
-        if judgement.closes:
-            log.info("incident closed", **facts)
+    def _tell(self, found: Sequence[Judgement]) -> None:
+        for judgement in found:
+            self._metrics.expectations_missed[judgement.kind] += judgement.missed
+        missed = [_facts(judgement) for judgement in found if judgement.missed]
+        tell_some("warning", "a job is not as expected", missed, log)
+        tell_some("warning", "incident opened", [_facts(judgement) for judgement in found if judgement.opens], log)
+        tell_some("info", "incident closed", [_facts(judgement) for judgement in found if judgement.closes], log)
 
     async def _send(self) -> None:
         while notices := await self._store.expectations.take(SENT_AT_ONCE, TAKEN_FOR):
@@ -106,7 +111,7 @@ class Watch:
             self._metrics.notices["sent"] += 1
             await self._store.expectations.sent(notice)
         elif not delivery.retryable or notice.age > GIVEN_UP_AFTER:
-            self._metrics.notices["given up"] += 1
+            self._metrics.notices["given_up"] += 1
             log.error("a message is given up", incident=notice.incident, error=delivery.error)
             await self._store.expectations.give_up(notice, delivery.error)
         else:
@@ -114,3 +119,15 @@ class Watch:
             pause = min(FIRST_PAUSE * 2.0 ** (notice.tries - 1), LONGEST_PAUSE) * random.uniform(0.5, 1)
             log.warning("a message was not sent", incident=notice.incident, error=delivery.error, again_in=round(pause))
             await self._store.expectations.put_off(notice, timedelta(seconds=pause), delivery.error)
+            self._send_next = min(self._send_next, monotonic() + pause)
+
+
+def _facts(judgement: Judgement) -> dict[str, object]:
+    return {
+        "job": judgement.job,
+        "job_id": str(judgement.job_id),
+        "expectation": judgement.kind,
+        "tick": judgement.tick.isoformat(),
+        "ticks": judgement.missed,
+        "in_a_row": judgement.streak,
+    }
