@@ -1,0 +1,154 @@
+"""One small adapter for each client."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+import aiohttp
+import httpcore
+import httpx
+import niquests
+from curl import CurlMulti
+from plain import PlainClient
+from request import BODY, CAP, CONNECTIONS, HEADERS
+
+from detent.targets.guard import AddressPolicy
+
+
+class Candidate:
+    name: ClassVar[str]
+    share: ClassVar[float] = 1.0  # of the requests: the slow ones get fewer, so that a round ends
+
+    def __init__(self, policy: AddressPolicy) -> None:
+        self.policy = policy
+
+    async def start(self, url: str) -> None:
+        self.url = url
+
+    async def post(self) -> tuple[int, bytes]:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        pass
+
+
+class Aiohttp(Candidate):
+    name = "aiohttp"
+
+    async def start(self, url: str) -> None:
+        await super().start(url)
+        connector = aiohttp.TCPConnector(socket_factory=self.policy.open_socket, limit=CONNECTIONS)
+        self.session = aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
+        )
+
+    async def post(self) -> tuple[int, bytes]:
+        async with self.session.post(self.url, data=BODY, headers=HEADERS, allow_redirects=False) as answer:
+            return answer.status, await answer.content.read(CAP)
+
+    async def close(self) -> None:
+        await self.session.close()
+
+
+class Pycurl(Candidate):
+    name = "pycurl multi"
+
+    async def start(self, url: str) -> None:
+        await super().start(url)
+        self.multi = CurlMulti(self.policy.check, CONNECTIONS, CAP)
+
+    async def post(self) -> tuple[int, bytes]:
+        return await self.multi.post(self.url, HEADERS, BODY)
+
+    async def close(self) -> None:
+        self.multi.close()
+
+
+class CheckedBackend(httpcore.AnyIOBackend):
+    """Connects to nothing whose address was not checked; a name would be resolved here first."""
+
+    def __init__(self, policy: AddressPolicy) -> None:
+        self._policy = policy
+
+    async def connect_tcp(self, host: str, port: int, *arguments: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        address = str(found[0][4][0])
+        sentence = self._policy.check(address)
+        if sentence is not None:
+            raise OSError(sentence)
+        return await super().connect_tcp(address, port, *arguments, **options)
+
+
+class Httpcore(Candidate):
+    name = "httpcore"
+    share = 0.2
+
+    async def start(self, url: str) -> None:
+        await super().start(url)
+        backend = CheckedBackend(self.policy)
+        self.pool = httpcore.AsyncConnectionPool(max_connections=CONNECTIONS, network_backend=backend)
+
+    async def post(self) -> tuple[int, bytes]:
+        answer = await self.pool.request("POST", self.url, headers=HEADERS, content=BODY)
+        return answer.status, answer.content
+
+    async def close(self) -> None:
+        await self.pool.aclose()
+
+
+class Httpx(Candidate):
+    name = "httpx"
+    share = 0.1
+
+    async def start(self, url: str) -> None:
+        await super().start(url)
+        transport = httpx.AsyncHTTPTransport(trust_env=False)
+        transport._pool = httpcore.AsyncConnectionPool(
+            max_connections=CONNECTIONS, network_backend=CheckedBackend(self.policy)
+        )
+        self.client = httpx.AsyncClient(transport=transport, trust_env=False, timeout=None)
+
+    async def post(self) -> tuple[int, bytes]:
+        answer = await self.client.post(self.url, headers=HEADERS, content=BODY, follow_redirects=False)
+        return answer.status_code, answer.content
+
+    async def close(self) -> None:
+        await self.client.aclose()
+
+
+class Niquests(Candidate):
+    name = "niquests, address not checked"  # it has no place for the check that names the address connected to
+    share = 0.1
+
+    async def start(self, url: str) -> None:
+        await super().start(url)
+        self.session = niquests.AsyncSession(pool_connections=1, pool_maxsize=CONNECTIONS)
+        self.session.trust_env = False
+
+    async def post(self) -> tuple[int, bytes]:
+        answer = await self.session.post(self.url, headers=HEADERS, data=BODY, allow_redirects=False)
+        return answer.status_code or 0, answer.content or b""
+
+    async def close(self) -> None:
+        await self.session.close()
+
+
+class Plain(Candidate):
+    name = "asyncio.Protocol (a ceiling)"
+
+    async def start(self, url: str) -> None:
+        await super().start(url)
+        parts = urlsplit(url)
+        self.client = PlainClient(self.policy.open_socket, str(parts.hostname), int(parts.port or 80), parts.path, CAP)
+
+    async def post(self) -> tuple[int, bytes]:
+        return await self.client.post(HEADERS, BODY)
+
+    async def close(self) -> None:
+        self.client.close()
+
+
+CANDIDATES: tuple[type[Candidate], ...] = (Aiohttp, Pycurl, Httpcore, Httpx, Niquests, Plain)
