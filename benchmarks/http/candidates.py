@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import aiohttp
 import httpcore
 import httpx
+import msgspec
 import niquests
 from curl import CurlMulti
 from plain import PlainClient
 from request import BODY, CAP, CONNECTIONS, HEADERS
 
+from detent.model import Call, HttpTarget, Outcome, Succeeded, encode_json
 from detent.targets.guard import AddressPolicy
+from detent.targets.http import HttpTargetRunner, headers_of
+from detent.targets.text import first_bytes, storable
 
 
 class Candidate:
@@ -151,4 +156,68 @@ class Plain(Candidate):
         self.client.close()
 
 
-CANDIDATES: tuple[type[Candidate], ...] = (Aiohttp, Pycurl, Httpcore, Httpx, Niquests, Plain)
+class Target(Candidate):
+    name = "detent's HTTP target, on aiohttp"
+
+    async def start(self, url: str) -> None:
+        await super().start(url)
+        self.call = call_of(url)
+        self.runner = HttpTargetRunner(self.policy, max_result_bytes=CAP, connections=CONNECTIONS)
+        await self.runner.start()
+
+    async def post(self) -> tuple[int, bytes]:
+        return told(await self.runner(self.call))
+
+    async def close(self) -> None:
+        await self.runner.close()
+
+
+class PycurlTarget(Pycurl):
+    """What the target would be on it: the headers of each run, and an outcome out of each answer."""
+
+    name = "what it would be on pycurl multi"
+
+    async def start(self, url: str) -> None:
+        await super().start(url)
+        self.call = call_of(url)
+
+    async def post(self) -> tuple[int, bytes]:
+        headers = headers_of(self.call)
+        body = msgspec.json.encode(self.call.payload)
+        status, data = await self.multi.post(self.call.target.url, headers, body)
+        answer = {"status": status, "body": first_bytes(storable(data), CAP)}
+        return told(Succeeded(encode_json(answer)))
+
+
+def call_of(url: str) -> Call:
+    return Call(
+        job_id=HEADERS["Detent-Job-Id"],
+        job=HEADERS["Detent-Job"],
+        run_id=HEADERS["Detent-Run-Id"],
+        scheduled_at=datetime(2026, 3, 1, 6, 30, tzinfo=UTC),
+        attempt=1,
+        idempotency_key=HEADERS["Idempotency-Key"],
+        token=8589934593,
+        payload=msgspec.json.decode(BODY),
+        target=HttpTarget(url=url, method="POST", headers={}),
+        timeout_seconds=300.0,
+    )
+
+
+def told(outcome: Outcome) -> tuple[int, bytes]:
+    """The measurement of others is not burdened with reading what was stored, so neither is this."""
+    if not isinstance(outcome, Succeeded):
+        raise SystemExit(f"A call did not succeed: {outcome}")
+    return 200, b"ok"
+
+
+CANDIDATES: tuple[type[Candidate], ...] = (
+    Aiohttp,
+    Pycurl,
+    Httpcore,
+    Httpx,
+    Niquests,
+    Plain,
+    Target,
+    PycurlTarget,
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import sys
+from collections.abc import Callable
 from typing import cast
 
 from detent import node
@@ -18,8 +19,11 @@ HEAD_END = b"\r\n\r\n"
 
 
 class Sink(asyncio.Protocol):
-    def __init__(self) -> None:
+    """`heard` is given every request as it came."""
+
+    def __init__(self, heard: Callable[[bytes], None] | None = None) -> None:
         self._waiting = b""
+        self._heard = heard
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # the faster loop's own kind is not a subclass
@@ -27,6 +31,8 @@ class Sink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._waiting += data
         while (length := request_length(self._waiting)) is not None:
+            if self._heard is not None:
+                self._heard(self._waiting[:length])
             self._waiting = self._waiting[length:]
             self._transport.write(ANSWER)
 
