@@ -63,6 +63,9 @@ class FairLine(Generic[Item]):
         for line in self._lines.values():
             yield from line
 
+    def waits(self, tenant: int) -> bool:
+        return tenant in self._lines
+
     def append(self, tenant: int, item: Item) -> None:
         try:
             self._lines[tenant].append(item)

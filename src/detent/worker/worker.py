@@ -168,7 +168,7 @@ class Worker:
         free = self._concurrency - self._running - len(self._waiting)
         self._reserved += limit
         try:
-            claimed = await self._claiming.claim(limit, free)
+            claimed = await self._claiming.claim(limit, free, self._waiting.waits)
         finally:
             self._reserved -= limit
         self._backlog = claimed.more
