@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import httpcore
+import httpcore2
 import httpx
+import httpx2
 import msgspec
 import niquests
 from curl import CurlMulti
@@ -72,49 +74,43 @@ class Pycurl(Candidate):
         self.multi.close()
 
 
-class CheckedBackend(httpcore.AnyIOBackend):
-    """Connects to nothing whose address was not checked; a name would be resolved here first."""
+class CheckedBackend:
+    """Connects to nothing whose address was not checked; a name is resolved here first. Around a backend of httpcore or
+    of httpcore2, which have the same interface and no class in common."""
 
-    def __init__(self, policy: AddressPolicy) -> None:
+    def __init__(self, inner: Any, policy: AddressPolicy) -> None:
+        self._inner = inner
         self._policy = policy
 
-    async def connect_tcp(self, host: str, port: int, *arguments: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+    async def connect_tcp(self, host: str, port: int, *arguments: Any, **options: Any) -> Any:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         address = str(found[0][4][0])
         sentence = self._policy.check(address)
         if sentence is not None:
             raise OSError(sentence)
-        return await super().connect_tcp(address, port, *arguments, **options)
+        return await self._inner.connect_tcp(address, port, *arguments, **options)
 
-
-class Httpcore(Candidate):
-    name = "httpcore"
-    share = 0.2
-
-    async def start(self, url: str) -> None:
-        await super().start(url)
-        backend = CheckedBackend(self.policy)
-        self.pool = httpcore.AsyncConnectionPool(max_connections=CONNECTIONS, network_backend=backend)
-
-    async def post(self) -> tuple[int, bytes]:
-        answer = await self.pool.request("POST", self.url, headers=HEADERS, content=BODY)
-        return answer.status, answer.content
-
-    async def close(self) -> None:
-        await self.pool.aclose()
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
 
 class Httpx(Candidate):
+    """It is slow with many connections: its pool looks at all of them whenever a request begins or ends."""
+
     name = "httpx"
     share = 0.1
+    library: ClassVar[Any] = httpx
+    core: ClassVar[Any] = httpcore
 
     async def start(self, url: str) -> None:
         await super().start(url)
-        transport = httpx.AsyncHTTPTransport(trust_env=False)
-        transport._pool = httpcore.AsyncConnectionPool(
-            max_connections=CONNECTIONS, network_backend=CheckedBackend(self.policy)
+        transport = self.library.AsyncHTTPTransport(trust_env=False)
+        transport._pool = self.core.AsyncConnectionPool(
+            max_connections=CONNECTIONS,
+            max_keepalive_connections=CONNECTIONS,
+            network_backend=CheckedBackend(self.core.AnyIOBackend(), self.policy),
         )
-        self.client = httpx.AsyncClient(transport=transport, trust_env=False, timeout=None)
+        self.client = self.library.AsyncClient(transport=transport, trust_env=False, timeout=None)
 
     async def post(self) -> tuple[int, bytes]:
         answer = await self.client.post(self.url, headers=HEADERS, content=BODY, follow_redirects=False)
@@ -122,6 +118,13 @@ class Httpx(Candidate):
 
     async def close(self) -> None:
         await self.client.aclose()
+
+
+class Httpx2(Httpx):
+    name = "httpx2"
+    share = 0.2
+    library = httpx2
+    core = httpcore2
 
 
 class Niquests(Candidate):
@@ -214,8 +217,8 @@ def told(outcome: Outcome) -> tuple[int, bytes]:
 CANDIDATES: tuple[type[Candidate], ...] = (
     Aiohttp,
     Pycurl,
-    Httpcore,
     Httpx,
+    Httpx2,
     Niquests,
     Plain,
     Target,

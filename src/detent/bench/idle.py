@@ -8,15 +8,14 @@ which one it was. CPU is what the kernel counts for the node and for all process
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 
 from detent.bench.nodes import ServeProcess, throw_away_database
+from detent.bench.processes import PROC, children_seconds, process_seconds
 from detent.clients import AsyncClient
 from detent.clock import monotonic
 from detent.errors import Unavailable
@@ -42,6 +41,8 @@ class IdleResult:
 
 
 async def bench_idle(jobs: int, seconds: int, progress: Callable[[int], None]) -> IdleResult:
+    if not PROC.is_dir():
+        raise Unavailable("What an idle node costs is read from /proc, and there is none here: measure on Linux.")
     async with throw_away_database(LOGGED) as server:
         node = await ServeProcess.start(server.url)
         try:
@@ -64,12 +65,12 @@ async def _measure(
     server: EmbeddedServer, pid: int, jobs: int, seconds: int, progress: Callable[[int], None]
 ) -> IdleResult:
     position = server.log.stat().st_size
-    node, database, began = _cpu_seconds(pid), _database_cpu(server), monotonic()
+    node, database, began = process_seconds(pid), children_seconds(server.postmaster), monotonic()
     for second in range(seconds):
         await asyncio.sleep(max(began + second + 1 - monotonic(), 0))
         progress(second + 1)
     took = monotonic() - began
-    node_cpu, database_cpu = _cpu_seconds(pid) - node, _database_cpu(server) - database
+    node_cpu, database_cpu = process_seconds(pid) - node, children_seconds(server.postmaster) - database
     with server.log.open("rb") as log:
         log.seek(position)
         counted = count_statements(log.read().decode(errors="replace"))
@@ -81,22 +82,6 @@ async def _measure(
         counted.total() / took,
         {name: times / took for name, times in counted.most_common()},
     )
-
-
-def _cpu_seconds(pid: int) -> float:
-    """User and system time of a process, and of children it has waited for."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError as error:
-        raise Unavailable("CPU is read from /proc, which is not there, or the process ended.") from error
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-
-
-def _database_cpu(server: EmbeddedServer) -> float:
-    """Of the postmaster, and so of every process it has waited for, and of those that run now."""
-    postmaster = int((server.place / "postgres" / "postmaster.pid").read_text().split()[0])
-    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
-    return _cpu_seconds(postmaster) + sum(map(_cpu_seconds, map(int, children)))
 
 
 def count_statements(log: str) -> Counter[str]:
