@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,13 @@ from systems import DETENT, System
 
 @dataclass
 class Cell:
-    """One system in one round. `filled_per_second` is how quickly its jobs were put in, where that was apart."""
+    """One system in one round. `filled_per_second` is how quickly its jobs were put in, where that was apart. CPU is
+    that of one run; on a machine that does other things too it tells more than runs per second."""
 
     runs_per_second: float
     filled_per_second: float | None
+    cpu_microseconds: float | None = None
+    server_cpu_microseconds: float | None = None
 
 
 def summary(systems: Sequence[System], cells: Mapping[str, Sequence[Cell]]) -> dict[str, Any]:
@@ -41,7 +44,6 @@ def _times(row: Mapping[str, Any], best: Mapping[str, Any] | None) -> float | No
 
 def _row(system: System, cells: Sequence[Cell]) -> dict[str, Any]:
     rates = [cell.runs_per_second for cell in cells]
-    filled = [cell.filled_per_second for cell in cells if cell.filled_per_second is not None]
     return {
         "name": system.name,
         "measured": system.measured,
@@ -51,12 +53,19 @@ def _row(system: System, cells: Sequence[Cell]) -> dict[str, Any]:
         "runs_per_second": statistics.median(rates),
         "lowest": min(rates),
         "highest": max(rates),
-        "filled_per_second": statistics.median(filled) if filled else None,
+        "filled_per_second": _median(cell.filled_per_second for cell in cells),
+        "cpu_microseconds": _median(cell.cpu_microseconds for cell in cells),
+        "server_cpu_microseconds": _median(cell.server_cpu_microseconds for cell in cells),
     }
 
 
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
 def as_text(result: Mapping[str, Any]) -> str:
-    head = ("system", "runs/s", "lowest - highest", "x best whole", "x best", "put in/s")
+    head = ("system", "runs/s", "lowest - highest", "x best whole", "x best", "put in/s", "CPU us", "server's")
     rows = [head, *(_texts(row) for row in result["systems"])]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     lines = ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
@@ -80,4 +89,6 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
         number(row["times_best_whole"], ".2f"),
         number(row["times_best"], ".2f"),
         number(row["filled_per_second"], ",.0f"),
+        number(row["cpu_microseconds"], ",.0f"),
+        number(row["server_cpu_microseconds"], ",.0f"),
     )

@@ -35,7 +35,9 @@ async def measure(system: System, at: Stores, peers_python: str) -> Cell:
         (filled,) = await _answers([*adapter, "fill", url, str(system.jobs if apart else 0), "0"], 1)
         await at.settle(system.store, url)
         start = str(time.time() + READY_SECONDS)
+        before = at.cpu_seconds(system.store)
         works = await _answers([*adapter, system.phase, url, str(system.jobs), start], system.workers)
+        after = at.cpu_seconds(system.store)
     done = sum(work["runs"] for work in works)
     recorded = max(work["recorded"] for work in works)
     if done != system.jobs or recorded != system.jobs:
@@ -43,13 +45,25 @@ async def measure(system: System, at: Stores, peers_python: str) -> Cell:
             f"{system.name} had {system.jobs} jobs, did {done} and recorded {recorded}: that is no figure."
         )
     seconds = max(work["ended"] for work in works) - min(work["began"] for work in works)
-    return Cell(system.jobs / seconds, system.jobs / filled["seconds"] if apart else None)
+    return Cell(
+        system.jobs / seconds,
+        system.jobs / filled["seconds"] if apart else None,
+        _per_run([work["cpu_seconds"] for work in works], system.jobs),
+        None if before is None or after is None else (after - before) / system.jobs * 1e6,
+    )
+
+
+def _per_run(seconds: Sequence[float | None], runs: int) -> float | None:
+    known = [one for one in seconds if one is not None]
+    return sum(known) / runs * 1e6 if len(known) == len(seconds) else None
 
 
 async def _detent(system: System) -> Cell:
     command = [sys.executable, "-m", "detent", "bench", "loop", "--rounds", "1", "--jobs", str(system.jobs), "--json"]
     (answer,) = await _answers(command, 1)
-    return Cell(float(answer["median"]["runs_per_second"]), None)
+    median = answer["median"]
+    cpu, server = median["our_microseconds_per_run"], median["server_microseconds_per_run"]
+    return Cell(median["runs_per_second"], None, cpu, server)
 
 
 async def _answers(command: Sequence[str], processes: int) -> list[Mapping[str, Any]]:

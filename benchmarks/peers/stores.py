@@ -18,12 +18,14 @@ from pathlib import Path
 
 import asyncpg
 
+from detent.bench.processes import children_seconds
 from detent.store.embedded import EmbeddedServer
 
 
 class Stores:
-    def __init__(self, postgres: str, redis: str) -> None:
+    def __init__(self, postgres: str, postmaster: int, redis: str) -> None:
         self._postgres = postgres
+        self._postmaster = postmaster
         self._redis = redis
         self._cells = 0
 
@@ -39,6 +41,10 @@ class Stores:
         await self._say_postgres(f"CREATE DATABASE {name}", "CHECKPOINT")
         yield self._postgres.replace("/detent?", f"/{name}?", 1)
         await self._say_postgres(f"DROP DATABASE {name} WITH (FORCE)", "CHECKPOINT")
+
+    def cpu_seconds(self, kind: str) -> float | None:
+        """What the server has used by now."""
+        return children_seconds(self._postmaster) if kind == "postgres" else None
 
     async def settle(self, kind: str, url: str) -> None:
         """After filling: no peer's statements are planned as if its tables were empty."""
@@ -66,10 +72,10 @@ async def stores(*, with_redis: bool) -> AsyncIterator[Stores]:
         Path(folder).chmod(0o755)  # the server's user has to get through when root measures
         async with EmbeddedServer(Path(folder), options={"plan_cache_mode": "auto"}) as server:
             if not with_redis:
-                yield Stores(server.url, "")
+                yield Stores(server.url, server.postmaster, "")
                 return
             async with _redis(Path(folder)) as address:
-                yield Stores(server.url, address)
+                yield Stores(server.url, server.postmaster, address)
 
 
 @asynccontextmanager

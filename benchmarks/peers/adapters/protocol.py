@@ -32,9 +32,11 @@ class Asked:
     url: str
     jobs: int
     start: float
+    cpu_began: float | None = None
 
     async def started(self) -> float:
         await asyncio.sleep(max(self.start - time.time(), 0))
+        self.cpu_began = time.process_time()
         return time.time()
 
 
@@ -59,7 +61,9 @@ def main(fill: Callable[[Asked], Awaitable[None]], **phases: Callable[[Asked], A
     phase, url, jobs, start = sys.argv[1:5]
     asked = Asked(url, int(jobs), float(start))
     answer = _run(_timed(fill, asked)) if phase == "fill" else asdict(_run(phases[phase](asked)))
-    print(json.dumps(answer))
+    # Of this process, since it was told to start: not of others that it may have started itself.
+    cpu = None if asked.cpu_began is None else time.process_time() - asked.cpu_began
+    print(json.dumps({**answer, "cpu_seconds": cpu}))
 
 
 async def _timed(fill: Callable[[Asked], Awaitable[None]], asked: Asked) -> dict[str, float]:

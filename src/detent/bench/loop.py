@@ -10,16 +10,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any
 
 from detent.bench.ground import Cost, Ground, Meter, ground
 from detent.errors import Unavailable
 from detent.metrics import Metrics
-from detent.model import Call, Outcome, Succeeded
+from detent.model import Call, Outcome, Succeeded, TargetKind
 from detent.session import Session
 from detent.settings import Settings
 from detent.store.bench import FAR_AWAY, Herd
+from detent.worker.execute import Runner
 
 LEAD_SECONDS = 5.0
 POLL_SECONDS = 0.02
@@ -48,7 +50,8 @@ class LoopResult:
 
     def as_document(self) -> dict[str, Any]:
         names = [name for name in asdict(self.rounds[0]) if name != "lateness_ms"]
-        return {"jobs": self.jobs, "median": {name: self.median(name) for name in names}, "rounds": self.rounds}
+        medians = {name: self.median(name) for name in names}
+        return {"jobs": self.jobs, "median": medians, "rounds": [asdict(each) for each in self.rounds]}
 
 
 class Loaded:
@@ -57,7 +60,7 @@ class Loaded:
     def __init__(self, at: Ground, concurrency: int, runner: Callable[[Call], Any] | None = None) -> None:
         self.metrics = Metrics()
         settings = Settings(concurrency=concurrency)
-        runners = {"http": runner or no_op}
+        runners: dict[TargetKind, Runner] = {"http": runner or no_op}
         self.session = Session(at.store, settings, ("scheduler", "worker"), runners, [], metrics=self.metrics)
 
     @property
@@ -139,7 +142,7 @@ def as_table(result: LoopResult) -> list[tuple[str, ...]]:
         ("round", "runs/s", "raw limit/s", "ratio", "WAL per run", "raw", "CPU per run: ours", "server's", "raw"),
     ]
     for number, each in enumerate(result.rounds, 1):
-        rows.append(_cells(str(number), lambda name, each=each: getattr(each, name)))
+        rows.append(_cells(str(number), partial(getattr, each)))
     rows.append(_cells("median", result.median))
     last = result.rounds[-1].lateness_ms
     late = f"{last['p50']:,.0f} / {last['p99']:,.0f} / {last['max']:,.0f} ms"
