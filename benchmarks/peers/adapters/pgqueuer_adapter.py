@@ -12,7 +12,7 @@ from pgqueuer import AsyncpgPoolDriver, Queries, QueueManager
 from pgqueuer.types import QueueExecutionMode
 from protocol import Asked, Counter, Work, main
 
-BATCH = int(os.environ.get("PEER_BATCH", "200"))
+BATCH = int(os.environ.get("PEER_BATCH", "1000"))
 CONNECTIONS = int(os.environ.get("PEER_CONNECTIONS", "4"))
 AT_ONCE = 5_000
 
