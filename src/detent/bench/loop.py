@@ -57,7 +57,7 @@ class LoopResult:
 class Loaded:
     """A node that schedules and works, with a target that does nothing, and the count of what it has settled."""
 
-    def __init__(self, at: Ground, concurrency: int, runner: Callable[[Call], Any] | None = None) -> None:
+    def __init__(self, at: Ground, concurrency: int, runner: Runner | None = None) -> None:
         self.metrics = Metrics()
         settings = Settings(concurrency=concurrency)
         runners: dict[TargetKind, Runner] = {"http": runner or no_op}
@@ -80,7 +80,7 @@ class Loaded:
 
 
 @asynccontextmanager
-async def loaded(at: Ground, concurrency: int, runner: Callable[[Call], Any] | None = None) -> AsyncIterator[Loaded]:
+async def loaded(at: Ground, concurrency: int, runner: Runner | None = None) -> AsyncIterator[Loaded]:
     node = Loaded(at, concurrency, runner)
     await node.session.open()
     try:
@@ -141,8 +141,7 @@ def as_table(result: LoopResult) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         ("round", "runs/s", "raw limit/s", "ratio", "WAL per run", "raw", "CPU per run: ours", "server's", "raw"),
     ]
-    for number, each in enumerate(result.rounds, 1):
-        rows.append(_cells(str(number), partial(getattr, each)))
+    rows += [_cells(str(number), partial(getattr, each)) for number, each in enumerate(result.rounds, 1)]
     rows.append(_cells("median", result.median))
     last = result.rounds[-1].lateness_ms
     late = f"{last['p50']:,.0f} / {last['p99']:,.0f} / {last['max']:,.0f} ms"
