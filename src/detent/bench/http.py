@@ -1,8 +1,9 @@
 """HTTP dispatch: calls of the HTTP target against a local server, beside the bare client in the same run.
 
-Both send the same request over as many connections as each other, and take turns in going first. The bare client only
-sends and reads; the target also checks every address it connects to, builds the headers of the run, reads up to its cap
-and makes an outcome out of what came. The server is a process of its own.
+Both send the same request over as many connections as each other, and take turns every few hundred requests, so that
+whatever else the machine does in a round slows both. The bare client only sends and reads; the target also checks every
+address it connects to, builds the headers of the run, reads up to its cap and makes an outcome out of what came. The
+server is a process of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import ssl
 import statistics
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,6 +30,8 @@ from detent.targets.http import HttpTargetRunner, headers_of
 
 PAYLOAD = {"order": 1234, "text": "hello"}
 BODY = b'{"order":1234,"text":"hello"}'
+
+TURN = 250
 
 Send = Callable[[], Awaitable[None]]
 
@@ -58,12 +61,19 @@ class _Measuring:
     tell: Callable[[int], None]
     done: int = 0
 
-    async def round(self, send: Send, side: Side) -> None:
-        await self._send(send, self.connections * 2)  # the connections are there before the time begins
-        cpu, began = process_time(), monotonic()
-        await self._send(send, self.requests, self._count)
-        side.requests_per_second.append(self.requests / (monotonic() - began))
-        side.cpu_microseconds.append((process_time() - cpu) / self.requests * 1e6)
+    async def round(self, sides: Sequence[tuple[Send, Side]]) -> None:
+        seconds, cpu = [0.0] * len(sides), [0.0] * len(sides)
+        for send, _ in sides:
+            await self._send(send, self.connections * 2)  # the connections are there before the time begins
+        for first in range(0, self.requests, TURN):
+            for number, (send, _) in enumerate(sides):
+                cpu_began, began = process_time(), monotonic()
+                await self._send(send, min(TURN, self.requests - first), self._count)
+                seconds[number] += monotonic() - began
+                cpu[number] += process_time() - cpu_began
+        for number, (_, side) in enumerate(sides):
+            side.requests_per_second.append(self.requests / seconds[number])
+            side.cpu_microseconds.append(cpu[number] / self.requests * 1e6)
 
     async def _send(self, send: Send, requests: int, count: Callable[[], None] = lambda: None) -> None:
         left = requests
@@ -96,8 +106,7 @@ async def bench_http(
     ):
         turns = [(send_bare, bare), (dispatch, target)]
         for _ in range(rounds):
-            for send, side in turns:
-                await measuring.round(send, side)
+            await measuring.round(turns)
             turns.reverse()
     ratios = [mine / raw for mine, raw in zip(target.requests_per_second, bare.requests_per_second, strict=True)]
     return HttpResult(requests, connections, tls, bare, target, statistics.median(ratios))
