@@ -129,6 +129,81 @@ def register(jobs: str, at_once: str) -> None:
     measure("jobs", number, lambda progress: bench_register(number, batches, progress), as_table)
 
 
+@command(bench, "http", examples=("detent bench http", "detent bench http --tls --connections 200"))
+@option("--requests", default="10000", metavar="N", help="Requests of each side in a round. [10000]")
+@option("--connections", default="50", metavar="N", help="Connections, and requests at the same time. [50]")
+@option("--rounds", default="5", metavar="N", help="Rounds, in which both sides take turns. [5]")
+@option("--tls", is_flag=True, help="Over TLS, with a certificate made for the measurement.")
+@shapes()
+def http(requests: str, connections: str, rounds: str, tls: bool) -> None:
+    """Call a local server through the HTTP target and its safety rules, beside the bare client."""
+    import asyncio
+    from dataclasses import asdict
+
+    from detent import node
+    from detent.bench.http import as_table, bench_http
+    from detent.log import configure
+
+    configure("auto", "warning")
+    number = read_number("--requests", requests, 1, 10_000_000)
+    at_once = read_number("--connections", connections, 1, 10_000)
+    times = read_number("--rounds", rounds, 1, 1000)
+    total = 2 * number * times
+    with Progress("requests", total) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
+        result = runner.run(bench_http(number, at_once, times, tls, progress.update))
+    if session().shape == "json":
+        output.print_json(asdict(result))
+    else:
+        output.print_lines(as_table(result))
+
+
+@command(bench, "failover", examples=("detent bench failover --rounds 10",))
+@option("--jobs", default="60", metavar="N", help="Jobs that tick every second. [60]")
+@option("--rounds", default="5", metavar="N", help="How often a node is killed. [5]")
+@shapes()
+def failover(jobs: str, rounds: str) -> None:
+    """Kill one of three nodes with kill -9, and take the time until its jobs go on."""
+    import asyncio
+
+    from detent import node
+    from detent.bench.failover import as_table, bench_failover
+    from detent.log import configure
+
+    configure("auto", "warning")
+    number = read_number("--jobs", jobs, 1, 10_000)
+    times = read_number("--rounds", rounds, 1, 1000)
+    with Progress("rounds", times) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
+        result = runner.run(bench_failover(number, times, progress.update))
+    if session().shape == "json":
+        output.print_json(result.as_document())
+    else:
+        output.print_lines(as_table(result))
+
+
+@command(bench, "idle", examples=("detent bench idle --seconds 120",))
+@option("--jobs", default="1000", metavar="N", help="Jobs that are registered and not due. [1000]")
+@option("--seconds", default="60", metavar="N", help="How long to look. [60]")
+@shapes()
+def idle(jobs: str, seconds: str) -> None:
+    """Count the CPU and the statements of a node that has nothing to do."""
+    import asyncio
+    from dataclasses import asdict
+
+    from detent import node
+    from detent.bench.idle import as_table, bench_idle
+    from detent.log import configure
+
+    configure("auto", "warning")
+    number = read_number("--jobs", jobs, 0, 10_000)
+    length = read_number("--seconds", seconds, 1, 86_400)
+    with Progress("seconds", length) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
+        result = runner.run(bench_idle(number, length, progress.update))
+    if session().shape == "json":
+        output.print_json(asdict(result))
+    else:
+        output.print_lines(as_table(result))
+
+
 @command(bench, "cron", examples=("detent bench cron",))
 @shapes()
 def cron(**_: Any) -> None:
