@@ -9,6 +9,7 @@ from detent.cli import output
 from detent.cli.base import command, group, option
 from detent.cli.progress import Progress
 from detent.cli.session import read_number, session, shapes
+from detent.errors import DetentError, UsageError
 
 bench = group("bench", "Measure detent on this machine, on a throw-away database.", panel="Tools")
 
@@ -21,8 +22,8 @@ def measure(
     work: Callable[[Callable[[int], None]], Awaitable[Any]],
     as_table: Callable[[Any], Iterable[tuple[str, ...]]],
     as_document: Callable[[Any], Any] | None = None,
-) -> None:
-    """Run a measurement with a bar, and print what it found."""
+) -> Any:
+    """Run a measurement with a bar, and print what it found; that."""
     import asyncio
     from dataclasses import asdict
 
@@ -40,6 +41,18 @@ def measure(
         output.print_json((as_document or asdict)(result))
     else:
         output.print_lines(as_table(result))
+    return result
+
+
+def read_ratio(text: str | None) -> float:
+    """At least so much of the raw limit; 0 where nothing is asked for."""
+    try:
+        ratio = float(text or 0)
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio <= 1:
+        raise UsageError(f"--at-least {text!r} is no share of the raw limit: write a number from 0 to 1, such as 0.3.")
+    return ratio
 
 
 @command(bench, "loop", examples=("detent bench loop", "detent bench loop --history 50000000 --rounds 3"))
@@ -48,8 +61,9 @@ def measure(
 @option("--rounds", default="5", metavar="N", help="How often, each time beside the raw limit. [5]")
 @option("--history", default="0", metavar="N", help="Finished runs to have on record before it begins. [0]")
 @option("--idle-reader", is_flag=True, help="Somebody leaves a transaction open all the while.")
+@option("--at-least", metavar="RATIO", help="Exit code 1 when the median ratio to the raw limit is below this.")
 @shapes()
-def loop(jobs: str, concurrency: str, rounds: str, history: str, idle_reader: bool) -> None:
+def loop(jobs: str, concurrency: str, rounds: str, history: str, idle_reader: bool, at_least: str | None) -> None:
     """Fire, call a no-op, settle and record many ticks that are due at once, beside the raw limit of this machine."""
     from detent.bench.loop import LoopResult, Plan, as_table, bench_loop
 
@@ -60,8 +74,11 @@ def loop(jobs: str, concurrency: str, rounds: str, history: str, idle_reader: bo
         history=read_number("--history", history, 0, 1_000_000_000),
         idle_reader=idle_reader,
     )
+    least = read_ratio(at_least)
     total = plan.jobs * plan.rounds + plan.history
-    measure("rows", total, lambda progress: bench_loop(plan, progress), as_table, LoopResult.as_document)
+    result = measure("rows", total, lambda progress: bench_loop(plan, progress), as_table, LoopResult.as_document)
+    if result.median("ratio") < least:
+        raise DetentError(f"The loop reached {result.median('ratio'):.2f} of the raw limit; {least:g} was asked for.")
 
 
 @command(bench, "soak", examples=("detent bench soak --minutes 10 --rate 12000",))
