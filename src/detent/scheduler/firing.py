@@ -42,6 +42,8 @@ STATEMENTS = 2
 BATCH = 1000
 # One batch in so many begins with the lowest priority, so that none starves.
 LOWEST_FIRST_EVERY = 8
+# While very many are due, one place in so many is for what came due last: it shall not wait until the others are done.
+NEWEST_EVERY = 8
 FINISH_SECONDS = 0.5
 REPLACING = -2
 
@@ -133,29 +135,32 @@ class Firing:
 
     def pump(self) -> None:
         """Send what is due, as long as a statement is free and our own worker is not about to have room for it."""
-        while len(self._tasks) < STATEMENTS and not self._held_back():
-            batch = self._next_batch()
+        while len(self._tasks) < STATEMENTS:
+            batch = self._next_batch(self._room_for_next())
             if not batch:
                 return
             task = asyncio.create_task(self._fire_batch(batch))
             self._tasks.add(task)
             task.add_done_callback(self._done)
 
-    def _held_back(self) -> bool:
+    def _room_for_next(self) -> int:
         first = self._ready.get(self._order.first()) if self._order else None
         if first is None or first.fire_at is None:
-            return False
-        return self.waiting.worthwhile(first.queue, self._clock.seconds() - first.fire_at.timestamp(), len(self._ready))
+            return BATCH
+        late = self._clock.seconds() - first.fire_at.timestamp()
+        return self.waiting.batch(first.queue, late, min(BATCH, len(self._ready)))
 
-    def _next_batch(self) -> list[Cursor]:
+    def _next_batch(self, most: int) -> list[Cursor]:
         """By priority, but for one batch in so many. A job is in one batch at a time: its next tick is sent only after
         the reply to the one before."""
         batch: list[Cursor] = []
         not_yet: list[int] = []
         self._batches += 1
         lowest_first = self._batches % LOWEST_FIRST_EVERY == 0
-        while self._order and len(batch) < BATCH:
-            job = self._order.popleft(lowest_first=lowest_first)
+        newest_every = NEWEST_EVERY if len(self._ready) > BATCH else BATCH + 1
+        while self._order and len(batch) < most:
+            newest = len(batch) % newest_every == newest_every - 1
+            job = self._order.popleft(lowest_first=lowest_first, newest=newest)
             if job in self._firing:
                 not_yet.append(job)
             elif job in self._ready:

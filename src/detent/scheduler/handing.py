@@ -16,11 +16,11 @@ from typing import Protocol
 from detent.clock import monotonic
 from detent.model import Claim
 
-MOMENT = 0.05
+MOMENT = 0.2
 # To be worth waiting for, a worker settles at least so many in a moment, and then has room for a good part of a batch.
 QUICK = 100
 ENOUGH = 500
-LONGEST_SECONDS = 20.0
+LONGEST_SECONDS = 40.0
 
 
 class Handoff(Protocol):
@@ -69,14 +69,18 @@ class Waiting:
         # Nodes or programs that only work: what we keep back, they could run.
         self.others_work = False
 
-    def worthwhile(self, queue: int, late_seconds: float, due: int) -> bool:
-        """Of the first tick in line: its queue, how late it is; and how many are due."""
+    def batch(self, queue: int, late_seconds: float, most: int) -> int:
+        """How many to send now, at most; 0 is to wait. Of the first tick in line: its queue, and how late it is."""
         handoff = self._handoff
         if handoff is None or self.others_work or late_seconds > LONGEST_SECONDS or not handoff.takes(queue):
-            return False
-        if handoff.open_room >= min(due, ENOUGH, handoff.concurrency):
+            return most
+        room = handoff.open_room
+        if room >= min(most, ENOUGH, handoff.concurrency):
             self._since = None
-            return False
+            return min(room, most)
+        return 0 if self._worthwhile(handoff) else most
+
+    def _worthwhile(self, handoff: Handoff) -> bool:
         now = monotonic()
         if self._since is not None and now - self._since < MOMENT:
             return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -72,18 +73,25 @@ class HttpTargetRunner:
         connections: int = 1_000,
         resolver: AbstractResolver | None = None,
         dns_cache_seconds: int = 10,
+        trust: ssl.SSLContext | None = None,
     ) -> None:
+        """`trust` says which certificates are accepted; without it, those that the system trusts."""
         self._policy = policy
         self._cap = max_result_bytes
         self._connections = connections
         self._given_resolver = resolver
         self._dns_cache_seconds = dns_cache_seconds
+        self._trust = trust
         self._session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
         self._resolver = self._given_resolver or aiohttp.DefaultResolver()
         self._session = guarded_session(
-            self._policy, self._resolver, connections=self._connections, dns_cache_seconds=self._dns_cache_seconds
+            self._policy,
+            self._resolver,
+            connections=self._connections,
+            dns_cache_seconds=self._dns_cache_seconds,
+            trust=self._trust,
         )
 
     async def close(self) -> None:
@@ -129,12 +137,18 @@ class HttpTargetRunner:
 
 
 def guarded_session(
-    policy: AddressPolicy, resolver: AbstractResolver, *, connections: int, dns_cache_seconds: int = 10
+    policy: AddressPolicy,
+    resolver: AbstractResolver,
+    *,
+    connections: int,
+    dns_cache_seconds: int = 10,
+    trust: ssl.SSLContext | None = None,
 ) -> aiohttp.ClientSession:
     """A session that connects to no address that the policy refuses, and sends each request once."""
     connector = aiohttp.TCPConnector(
         resolver=GuardedResolver(resolver, policy),
         socket_factory=policy.open_socket,
+        ssl=trust if trust is not None else True,
         limit=connections,
         keepalive_timeout=KEEP_ALIVE_SECONDS,
         use_dns_cache=dns_cache_seconds > 0,
@@ -187,6 +201,13 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise BrokenConnectionError(error) from error
+
+
+def headers_of(call: Call) -> CIMultiDict[str]:
+    """What is sent with this call of an HTTP target, whose body is its payload."""
+    assert isinstance(call.target, HttpTarget)
+    prepared = _prepare(call.target.url, tuple(call.target.headers.items()))
+    return _headers(call, prepared, has_body=_body(call, call.target.method) is not None)
 
 
 def _body(call: Call, method: str) -> bytes | None:

@@ -1,18 +1,17 @@
-"""When runs must be over: one timer for all of them, because one for each was a twentieth of what a run costs."""
+"""When runs must be over: one timer for all of them, because one for each was a tenth of what a run costs.
+
+Runs that may take equally long come due in the order in which they began, and there are few different limits. So there
+is a line for each limit, and only the heads of the lines are looked at.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
+from collections import deque
 from collections.abc import Callable
-from itertools import count
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
-
-# Most runs are over long before their time. What they leave behind is swept out when there is more of it than this, and
-# more than there is of those that go on.
-KEPT = 10_000
 
 
 class Deadlines(Generic[Item]):
@@ -20,41 +19,47 @@ class Deadlines(Generic[Item]):
         """`waits`: whether it still matters to this one. `expire`: its time has come."""
         self._waits = waits
         self._expire = expire
-        self._heap: list[tuple[float, int, Item]] = []
-        self._numbers = count()
-        self._sweep_at = KEPT
+        self._lines: dict[float, deque[tuple[float, Item]]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
 
     def add(self, item: Item, seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        heapq.heappush(self._heap, (loop.time() + seconds, next(self._numbers), item))
-        if self._heap[0][2] is item:
-            self._set_timer(loop)
-        if len(self._heap) > self._sweep_at:
-            self._sweep()
+        line = self._lines.get(seconds)
+        if line is None:
+            line = self._lines[seconds] = deque()
+        # Most runs are over long before their time: who joins a line takes two of those with him that have left.
+        for _ in range(2):
+            if line and not self._waits(line[0][1]):
+                line.popleft()
+        at = loop.time() + seconds
+        line.append((at, item))
+        if self._timer is None or at < self._timer_at:
+            self._set_timer(loop, at)
 
     def close(self) -> None:
-        self._heap.clear()
+        self._lines.clear()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _sweep(self) -> None:
-        self._heap = [entry for entry in self._heap if self._waits(entry[2])]
-        heapq.heapify(self._heap)
-        self._sweep_at = max(KEPT, 2 * len(self._heap))
-
-    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _set_timer(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_at(self._heap[0][0], self._look)
+        self._timer, self._timer_at = loop.call_at(at, self._look), at
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         self._timer = None
-        while self._heap and (self._heap[0][0] <= now or not self._waits(self._heap[0][2])):
-            item = heapq.heappop(self._heap)[2]
+        for seconds, line in list(self._lines.items()):
+            self._advance(line, now)
+            if not line:
+                del self._lines[seconds]
+        if self._lines:
+            self._set_timer(loop, min(line[0][0] for line in self._lines.values()))
+
+    def _advance(self, line: deque[tuple[float, Item]], now: float) -> None:
+        while line and (line[0][0] <= now or not self._waits(line[0][1])):
+            item = line.popleft()[1]
             if self._waits(item):
                 self._expire(item)
-        if self._heap:
-            self._set_timer(loop)

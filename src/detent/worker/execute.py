@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from detent import failpoints
 from detent.errors import NotRetryable, RetryLater
-from detent.identity import RunKey
+from detent.identity import RunKey, run_id_text
 from detent.keys import idempotency_key
 from detent.model import Call, Claim, Definition, Failed, JobSpec, Outcome, TargetKind, kind_of
 
@@ -23,7 +23,7 @@ def call_of(claim: Claim, definition: Definition) -> Call:
     return Call(
         job_id=str(job_id),
         job=name,
-        run_id=str(claim.run_id),
+        run_id=run_id_text(key),
         scheduled_at=claim.scheduled_at,
         attempt=claim.attempt,
         idempotency_key=idempotency_key(job_id, name, spec, key),

@@ -20,7 +20,7 @@ from detent import failpoints, tracing, transitions
 from detent.clock import DatabaseClock, monotonic
 from detent.coordination.membership import Membership
 from detent.errors import DetentError
-from detent.identity import decode_run_id
+from detent.identity import MANUAL, decode_run_id
 from detent.log import logger
 from detent.metrics import Metrics
 from detent.model import Cancelled, Claim, Definition, Failed, JobSpec, Outcome, TargetKind
@@ -162,7 +162,8 @@ class Worker:
         for claim in claims:
             if telling:
                 transitions.tell("run claimed", claim, self._membership.node)
-            held = self._held[claim.identity] = Held(claim, now)
+            held = Held(claim, now)
+            self._held[claim.identity] = held
             held.definition = self._definitions.get(claim)
             if held.definition is None:
                 unknown.append(held)
@@ -270,7 +271,7 @@ class Worker:
         """From a claim to an outcome, which goes to the settler. What cannot even be started goes back."""
         held.begun = True
         try:
-            if held.claim.key.manual:
+            if held.claim.serial >= MANUAL:
                 held.definition = await with_own_payload(self._store, held.claim, held.definition)
             outcome = await self._try(held)
         except asyncio.CancelledError:
