@@ -30,6 +30,7 @@ async def test_a_command_is_told_the_facts_of_the_run(
     environment = dict(entry.split("=", 1) for entry in output.rstrip("\ufffd").split("\ufffd"))
     assert environment.pop("PATH")
     assert environment.pop("HOME")
+    assert environment.pop("TRACEPARENT").startswith(f"00-{RUN_ID.replace('-', '')}-")
     assert environment == {
         "LANG": "de_DE.UTF-8",
         "MINE": "a=b\nc",
