@@ -106,10 +106,12 @@ class Node:
         if "api" not in self._roles:
             return None
         from detent.api.app import create_app
+        from detent.dashboard.app import add_dashboard
         from detent.server import ApiServer
 
         await check_keys(self._settings, store)
         app = create_app(store, settings=self._settings, readiness=self._readiness, metrics=self._metrics)
+        add_dashboard(app)
         if self._demo:
             from detent.demo import add_echo
 

@@ -33,6 +33,7 @@ from detent.queue.book import QueueBook
 from detent.queue.hints import Hints
 from detent.retention.archive import open_archive
 from detent.retention.keeper import Keeper
+from detent.retention.tallying import Tally
 from detent.run import Run
 from detent.schedule import tzdata_version
 from detent.scheduler.firing import Firing
@@ -89,7 +90,7 @@ class Session:
         self._metrics = metrics or Metrics()
         self._guard = guard or Guard(store, settings.clock_step_limit_seconds)
         self._loops: list[Loop] = []
-        self._keeping: Loop | None = None
+        self._keeping: list[Loop] = []
         self._upkeep_passes = 0
 
     async def open(self) -> None:
@@ -170,8 +171,10 @@ class Session:
         if self.schedules:
             self._loops += [self.scheduler.loop, self.scheduler.releaser.loop]
             self._loops += [Loop("upkeep", self._upkeep), Loop("pulled", self._sweep_pulled)]
-            self._keeping = Loop("retention", self._keeper().tick)
-            self._keeping.start()
+            tally = Tally(self._store, self.membership.node)
+            self._keeping = [Loop("retention", self._keeper().tick), Loop("tally", tally.tick)]
+            for loop in self._keeping:
+                loop.start()
         if self.worker is not None:
             self._loops += [self.worker.loop, self.worker.reconciling]
         for loop in self._loops:
@@ -271,8 +274,8 @@ class Session:
 
     async def _stop_keeping(self) -> None:
         """It may be at something long, which others go on with from where it is."""
-        if self._keeping is not None:
-            await self._keeping.abort()
+        for loop in self._keeping:
+            await loop.abort()
 
     async def _in_good_order(self, step: Coroutine[Any, Any, None]) -> None:
         """A step that fails does not keep the next ones from being done; what is left undone, others put right."""
