@@ -52,14 +52,6 @@ def rate(per_second: float) -> str:
     return f"{number(per_second)}/s" if per_second >= 1 else f"{number(round(per_second * 60, 1))}/min"
 
 
-def compact(value: float) -> str:
-    """`950`, `12.4k`, `3.1M`"""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if value >= size:
-            return f"{value / (1e3 if unit == 'k' else size):.1f}".rstrip("0").rstrip(".") + unit
-    return number(value)
-
-
 def seconds(value: float | timedelta | None) -> str:
     """`340 µs`, `12 ms`, `1.5 s`, `3 min 20 s`, `2 h 5 min`, `40 d`"""
     if value is None:
@@ -134,7 +126,7 @@ def environment(assets: Assets) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "number": number, "compact": compact, "rate": rate, "seconds": seconds, "milliseconds": milliseconds, "iso": iso,
+        "number": number, "rate": rate, "seconds": seconds, "milliseconds": milliseconds, "iso": iso,
         "plain_time": plain_time, "pretty": pretty, "sign": sign, "state_class": state_class, "token": token_text,
     }  # fmt: skip
     made.tests["known"] = lambda value: value is not msgspec.UNSET

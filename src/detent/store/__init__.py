@@ -14,6 +14,7 @@ from detent.store.cluster import ClusterStore
 from detent.store.cursors import CursorStore
 from detent.store.db import Database
 from detent.store.dead_letters import DeadLetterStore
+from detent.store.demonstration import DemonstrationStore
 from detent.store.explaining import ExplainStore
 from detent.store.holding import HoldingStore
 from detent.store.jobs import JobStore
@@ -62,6 +63,7 @@ class Store:
         self.retention = RetentionStore(database)
         self.runs = RunStore(database)
         self.bulk = BulkStore(database, self.jobs, self.reruns)
+        self.demonstration = DemonstrationStore(database)
         self.explaining = ExplainStore(database, self.ledger, self.runs)
         self.tallies = TallyStore(database)
         self.tenants = TenantStore(database)

@@ -51,14 +51,18 @@ class TallyStore:
 
     async def _leap(self, mark: Mark) -> tuple[datetime, datetime]:
         since = mark.foldable - LOOKED_BACK
-        await self._database.fetch("people", "leap_tally", mark.folded_until, since)
+        await self.leap(mark, since)
         return since, since + LONGEST_STRETCH
 
-    async def amend(self, since: datetime, until: datetime, mark: Mark, bounds: tuple[float, ...]) -> None:
-        """Count whole minutes again that are folded already."""
-        await self._database.fetch(
-            "people", "amend_minutes", since, until, list(bounds), mark.only_tenant, MOST_AMENDED
-        )
+    async def leap(self, mark: Mark, until: datetime) -> None:
+        """What ended before is not folded any more."""
+        await self._database.fetch("people", "leap_tally", mark.folded_until, until)
+
+    async def amend(
+        self, since: datetime, until: datetime, mark: Mark, bounds: tuple[float, ...], most: int = MOST_AMENDED
+    ) -> None:
+        """Count whole minutes again that are folded already, unless they hold more than `most` runs."""
+        await self._database.fetch("people", "amend_minutes", since, until, list(bounds), mark.only_tenant, most)
 
     async def forget(self) -> None:
         await self._database.fetch("people", "forget_minutes", KEPT)
