@@ -19,7 +19,7 @@ function stacked(chart) {
 
 function spanOf(seconds) {
   if (seconds === null || seconds === undefined) return "–";
-  return seconds < 1 ? `${Math.round(seconds * 1000)} ms` : seconds < 60 ? `${seconds.toFixed(1)} s` : `${Math.round(seconds / 60)} min`;
+  return seconds < 1 ? `${Math.round(seconds * 1000)} ms` : seconds < 60 ? `${Number(seconds.toFixed(1))} s` : `${Math.round(seconds / 60)} min`;
 }
 
 function shownDate(seconds) {
@@ -63,10 +63,12 @@ function runsOptions(chart) {
 
 function lateOptions() {
   const series = (label, name, dash) => ({ label, stroke: colour(name), width: 1.5, dash, points: { show: false }, value: (_u, value) => spanOf(value), spanGaps: true });
+  const tens = (u, _axis, low, high) => [0.001, 0.01, 0.1, 1, 10, 100, 1000].filter((value) => value >= low && value <= high);
+  const [time, span] = axes((_u, ticks) => ticks.map(spanOf));
   return {
     series: [moment, series("━ p50", "p50"), series("╍ p99", "p99", [5, 3])],
-    axes: axes((_u, ticks) => ticks.map((value) => spanOf(value))),
-    scales: { y: { range: (_u, _low, high) => [0, Math.max(high * 1.1, 0.01)] } },
+    axes: [time, { ...span, splits: tens, filter: (_u, ticks) => ticks }],
+    scales: { y: { distr: 3, range: (_u, _low, high) => [0.001, 10 ** Math.ceil(Math.log10(Math.max(high || 0, 0.1)))] } },
   };
 }
 
@@ -82,7 +84,7 @@ function draw(figure) {
   }
   const held = { data };
   const options = figure.dataset.kind === "runs" ? runsOptions(() => held.data) : lateOptions();
-  const size = { width: Math.max(canvas.clientWidth, 200), height: canvas.clientHeight || 160 };
+  const size = { width: Math.max(canvas.clientWidth, 200), height: figure.dataset.kind === "runs" ? 190 : 140 };
   held.plot = new uPlot({ ...size, ...options, cursor: { y: false, points: { size: 5 } }, legend: { show: true, live: true } }, columns, canvas);
   charts.set(canvas, held);
   new ResizeObserver(() => held.plot.setSize({ width: Math.max(canvas.clientWidth, 200), height: size.height })).observe(canvas);

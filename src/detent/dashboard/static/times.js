@@ -56,6 +56,8 @@ function shown(element, moment, now) {
       return away < 0 ? (away > -5 ? "now" : `${span(-away)} overdue`) : away < 1 ? "now" : `in ${span(away)}`;
     case "ago":
       return away > 0 ? `in ${span(away)}` : away > -1 ? "just now" : `${span(-away)} ago`;
+    case "full":
+      return `${dateText(moment, zoneOf(element))} ${absolute(moment, zoneOf(element), true)}`;
     case "clock":
       return absolute(moment, zoneOf(element), true);
     default:

@@ -40,7 +40,7 @@ async def look(page: Page) -> dict[str, Any]:
     axis = _axis(page, ZOOMS[zoom])
     values: dict[str, Any] = {
         "search": search, "zoom": zoom, "zooms": list(ZOOMS), "axis": axis, "marks": clock_marks(axis), "wrong": None,
-        "lanes": [], "following": None, "now_at": axis.place(page.now), "links": _links(search, zoom, axis),
+        "lanes": [], "still": [], "following": None, "now_at": axis.place(page.now), "links": _links(search, zoom, axis),
     }  # fmt: skip
     try:
         query = JobQuery(search=search or None, cursor=page.query.get("cursor") or None, limit=LANES)
@@ -50,7 +50,9 @@ async def look(page: Page) -> dict[str, Any]:
     steps = await _past(page, found.items, axis)
     planned = await asyncio.to_thread(_planned, found.items, await _numbers(page, found.items), axis, page.now)
     lanes = [{"job": job, "marks": lane(steps[job.id], planned[job.id], axis)} for job in found.items]
-    return {**values, "lanes": lanes, "following": found.next_cursor}
+    busy = [each for each in lanes if each["marks"]]
+    still = [each["job"] for each in lanes if not each["marks"]]
+    return {**values, "lanes": busy, "still": still, "following": found.next_cursor}
 
 
 def _axis(page: Page, length: timedelta) -> Axis:
