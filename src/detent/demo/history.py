@@ -105,7 +105,7 @@ class Teller:
         month = self._month
         down, up = month.down
         limit = 1 + schedule.count_between(month.since, month.now)
-        ticks = schedule.between(month.since, month.now - 20 * SECOND, limit)
+        ticks = schedule.between(month.since, month.now, limit)
         missed = [tick for tick in ticks if down <= tick < up]
         for tick in ticks:
             if tick < down:
@@ -139,12 +139,12 @@ class Teller:
 
     def _ran(self, tick: datetime, released: datetime | None = None) -> RunRow:
         """A run from its first attempt to its end, or a tick that found the run before not over."""
-        start = (released or tick) + self._lateness(tick)
+        start = min((released or tick) + self._lateness(tick), self._month.now)
         if start < self._busy_until:
             return RunRow(self._number, tick, None, None, None, tick, 0, 1, None, SKIPPED, None, None, "overlap", None)
         for attempt in range(1, self._job.spec.max_retries + 2):
             node = self._month.node_at(start, self._partition)
-            end = start + self._length()
+            end = min(start + self._length(), self._month.now)  # nothing is under way when the story ends
             outcome, error = self._outcome(tick, start, end)
             if outcome == "lost":
                 end = self._month.died_at + 6 * SECOND
@@ -153,7 +153,7 @@ class Teller:
             if last:
                 self._busy_until = end
                 return self._finished(tick, attempt, node, start, end, outcome)
-            start = end + self._wait(attempt)
+            start = min(end + self._wait(attempt), self._month.now)
         raise AssertionError("a run has a last attempt")
 
     def _record(self, tick: datetime, attempt: int, node: int, start: datetime, end: datetime, outcome: str, error: str | None) -> None:  # fmt: skip # noqa: E501

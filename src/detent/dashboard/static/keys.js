@@ -54,6 +54,11 @@ export function startKeys() {
   document.addEventListener("keydown", onKey);
   // A whole row leads to where its first link does.
   document.addEventListener("click", (event) => {
+    const mark = event.target.closest("[data-run]");
+    if (mark) {
+      location.href = `/runs/${mark.dataset.run}`;
+      return;
+    }
     const row = event.target.closest("tr[data-href]");
     if (!row || event.target.closest("a, button, input, label") || getSelection().toString()) return;
     location.href = row.dataset.href;

@@ -40,7 +40,8 @@ async def look(page: Page) -> dict[str, Any]:
     axis = _axis(page, ZOOMS[zoom])
     values: dict[str, Any] = {
         "search": search, "zoom": zoom, "zooms": list(ZOOMS), "axis": axis, "marks": clock_marks(axis), "wrong": None,
-        "lanes": [], "still": [], "following": None, "now_at": axis.place(page.now), "links": _links(search, zoom, axis),
+        "lanes": [], "still": [], "following": None, "now_at": axis.place(page.now),
+        "links": _links(search, zoom, axis),
     }  # fmt: skip
     try:
         query = JobQuery(search=search or None, cursor=page.query.get("cursor") or None, limit=LANES)
