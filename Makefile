@@ -5,10 +5,10 @@ READY := .venv/.ready
 DETENT_DATA_DIR ?= .detent
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long check lint format lock bench chaos docs docs-cli openapi clean
+.PHONY: help run test test-long check lint format lock bench chaos screenshots docs docs-cli openapi clean bench-looking
 
 help:  ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): requirements/dev.lock pyproject.toml
 	@echo "setting up .venv …"
@@ -46,6 +46,13 @@ bench: $(READY)  ## Measure the loop, registration and the schedule engine on a 
 	@$(BIN)/detent bench loop
 	@$(BIN)/detent bench register
 	@$(BIN)/detent bench cron
+
+bench-looking: $(READY)  ## Measure the dashboard with a million jobs, and fifty browsers beside a busy loop
+	@$(BIN)/python tools/looking.py overview
+	@$(BIN)/python tools/looking.py streams
+
+screenshots: $(READY)  ## Photograph every view of the dashboard into build/screenshots, and those of the README
+	@$(BIN)/python tools/screenshots.py
 
 chaos: $(READY)  ## Break clusters of real processes in every way we know, with the promised bounds (20 minutes)
 	@$(BIN)/python chaos/all.py

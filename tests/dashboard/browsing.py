@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from playwright.async_api import ConsoleMessage, Page, Response, async_playwright
 
+PATIENCE = 90_000.0  # milliseconds; many tests may run on few processors
 INSTALL = ("apt-get", "install", "-y", "--no-install-recommends", "chromium")
 AXE = Path(__file__).parent / "vendor" / "axe-4.14.0.min.js"
 LOOK = "async () => (await axe.run(document, {resultTypes: ['violations']})).violations"
@@ -104,7 +105,7 @@ async def running_browser(
             context = await chrome.new_context(
                 viewport={"width": width, "height": height}, color_scheme="dark" if theme == "dark" else "light"
             )
-            context.set_default_timeout(30_000)
+            context.set_default_timeout(PATIENCE)
             yield Browser(url, await context.new_page())
         finally:
             await chrome.close()

@@ -45,7 +45,7 @@ async def sql(database_url: str) -> AsyncIterator[Any]:
 def cluster(database_url: str) -> Iterator[Nodes]:
     """Starts processes on the database of the test."""
     with tempfile.TemporaryDirectory(prefix="detent-test-", ignore_cleanup_errors=True) as name:
-        settings = {"DETENT_DATA_DIR": f"{name}/data", "DETENT_LEASE_TTL_SECONDS": "1.5"}
+        settings = {"DETENT_DATA_DIR": f"{name}/data", "DETENT_LEASE_TTL_SECONDS": "6"}
         with closing(Nodes(Path(name), **settings, DETENT_DATABASE_URL=database_url)) as started:
             yield started
         for node, text in started.logs:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from browsing import Browser
+from browsing import PATIENCE, Browser
 from playwright.async_api import expect
 from processes import Nodes
 from sink import Sink
 
-PATIENCE = 40_000
+expect.set_options(timeout=PATIENCE)
 
 
 async def build(browser: Browser, url: str, name: str, **fields: str) -> None:
@@ -42,7 +42,7 @@ async def test_a_job_is_built_watched_broken_paused_and_brought_back(cluster: No
         await build(browser, f"{sink.url}/ok", "<b>hello</b>")
         await expect(page.locator("h1")).to_have_text("<b>hello</b>")
         # It runs, and the page shows it without being loaded again.
-        await expect(page.locator("#recent .s-succeeded").first).to_be_visible(timeout=PATIENCE)
+        await expect(page.locator("#recent .s-succeeded").first).to_be_visible()
         # It is broken: every key fails three times, which is as often as it is tried.
         await page.get_by_role("link", name="Edit").click()
         await page.fill("#url", f"{sink.url}/fail/3")
@@ -53,7 +53,7 @@ async def test_a_job_is_built_watched_broken_paused_and_brought_back(cluster: No
         await page.wait_for_url("**/jobs/0*")
         await browser.live()
         dead = page.locator("#recent tr:has(.s-dead) a").first
-        await expect(dead).to_be_visible(timeout=PATIENCE)
+        await expect(dead).to_be_visible()
         await expect(page.locator(".diff").first).to_contain_text("max_retries")
         run = await dead.get_attribute("href")
         await pause_in_bulk(browser)
@@ -72,7 +72,7 @@ async def pause_in_bulk(browser: Browser) -> None:
     await expect(dialog).to_contain_text("1 job was paused")
     assert await browser.axe() == []
     await dialog.get_by_role("button", name="Good").click()
-    await expect(page.locator("#rows .s-paused")).to_be_visible(timeout=PATIENCE)
+    await expect(page.locator("#rows .s-paused")).to_be_visible()
 
 
 async def bring_back(browser: Browser, run: str) -> None:
@@ -87,7 +87,7 @@ async def bring_back(browser: Browser, run: str) -> None:
     await page.locator("#groups").get_by_role("button", name="Let go on").click()
     await expect(page.locator(".toast")).to_contain_text("on, with all tries anew")
     await browser.open(run)
-    await expect(page.locator("#state .s-succeeded")).to_be_visible(timeout=PATIENCE)
+    await expect(page.locator("#state .s-succeeded")).to_be_visible()
     await expect(page.locator("#tracks .track .s-succeeded.span")).to_have_count(1)
 
 
@@ -101,11 +101,11 @@ async def test_a_node_dies_and_the_map_of_partitions_changes(cluster: Nodes, bro
         await browser.live()
         letter = await page.locator(f"#node-{dying.identities[0]} .letter").text_content()
         held = page.locator("#map .cell", has_text=letter or "?")
-        await expect(page.locator("#nodes tbody tr")).to_have_count(2, timeout=PATIENCE)
-        await expect(held.first).to_be_visible(timeout=PATIENCE)
+        await expect(page.locator("#nodes tbody tr")).to_have_count(2)
+        await expect(held.first).to_be_visible()
         await dying.kill()
-        await expect(held).to_have_count(0, timeout=PATIENCE)
-        await expect(page.locator("#map .nobody")).to_have_count(0, timeout=PATIENCE)
+        await expect(held).to_have_count(0)
+        await expect(page.locator("#map .nobody")).to_have_count(0)
         await expect(page.locator("#elections")).to_contain_text("took")
         await browser.open("/cluster/problems")
         assert await browser.axe() == []
@@ -133,12 +133,12 @@ async def test_a_script_in_a_name_a_payload_an_error_or_a_tag_does_nothing(
         await page.wait_for_url("**/jobs/0*")
         job = page.url.removeprefix(node.url)
         dead = page.locator("#recent tr:has(.s-dead) a").first
-        await expect(dead).to_be_visible(timeout=PATIENCE)
+        await expect(dead).to_be_visible()
         run = await dead.get_attribute("href")
         for path in ("/", "/jobs", "/runs", "/timeline", "/dead-letters", job, f"{job}/edit", run or ""):
             await browser.open(path)
             await page.wait_for_load_state("networkidle") if path.endswith("/edit") else await browser.live()
-            assert "stolen" not in await page.title(), path
+            assert await page.title() != "stolen", path
             assert await page.locator("main img").count() == 0
 
 

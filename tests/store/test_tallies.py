@@ -18,7 +18,8 @@ async def add_run(look: Any, job: int, ago: str, status: int = 1, late: str = "5
     await look.execute(
         "INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt,"
         " status, ticks, until) SELECT $1, t, CASE WHEN $5::boolean THEN 1 END, 1, t + $4::text::interval,"
-        " t + interval '1 s', 0, 1, CASE WHEN $5 THEN 1 END, $3, $6::integer, CASE WHEN $6::integer IS NOT NULL THEN t END"
+        " t + interval '1 s', 0, 1, CASE WHEN $5 THEN 1 END, $3, $6::integer,"
+        " CASE WHEN $6::integer IS NOT NULL THEN t END"
         " FROM (SELECT date_trunc('minute', now()) - $2::text::interval AS t) v",
         job, ago, status, late, ran, ticks,
     )  # fmt: skip
