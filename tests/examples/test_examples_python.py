@@ -15,6 +15,7 @@ import pytest
 from detent import AsyncClient
 from detent.model import JobSpec, PythonTarget
 from detent.store import Store
+from serving import serving
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
 
@@ -64,8 +65,6 @@ async def sink() -> AsyncIterator[str]:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
         await writer.drain()
-        writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-    server.close()
+    async with serving(answer) as port:
+        yield f"http://127.0.0.1:{port}/"

@@ -14,6 +14,7 @@ The expected ticks are counted here, from the clock alone: every full second bet
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -358,13 +359,19 @@ def written_by_the_dead(record: Record) -> list[str]:
 
 def taken_over(record: Record) -> list[int]:
     """Evicted nodes of whose partitions somebody else took at least one afterwards."""
-    evicted = {eviction.node: eviction.at for eviction in logs.evictions(logs.events(record.logs))}
+    evictions = logs.evictions(logs.events(record.logs))
+    evicted = {eviction.node: _by_our_clock(eviction.at, record) for eviction in evictions}
     found: set[int] = set()
     for elections in _grouped(record.tables.elections, lambda election: election.partition).values():
         for earlier, later in pairwise(elections):
             if earlier.node in evicted and later.node != earlier.node and later.at > evicted[earlier.node] - 1:
                 found.add(earlier.node)
     return sorted(found)
+
+
+def _by_our_clock(at: float, record: Record) -> float:
+    """A log's time may be that of a node whose clock is wrong by hours."""
+    return at if at <= record.ended else at - HOUR * math.ceil((at - record.ended) / HOUR)
 
 
 def unprovoked_evictions(record: Record) -> list[str]:
@@ -414,6 +421,14 @@ def said(record: Record) -> list[str]:
     return found + [f"{name} ended although nobody ended it" for name in record.gone]
 
 
+def audited(record: Record) -> list[str]:
+    """The product computes the ticks anew, from what it knows of its jobs, and must come to the same end as we do."""
+    audit = record.audit
+    return [f"detent audit ended with code {audit.code}: {audit.text}"] if audit is not None and audit.code else []
+
+
+HOUR = 3600.0
+
 RULES: tuple[Rule, ...] = (
     lost_or_foreign_ticks,
     doubled_ticks,
@@ -425,6 +440,7 @@ RULES: tuple[Rule, ...] = (
     terms,
     written_by_the_dead,
     said,
+    audited,
 )
 
 

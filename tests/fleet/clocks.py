@@ -52,9 +52,9 @@ async def with_wrong_nodes(stage: Stage) -> None:
 def wrong_nodes(chance: Chance, _seconds: float, ttl: float) -> list[Fault]:
     """They take over from others, and others from them."""
     return [
-        Fault(chance.rounded(5, 8), "kill", chance.choice(["s2", "s3"]), ttl),
-        Fault(chance.rounded(18, 20), "kill", "s1", ttl),
-        Fault(chance.rounded(30, 32), "kill", "w1", ttl),
+        Fault(chance.amid_runs(5, 8), "kill", chance.choice(["s2", "s3"]), ttl),
+        Fault(chance.amid_runs(18, 20), "kill", "s1", ttl),
+        Fault(chance.amid_runs(30, 32), "kill", "w1", ttl),
     ]
 
 
@@ -122,5 +122,6 @@ RULES = (
     checker.effects,
     checker.terms,
     checker.said,
+    checker.audited,
     no_burst,
 )

@@ -18,7 +18,7 @@ from fleet.nemesis import Nemesis
 from fleet.network import Link, Links
 from fleet.plans import Plan
 from fleet.recorder import Recorder
-from fleet.records import Job, Record, Tables, read_tables
+from fleet.records import Audit, Job, Record, Tables, read_tables
 from fleet.servers import Server
 from waiting import until
 
@@ -137,11 +137,12 @@ async def _record(stage: Stage, recorder: Recorder) -> Record:
     gone = stage.fleet.gone
     jobs = await asyncio.to_thread(pause, stage.client, jobs)
     tables, numbers = await drained(stage)
+    audit = Audit(*await stage.fleet.answer("audit", "--since", "3d", DETENT_API_URL=stage.client.server.url))
     jobs = [msgspec.structs.replace(job, number=numbers[job.id]) for job in jobs]
     gone += await _end(stage)
     return Record(
         stage.plan, stage.shape.ttl, began, time.time(), jobs, recorder.calls(), tables, stage.nemesis.done,
-        stage.logs(), gone, await _former_tables(stage),
+        stage.logs(), gone, await _former_tables(stage), audit,
     )  # fmt: skip
 
 

@@ -97,12 +97,16 @@ class Fleet:
 
     async def command(self, *arguments: str, **variables: str) -> str:
         """A command of the product that ends by itself: what it printed."""
+        code, text = await self.answer(*arguments, **variables)
+        assert code == 0, f"detent {' '.join(arguments)} ended with code {code}:\n{text}"
+        return text
+
+    async def answer(self, *arguments: str, **variables: str) -> tuple[int, str]:
+        """The same where the exit code is what is asked for."""
         environ = environment(self.folder, **{**self.variables, **variables})
         node = Node(self.folder, f"command.{len(self._commands) + 1}", list(arguments), environ)
         self._commands.append(node)
-        code = await node.ended()
-        assert code == 0, f"detent {' '.join(arguments)} ended with code {code}:\n{node.text}"
-        return node.text
+        return await node.ended(), node.text
 
     @property
     def processes(self) -> list[Node]:

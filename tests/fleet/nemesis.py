@@ -44,6 +44,8 @@ class Nemesis:
 
     async def perform(self, plan: Plan) -> None:
         """All of it; returns when the last fault is over and what it hit is running again."""
+        # From a whole second on, for that is when runs begin: a plan can choose to strike while they are under way.
+        await asyncio.sleep(-time.time() % 1)
         began = time.monotonic()
         async with asyncio.TaskGroup() as group:
             for fault in plan.faults:

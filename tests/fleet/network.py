@@ -90,6 +90,8 @@ class Link:
             self._server.close()
         for connection in list(self._connections):
             connection.abort()
+        while self._connections:
+            await asyncio.sleep(0.01)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection()

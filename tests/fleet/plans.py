@@ -47,6 +47,10 @@ class Chance(random.Random):
     def rounded(self, low: float, high: float) -> float:
         return round(self.uniform(low, high), 1)
 
+    def amid_runs(self, low: int, high: int) -> float:
+        """A moment in one of these seconds at which the slow ones of its runs are under way."""
+        return self.randint(low, high) + self.rounded(0.1, 0.3)
+
     def everybody(self, members: Sequence[str], count: int) -> list[str]:
         """Members by chance, but each before anybody comes a second time, so that no run leaves a role alone."""
         drawn: list[str] = []
@@ -65,7 +69,8 @@ def kills(chance: Chance, seconds: float, ttl: float) -> list[Fault]:
     at = moments(seconds, 6.0, 10.0)
     victims = chance.everybody([*SCHEDULERS, *WORKERS], len(at))
     return [
-        Fault(moment, "kill", victim, chance.rounded(0.0, ttl / 2)) for moment, victim in zip(at, victims, strict=True)
+        Fault(moment + chance.rounded(0.0, 0.9), "kill", victim, chance.rounded(0.0, ttl / 2))
+        for moment, victim in zip(at, victims, strict=True)
     ]
 
 

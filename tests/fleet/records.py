@@ -120,6 +120,13 @@ class Tables(msgspec.Struct, frozen=True):
     partitions: list[Partition] = []
 
 
+class Audit(msgspec.Struct, frozen=True):
+    """What `detent audit` said when all was over."""
+
+    code: int
+    text: str
+
+
 class Record(msgspec.Struct, frozen=True):
     plan: Plan
     ttl: float
@@ -135,6 +142,7 @@ class Record(msgspec.Struct, frozen=True):
     gone: list[str] = []
     # What a primary that lost its place had in its tables.
     former: Tables | None = None
+    audit: Audit | None = None
 
     def write(self, path: Path) -> None:
         path.write_bytes(gzip.compress(msgspec.json.encode(self), 1))

@@ -27,6 +27,7 @@ from detent.settings import Settings
 from detent.shapes import ClaimedRun
 from detent.states import RunStatus
 from detent.store import Database, Store
+from serving import serving
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
 
@@ -290,14 +291,13 @@ async def answering(kind: Any, reply: bytes | None, timeout: float = 30) -> Any:
             writer.write(reply)
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    asked = Asked(kind(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", timeout=timeout))
-    try:
-        return await asked.trigger_job("x")
-    finally:
-        over.set()
-        await asked.close() if kind is AsyncClient else asked.client.close()
-        server.close()
+    async with serving(serve) as port:
+        asked = Asked(kind(f"http://127.0.0.1:{port}", timeout=timeout))
+        try:
+            return await asked.trigger_job("x")
+        finally:
+            over.set()
+            await asked.close() if kind is AsyncClient else asked.client.close()
 
 
 def reply(body: bytes, kind: str = "application/json", status: int = 200) -> bytes:
@@ -344,24 +344,24 @@ async def test_what_is_to_happen_once_is_sent_under_one_key_however_often_it_is_
                 upstream.write(data)
 
         task = asyncio.create_task(forward())
-        while data := await upstream_reader.read(65536):
-            if len(asked_for) == 2:  # of two calls on one connection
-                break
-            writer.write(data)
-        task.cancel()
-        upstream.close()
-        writer.close()
+        try:
+            while data := await upstream_reader.read(65536):
+                if len(asked_for) == 2:  # of two calls on one connection
+                    break
+                writer.write(data)
+        finally:
+            task.cancel()
+            upstream.close()
 
-    proxy = await asyncio.start_server(lose_the_second_answer, "127.0.0.1", 0)
-    asked = Asked(kind(f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"))
-    await asked.version()
-    made = await asked.create_job({"name": "once", "schedule": "@daily", "target": HTTP})
-    keys = [found[1] for data in asked_for if (found := re.search(rb"Idempotency-Key: (\S+)", data))]
-    assert len(keys) == 2
-    assert keys[0] == keys[1]
-    assert [job.id for job in await asked.list_jobs()] == [made.id]
-    await asked.close() if kind is AsyncClient else asked.client.close()
-    proxy.close()
+    async with serving(lose_the_second_answer) as proxy:
+        asked = Asked(kind(f"http://127.0.0.1:{proxy}"))
+        await asked.version()
+        made = await asked.create_job({"name": "once", "schedule": "@daily", "target": HTTP})
+        keys = [found[1] for data in asked_for if (found := re.search(rb"Idempotency-Key: (\S+)", data))]
+        assert len(keys) == 2
+        assert keys[0] == keys[1]
+        assert [job.id for job in await asked.list_jobs()] == [made.id]
+        await asked.close() if kind is AsyncClient else asked.client.close()
 
 
 # --- one description ---

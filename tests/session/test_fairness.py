@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -186,3 +187,49 @@ async def test_a_rate_lets_a_second_bring_no_more_than_it_says(look: Any, store:
     # A bucket holds what a second brings: in any span of time no more are claimed than it had and got meanwhile.
     took = await look.fetchval("SELECT max(finished_at) - min(started_at) FROM run_history")
     assert took >= timedelta(seconds=(80 - 25) / 25 - 0.5)
+
+
+class Slow(Recorder):
+    """Runs take longer than a claim, and do not end together, so that there is always something in hand."""
+
+    async def __call__(self, call: Call) -> Outcome:
+        await asyncio.sleep(random.uniform(0.1, 0.3))
+        return await super().__call__(call)
+
+
+async def test_a_limited_queue_has_its_turns_beside_an_endless_backlog(look: Any, store: Store, start: Any) -> None:
+    noisy, quiet = await add_tenant(store, "noisy"), await add_tenant(store, "quiet", max_concurrent=5)
+    await add_ready(look, *await add_job(store, look, noisy, "flood"), 3000)
+    drop = await add_job(store, look, quiet, "drop")
+    calls = Slow()
+    await start(calls, concurrency=40)
+    await until(lambda: len(calls.order) >= 100)
+    await add_ready(look, *drop, 20, LONG_AGO + timedelta(days=1))
+    await until(lambda: calls.order.count("drop") == 20, timeout=60)
+    assert len(calls.order) < 1000
+
+
+async def test_limited_tenants_share_what_can_start(look: Any, store: Store, start: Any) -> None:
+    for name in ("one", "two", "three"):
+        tenant = await add_tenant(store, name, max_concurrent=50)
+        await add_ready(look, *await add_job(store, look, tenant, name), 200)
+    calls = Slow()
+    await start(calls, concurrency=6)
+    await until(lambda: len(calls.order) >= 150, timeout=60)
+    counts = Counter(calls.order[:150])
+    assert min(counts[name] for name in ("one", "two", "three")) >= 25
+
+
+async def test_tenants_that_may_run_nothing_take_no_share_of_those_that_may(
+    look: Any, store: Store, start: Any
+) -> None:
+    for number in range(12):
+        tenant = await add_tenant(store, f"held-{number}", max_concurrent=0)
+        await add_ready(look, *await add_job(store, look, tenant, f"held-{number}"), 2)
+    await add_ready(look, *await add_job(store, look, 1, "free"), 60)
+    await add_ready(
+        look, *await add_job(store, look, await add_tenant(store, "bounded", max_concurrent=3), "bounded"), 30
+    )
+    calls = Slow()
+    await start(calls, concurrency=4)
+    await until(lambda: Counter(calls.order) == {"free": 60, "bounded": 30}, timeout=60)

@@ -25,8 +25,8 @@ from waiting import until
 
 
 def some_jobs(node: Node, sink: Sink) -> list[Watched]:
-    """Enough that a node which shares them with another has some of its own."""
-    return [create_ticking(node.client, f"job-{n}", http_target(sink)) for n in range(6)]
+    """So many that a node which shares them with another surely has some of its own."""
+    return [create_ticking(node.client, f"job-{n}", http_target(sink)) for n in range(24)]
 
 
 async def books_are_in_order(look: Any, node: Node, sink: Sink, jobs: list[Watched]) -> None:

@@ -16,6 +16,7 @@ from detent.model import HttpTarget
 from detent.targets.guard import AddressPolicy
 from detent.targets.http import HttpTargetRunner, retry_after_seconds
 from detent.version import __version__
+from serving import serving
 
 
 async def test_a_call_carries_the_facts_of_the_run(runner: HttpTargetRunner, sink: Sink) -> None:
@@ -251,14 +252,11 @@ async def test_plain_http_on_a_secure_url_is_one_sentence(runner: HttpTargetRunn
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        writer.close()
 
-    server = await asyncio.start_server(greet, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    outcome = failed(await runner(http_call(f"https://127.0.0.1:{port}/")))
+    async with serving(greet) as port:
+        outcome = failed(await runner(http_call(f"https://127.0.0.1:{port}/")))
     assert outcome.error.startswith(f"No secure connection to 127.0.0.1:{port} could be made: ")
     assert outcome.retryable
-    server.close()
 
 
 async def test_a_url_that_was_never_checked_is_not_called(runner: HttpTargetRunner) -> None:

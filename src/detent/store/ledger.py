@@ -29,6 +29,7 @@ DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 MICROSECOND = timedelta(microseconds=1)
 MOST_OF_A_DAY = 20_000
 TICKS_OF_A_PAGE = 200_000
+READINGS_OF_A_PAGE = 200
 MOST_REMEMBERED = 2_000
 RAN = frozenset({"succeeded", "dead", "cancelled"})
 
@@ -88,7 +89,7 @@ class LedgerStore:
         tenant: int = DEFAULT_TENANT,
     ) -> tuple[list[Audited], int | None]:
         """The accounts of jobs in (after, until], and what to pass as `behind` for more (None: these were all). A page
-        ends early when it has looked at very many ticks."""
+        ends early when it has looked at very many ticks, or in very many places for them."""
         found = await self._database.fetch("people", "audited_jobs", tenant, *window, behind, limit + 1, jobs)
         audited: list[Audited] = []
         ticks = 0
@@ -97,10 +98,15 @@ class LedgerStore:
             accounts = await auditor.audit([row["job"] for row in chunk], length)
             audited += [Audited(row["id"], row["name"], accounts[row["job"]]) for row in chunk]
             ticks += sum(account.expected for account in accounts.values())
-            if ticks >= TICKS_OF_A_PAGE:
+            if ticks >= TICKS_OF_A_PAGE or auditor.readings >= READINGS_OF_A_PAGE:
                 break
         more = len(audited) < len(found)
         return audited, found[len(audited) - 1]["job"] if more else None
+
+    async def audited_from(self, jobs: Sequence[int], after: datetime, until: datetime) -> datetime:
+        """Where to begin with these jobs: an audit of the last month may be of jobs that are a minute old."""
+        (row,) = await self._database.fetch("people", "audited_from", list(jobs), after, until)
+        return until if row["since"] is None else max(after, row["since"])
 
     # -- one tick after another
 
@@ -177,12 +183,15 @@ class Auditor:
         self._store = store
         self._window = window
         self._late_after = late_after
+        self.readings = 0
         self._ticks: dict[tuple[int, datetime, datetime], tuple[Schedule, list[datetime]]] = {}
 
     async def audit(self, jobs: Sequence[int], length: timedelta) -> dict[int, Account]:
-        """The accounts of these jobs, read together in pieces of this length."""
+        """The accounts of these jobs, read together in pieces of this length, from where there is anything to read."""
         accounts = {job: Account() for job in jobs}
-        for piece in _slices(*self._window, length):
+        after, until = self._window
+        for piece in _slices(await self._store.audited_from(jobs, after, until), until, length):
+            self.readings += 1
             readings = await self._store.read_many(jobs, piece)
             for job, reading in readings.items():
                 settle_account(

@@ -7,7 +7,9 @@ at a time, under its lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from detent.coordination.membership import Membership
@@ -46,6 +48,7 @@ class Claiming:
         self._names = frozenset(names)
         self._has = frozenset(has)
         self._rounds = Rounds()
+        self._limited_rounds = Rounds()
         self._looks = 0
         self._to_mark: dict[int, int] = {}
         self.serving: dict[int, QueueRow] = {}
@@ -77,45 +80,56 @@ class Claiming:
             await self._store.queues.mark_limited(self._membership.node, list(self._to_mark))
             self._to_mark = {number: left - 1 for number, left in self._to_mark.items() if left > 1}
 
-    async def claim(self, room: int, free: int) -> Claimed:
-        """Up to `room` runs, of which those under limits could start at once: at most `free`."""
+    async def claim(self, room: int, free: int, waits: Callable[[int], bool]) -> Claimed:
+        """Up to `room` runs. Those under limits count against them from now on, so of these no more than can start at
+        once: `free`, and one of every tenant for which none `waits` yet, or the backlog of others would keep it out."""
         node, incarnation = self._membership.node, self._membership.incarnation
         self._turn = (self._turn + 1) % EVENLY_EVERY
         if self._one_tenant and not self.limited:
             claims = await self._store.live.claim(node, incarnation, list(self.serving), room, evenly=self._evenly)
             return Claimed(claims, more=len(claims) == room)
         ready = await self._store.queues.ready(list(self.serving))
-        return await self._claim_fairly(room, free, ready) if ready else Claimed([])
+        if not ready:
+            return Claimed([])
+        limited = await self._claim_limited(max(free, 0), ready, waits)
+        return await self._claim_unlimited(room, ready, limited)
 
     @property
     def _evenly(self) -> bool:
         return self._turn == 0
 
-    async def _claim_fairly(self, room: int, free: int, ready: Sequence[Ready]) -> Claimed:
-        weights = {row.tenant: row.weight for row in (self.serving[place.queue] for place in ready)}
-        shares = self._rounds.shares(room, weights)
-        left = dict(shares)
-        limited = await self._claim_limited(left, free, self.limited & {place.queue for place in ready})
-        claims = limited.claims
+    def _weights(self, ready: Iterable[Ready], queues: Collection[int]) -> dict[int, int]:
+        """Of the tenants that have something ready in these."""
+        rows = (self.serving[place.queue] for place in ready if place.queue in queues)
+        return {row.tenant: row.weight for row in rows}
+
+    # --- queues without limits ---
+
+    async def _claim_unlimited(self, room: int, ready: Sequence[Ready], before: Claimed) -> Claimed:
+        """Shares of what room is left. What a tenant got under its limits counts: it comes later here."""
+        claims = before.claims
+        weights = self._weights(ready, self.unlimited)
+        shares = self._rounds.shares(room - len(claims), weights) if weights else {}
+        for tenant, count in self._counted(claims).items():
+            if tenant in weights:
+                self._rounds.give_back(tenant, -count, weights[tenant])
         wanted = [
             (tenant, place)
             for place in ready
-            if place.queue in self.unlimited and left[tenant := self.serving[place.queue].tenant] > 0
+            if place.queue in self.unlimited and shares[tenant := self.serving[place.queue].tenant] > 0
         ]
-        if wanted:
-            taken = await self._claim_shares(left, wanted, held=bool(claims))
-            self._count(left, taken)
-            claims = claims + taken
-        for tenant, unused in left.items():
-            self._rounds.give_back(tenant, unused, weights[tenant])
-        more = any(left[tenant] == 0 < shares[tenant] for tenant in {tenant for tenant, _ in wanted})
-        return Claimed(claims, more, limited.wait)
+        taken = await self._claim_shares(shares, wanted, held=bool(claims)) if wanted else []
+        counted = self._counted(taken)
+        for tenant, share in shares.items():
+            self._rounds.give_back(tenant, share - counted[tenant], weights[tenant])
+        more = any(counted[tenant] == shares[tenant] for tenant, _ in wanted)
+        return Claimed(claims + taken, more, before.wait)
 
     async def _claim_shares(
-        self, left: Mapping[int, int], wanted: Sequence[tuple[int, Ready]], *, held: bool
+        self, shares: Mapping[int, int], wanted: Sequence[tuple[int, Ready]], *, held: bool
     ) -> list[Claim]:
         """`held`: others are claimed already, and must not be forgotten because this fails."""
-        shares = {tenant: left[tenant] for tenant, _ in wanted}
+        shares = {tenant: shares[tenant] for tenant, _ in wanted}
         node, incarnation = self._membership.node, self._membership.incarnation
         try:
             return await self._store.queues.claim_shares(node, incarnation, shares, wanted, evenly=self._evenly)
@@ -125,24 +139,56 @@ class Claiming:
             log.warning("some runs could not be claimed", error=str(error))
             return []
 
-    async def _claim_limited(self, left: dict[int, int], free: int, queues: Iterable[int]) -> Claimed:
-        """From each group of queues that are subject to the same limits, as much as their tenant still gets."""
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for queue in queues:
-            groups.setdefault(self.serving[queue].limits, []).append(queue)
+    # --- queues with limits ---
+
+    async def _claim_limited(self, free: int, ready: Sequence[Ready], waits: Callable[[int], bool]) -> Claimed:
+        """Shares of what can start at once. Many a tenant can have none, because it has reached its limit: what it
+        leaves is shared once more among those that took all they got."""
+        weights = self._weights(ready, self.limited)
+        if not weights:
+            return Claimed([])
+        groups = self._groups(ready)
         claims: list[Claim] = []
-        waits: list[float] = []
-        for limits, numbers in groups.items():
-            room = min(left[self.serving[numbers[0]].tenant], free - len(claims))
-            if room <= 0:
-                waits.append(SHORTEST_WAIT)
-                continue
-            got = await self._claim_under(limits, numbers, room, held=bool(claims))
-            self._count(left, got.claims)
+        waiting: list[float] = []
+        for first in (True, False):
+            shares = self._limited_rounds.shares(max(free - len(claims), 0), weights)
+            given = {tenant: share or int(first and not waits(tenant)) for tenant, share in shares.items()}
+            hungry: dict[int, int] = {}
+            for tenant, share in given.items():
+                got = await self._claim_of_tenant(groups[tenant], share, waiting, held=bool(claims))
+                self._limited_rounds.give_back(tenant, share - len(got), weights[tenant])
+                claims += got
+                if len(got) == share > 0:
+                    hungry[tenant] = weights[tenant]
+            weights = hungry
+            if not weights or len(claims) >= free:
+                break
+        return Claimed(claims, wait=min(waiting, default=None))
+
+    def _groups(self, ready: Iterable[Ready]) -> dict[int, list[list[int]]]:
+        """For each tenant its ready queues with limits, those together that are subject to the same ones. None of them
+        is always first: they may share the limit of their tenant."""
+        groups: dict[int, dict[tuple[int, ...], list[int]]] = {}
+        for queue in {place.queue for place in ready} & self.limited:
+            row = self.serving[queue]
+            groups.setdefault(row.tenant, {}).setdefault(row.limits, []).append(queue)
+        return {tenant: random.sample(list(found.values()), len(found)) for tenant, found in groups.items()}
+
+    async def _claim_of_tenant(
+        self, groups: Sequence[Sequence[int]], share: int, waiting: list[float], *, held: bool
+    ) -> list[Claim]:
+        """Up to `share`. To `waiting` is added after how many seconds to look again, where there is a reason to."""
+        claims: list[Claim] = []
+        for queues in groups:
+            if share <= len(claims):
+                waiting.append(SHORTEST_WAIT)
+                break
+            limits = self.serving[queues[0]].limits
+            got = await self._claim_under(limits, queues, share - len(claims), held=held or bool(claims))
             claims += got.claims
             if got.busy or got.wait is not None:
-                waits.append(max(got.wait or 0.0, SHORTEST_WAIT))
-        return Claimed(claims, wait=min(waits, default=None))
+                waiting.append(max(got.wait or 0.0, SHORTEST_WAIT))
+        return claims
 
     async def _claim_under(
         self, limits: Sequence[int], queues: Sequence[int], room: int, *, held: bool
@@ -156,6 +202,6 @@ class Claiming:
             log.warning("some runs could not be claimed", error=str(error))
             return LimitedClaim([], busy=True)
 
-    def _count(self, left: dict[int, int], claims: Iterable[Claim]) -> None:
-        for claim in claims:
-            left[self.serving[claim.queue].tenant] -= 1
+    def _counted(self, claims: Iterable[Claim]) -> Counter[int]:
+        """By tenant."""
+        return Counter(self.serving[claim.queue].tenant for claim in claims)
