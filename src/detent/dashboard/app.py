@@ -84,7 +84,8 @@ class Dashboard:
         page = await self._page(request)
         if page is None:
             return self._to_login(request)
-        return self._html(view.file, 200, **self._frame(view, page), **await view.look(page))
+        values = {**self._frame(view, page), **await view.look(page)}
+        return await asyncio.to_thread(partial(self._html, view.file, 200, **values))
 
     async def _follow(self, view: View, request: Request) -> Response:
         """A stream of what changes on a page."""
@@ -112,7 +113,8 @@ class Dashboard:
     async def _parts(self, view: View, page: Page) -> Mapping[str, str]:
         page = dataclasses.replace(page, now=await self._api.store.upkeep.now())
         values = {**self._frame(view, page), **await view.look(page)}
-        return parts_of(self._templates.get_template(view.file), view.parts, values)
+        # In a thread: a large page takes a while, and this loop also fires.
+        return await asyncio.to_thread(parts_of, self._templates.get_template(view.file), view.parts, values)
 
     async def _page(self, request: Request, path: str | None = None) -> Page | None:
         visitor = await self._entrance.visitor(request)

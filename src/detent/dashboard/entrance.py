@@ -49,7 +49,9 @@ class Entrance:
         token = request.cookies.get(COOKIE)
         holder = await self._api.store.web_sessions.holder(token) if token else None
         if token is None or holder is None:
+            self._api.door.count_stranger(request.client.host if request.client else "")
             return None
+        self._api.door.count(holder.key)
         caller = Caller(holder.tenant, holder.scope, holder.key, holder.name)
         return Visitor(caller, _derived(token), token)
 

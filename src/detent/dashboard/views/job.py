@@ -14,7 +14,7 @@ from detent.api.conditions import ReadHeaders
 from detent.api.jobs import get_job
 from detent.api.lifecycle import RevisionQuery, list_revisions, list_skips
 from detent.api.preview import PreviewRequest, preview_schedule
-from detent.dashboard.drawings import bars, heat, quantile
+from detent.dashboard.drawings import heat, quantile
 from detent.dashboard.page import Page, View
 from detent.errors import DetentError
 from detent.model import JobSpec
@@ -41,7 +41,7 @@ async def look(page: Page) -> dict[str, Any]:
     return {
         "job": job,
         "runs": recent[:RUNS],
-        "bars": bars(recent[:60], highest=34),
+        "last": tuple(recent[:60]),
         "preview": preview,
         "refused": refused,
         "next": preview.ticks[:NEXT] if preview else [],

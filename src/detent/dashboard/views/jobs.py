@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from detent.api.jobs import JobQuery, list_jobs
-from detent.dashboard.drawings import bars, quantile
+from detent.dashboard.drawings import quantile
 from detent.dashboard.page import Page, View
 from detent.errors import UsageError
 from detent.shapes import Job
@@ -40,7 +40,7 @@ async def look(page: Page) -> dict[str, Any]:
 def _row(job: Job, runs: list[RecentRun]) -> dict[str, Any]:
     return {
         "job": job,
-        "bars": bars(runs),
+        "runs": tuple(runs),
         "p95": quantile((run.seconds for run in runs if run.seconds is not None), 0.95),
         "failing": bool(runs) and runs[0].status == "dead",
     }

@@ -38,11 +38,21 @@ async def look(page: Page) -> dict[str, Any]:
     search, zoom = page.query.get("search", "").strip(), page.query.get("zoom", "6h")
     zoom = zoom if zoom in ZOOMS else "6h"
     axis = _axis(page, ZOOMS[zoom])
+    marks = clock_marks(axis)
     values: dict[str, Any] = {
-        "search": search, "zoom": zoom, "zooms": list(ZOOMS), "axis": axis, "marks": clock_marks(axis), "wrong": None,
-        "lanes": [], "still": [], "following": None, "now_at": axis.place(page.now),
+        "search": search,
+        "zoom": zoom,
+        "zooms": list(ZOOMS),
+        "axis": axis,
+        "marks": marks,
+        "grid": [left for left, _ in marks],
+        "now_at": axis.place(page.now),
         "links": _links(search, zoom, axis),
-    }  # fmt: skip
+        "wrong": None,
+        "lanes": [],
+        "still": [],
+        "following": None,
+    }
     try:
         query = JobQuery(search=search or None, cursor=page.query.get("cursor") or None, limit=LANES)
         found = await list_jobs(page.api, query)
