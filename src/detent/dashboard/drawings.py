@@ -132,7 +132,7 @@ class Ruler:
         left, right = self.place(since), self.place(until)
         return Span(kind, round(left, 3), round(max(right - left, 0.3), 3), since, until)
 
-    def marks(self, most: int = 6) -> list[tuple[float, timedelta]]:
+    def marks(self, most: int = 5) -> list[tuple[float, timedelta]]:
         """Round numbers along the way."""
         for step in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 86_400, 604_800):
             for size in (step / 1000, float(step)) if step < 1000 else (float(step),):

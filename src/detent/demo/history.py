@@ -74,11 +74,12 @@ class Month(NamedTuple):
     @staticmethod
     def before(now: datetime, days: int, chance: random.Random) -> Month:
         night = (now - min(5, days / 6) * DAY).replace(hour=3, minute=10, second=0, microsecond=0)
-        afternoon = (now - min(9, days / 3) * DAY).replace(hour=14, minute=20, second=7, microsecond=0)
+        afternoon = (now - min(9, days / 3) * DAY).replace(hour=14, minute=0, second=7, microsecond=0)
         evening = (now - min(1, days / 10) * DAY).replace(hour=20, minute=0, second=0, microsecond=0)
         nodes = tuple(chance.getrandbits(62) + 1 for _ in range(3))
         down = (night, night + 42 * MINUTE)
-        return Month(now - days * DAY, now, down, afternoon, (evening, evening + 25 * MINUTE), nodes)  # type: ignore[arg-type]  # three
+        since = (now - days * DAY).replace(minute=0, second=0, microsecond=0)  # intervals count from here
+        return Month(since, now, down, afternoon, (evening, evening + 25 * MINUTE), nodes)  # type: ignore[arg-type]  # three
 
     def node_at(self, moment: datetime, partition: int) -> int:
         """Who led a partition then: the one that died hands over to the third."""
@@ -147,7 +148,7 @@ class Teller:
             end = min(start + self._length(), self._month.now)  # nothing is under way when the story ends
             outcome, error = self._outcome(tick, start, end)
             if outcome == "lost":
-                end = self._month.died_at + 6 * SECOND
+                node, end = self._month.nodes[0], self._month.died_at + 6 * SECOND
             last = outcome == "succeeded" or attempt > self._job.spec.max_retries
             self._record(tick, attempt, node, start, end, outcome, error)
             if last:
@@ -192,7 +193,7 @@ class Teller:
 
     def _outcome(self, tick: datetime, start: datetime, end: datetime) -> tuple[str, str | None]:
         died = self._month.died_at
-        if start < died <= end and self._partition % 2 == 0:
+        if start < died <= end:  # whoever led its partition: the node that died ran it
             return "lost", "its node was lost"
         broken = timedelta(days=self._behaviour.broken_days)
         in_trouble = broken and self._month.now - tick < broken and tick.hour % 4 != 1

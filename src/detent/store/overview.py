@@ -21,8 +21,8 @@ from detent.store.runs import number_of
 FEW_JOBS = 20_000
 FEW_TO_SORT = 5_000
 MOST_OPEN = 50_000
-MOST_DEAD = 5_000
-MOST_GROUPED = 2_000
+MOST_DEAD = 1_000
+MOST_GROUPED = 300
 MOST_OF_A_JOB = 20_000
 
 

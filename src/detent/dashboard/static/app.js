@@ -12,6 +12,9 @@ document.addEventListener("htmx:config:request", (event) => {
   if (csrf) event.detail.ctx.request.headers["X-CSRF-Token"] = csrf;
 });
 
+// What is newest is at the right end, which a narrow screen would hide.
+for (const heat of document.querySelectorAll(".heat")) heat.parentElement.scrollLeft = heat.parentElement.scrollWidth;
+
 startTimes();
 startTheme();
 startDialogs();

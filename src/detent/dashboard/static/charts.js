@@ -43,7 +43,7 @@ function axes(values) {
   const grid = { stroke: line, width: 1 };
   const common = { stroke: ink, font: "11px system-ui, sans-serif", ticks: { show: false } };
   return [
-    { ...common, grid: { show: false }, space: 64, values: (u, ticks) => ticks.map((at, n) => clockText(at, ticks[n - 1])) },
+    { ...common, grid: { show: false }, space: 64, size: 26, values: (u, ticks) => ticks.map((at, n) => clockText(at, ticks[n - 1])) },
     { ...common, grid, size: 54, values, space: 28 },
   ];
 }
