@@ -161,3 +161,19 @@ def _spec(name: str = "report") -> Any:
 
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     return read_document({"name": name, "schedule": "every 1h", "target": target})
+
+
+def test_every_command_that_the_problems_advise_is_one() -> None:
+    from detent.cli.root import root
+    from detent.dashboard.views.problems import ADVICE
+
+    for kind, advice in ADVICE.items():
+        program, *words = advice.command.split()
+        if program != "detent":
+            continue
+        group: Any = root
+        for word in words:
+            if word.startswith("-") or not hasattr(group, "commands"):
+                break
+            assert word in group.commands, f"{kind}: {advice.command}"
+            group = group.commands[word]

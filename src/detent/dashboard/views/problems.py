@@ -69,7 +69,7 @@ ADVICE: dict[str, Advice] = {
     "dead": Advice(
         "Runs were given up",
         "Mend what their errors name, then let them go on as themselves, with the key they had.",
-        "detent dlq groups",
+        "detent dlq list",
     ),
     "backlog": Advice(
         "Much is being caught up with",
