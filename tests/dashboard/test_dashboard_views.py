@@ -80,19 +80,23 @@ async def test_the_keyboard_goes_everywhere(cluster: Nodes, filled: dict[str, st
     async with browse(node.url) as browser:
         page = browser.page
         await browser.open("/")
+        await browser.live()
         await page.keyboard.press("g")
         await page.keyboard.press("j")
         await page.wait_for_url("**/jobs")
+        await browser.live()
         await page.keyboard.press("/")
         await page.keyboard.type("report")
         await page.keyboard.press("Enter")
         await page.wait_for_url("**/jobs?search=report")
+        await browser.live()
         await page.keyboard.press("j")
         await page.keyboard.press("j")
         await page.keyboard.press("k")
-        assert await page.locator("tr.at").count() == 1
+        assert await page.locator("#rows tbody tr:first-child:focus-within").count() == 1
         await page.keyboard.press("Enter")
         await page.wait_for_url("**/jobs/0*")
+        await browser.live()
         await page.keyboard.press("?")
         await page.locator("#help[open]").wait_for()
         assert await browser.axe() == []

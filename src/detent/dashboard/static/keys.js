@@ -18,7 +18,6 @@ function move(step) {
   if (!all.length) return;
   const current = all.findIndex((row) => row.contains(document.activeElement));
   const next = all[Math.min(Math.max(current + step, 0), all.length - 1)];
-  for (const row of all) row.classList.toggle("at", row === next);
   linkOf(next)?.focus();
   next.scrollIntoView({ block: "nearest" });
 }
