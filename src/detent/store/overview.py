@@ -20,6 +20,7 @@ from detent.store.runs import number_of
 
 FEW_JOBS = 20_000
 FEW_TO_SORT = 5_000
+NEXT_OF_A_PARTITION = 4
 MOST_OPEN = 50_000
 MOST_DEAD = 1_000
 MOST_GROUPED = 300
@@ -145,8 +146,11 @@ class OverviewStore:
 
     async def upcoming(self, limit: int, jobs: int, *, tenant: int) -> list[Upcoming]:
         """The next ticks; `jobs` is about how many the tenant has."""
-        name = "upcoming_of_few" if jobs <= FEW_TO_SORT else "upcoming"
-        return [Upcoming(*row.values()) for row in await self._database.fetch("people", name, tenant, limit)]
+        if jobs <= FEW_TO_SORT:
+            rows = await self._database.fetch("people", "upcoming_of_few", tenant, limit)
+        else:
+            rows = await self._database.fetch("people", "upcoming", tenant, limit, NEXT_OF_A_PARTITION)
+        return [Upcoming(*row.values()) for row in rows]
 
     async def recent(self, jobs: Sequence[UUID], each: int, *, tenant: int) -> dict[UUID, list[RecentRun]]:
         """The newest runs of each job, newest first."""
