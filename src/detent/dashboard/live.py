@@ -21,7 +21,7 @@ log = logger("dashboard")
 
 Render = Callable[[], Awaitable[Mapping[str, str]]]
 
-EVERY = 1.0
+EVERY = 2.0
 IDLE = 3600.0
 LONGEST = 15.0
 REST = 5.0  # a pass is followed by a pause at least so many times as long

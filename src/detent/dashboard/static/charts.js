@@ -74,7 +74,7 @@ function lateOptions() {
 
 function draw(figure) {
   const canvas = figure.querySelector(".canvas");
-  const data = JSON.parse(figure.dataset.chart);
+  const data = JSON.parse(figure.closest("[data-chart]").dataset.chart);
   const columns = figure.dataset.kind === "runs" ? stacked(data) : [data.times, data.p50, data.p99];
   const known = charts.get(canvas);
   if (known) {
