@@ -135,7 +135,7 @@ def growth(to: str) -> None:
 
 @command(bench, "register", examples=("detent bench register --jobs 1000000",))
 @option("--jobs", default="100000", metavar="N", help="Jobs to register. [100000]")
-@option("--at-once", default="3", metavar="N", help="Batches under way at the same time. [3]")
+@option("--at-once", default="2", metavar="N", help="Batches under way at the same time. [2]")
 @shapes()
 def register(jobs: str, at_once: str) -> None:
     """Register many jobs through the batch API of a server of its own."""
