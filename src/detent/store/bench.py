@@ -47,9 +47,10 @@ class BenchStore:
     async def make_history(self, herd: Herd, runs: int) -> AsyncIterator[int]:
         """Finished runs of these jobs; how many there are so far, now and then."""
         jobs = herd.last - herd.first + 1
+        now: datetime = (await self._database.fetch("people", "clock"))[0]["now"]
         for made in range(0, runs, HISTORY_AT_ONCE):
             count = min(HISTORY_AT_ONCE, runs - made)
-            await self._database.fetch("people", "bench_make_history", count, jobs, herd.first, made)
+            await self._database.fetch("people", "bench_make_history", count, jobs, herd.first, made, now)
             yield made + count
 
     async def sizes(self) -> dict[str, int]:
