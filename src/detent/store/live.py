@@ -101,6 +101,11 @@ class LiveRunStore:
             [item.claim.attempt for item in late], [f"refused: {item.outcome}" for item in late],
         )  # fmt: skip
 
+    async def quarantine(self, node: int, claim: Claim, words: str) -> bool:
+        """End a run whose result cannot be stored; whether it was this node's to end."""
+        run = (claim.job, claim.lane, claim.scheduled_at, claim.serial, claim.token)
+        return bool(await self._database.fetch("work", "quarantine", node, *run, words))
+
     async def definitions(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Definition]:
         """Jobs as they were at the wanted (job, revision)."""
         jobs, revisions = zip(*wanted, strict=True)
