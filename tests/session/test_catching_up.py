@@ -127,6 +127,43 @@ async def test_a_live_tick_is_not_skipped_for_a_run_that_makes_up_for_a_missed_o
     assert not [row for row in await history(look, job) if row["status"] == 4]
 
 
+async def test_a_live_tick_is_not_skipped_for_the_last_run_that_makes_up_for_something(look: Any, start: Any) -> None:
+    """As after every resumption with `once`."""
+    owed, now = await minutes_ago(look, 5), await minutes_ago(look, 0)
+    job = await factories.add_job(look, now + 55 * MINUTE, definition=document(schedule="every 1h"), last_tick=owed)
+    await look.execute(
+        "INSERT INTO catchups (job, partition, kind, schedule, since, until, next_tick, left_over)"
+        " SELECT job, partition, 'missed', schedule, $2, $2, $2, 1 FROM cursors WHERE job = $1",
+        job,
+        owed,
+    )
+    release = asyncio.Event()
+    seen: list[datetime] = []
+
+    async def waits(call: Call) -> Outcome:
+        seen.append(call.scheduled_at)
+        if call.scheduled_at == owed:
+            await release.wait()
+        return Succeeded()
+
+    session = await start(waits, **FAST)
+    await until(lambda: owed in seen, what="the tick that is made up for")
+    releaser = session.scheduler.releaser
+    assert releaser is not None
+    await until(lambda: not releaser._jobs, what="the look that finds nothing left of the range")
+    live: datetime = await look.fetchval(
+        "UPDATE cursors SET next_tick = date_trunc('milliseconds', now()), fire_at = date_trunc('milliseconds', now()),"
+        " generation = generation + 1 WHERE job = $1 RETURNING next_tick",
+        job,
+    )
+    session.scheduler.jobs_changed({job})
+    await until(lambda: not session.firing.under_way(job) and job in session.firing._patience._waiting)
+    release.set()
+    await until(lambda: live in seen)
+    assert not [row for row in await history(look, job) if row["status"] == 4]
+    await until(lambda: not releaser.pending(job), what="the next one that meets a run overlaps with it, as ever")
+
+
 async def test_what_a_deleted_job_has_missed_is_written_off(look: Any, start: Any, store: Store) -> None:
     first = await minutes_ago(look, 10.5)
     job = await factories.add_job(look, first, definition=document(), missed=RUN_ALL)

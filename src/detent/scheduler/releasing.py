@@ -36,6 +36,7 @@ HELD_PAUSE = 0.5
 SHORTEST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 LARGE = 100
+REMEMBERED_SECONDS = 86_400.0
 
 
 class Live(Protocol):
@@ -88,6 +89,7 @@ class Releaser:
         self._paces: dict[int, Pace] = {}
         self._known: dict[int, Standing] = {}
         self._jobs: set[int] = set()
+        self._released: dict[int, float] = {}
         self._after: dict[int, int] = {}
         self._look_next = 0.0
         self._looked_at = -SOONEST_LOOK
@@ -118,8 +120,15 @@ class Releaser:
         self.look()
 
     def pending(self, job: int) -> bool:
-        """Whether ticks of this job are being made up for, as far as this node knows."""
-        return job in self._jobs
+        """Whether ticks of this job are being made up for, as far as this node knows. The last of them is still running
+        when nothing of the range is left, so that is over only with the next live tick that is fired."""
+        return job in self._jobs or job in self._released
+
+    def fired(self, jobs: Iterable[int]) -> None:
+        """Live ticks of these have been fired."""
+        if self._released:
+            for job in jobs:
+                self._released.pop(job, None)
 
     # --- one pass ---
 
@@ -139,6 +148,8 @@ class Releaser:
         """The next window of each partition; after its last one, from the beginning."""
         self._looked_at = monotonic()
         self._look_next = self._looked_at + LOOK_EVERY  # a hint that comes while we look is not lost
+        oldest = self._looked_at - REMEMBERED_SECONDS
+        self._released = {job: at for job, at in self._released.items() if at > oldest}
         asked = dict(self._after)
         found = await self._store.catchups.due(asked, WINDOW)
         found = [due for due in found if due.partition in self._after]  # some may be others' by now
@@ -261,7 +272,9 @@ class Releaser:
                 self._known.pop(release.catchup, None)  # changed meanwhile: read again
                 self._look_next = min(self._look_next, now + LONGEST_PAUSE)
                 continue
-            if fate != "released":  # what does not run takes no part of the rate
+            if fate == "released":
+                self._released[item.due.job] = now
+            else:  # what does not run takes no part of the rate
                 self._paces[item.due.partition].give_back()
             if fate not in ("released", "left out"):
                 item.wait(now)
