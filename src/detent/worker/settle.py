@@ -60,9 +60,11 @@ def _decide_failure(
 ) -> Settlement | Retry:
     retries = 0 if spec is None or claim.once else spec.max_retries
     retryable = failed.retryable if spec is None else is_retryable(spec, failed)
-    if spec is not None and retryable and claim.attempt <= retries:
+    # Attempts that were lost with their node are no failures. The first loss of a run is not counted as an attempt.
+    failures = max(claim.attempt - max(claim.crashes - 1, 0), 1)
+    if spec is not None and retryable and failures <= retries:
         base, ceiling = spec.retry_base_seconds, spec.retry_max_seconds
-        seconds = retry_delay(claim.attempt, spec.retry_backoff, base, ceiling, chance)
+        seconds = retry_delay(failures, spec.retry_backoff, base, ceiling, chance)
         if failed.retry_after is not None:
             seconds = max(seconds, failed.retry_after)
         delay = timedelta(seconds=seconds)
