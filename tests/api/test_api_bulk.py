@@ -101,6 +101,22 @@ async def test_dead_runs_of_the_jobs_that_are_found_go_on_once(api: ApiClient, s
     assert await sql.fetchval("SELECT count(*) FROM run_history") == 0
 
 
+@pytest.mark.parametrize("status", [4, 5], ids=["skipped", "missed"])
+async def test_a_dead_run_is_the_newest_though_a_tick_after_it_did_not_run(
+    api: ApiClient, sql: Any, status: int
+) -> None:
+    (job,) = await add_jobs(api, 1, tags=["x"])
+    await api.good("POST", f"/api/v1/jobs/{job}/trigger", 202)
+    await end_as_dead(sql, 1)
+    await sql.execute(
+        "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)"
+        " SELECT job, scheduled_at + interval '1 second', now(), 0, 1, $1, 'of old' FROM run_history",
+        status,
+    )
+    assert (await bulk(api, "retry", "tag:x", dry_run=True))["matched"] == 1
+    assert await whole(api, "retry", "tag:x") == (1, 1)
+
+
 async def test_a_run_that_died_before_a_newer_one_succeeded_is_left_alone(api: ApiClient, sql: Any) -> None:
     (job,) = await add_jobs(api, 1, tags=["x"])
     await api.good("POST", f"/api/v1/jobs/{job}/trigger", 202)
