@@ -390,3 +390,25 @@ async def test_names_of_workers_go_with_the_history_they_are_in(look: Any, store
     await keeper(store).tick()
     await again(look, store)
     assert [row["name"] for row in await look.fetch("SELECT name FROM pull_workers")] == ["lately"]
+
+
+async def test_a_tick_that_is_to_be_skipped_is_so_however_late_its_turn_comes(look: Any, store: Store) -> None:
+    """What nothing will ask for again is forgotten with its history, and not before."""
+    now = await look.fetchval("SELECT date_trunc('second', now())")
+    tick = now - 100 * DAY
+    late, owed, passed, lately = [
+        await add_job(look, tick if name == "late" else None, name=name, last_tick=last)
+        for name, last in (("late", tick - DAY), ("owed", now), ("passed", now), ("lately", now))
+    ]
+    await look.execute(
+        "INSERT INTO catchups (job, partition, kind, schedule, since, until, next_tick, left_over)"
+        " SELECT job, partition, 'missed', schedule, $2, $3, $2, 9 FROM cursors WHERE job = $1",
+        owed,
+        tick - DAY,
+        tick + DAY,
+    )
+    for job, at in ((late, tick), (owed, tick), (passed, tick), (lately, now - 80 * DAY)):
+        await look.execute("INSERT INTO skips (job, tick, created_by) VALUES ($1, $2, 'ada')", job, at)
+    await store.life.collect()
+    await keeper(store).tick()
+    assert {row["job"] for row in await look.fetch("SELECT job FROM skips")} == {late, owed, lately}

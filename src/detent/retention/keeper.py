@@ -123,3 +123,4 @@ class Keeper:
         while await self._store.retention.forget_payloads():
             await self._go_on("leftovers")
         await self._store.retention.forget_workers(self._days)
+        await self._store.retention.forget_skips(self._days)
