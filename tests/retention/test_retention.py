@@ -392,6 +392,31 @@ async def test_names_of_workers_go_with_the_history_they_are_in(look: Any, store
     assert [row["name"] for row in await look.fetch("SELECT name FROM pull_workers")] == ["lately"]
 
 
+async def test_somebody_who_backfills_old_ticks_keeps_nothing_of_others_from_being_forgotten(
+    look: Any, store: Store
+) -> None:
+    """Their rows make a partition that begins with time, and is kept from then on."""
+    first = await old_history(look, store)
+    gone, busy = [await add_job(look, None, name=name) for name in ("gone", "busy")]
+    await store.jobs.delete(await look.fetchval("SELECT id FROM jobs WHERE job = $1", gone))
+    await look.execute("UPDATE jobs SET updated_at = now() - interval '195 days' WHERE job = $1", gone)
+    await store.pull.worker(1, "gone")
+    await look.execute("UPDATE pull_workers SET seen_at = now() - interval '195 days'")
+    for job in (gone, busy):
+        await look.execute("INSERT INTO run_payloads VALUES ($1, $2, '{}')", job, first - 500 * DAY)
+    await add_live_run(look, busy, first - 500 * DAY, owner=NODE)
+    for part in await store.retention.expired(KEEP):
+        await store.retention.detach(part)
+        await store.retention.drop(part)
+    settled = Settlement(Claim(busy, 0, first - 500 * DAY, 0, 1 << 22 | 1, 1), first, first, 1)
+    assert await store.live.settle(NODE, [settled]) == []
+    assert await look.fetchval("SELECT min(since) = '-infinity' FROM history_bounds")
+    await keeper(store).tick()
+    assert [row["name"] for row in await look.fetch("SELECT name FROM jobs")] == ["busy"]
+    assert await look.fetchval("SELECT count(*) FROM pull_workers") == 0
+    assert [row["job"] for row in await look.fetch("SELECT job FROM run_payloads")] == [busy]
+
+
 async def test_a_tick_that_is_to_be_skipped_is_so_however_late_its_turn_comes(look: Any, store: Store) -> None:
     """What nothing will ask for again is forgotten with its history, and not before."""
     now = await look.fetchval("SELECT date_trunc('second', now())")

@@ -133,9 +133,9 @@ class RetentionStore:
         """Ticks that were to be skipped, when they have long passed."""
         await self._database.fetch("people", "forget_skips", days)
 
-    async def forget_payloads(self) -> int:
+    async def forget_payloads(self, days: int) -> int:
         """Payloads of runs that history has no more; how many."""
-        return len(await self._database.fetch("people", "forget_payloads", FORGOTTEN_AT_ONCE))
+        return len(await self._database.fetch("people", "forget_payloads", days, FORGOTTEN_AT_ONCE))
 
 
 def _quoted(name: str) -> str:
