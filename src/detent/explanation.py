@@ -1,7 +1,7 @@
 """The story of one tick in plain sentences. Pure: what is known is an argument, and so is the time.
 
-What can be told: which schedule was in force and who made it so, what a change of the clock did, who had taken the job's
-partition, each attempt of its run and how it ended; or why there was no run. An instant that is no tick is told as
+What can be told: which schedule was in force and who made it so, what a change of the clock did, who had taken the
+job's partition, each attempt of its run and how it ended; or why there was no run. An instant that is no tick is told as
 that, with the ticks on both sides.
 """
 
@@ -140,10 +140,8 @@ class Teller:
         leader = self.facts.leader
         if leader is None:
             return f"Who had taken its partition, {self.facts.partition}, is not on record any more."
-        return (
-            f"Its partition, {self.facts.partition}, had last been taken by node {leader.node}, {self.when(leader.since)}, "
-            f"under term {leader.term}."
-        )
+        taken = f"{leader.node}, {self.when(leader.since)}, under term {leader.term}"
+        return f"Its partition, {self.facts.partition}, had last been taken by node {taken}."
 
     # --- what became of it ---
 

@@ -145,7 +145,11 @@ def _runs(metrics: Metrics) -> Iterator[Metric]:
         ends.add_metric([status.value], count)
     yield ends
     for name, text, spans in (
-        ("detent_start_lateness_seconds", "From the tick to the start of its first attempt, jitter_seconds included.", metrics.lateness),
+        (
+            "detent_start_lateness_seconds",
+            "From the tick to the start of its first attempt, jitter_seconds included.",
+            metrics.lateness,
+        ),
         ("detent_run_duration_seconds", "From the start of an attempt to its end.", metrics.duration),
     ):
         buckets = [(repr(float(bound)), count) for bound, count in zip(spans.bounds, spans.counts, strict=True)]

@@ -12,7 +12,7 @@ every-second job. Older ticks are misfires, and are settled together, as the job
 The cursor then stands on the first tick that is merely late, or on the next one to come; under RUN_ONCE it stands on
 the tick that is to run. Misfires are counted, never walked through.
 
-A job with jitter is late from the instant at which its tick was to be fired, not from the tick. That instant is before the
+A job with jitter is late from the instant at which its tick was to be fired, not from the tick. That is before the
 next tick, so it is a question of one tick at either end.
 """
 

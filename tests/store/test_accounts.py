@@ -237,7 +237,9 @@ async def test_a_run_that_began_later_was_not_in_the_way(verbs: Store, look: Any
     )
     assert told in await sentences(verbs, job, skipped), "and not the one that was made later"
     await settle(verbs, look, job, first)
-    await look.execute("UPDATE run_history SET finished_at = now() + interval '1 h', started_at = now() + interval '1 h'")
+    await look.execute(
+        "UPDATE run_history SET finished_at = now() + interval '1 h', started_at = now() + interval '1 h'"
+    )
     await look.execute("UPDATE run_history SET finished_at = now() WHERE status = 4")
     assert "another run of the job was not over" in await sentences(verbs, job, skipped), "which one is not known"
     await look.execute("UPDATE run_history SET started_at = now() - interval '1 s' WHERE scheduled_at = $1", *older)

@@ -144,7 +144,8 @@ FENCES: dict[str, tuple[str, ...]] = {
     # what is left of a deleted job, when history knows nothing of it any more
     "forget_jobs": (
         "status = 'deleted' AND updated_at < now() - make_interval(days => $1::integer)",
-        "NOT EXISTS ( SELECT FROM kept k WHERE k.since <= j.updated_at AND k.made_at <= j.updated_at + interval '1 day')",
+        "NOT EXISTS ( SELECT FROM kept k WHERE k.since <= j.updated_at",
+        "AND k.made_at <= j.updated_at + interval '1 day')",
         "NOT EXISTS (SELECT FROM live_runs r WHERE r.job = j.job)",
     ),
     # for measuring, on a throw-away database

@@ -235,9 +235,7 @@ async def test_a_paused_job_that_is_edited_stays_paused_and_its_ticks_are_told_a
 
 
 @pytest.mark.parametrize(("on_resume", "owed"), [("once", 1), ("all", 4)])
-async def test_an_edit_keeps_what_a_pause_said_of_its_ticks(
-    verbs: Store, look: Any, on_resume: Any, owed: int
-) -> None:
+async def test_an_edit_keeps_what_a_pause_said_of_its_ticks(verbs: Store, look: Any, on_resume: Any, owed: int) -> None:
     job = await paused_for(verbs, look, 3, on_resume=on_resume)
     former = await look.fetchval("SELECT schedule FROM cursors")
     edited, _ = await verbs.jobs.patch(job.id, {"schedule": "0 0 1 1 *"}, by="bob")
