@@ -1,8 +1,8 @@
 """The story of one tick in plain sentences. Pure: what is known is an argument, and so is the time.
 
 What can be told: which schedule was in force and who made it so, what a change of the clock did, who had taken the
-job's partition, each attempt of its run and how it ended; or why there was no run. An instant that is no tick is told as
-that, with the ticks on both sides.
+job's partition, each attempt of its run and how it ended; or why there was no run. An instant that is no tick is told
+as that, with the ticks on both sides.
 """
 
 from __future__ import annotations

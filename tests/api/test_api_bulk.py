@@ -78,6 +78,19 @@ async def test_deleted_jobs_are_gone_and_their_quota_is_free(api: ApiClient) -> 
     assert (await api.good("GET", "/api/v1/tenants/default"))["jobs"] == before - JOBS
 
 
+async def test_a_pause_of_many_may_end_by_itself_and_say_what_becomes_of_its_ticks(api: ApiClient, sql: Any) -> None:
+    await add_jobs(api, 3, tags=["x"])
+    said = {"until": "2099-01-01T00:00:00Z", "on_resume": "once"}
+    assert await whole(api, "pause", "tag:x", **said) == (3, 3)
+    job = await api.good("GET", "/api/v1/jobs/x-001")
+    assert (job["paused_until"], job["on_resume"]) == (said["until"], "once")
+    await sql.execute("UPDATE jobs SET since = now() - interval '3 h', created_at = now() - interval '4 h'")
+    assert await whole(api, "resume", "tag:x", on_resume="all") == (3, 3)
+    assert {row["kind"] for row in await sql.fetch("SELECT kind FROM catchups")} == {"missed"}
+    past = {"action": "pause", "filter": "tag:x", "until": "2020-01-01T00:00:00Z"}
+    assert (await api.problem("POST", "/api/v1/bulk", 422, json=past))["detail"].startswith("until is 2020-01-01")
+
+
 async def end_as_dead(sql: Any, count: int) -> None:
     """Let the live runs of the first so many jobs die."""
     rows = await sql.fetch("SELECT * FROM live_runs ORDER BY job LIMIT $1", count)
@@ -149,6 +162,8 @@ async def test_a_filter_is_the_search_of_the_list_and_refused_like_it(api: ApiCl
         {"action": "pause"},
         {"action": "explode", "filter": "tag:x"},
         {"action": "delete", "filter": "tag:x", "reason": "no"},
+        {"action": "resume", "filter": "tag:x", "until": "2099-01-01T00:00:00Z"},
+        {"action": "retry", "filter": "tag:x", "on_resume": "all"},
         {"action": "pause", "filter": "tag:x", "cursor": "abc"},
         {"action": "pause", "filter": "tag:x", "limit": 100_000},
     ):

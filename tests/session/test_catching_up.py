@@ -10,7 +10,7 @@ from uuid import UUID
 import factories
 from detent.identity import RunKey
 from detent.misfire import RUN_ALL, SKIP
-from detent.model import Call, Outcome, Succeeded
+from detent.model import Call, HttpTarget, JobSpec, Outcome, Succeeded
 from detent.shapes import BackfillRequest
 from detent.store import Store
 from waiting import until
@@ -291,3 +291,29 @@ async def test_no_more_of_a_backfill_run_at_once_than_were_asked_for(look: Any, 
     await until(lambda: len(seen) == 10)
     await until(lambda: look.fetchval("SELECT NOT EXISTS (SELECT FROM live_runs)"))
     assert {row["status"] for row in await history(look, job)} == {1}
+
+
+async def test_a_large_backfill_is_told_as_a_large_catch_up_and_so_is_one_after_a_pause(
+    look: Any, start: Any, store: Store
+) -> None:
+    session = await start(roles=("scheduler",))
+    metrics = session._metrics
+    (few, many, paused) = await store.jobs.add(
+        [
+            JobSpec(name=name, schedule="every 1m", target=HttpTarget(url=HTTP["url"]))
+            for name in ("few", "many", "paused")
+        ]
+    )
+    await store.backfills.add(few.id, past(1))
+    await until(lambda: metrics.catch_ups == 1)
+    assert metrics.large_catch_ups == 0
+    await store.backfills.add(many.id, past(2))
+    await until(lambda: metrics.large_catch_ups == 1)
+    await store.jobs.pause(paused.id)
+    await look.execute(
+        "UPDATE jobs SET since = now() - interval '3 h', created_at = now() - interval '4 h' WHERE name = 'paused'"
+    )
+    await store.jobs.patch(paused.id, {"max_missed": 1000})
+    await store.jobs.resume(paused.id, on_resume="all")
+    await until(lambda: metrics.large_catch_ups == 2)
+    assert metrics.catch_ups == 3

@@ -90,7 +90,7 @@ async def test_the_miss_that_moves_the_cursor_leaves_the_ticks_to_be_made_up_for
     (due,) = await verbs.catchups.due({7: 0}, 10)
     assert due == Due(
         due.catchup, job, 7, "missed", read["schedule"], LONG_AGO + HOUR, LONG_AGO + 2 * HOUR, LONG_AGO + HOUR,
-        False, 1, False, "active",
+        False, 1, False, "active", 2,
     )  # fmt: skip
     assert await standing(look, due.catchup) == (LONG_AGO + HOUR, 2)
     assert await look.fetchval("SELECT last_tick FROM cursors WHERE job = $1", job) == LAST
