@@ -138,6 +138,7 @@ class Definition(NamedTuple):
     job_id: UUID
     name: str
     spec: JobSpec
+    created_at: datetime | None = None
 
 
 class Call(Struct, frozen=True):
@@ -153,6 +154,8 @@ class Call(Struct, frozen=True):
     payload: Any
     target: Target
     timeout_seconds: float
+    window_start: datetime | None = None
+    """The tick before this one; the run is about the time between the two. None: there is none."""
 
 
 class Succeeded(Struct, frozen=True):

@@ -53,6 +53,16 @@ class Run:
         return self._call.scheduled_at
 
     @property
+    def window_start(self) -> datetime | None:
+        """The tick before this one by the job's schedule, whether or not it ran; None: there is none."""
+        return self._call.window_start
+
+    @property
+    def window_end(self) -> datetime:
+        """The tick: with `window_start`, the stretch of time whose data the run is about."""
+        return self._call.scheduled_at
+
+    @property
     def attempt(self) -> int:
         """1 for the first try."""
         return self._call.attempt

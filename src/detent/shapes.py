@@ -134,12 +134,15 @@ class ClaimRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ClaimedRun(Struct, frozen=True, kw_only=True):
-    """A run to be done now: every later call about it names `token`. Without heartbeats it is lost at `lease_until`."""
+    """A run to be done now: every later call about it names `token`. Without heartbeats it is lost at `lease_until`.
+    It is about the time from `window_start`, the tick before (null: there is none), to `window_end`, its own."""
 
     run_id: UUID
     job_id: UUID
     job: str
     scheduled_at: Instant
+    window_start: Instant | None
+    window_end: Instant
     attempt: int
     token: int
     idempotency_key: str

@@ -162,7 +162,8 @@ def _columns(claims: Sequence[Claim]) -> tuple[Sequence[object], ...]:
 def _definition(row: Row) -> Definition | None:
     """None for one that this version cannot read; its neighbours are none the worse for it."""
     try:
-        return Definition(row["id"], row["name"], msgspec.json.decode(row["definition"], type=JobSpec))
+        spec = msgspec.json.decode(row["definition"], type=JobSpec)
+        return Definition(row["id"], row["name"], spec, row.get("created_at"))
     except msgspec.MsgspecError as error:
         log.error("a job's definition cannot be read", job=row["name"], error=str(error))
         return None

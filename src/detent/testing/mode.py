@@ -25,6 +25,7 @@ from detent.states import RunStatus
 from detent.targets.python import as_json, takes_run
 from detent.testing.records import HeldInTest, TestedAttempt, TestedJob, TestedRun
 from detent.worker.execute import failure_of, is_retryable
+from detent.worker.windows import previous_tick
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MOST_ATTEMPTS = 100_000
@@ -282,6 +283,7 @@ class TestMode:
             payload=run.payload,
             target=job.spec.target,
             timeout_seconds=job.spec.timeout_seconds,
+            window_start=previous_tick(job.prepared.schedule, run.scheduled_at),
         )
 
 

@@ -10,6 +10,7 @@ from detent.errors import NotRetryable, RetryLater
 from detent.identity import RunKey
 from detent.keys import idempotency_key
 from detent.model import Call, Claim, Definition, Failed, JobSpec, Outcome, TargetKind, kind_of
+from detent.worker.windows import Windows
 
 Runner = Callable[[Call], Awaitable[Outcome]]
 
@@ -17,8 +18,11 @@ LONGEST_ERROR = 8000
 LONGEST_WAIT = 31_536_000.0
 
 
+windows = Windows()
+
+
 def call_of(claim: Claim, definition: Definition) -> Call:
-    job_id, name, spec = definition
+    job_id, name, spec, _ = definition
     key = RunKey(claim.job, claim.scheduled_at, claim.serial)
     return Call(
         job_id=str(job_id),
@@ -31,6 +35,7 @@ def call_of(claim: Claim, definition: Definition) -> Call:
         payload=spec.payload,
         target=spec.target,
         timeout_seconds=spec.timeout_seconds,
+        window_start=windows.start(claim, definition),
     )
 
 
