@@ -13,13 +13,13 @@ bench = group("bench", "Measure detent on this machine, on a throw-away database
 
 
 @command(bench, "loop", examples=("detent bench loop --jobs 50000",))
-@option("--jobs", default="50000", metavar="N", help="Ticks that fall due at one instant. [50000]")
+@option("--jobs", default="100000", metavar="N", help="Ticks that fall due at one instant. [100000]")
 @option("--concurrency", default="2000", metavar="N", help="Runs at the same time. [2000]")
+@option("--rounds", default="5", metavar="N", help="How often, each time beside the raw limit. [5]")
 @shapes()
-def loop(jobs: str, concurrency: str) -> None:
-    """Fire, call a no-op, settle and record many ticks that are due at once."""
+def loop(jobs: str, concurrency: str, rounds: str) -> None:
+    """Fire, call a no-op, settle and record many ticks that are due at once, beside the raw limit of this machine."""
     import asyncio
-    from dataclasses import asdict
 
     from detent import node
     from detent.bench.loop import as_table, bench_loop
@@ -28,10 +28,11 @@ def loop(jobs: str, concurrency: str) -> None:
     configure("auto", "warning")
     number = read_number("--jobs", jobs, 1, 10_000_000)
     at_once = read_number("--concurrency", concurrency, 1, 100_000)
-    with Progress("runs", number) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
-        result = runner.run(bench_loop(number, at_once, progress.update))
+    times = read_number("--rounds", rounds, 1, 1000)
+    with Progress("runs", number * times) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
+        result = runner.run(bench_loop(number, at_once, times, progress.update))
     if session().shape == "json":
-        output.print_json(asdict(result))
+        output.print_json(result.as_document())
     else:
         output.print_lines(as_table(result))
 

@@ -59,6 +59,7 @@ class Leadership:
         led: Led | None,
         tell_others: Callable[[], Awaitable[None]],
         drain: Callable[[bool], None],
+        others_work: Callable[[bool], None],
         metrics: Metrics,
     ) -> None:
         self._store = store
@@ -68,6 +69,7 @@ class Leadership:
         self._led = led
         self._tell_others = tell_others
         self._drain = drain
+        self._others_work = others_work
         self._metrics = metrics
         self._free_since: dict[int, float] = {}
         self._adopted: dict[int, float] = {}
@@ -80,6 +82,7 @@ class Leadership:
     async def tick(self) -> float:
         view = await self._look()
         self._drain(view.draining)
+        self._others_work(view.others_work)
         if self._led is not None:
             await self._take_our_share(self._led, view)
         await self._rescue.clean_up(view.evicted)
