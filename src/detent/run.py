@@ -31,6 +31,7 @@ class Run:
         self._call = call
         self._backend = backend
         self.committed = False
+        self._window_start = call.window_start  # here and now: a handler may be in another thread
         self.log = logging.LoggerAdapter(
             logging.getLogger(f"detent.run.{call.job}"), {"run_id": call.run_id, "attempt": call.attempt}
         )
@@ -55,7 +56,7 @@ class Run:
     @property
     def window_start(self) -> datetime | None:
         """The tick before this one by the job's schedule, whether or not it ran; None: there is none."""
-        return self._call.window_start
+        return self._window_start
 
     @property
     def window_end(self) -> datetime:

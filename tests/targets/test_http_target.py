@@ -21,7 +21,7 @@ from serving import serving
 
 async def test_a_call_carries_the_facts_of_the_run(runner: HttpTargetRunner, sink: Sink) -> None:
     sink.answer = answer("200 OK", b"done")
-    window = {"window_start": datetime(2026, 2, 28, 6, 30, tzinfo=UTC)}
+    window = {"window": lambda: datetime(2026, 2, 28, 6, 30, tzinfo=UTC)}
     outcome = await runner(http_call(sink.url + "/hook?x=1", {"a": [1, "ü"]}, attempt=3, **window))
     assert succeeded(outcome) == {"status": 200, "body": "done"}
     (request,) = sink.received

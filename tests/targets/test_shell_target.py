@@ -29,7 +29,7 @@ async def test_a_command_is_told_the_facts_of_the_run(
         env={"MINE": "a=b\nc", "LANG": "de_DE.UTF-8"},
         scheduled_at=at,
         job="Zürich x",
-        window_start=datetime(2026, 2, 28, 6, 30, tzinfo=UTC),
+        window=lambda: datetime(2026, 2, 28, 6, 30, tzinfo=UTC),
     )
     output = succeeded(await shell(call))["output"]
     environment = dict(entry.split("=", 1) for entry in output.rstrip("\ufffd").split("\ufffd"))

@@ -124,9 +124,9 @@ def _encoded(environment: dict[str, str]) -> dict[bytes, bytes]:
 
 
 def _facts(call: Call) -> dict[str, str]:
-    window = {}
-    if call.window_start is not None:
-        window["DETENT_WINDOW_START"] = instant_text(call.window_start)
+    window_start, window = call.window_start, {}
+    if window_start is not None:
+        window["DETENT_WINDOW_START"] = instant_text(window_start)
         window["DETENT_WINDOW_END"] = instant_text(call.scheduled_at)
     return {
         "DETENT_RUN_ID": call.run_id,

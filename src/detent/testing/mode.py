@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 from uuid import NAMESPACE_URL, uuid5
@@ -283,7 +284,7 @@ class TestMode:
             payload=run.payload,
             target=job.spec.target,
             timeout_seconds=job.spec.timeout_seconds,
-            window_start=previous_tick(job.prepared.schedule, run.scheduled_at),
+            window=partial(previous_tick, job.prepared.schedule, run.scheduled_at),
         )
 
 

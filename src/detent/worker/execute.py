@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from detent import failpoints
 from detent.errors import NotRetryable, RetryLater
@@ -16,8 +17,6 @@ Runner = Callable[[Call], Awaitable[Outcome]]
 
 LONGEST_ERROR = 8000
 LONGEST_WAIT = 31_536_000.0
-
-
 windows = Windows()
 
 
@@ -35,7 +34,7 @@ def call_of(claim: Claim, definition: Definition) -> Call:
         payload=spec.payload,
         target=spec.target,
         timeout_seconds=spec.timeout_seconds,
-        window_start=windows.start(claim, definition),
+        window=partial(windows.start, claim, definition),
     )
 
 

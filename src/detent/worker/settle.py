@@ -153,14 +153,15 @@ class Settler:
         self, batch: list[Writing], write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]]
     ) -> None:
         """Write a batch; what could not be written waits again."""
-        written: set[Claim] = set()
+        written: list[Writing] = []
         try:
             await self._write_apart(batch, write, written)
             self._pause = 0.0
         except Exception as error:
             # Whatever it was: a result that is given up leaves its run open for as long as this node lives.
             expected = isinstance(error, DetentError)
-            left = [item for item in batch if item.claim not in written]
+            done = set(map(id, written))
+            left = [item for item in batch if id(item) not in done]
             log.warning("settle failed, trying again", runs=len(left), error=str(error), exc_info=not expected)
             self._pause = min(2.0, self._pause * 2 or 0.05)
             await asyncio.sleep(self._pause)
@@ -174,7 +175,7 @@ class Settler:
         self,
         batch: list[Writing],
         write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]],
-        written: set[Claim],
+        written: list[Writing],
     ) -> None:
         try:
             unmatched = await write(self._node, batch)
@@ -191,7 +192,7 @@ class Settler:
         else:
             await failpoints.hit("W6")
             await self._finish(batch, unmatched)
-        written.update(item.claim for item in batch)
+        written += batch
 
     async def _write_somehow(
         self, item: Writing, write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]]
