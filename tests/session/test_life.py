@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from detent.model import Call, Failed, HttpTarget, JobSpec, Outcome, Succeeded
@@ -101,6 +102,10 @@ async def test_a_triggered_run_gives_its_payload_to_every_try(store: Store, look
         return run is not None and run.status == "succeeded"
 
     await until(over, 20, "the run to succeed")
+    told, listed = await store.runs.get(key), (await store.runs.list(job=job.id))[0]
+    assert told is not None
+    assert told.payload == {"n": 1}
+    assert [run.payload for run in listed] == [msgspec.UNSET]
     again = await store.reruns.retry(key)
     await until(lambda: len(given) >= 3, 20, "the repeat")
     assert given[:3] == [{"n": 1}] * 3
