@@ -57,6 +57,7 @@ from detent.worker.worker import Worker
 log = logger("node")
 
 UPKEEP_EVERY = 5.0
+FORGET_EVERY_PASSES = 12  # what is forgotten was kept for minutes or days: it need not go within seconds
 HISTORY_EVERY_PASSES = 360
 HISTORY_DAYS_AHEAD = 7
 
@@ -224,12 +225,13 @@ class Session:
         if self._upkeep_passes % HISTORY_EVERY_PASSES == 0:
             await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
             await self._store.cluster.forget_elections()
+        if self._upkeep_passes % FORGET_EVERY_PASSES == 0:
+            while await self._store.requests.forget() >= FORGOTTEN_AT_ONCE:
+                pass
+            await self._store.upkeep.forget_changes()
         self._upkeep_passes += 1
         while await self._store.upkeep.complete_jobs():
             pass
-        while await self._store.requests.forget() >= FORGOTTEN_AT_ONCE:
-            pass
-        await self._store.upkeep.forget_changes()
         return UPKEEP_EVERY
 
     def _keeper(self) -> Keeper:

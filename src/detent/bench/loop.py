@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from detent.bench.ground import Cost, Ground, Meter, ground
+from detent.clock import monotonic
 from detent.errors import Unavailable
 from detent.metrics import Metrics
 from detent.model import Call, Outcome, Succeeded, TargetKind
@@ -24,6 +25,8 @@ from detent.store.bench import FAR_AWAY, Herd
 from detent.worker.execute import Runner
 
 LEAD_SECONDS = 5.0
+HISTORY_JOBS = 10_000
+PAGES = 20
 POLL_SECONDS = 0.02
 
 
@@ -44,13 +47,19 @@ class Round:
 class LoopResult:
     jobs: int
     rounds: list[Round] = field(default_factory=list)
+    page_ms: float | None = None
 
     def median(self, name: str) -> float:
         return float(median(getattr(each, name) for each in self.rounds))
 
     def as_document(self) -> dict[str, Any]:
         names = [name for name in asdict(self.rounds[0]) if name != "lateness_ms"]
-        return {"jobs": self.jobs, "median": {name: self.median(name) for name in names}, "rounds": self.rounds}
+        return {
+            "jobs": self.jobs,
+            "page_ms": self.page_ms,
+            "median": {name: self.median(name) for name in names},
+            "rounds": [asdict(each) for each in self.rounds],
+        }
 
 
 class Loaded:
@@ -92,19 +101,55 @@ async def no_op(_call: Call) -> Outcome:
     return Succeeded()
 
 
-async def bench_loop(jobs: int, concurrency: int, rounds: int, progress: Callable[[int], None]) -> LoopResult:
-    result = LoopResult(jobs)
-    async with ground() as at, loaded(at, concurrency) as node:
-        for number in range(rounds):
-            raw = await _raw(at, jobs) if number % 2 else None
-            herd = await at.bench.make_due(jobs, LEAD_SECONDS)
-            await node.until_due(herd)
-            cost = await _drain(at, node, jobs, progress)
-            figures = await at.bench.figures(herd.due)
-            if figures.succeeded != jobs:
-                raise Unavailable(f"Of {jobs:,} runs {figures.succeeded:,} are on record as succeeded.")
-            result.rounds.append(_round(jobs, cost, raw or await _raw(at, jobs), figures.lateness_ms))
+class Plan(NamedTuple):
+    """`history`: finished runs that are on record before it begins. `idle_reader`: a transaction is open all along."""
+
+    jobs: int
+    concurrency: int
+    rounds: int
+    history: int = 0
+    idle_reader: bool = False
+
+
+async def bench_loop(plan: Plan, progress: Callable[[int], None]) -> LoopResult:
+    result = LoopResult(plan.jobs)
+    async with ground() as at:
+        if plan.history:
+            result.page_ms = await _long_history(at, plan.history, progress)
+        async with loaded(at, plan.concurrency) as node, at.bench.idle_reader() if plan.idle_reader else nullcontext():
+            for number in range(plan.rounds):
+                done = partial(_shifted, progress, plan.history)
+                result.rounds.append(await _round(at, node, plan.jobs, raw_first=bool(number % 2), progress=done))
     return result
+
+
+def _shifted(progress: Callable[[int], None], by: int, done: int) -> None:
+    progress(by + done)
+
+
+async def _long_history(at: Ground, runs: int, progress: Callable[[int], None]) -> float:
+    """Runs of the past; then how long a page of one job's runs takes."""
+    herd = await at.bench.make_due(min(HISTORY_JOBS, runs), FAR_AWAY)
+    async for made in at.bench.make_history(herd, runs):
+        progress(made)
+    jobs, _ = await at.store.jobs.list(limit=PAGES)
+    took = []
+    for job in jobs:
+        began = monotonic()
+        await at.store.runs.list(job=job.id, limit=50)
+        took.append((monotonic() - began) * 1000)
+    return float(median(took))
+
+
+async def _round(at: Ground, node: Loaded, jobs: int, *, raw_first: bool, progress: Callable[[int], None]) -> Round:
+    raw = await _raw(at, jobs) if raw_first else None
+    herd = await at.bench.make_due(jobs, LEAD_SECONDS)
+    await node.until_due(herd)
+    cost = await _drain(at, node, jobs, progress)
+    figures = await at.bench.figures(herd.due)
+    if figures.succeeded != jobs:
+        raise Unavailable(f"Of {jobs:,} runs {figures.succeeded:,} are on record as succeeded.")
+    return _figures(jobs, cost, raw or await _raw(at, jobs), figures.lateness_ms)
 
 
 async def _drain(at: Ground, node: Loaded, jobs: int, progress: Callable[[int], None]) -> Cost:
@@ -122,7 +167,7 @@ async def _raw(at: Ground, jobs: int) -> Cost:
     return await meter.read()
 
 
-def _round(jobs: int, cost: Cost, raw: Cost, lateness_ms: dict[str, float]) -> Round:
+def _figures(jobs: int, cost: Cost, raw: Cost, lateness_ms: dict[str, float]) -> Round:
     return Round(
         runs_per_second=jobs / cost.seconds,
         raw_per_second=jobs / raw.seconds,
@@ -145,6 +190,8 @@ def as_table(result: LoopResult) -> list[tuple[str, ...]]:
     last = result.rounds[-1].lateness_ms
     late = f"{last['p50']:,.0f} / {last['p99']:,.0f} / {last['max']:,.0f} ms"
     rows.append((f"{result.jobs:,} ticks due at one instant; last round: lateness p50 / p99 / max {late}",))
+    if result.page_ms is not None:
+        rows.append((f"a page of a job's runs: {result.page_ms:.1f} ms",))
     return rows
 
 

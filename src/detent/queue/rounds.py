@@ -69,10 +69,10 @@ class Line(Generic[Item]):
     def first(self) -> Item:
         return self._by_priority[max(self._by_priority)][0]
 
-    def popleft(self, lowest_first: bool) -> Item:
+    def take(self, lowest_first: bool, newest: bool) -> Item:
         priority = (min if lowest_first else max)(self._by_priority)
         waiting = self._by_priority[priority]
-        item = waiting.popleft()
+        item = waiting.pop() if newest else waiting.popleft()
         if not waiting:
             del self._by_priority[priority]
         return item
@@ -113,23 +113,23 @@ class FairLine(Generic[Item]):
             heapq.heappush(self._behind, (max(self._left.pop(tenant, 0.0), self._now), tenant))
         line.append(item, priority)
 
-    def popleft(self, *, lowest_first: bool = False) -> Item:
+    def popleft(self, *, lowest_first: bool = False, newest: bool = False) -> Item:
         """Of the tenant that is furthest behind. IndexError: nobody waits."""
         lines = self._lines
         if len(lines) == 1:
             (line,) = lines.values()
-            item = line.popleft(lowest_first)
+            item = line.take(lowest_first, newest)
             if not line:
                 self.clear()
             return item
         if not lines:
             raise IndexError("the line is empty")
-        return self._pop_in_turn(lowest_first)
+        return self._pop_in_turn(lowest_first, newest)
 
-    def _pop_in_turn(self, lowest_first: bool) -> Item:
+    def _pop_in_turn(self, lowest_first: bool, newest: bool) -> Item:
         self._now, tenant = self._behind[0]
         line = self._lines[tenant]
-        item = line.popleft(lowest_first)
+        item = line.take(lowest_first, newest)
         clock = self._now + 1 / self._weight_of(tenant)
         if line:
             heapq.heapreplace(self._behind, (clock, tenant))

@@ -42,6 +42,8 @@ STATEMENTS = 2
 BATCH = 1000
 # One batch in so many begins with the lowest priority, so that none starves.
 LOWEST_FIRST_EVERY = 8
+# While very many are due, one place in so many is for what came due last: it shall not wait until the others are done.
+NEWEST_EVERY = 8
 FINISH_SECONDS = 0.5
 REPLACING = -2
 
@@ -156,8 +158,10 @@ class Firing:
         not_yet: list[int] = []
         self._batches += 1
         lowest_first = self._batches % LOWEST_FIRST_EVERY == 0
+        newest_every = NEWEST_EVERY if len(self._ready) > BATCH else BATCH + 1
         while self._order and len(batch) < most:
-            job = self._order.popleft(lowest_first=lowest_first)
+            newest = len(batch) % newest_every == newest_every - 1
+            job = self._order.popleft(lowest_first=lowest_first, newest=newest)
             if job in self._firing:
                 not_yet.append(job)
             elif job in self._ready:

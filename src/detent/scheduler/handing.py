@@ -20,7 +20,7 @@ MOMENT = 0.2
 # To be worth waiting for, a worker settles at least so many in a moment, and then has room for a good part of a batch.
 QUICK = 100
 ENOUGH = 500
-LONGEST_SECONDS = 20.0
+LONGEST_SECONDS = 40.0
 
 
 class Handoff(Protocol):
