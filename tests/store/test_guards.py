@@ -138,10 +138,15 @@ FENCES: dict[str, tuple[str, ...]] = {
     "rerun": (LANE,),
     "redrive": (LANE, "greatest(token, (SELECT incarnation FROM cluster) << 22) + 1"),
     "cancel": ("FOR UPDATE) r", "l.owner IS NULL", "l.owner IS NOT NULL", "r.job = l.job AND r.lane = l.lane"),
+    "quarantine": (
+        "scheduled_at = $4 AND serial = $5 AND token = $6 AND owner = $1 FOR UPDATE)",
+        "r.job = l.job AND r.lane = l.lane",
+    ),
     # what is left of a deleted job, when history knows nothing of it any more
     "forget_jobs": (
         "status = 'deleted' AND updated_at < now() - make_interval(days => $1::integer)",
-        "updated_at < (SELECT min(since) FROM history_bounds)",
+        "NOT EXISTS ( SELECT FROM kept k WHERE k.since <= j.updated_at",
+        "AND k.made_at <= j.updated_at + interval '1 day')",
         "NOT EXISTS (SELECT FROM live_runs r WHERE r.job = j.job)",
     ),
     # for measuring, on a throw-away database

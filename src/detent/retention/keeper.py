@@ -120,6 +120,7 @@ class Keeper:
     async def _forget(self) -> None:
         while await self._store.retention.forget_jobs(self._days):
             await self._go_on("leftovers")
-        while await self._store.retention.forget_payloads():
+        while await self._store.retention.forget_payloads(self._days):
             await self._go_on("leftovers")
         await self._store.retention.forget_workers(self._days)
+        await self._store.retention.forget_skips(self._days)

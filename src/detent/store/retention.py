@@ -129,9 +129,13 @@ class RetentionStore:
         """Names of workers that pull, when nothing in history is theirs."""
         await self._database.fetch("people", "forget_workers", days)
 
-    async def forget_payloads(self) -> int:
+    async def forget_skips(self, days: int) -> None:
+        """Ticks that were to be skipped, when they have long passed."""
+        await self._database.fetch("people", "forget_skips", days)
+
+    async def forget_payloads(self, days: int) -> int:
         """Payloads of runs that history has no more; how many."""
-        return len(await self._database.fetch("people", "forget_payloads", FORGOTTEN_AT_ONCE))
+        return len(await self._database.fetch("people", "forget_payloads", days, FORGOTTEN_AT_ONCE))
 
 
 def _quoted(name: str) -> str:
