@@ -131,3 +131,33 @@ async def test_a_partition_that_its_owner_does_not_take_is_taken_by_another(look
     await second._leading.stop()
     await look.execute("UPDATE partitions SET holder = NULL WHERE holder = $1", second.membership.node)
     await until(lambda: len(first.leadership.terms) == PARTITIONS, what="the orphans to be taken")
+
+
+async def test_what_a_session_holds_without_knowing_goes_to_whom_it_belongs(look: Any, start: Any) -> None:
+    """The reply to its taking was lost, and before the next pass somebody joined."""
+    first, second = await start(lease_ttl_seconds=TTL), await start(lease_ttl_seconds=TTL)
+    await shared(look, first, second)
+    nodes = first.membership.node, second.membership.node
+    await look.execute("UPDATE partitions SET holder = $1 WHERE holder = $2", *nodes)
+    await shared(look, first, second)
+
+
+async def test_an_orphan_whose_adoption_was_not_answered_is_led_after_all(look: Any, start: Any) -> None:
+    first, second = await start(lease_ttl_seconds=TTL), await start(lease_ttl_seconds=TTL)
+    await shared(look, first, second)
+    await second._leading.stop()
+    await look.execute("UPDATE partitions SET holder = NULL WHERE holder = $1", second.membership.node)
+    await until(lambda: len(first.leadership.terms) == PARTITIONS, what="the orphans to be taken")
+    for partition in share(second.membership.node, [first.membership.node, second.membership.node]):
+        del first.leadership.terms[partition]
+    await until(lambda: len(first.leadership.terms) == PARTITIONS, what="the orphans to be taken again")
+
+
+async def test_a_session_that_closes_leaves_nothing_that_it_holds_without_knowing(look: Any, start: Any) -> None:
+    session = await start(lease_ttl_seconds=30)
+    await shared(look, session)
+    await session._leading.stop()
+    session.leadership.terms.clear()
+    await session.close(0)
+    assert set(await holders(look)) == {None}
+    assert await look.fetchval("SELECT count(*) FROM nodes") == 0

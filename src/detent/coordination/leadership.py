@@ -101,15 +101,18 @@ class Leadership:
 
     async def _take_our_share(self, led: Led, view: Share) -> None:
         self._forget_lost(view)
+        unknown = set(view.held) - self.terms.keys()  # ours by a statement whose reply was lost
         ours = share(self._membership.node, view.schedulers)
         self._adopt_orphans(ours, view)
         if not self.coordinator_missing or self._membership.node not in view.schedulers:
             # Nobody could be nominated for it: better led by who is not its owner than by nobody.
-            await self._give_up(led, self.terms.keys() - ours - self._adopted.keys())
+            await self._give_up(led, (self.terms.keys() | unknown) - ours - self._adopted.keys())
+            unknown &= ours | self._adopted.keys()
         await self._campaign(ours)
-        await self._give_up_lost(led)
+        await self._give_up_lost(led, unknown)
         news = {partition: number for partition, number in self._nominations.items() if self._is_news(partition)}
-        orphans = dict.fromkeys(self._adopted.keys() & set(view.free))  # nominated or not: the number may be refused
+        # Nominated or not: the number may be refused.
+        orphans = dict.fromkeys(self._adopted.keys() & ({*view.free} | unknown))
         if news or orphans:
             await self._take(news | orphans)
         led.lead(self.terms)
@@ -157,8 +160,9 @@ class Leadership:
             log.warning("coordinator not reached", coordinator=self._coordinator.name, error=str(error))
         self.coordinator_missing = True
 
-    async def _give_up_lost(self, led: Led) -> None:
-        lost = self.terms.keys() - self._nominations.keys() - self._adopted.keys()
+    async def _give_up_lost(self, led: Led, unknown: set[int]) -> None:
+        """What is held without being known is given up too: nobody else can take it from a node that is alive."""
+        lost = (self.terms.keys() | unknown) - self._nominations.keys() - self._adopted.keys()
         if lost:
             log.warning("nominations lost", count=len(lost))
             await self._hand_over(led, lost)
@@ -188,7 +192,7 @@ class Leadership:
         await led.stop_leading(partitions)
         await self._store.nodes.release(self._membership.node, sorted(partitions))
         for partition in list(partitions):
-            del self.terms[partition]
+            self.terms.pop(partition, None)
 
     async def _resign(self, partitions: Collection[int]) -> None:
         try:
@@ -197,7 +201,6 @@ class Leadership:
             self._miss_coordinator(error)
 
     async def release(self) -> None:
-        """Hand all partitions over; called once no fire is under way."""
-        if self.terms:
-            await self._store.nodes.release(self._membership.node, sorted(self.terms))
-            self.terms.clear()
+        """Hand all partitions over, known or not; called once no fire is under way."""
+        await self._store.nodes.release(self._membership.node)
+        self.terms.clear()

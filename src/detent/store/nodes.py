@@ -81,8 +81,9 @@ class NodeStore:
         rows = await self._database.fetch("work", "take", node, incarnation, partitions, numbers)
         return {row["partition"]: row["term"] for row in rows}
 
-    async def release(self, node: int, partitions: Sequence[int]) -> list[int]:
-        rows = await self._database.fetch("work", "release", node, list(partitions))
+    async def release(self, node: int, partitions: Sequence[int] | None = None) -> list[int]:
+        """Let others have these partitions, or all that the node holds."""
+        rows = await self._database.fetch("work", "release", node, None if partitions is None else list(partitions))
         return [row["partition"] for row in rows]
 
     async def rescue(self, node: int) -> list[Rescued]:
