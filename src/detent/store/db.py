@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
@@ -154,6 +154,17 @@ def translate(error: BaseException) -> DetentError | None:
     return None
 
 
+@contextmanager
+def _meanings() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        meaning = translate(error)
+        if meaning is None:
+            raise
+        raise meaning from error
+
+
 def _limiting_transactions(limits: Limits) -> Callable[[Any], Awaitable[None]] | None:
     """What a new connection of a pool does first. The parameter exists from PostgreSQL 17 on; older servers are covered
     by the idle limit and the statement limit."""
@@ -221,9 +232,15 @@ class Database:
             **driver_options(self.schema, limits, pooled=self.pooled),
         )
 
-    async def apart(self) -> Any:
-        """A new connection outside the pools, whose own may lead to where the database was before."""
-        return await connect(self.url, self.schema, pooled=self.pooled)
+    @asynccontextmanager
+    async def apart(self) -> AsyncIterator[Any]:
+        """A new connection outside the pools, whose own may lead to where the database was before; errors as theirs."""
+        connection = await connect(self.url, self.schema, pooled=self.pooled)
+        try:
+            with _meanings():
+                yield connection
+        finally:
+            connection.terminate()
 
     async def close(self) -> None:
         if self._looking is not None:
@@ -301,14 +318,9 @@ class Database:
     @asynccontextmanager
     async def connection(self, pool: str) -> AsyncIterator[Any]:
         """A pooled connection; driver errors leave as one of the four meanings."""
-        try:
+        with _meanings():
             async with self._acquired(pool) as connection:
                 yield connection
-        except Exception as error:
-            meaning = translate(error)
-            if meaning is None:
-                raise
-            raise meaning from error
 
     @asynccontextmanager
     async def _acquired(self, pool: str) -> AsyncIterator[Any]:
