@@ -75,8 +75,10 @@ class Session:
         address: str | None = None,
         metrics: Metrics | None = None,
         guard: Guard | None = None,
+        draining: bool = False,
     ) -> None:
-        """`address` is where the API of this process listens; `metrics` and `guard` outlive the session."""
+        """`address` is where the API of this process listens; `metrics` and `guard` outlive the session; `draining`:
+        the session before was asked to hand over, and nobody has taken that back."""
         self._store = store
         self._settings = settings
         self._roles = roles
@@ -86,7 +88,7 @@ class Session:
         self.worker: Worker | None = None
         self.closed = False
         self.schedules = "scheduler" in roles
-        self.draining = False
+        self.draining = draining
         self._address = address
         self._metrics = metrics or Metrics()
         self._guard = guard or Guard(store, settings.clock_step_limit_seconds)
@@ -102,7 +104,7 @@ class Session:
             await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
         info = NodeInfo(
             new_node_number(), socket.gethostname(), os.getpid(), self._roles, __version__, tzdata_version(),
-            self._address,
+            self._address, self.draining,
         )  # fmt: skip
         self.membership = Membership(
             info, self._settings.lease_ttl_seconds, self.clock, admission.incarnation, admission.server.timeline
@@ -147,6 +149,7 @@ class Session:
                 queues=self._settings.queues, has=self._has, concurrency=self._settings.concurrency,
                 metrics=self._metrics, given_back=lambda: self.hints.announce_runs(), died=self.life.died,
             )  # fmt: skip
+            self.worker.rest(self.draining)
         self.scheduler = Scheduler(self._store, self.membership, self.clock, self._settings.window_seconds)
         self.hints = Hints(
             self._store, self._jobs_changed, self._runs_ready, self._runs_cancelled, self._share_changed,

@@ -14,7 +14,7 @@ RESCUE_BATCH = 1000
 
 
 class NodeInfo(NamedTuple):
-    """What a node tells about itself when it joins."""
+    """What a node tells about itself when it joins; `draining`: it takes nothing, since its process was asked so."""
 
     node: int
     host: str
@@ -23,6 +23,7 @@ class NodeInfo(NamedTuple):
     version: str
     tzdata: str
     address: str | None = None
+    draining: bool = False
 
 
 class Share(NamedTuple):
@@ -50,7 +51,7 @@ class NodeStore:
     async def join(self, info: NodeInfo, ttl: timedelta) -> None:
         """Make the node known, unless its code cannot work with the schema as it is now."""
         known = len(migrate.known())
-        told = (info.host, info.pid, list(info.roles), info.version, info.tzdata, known, info.address)
+        told = (info.host, info.pid, list(info.roles), info.version, info.tzdata, known, info.address, info.draining)
 
         async def join(connection: Any) -> None:
             await migrate.may_join(connection)
