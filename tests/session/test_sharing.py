@@ -6,10 +6,14 @@ from collections import Counter
 from typing import Any
 
 import factories
+from detent.coordination.leadership import WAITING_PASSES_PER_TTL
 from detent.coordination.rendezvous import share
 from detent.identity import PARTITIONS
 from detent.model import Call, Outcome, Succeeded
+from detent.queue.hints import Hints
+from detent.service import Loop
 from detent.session import Session
+from detent.store import Store
 from waiting import until
 
 TTL = 1.0
@@ -161,3 +165,31 @@ async def test_a_session_that_closes_leaves_nothing_that_it_holds_without_knowin
     await session.close(0)
     assert set(await holders(look)) == {None}
     assert await look.fetchval("SELECT count(*) FROM nodes") == 0
+
+
+async def test_a_session_that_waits_for_its_share_looks_often(look: Any, start: Any) -> None:
+    """Others tell when they have given it up, which it may not hear."""
+    first = await start(lease_ttl_seconds=30)
+    await shared(look, first)
+    await first._leading.stop()
+    second = await start(lease_ttl_seconds=30)
+    assert await second.leadership.tick() <= 30 / WAITING_PASSES_PER_TTL
+    first._leading = Loop("leadership", first.leadership.tick)
+    first._leading.start()
+    await shared(look, first, second)
+    assert await second.leadership.tick() > 30 / WAITING_PASSES_PER_TTL
+
+
+async def test_whoever_begins_to_listen_looks_at_everything_that_may_have_been_said(store: Store) -> None:
+    called: list[str] = []
+
+    def note(name: str) -> Any:
+        return lambda *_: called.append(name)
+
+    hints = Hints(store, *map(note, ("jobs", "runs", "cancelled", "share")), note("hold"), note("queues"))
+    await hints.tick()
+    assert {"jobs", "runs", "cancelled", "share", "hold"} <= set(called)
+    called.clear()
+    await hints.tick()
+    assert called == []
+    await hints.close()

@@ -115,6 +115,9 @@ class Leadership:
         orphans = dict.fromkeys(self._adopted.keys() & ({*view.free} | unknown))
         if news or orphans:
             await self._take(news | orphans)
+            self._waits |= (
+                not news.keys() <= self.terms.keys()
+            )  # somebody is about to give it up, and may say so unheard
         led.lead(self.terms)
 
     def _forget_lost(self, view: Share) -> None:
