@@ -222,18 +222,18 @@ class Session:
     async def _upkeep(self) -> float:
         if self._upkeep_passes % HISTORY_EVERY_PASSES == 0:
             await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
-            await self._store.cluster.forget_elections()
+            await self._store.cluster.forget_elections(self.clock.now())
         self._upkeep_passes += 1
         while await self._store.upkeep.complete_jobs():
             pass
-        while await self._store.requests.forget() >= FORGOTTEN_AT_ONCE:
+        while await self._store.requests.forget(self.clock.now()) >= FORGOTTEN_AT_ONCE:
             pass
         await self._store.upkeep.forget_changes()
         return UPKEEP_EVERY
 
     def _keeper(self) -> Keeper:
         archive = open_archive(self._settings.archive_url)
-        return Keeper(self._store, self.membership.node, self._settings.history_days, archive)
+        return Keeper(self._store, self.membership.node, self._settings.history_days, archive, self.clock.now)
 
     async def _sweep_pulled(self) -> float:
         await sweep(self._store)
