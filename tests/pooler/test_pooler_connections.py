@@ -69,7 +69,7 @@ async def test_asking_for_a_migration_that_is_not_needed_is_no_error(pooled_url:
     await prepare_database(pooled_url, "detent", migrate=True, pooled=True)
 
 
-@pytest.mark.parametrize("pool", ["fire", "work", "people"])
+@pytest.mark.parametrize("pool", ["fire", "work", "lead", "people"])
 @pytest.mark.parametrize("alone", [True, False])
 async def test_each_transaction_brings_the_limits_of_its_pool_and_takes_them_back(
     store: Store, pooled_url: str, pool: str, alone: bool

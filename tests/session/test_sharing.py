@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import AsyncExitStack
 from typing import Any
 
 import factories
@@ -193,3 +194,18 @@ async def test_whoever_begins_to_listen_looks_at_everything_that_may_have_been_s
     await hints.tick()
     assert called == []
     await hints.close()
+
+
+async def test_a_share_is_taken_also_where_all_connections_for_work_are_in_use(
+    look: Any, start: Any, store: Store
+) -> None:
+    session = await start(lease_ttl_seconds=30)
+    await shared(look, session)
+    await session._leading.stop()
+    gone = await factories.add_node(look, 7, evicted=True)
+    await look.execute("UPDATE partitions SET holder = $1", gone)
+    async with AsyncExitStack() as busy:
+        for _ in range(4):
+            await busy.enter_async_context(store.database.connection("work"))
+        await session.leadership.tick()
+    await shared(look, session)

@@ -185,7 +185,8 @@ async def keep(_connection: Any) -> None:
 
 
 class Database:
-    """Three small pools, so that people's queries never stand in the way of fires, nor fires of settles.
+    """Small pools, so that people's queries never stand in the way of fires, nor fires of settles, nor any of them of
+    taking over from a node that is gone.
 
     `pooled` says that a pooler stands in between which hands connections on after each transaction."""
 
@@ -209,6 +210,7 @@ class Database:
             # What fires and works keeps its connections: when others have taken all there are, it can go on.
             self._pools["fire"] = await self._pool("fire", 2, idle_seconds=0)
             self._pools["work"] = await self._pool("work", 4, idle_seconds=0)
+            self._pools["lead"] = await self._pool("lead", 1, idle_seconds=0)
             self._pools["people"] = await self._pool("people", 5, idle_seconds=60)
             options = driver_options(self.schema, self.limits["people"], pooled=self.pooled)
             self._looking = asyncio.create_task(self.servers.look_around(**options))
