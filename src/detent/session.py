@@ -243,6 +243,7 @@ class Session:
         now = monotonic()
         return Standing(
             partitions_led=len(self.leadership.terms),
+            partitions_flapping=self.leadership.flapping,
             heartbeat_age=now - self.membership.beat_at,
             lease_remaining=max(self.membership.trusted_until - now, 0.0),
             clock_offset=self.clock.offset,

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from detent.clock import monotonic
 from detent.coordination.coordinator import Coordinator
+from detent.coordination.flapping import Turns
 from detent.coordination.membership import Membership
 from detent.coordination.rendezvous import share
 from detent.coordination.rescue import Rescue
@@ -74,6 +75,7 @@ class Leadership:
         self._nominations: dict[int, int | None] = {}
         self._numbers: dict[int, int] = {}
         self._waits = False
+        self._turns = Turns()
         self.terms: dict[int, int] = {}
         self.coordinator_missing = False
 
@@ -101,6 +103,7 @@ class Leadership:
 
     async def _take_our_share(self, led: Led, view: Share) -> None:
         self._forget_lost(view)
+        self._turns.saw(view.schedulers, monotonic())
         unknown = set(view.held) - self.terms.keys()  # ours by a statement whose reply was lost
         ours = share(self._membership.node, view.schedulers)
         self._adopt_orphans(ours, view)
@@ -182,6 +185,7 @@ class Leadership:
             self._numbers.update({partition: missing[partition] or 0 for partition in taken})
             self._adopted = {one: until for one, until in self._adopted.items() if not self._numbers.get(one)}
             self._metrics.elections += len(taken)
+            self._turns.took(taken, monotonic())
             log.info("partitions taken", count=len(taken), term=token_text(max(taken.values())))
 
     async def _give_up(self, led: Led, partitions: Collection[int]) -> None:
@@ -202,6 +206,11 @@ class Leadership:
             await self._coordinator.resign(partitions)
         except Unavailable as error:
             self._miss_coordinator(error)
+
+    @property
+    def flapping(self) -> int:
+        """Partitions that were taken here again although nobody came or went."""
+        return self._turns.flapping(monotonic())
 
     async def release(self) -> None:
         """Hand all partitions over, known or not; called once no fire is under way."""
