@@ -174,8 +174,7 @@ class Session:
         self._beside = [Loop("hints", self.hints.tick), Loop("queues", self.book.tick), self.life.loop]
         if self.schedules:
             self._firing_loops = [self.scheduler.loop, self.scheduler.releaser.loop]
-            self._beside += [Loop("upkeep", self._upkeep), Loop("pulled", self._sweep_pulled)]
-            self._beside += [Loop("retention", self._keeper().tick)]
+            self._beside += [Loop("upkeep", self._upkeep), Loop("retention", self._keeper().tick)]
         working = [self.worker.loop, self.worker.reconciling] if self.worker is not None else []
         for loop in (self._leading, *self._beside, *self._firing_loops, *working):
             loop.start()
@@ -224,20 +223,22 @@ class Session:
             await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
             await self._store.cluster.forget_elections(self.clock.now())
         self._upkeep_passes += 1
-        while await self._store.upkeep.complete_jobs():
+        due = await self._store.upkeep.due(self.clock.now(), timedelta(seconds=UPKEEP_EVERY))
+        if due.pauses:
+            self.life.loop.wake()
+        if due.leases or due.waiting:
+            await sweep(self._store)
+        while due.ended and await self._store.upkeep.complete_jobs():
             pass
-        while await self._store.requests.forget(self.clock.now()) >= FORGOTTEN_AT_ONCE:
+        while due.requests and await self._store.requests.forget(self.clock.now()) >= FORGOTTEN_AT_ONCE:
             pass
-        await self._store.upkeep.forget_changes()
+        if due.changes:
+            await self._store.upkeep.forget_changes()
         return UPKEEP_EVERY
 
     def _keeper(self) -> Keeper:
         archive = open_archive(self._settings.archive_url)
         return Keeper(self._store, self.membership.node, self._settings.history_days, archive, self.clock.now)
-
-    async def _sweep_pulled(self) -> float:
-        await sweep(self._store)
-        return UPKEEP_EVERY
 
     def standing(self) -> Standing:
         now = monotonic()

@@ -14,7 +14,8 @@ from detent.schedule import tzdata_version
 from detent.service import Loop
 from detent.store import Store
 
-LOOK_EVERY = 5.0
+# Whoever keeps house wakes it before a pause ends.
+LOOK_EVERY = 60.0
 COLLECT_EVERY = 60.0
 SHORTEST_PAUSE = 0.01
 

@@ -12,7 +12,7 @@ from detent.store.db import Database, connect, statement, translate
 from detent.store.feed import Feed
 
 LISTENING_CHECKED_EVERY = 5.0
-ASKED_EVERY = 10.0
+ASKED_EVERY = 20.0
 ANSWER_SECONDS = 3.0
 
 
