@@ -2,10 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+PEERS_READY := .venv/peers/.ready
+CLIENTS_READY := .venv/http-clients/.ready
+BENCH_PEERS ?=
+BENCH_HTTP_CLIENTS ?=
 DETENT_DATA_DIR ?= .detent
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long check lint format lock bench chaos docs docs-cli openapi clean
+.PHONY: help run test test-long check lint format lock bench bench-smoke bench-peers bench-http-clients chaos docs docs-cli openapi clean
 
 help:  ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,19 +37,47 @@ test-long: $(READY)  ## Run all tests with full counts, and those with processes
 check: lint test  ## What CI runs
 
 lint: $(READY)  ## Formatting, lint, types, import layers
-	@$(BIN)/ruff format --check src tests
-	@$(BIN)/ruff check src tests
+	@$(BIN)/ruff format --check src tests benchmarks
+	@$(BIN)/ruff check src tests benchmarks
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 format: $(READY)  ## Format the code
-	@$(BIN)/ruff format src tests
-	@$(BIN)/ruff check --fix src tests
+	@$(BIN)/ruff format src tests benchmarks
+	@$(BIN)/ruff check --fix src tests benchmarks
 
-bench: $(READY)  ## Measure the loop, registration and the schedule engine on a throw-away database
+bench: $(READY)  ## Measure everything on throw-away databases, beside the raw limits of this machine (20 minutes)
 	@$(BIN)/detent bench loop
-	@$(BIN)/detent bench register
+	@$(BIN)/detent bench latency
+	@$(BIN)/detent bench hot-second
+	@$(BIN)/detent bench growth
+	@$(BIN)/detent bench register --jobs 1000000
+	@$(BIN)/detent bench http
+	@$(BIN)/detent bench failover
+	@$(BIN)/detent bench idle
 	@$(BIN)/detent bench cron
+
+# A third of what is usual on a quiet machine: what halves the loop's speed is seen, what a busy neighbour does is not.
+bench-smoke: $(READY)  ## A short run of the loop that fails when it falls far behind the raw limit of the same run
+	@$(BIN)/detent bench loop --jobs 20000 --rounds 3 --at-least 0.12
+
+$(PEERS_READY): $(READY) requirements/peers.lock
+	@echo "setting up .venv/peers …"
+	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python .venv/peers
+	@$(BIN)/uv pip install --quiet --python .venv/peers/bin/python --require-hashes -r requirements/peers.lock
+	@touch $@
+
+bench-peers: $(PEERS_READY)  ## Measure detent beside its peers, in one run (half an hour; BENCH_PEERS="--only detent pgq")
+	@$(BIN)/python benchmarks/peers/run.py --peers-python .venv/peers/bin/python $(BENCH_PEERS)
+
+$(CLIENTS_READY): $(READY) requirements/http-clients.lock
+	@echo "setting up .venv/http-clients …"
+	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python .venv/http-clients
+	@$(BIN)/uv pip install --quiet --python .venv/http-clients/bin/python --require-hashes -r requirements/http-clients.lock
+	@touch $@
+
+bench-http-clients: $(CLIENTS_READY)  ## Measure HTTP clients for the HTTP target beside each other
+	@PYTHONPATH=src .venv/http-clients/bin/python benchmarks/http/clients.py --sink-python $(BIN)/python $(BENCH_HTTP_CLIENTS)
 
 chaos: $(READY)  ## Break clusters of real processes in every way we know, with the promised bounds (20 minutes)
 	@$(BIN)/python chaos/all.py
@@ -63,8 +95,10 @@ docs-cli: $(READY)  ## Write the pages that are made from the code: the commands
 openapi: $(READY)  ## Write docs/openapi.json and docs/problems.md anew, and tell what breaks clients
 	@$(BIN)/python tests/api/openapi_file.py
 
-lock: $(READY)  ## Resolve dependencies anew into requirements/dev.lock
+lock: $(READY)  ## Resolve dependencies anew into requirements/*.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --group dev --extra embedded --extra zookeeper --extra redis pyproject.toml -o requirements/dev.lock
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate requirements/peers.in -o requirements/peers.lock
+	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate requirements/http-clients.in -o requirements/http-clients.lock
 
 clean:  ## Remove what the targets above made (not the data in .detent)
 	@rm -rf .venv .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache dist build

@@ -54,4 +54,4 @@ class DatabaseClock:
         return int(self.seconds() * 1000)
 
     def now(self) -> datetime:
-        return EPOCH + timedelta(seconds=self.seconds())
+        return datetime.fromtimestamp(monotonic() + self._lead, UTC)

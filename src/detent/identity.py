@@ -64,6 +64,14 @@ def run_id(key: RunKey) -> UUID:
     return UUID(int=high | _VARIANT | (key.serial & 0xFFFF) << 46 | key.job)
 
 
+def run_id_text(key: RunKey) -> str:
+    """As str(run_id(key)), a third of whose cost it is to make the UUID first."""
+    text = f"{milliseconds(key.scheduled_at):012x}"
+    serial = key.serial
+    low = f"{_VARIANT | (serial & 0xFFFF) << 46 | key.job:016x}"
+    return f"{text[:8]}-{text[8:]}-7{serial >> 16:03x}-{low[:4]}-{low[4:]}"
+
+
 def decode_run_id(value: UUID) -> RunKey | None:
     """The key behind a run id, or None for a UUID that cannot be one of ours."""
     number = value.int

@@ -39,13 +39,13 @@ def run(settings: Settings, roles: tuple[str, ...], demo: bool = False) -> int:
     """Run until told to stop; the exit code."""
     configure(settings.log_format, settings.log_level)
     failpoints.arm(settings.failpoints, production=settings.production)
-    _collect_garbage_seldom()
+    collect_garbage_seldom()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(Node(settings, roles, demo).run())
     return 0
 
 
-def _collect_garbage_seldom() -> None:
+def collect_garbage_seldom() -> None:
     """A batch of jobs or runs is many objects that all live until it is over; looking through them for garbage again
     and again took up to half of the time of a registration when it was measured."""
     gc.freeze()

@@ -147,7 +147,8 @@ class Session:
             self.worker = Worker(
                 self._store, self.membership, self.clock, self._runners, book=self.book,
                 queues=self._settings.queues, has=self._has, concurrency=self._settings.concurrency,
-                metrics=self._metrics, given_back=lambda: self.hints.announce_runs(), died=self.life.died,
+                metrics=self._metrics, given_back=lambda: self.hints.announce_runs(),
+                made_room=lambda: self.firing.pump(), died=self.life.died,
             )  # fmt: skip
             self.worker.rest(self.draining)
         self.scheduler = Scheduler(self._store, self.membership, self.clock, self._settings.window_seconds)
@@ -168,7 +169,7 @@ class Session:
         self.leadership = Leadership(
             self._store, self.membership, self.coordinator, Rescue(self._store, self._metrics, self._runs_fired),
             led=self.scheduler if self.schedules else None, tell_others=self.hints.announce_share,
-            drain=self._drain, metrics=self._metrics,
+            drain=self._drain, others_work=self._others_work, metrics=self._metrics,
         )  # fmt: skip
         self._leading = Loop("leadership", self.leadership.tick)
         self._beside = [Loop("hints", self.hints.tick), Loop("queues", self.book.tick), self.life.loop]
@@ -206,6 +207,9 @@ class Session:
         """Ticks were held, or let go: a heartbeat tells, and what is due is looked for anew."""
         self._heartbeat.soon()
         self.scheduler.jobs_changed(None)
+
+    def _others_work(self, others: bool) -> None:
+        self.firing.waiting.others_work = others
 
     def _share_changed(self) -> None:
         self._leading.wake()

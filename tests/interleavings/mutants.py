@@ -92,7 +92,10 @@ MUTANTS = (
     Mutant(
         "the settle without the token",
         scenarios.ZOMBIE_AND_ITS_SUCCESSOR,
-        {"settle": changed("settle", ("AND token = v.token AND owner = $1", "AND owner = $1"))},
+        {
+            name: changed(name, ("AND token = v.token AND owner = $1", "AND owner = $1"))
+            for name in ("settle", "settle_succeeded")
+        },
     ),
     Mutant(
         "a heartbeat that revives an evicted node",
@@ -134,7 +137,10 @@ MUTANTS = (
     Mutant(
         "the settle without the owner",
         scenarios.ZOMBIE_AND_ITS_RETRY,
-        {"settle": changed("settle", ("AND token = v.token AND owner = $1", "AND token = v.token"))},
+        {
+            name: changed(name, ("AND token = v.token AND owner = $1", "AND token = v.token"))
+            for name in ("settle", "settle_succeeded")
+        },
     ),
     Mutant(
         "a claim that does not raise the token",

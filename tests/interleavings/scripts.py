@@ -15,7 +15,7 @@ from world import CRASH_CAP, FIRST_TOKEN, INCARNATION, PARTITION, SECOND, World,
 
 from detent.identity import MANUAL, RunKey
 from detent.model import Claim
-from detent.store.live import Settlement, settle_columns
+from detent.store.live import Settlement, settle_statement
 
 NO_DELAY = timedelta(0)
 
@@ -207,12 +207,12 @@ async def _try_to_settle(
 ) -> list[Settlement]:
     """Settle; returns what was not this node's to settle."""
     batch = [settlement(claim, node) for claim in claims]
-    arguments = (node, *settle_columns(batch))
+    name, columns = settle_statement(batch)
     if held_open:
-        unmatched = await actor.open("settle", *arguments)
+        unmatched = await actor.open(name, node, *columns)
         await actor.commit()
     else:
-        unmatched = await actor.run("settle", *arguments)
+        unmatched = await actor.run(name, node, *columns)
     missed = {(row["job"], row["lane"]) for row in unmatched}
     world.accepted += [(item, node) for item in batch if (item.claim.job, item.claim.lane) not in missed]
     return [item for item in batch if (item.claim.job, item.claim.lane) in missed]

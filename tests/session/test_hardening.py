@@ -75,9 +75,9 @@ async def test_a_job_offered_twice_is_in_one_batch_with_its_newer_cursor(look: A
     edited = cursor._replace(generation=cursor.generation + 1)
     firing.offer([cursor])
     firing.offer([edited])
-    assert firing._next_batch() == [edited]
+    assert firing._next_batch(10) == [edited]
     firing.offer([edited])
-    assert firing._next_batch() == []  # its reply is not there yet
+    assert firing._next_batch(10) == []  # its reply is not there yet
     firing._tasks.clear()
     for wait in waits:
         wait.cancel()
@@ -185,11 +185,17 @@ async def test_a_waiting_tick_is_tried_less_and_less_often(look: Any, store: Sto
     job = await factories.add_job(look, await soon(look, -5))
     (cursor,) = await store.cursors.load([job])
     patience = Patience()
-    assert patience.way(cursor, cursor.next_tick + timedelta(hours=1), await soon(look, 0)) == "patient"
+    assert patience.way(cursor, cursor.next_tick + timedelta(seconds=10), await soon(look, 0)) == "patient"
     pauses = [patience.pause(job) for _ in range(8)]
     assert pauses[0] == SHORTEST_PAUSE_MS
     assert pauses == sorted(pauses)
     assert pauses[-1] == 1000
+
+
+async def test_a_late_tick_whose_neighbours_are_far_away_does_not_wait_for_a_lane(look: Any, store: Store) -> None:
+    job = await factories.add_job(look, await soon(look, -5))
+    (cursor,) = await store.cursors.load([job])
+    assert Patience().way(cursor, cursor.next_tick + timedelta(hours=1), await soon(look, 0)) == "plain"
 
 
 async def test_when_the_databases_clock_steps_back_nothing_counts_as_due(look: Any, start: Any) -> None:

@@ -57,6 +57,7 @@ EXPECTED = {
     "ready_queues": {"live_ready"},
     "start": {"live_runs_pkey"},
     "settle": {"live_runs_pkey"},
+    "settle_succeeded": {"live_runs_pkey"},
     "settle_retry": {"live_runs_pkey"},
     "give_back": {"live_runs_pkey"},
     "cancel": {"live_runs_pkey"},
@@ -94,6 +95,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
             NODE, JOBS_HELD, at, all_of(TOKEN), at, at, zero, zero, all_of(1),
             all_of(None), all_of(None), all_of("succeeded"), all_of(None),
         ),
+        "settle_succeeded": (NODE, JOBS_HELD, at, all_of(TOKEN), at, at, zero, zero),
         "settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR)),
         "cancel": (JOBS_HELD, at, zero),
     }  # fmt: skip

@@ -122,3 +122,12 @@ def test_an_empty_line_says_so_and_a_cleared_one_begins_anew() -> None:
     assert not waiting
     with pytest.raises(IndexError):
         waiting.popleft()
+
+
+def test_in_a_line_the_higher_priority_goes_first_and_among_equals_who_came_first() -> None:
+    line: FairLine[str] = FairLine(lambda _: 1)
+    for name, priority in (("a", 5), ("b", 9), ("c", 5), ("d", 9), ("e", 0)):
+        line.append(1, name, priority)
+    assert line.first() == "b"
+    assert line.popleft(lowest_first=True) == "e"
+    assert [line.popleft() for _ in range(len(line))] == ["b", "d", "a", "c"]

@@ -1,84 +1,209 @@
 """The whole loop: ticks due at one instant are fired, called (a no-op), settled and recorded.
 
-Everything but the target is the product: window load, wheel, fire, hand-off or claim, settle. The database is the
-embedded PostgreSQL with fsync on, in a temporary folder, on the same machine.
+Everything but the target is the product: window load, wheel, fire, hand-off or claim, settle. Beside each round the
+same number of jobs is carried through the same row-writes by plain statements, on the same server: the raw limit.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from statistics import median
+from typing import Any, NamedTuple
 
-from detent import node
+from detent.bench.ground import Cost, Ground, Meter, ground
 from detent.clock import monotonic
-from detent.model import Call, Outcome, Succeeded
+from detent.errors import Unavailable
+from detent.metrics import Metrics
+from detent.model import Call, Outcome, Succeeded, TargetKind
 from detent.session import Session
 from detent.settings import Settings
-from detent.store import Store
-from detent.store.bench import BenchStore
-from detent.store.embedded import EmbeddedServer
+from detent.store.bench import FAR_AWAY, Herd
+from detent.worker.execute import Runner
 
 LEAD_SECONDS = 5.0
-POLL_SECONDS = 0.1
+HISTORY_JOBS = 10_000
+PAGES = 20
+POLL_SECONDS = 0.02
+
+
+@dataclass
+class Round:
+    runs_per_second: float
+    raw_per_second: float
+    ratio: float
+    wal_bytes_per_run: float
+    raw_wal_bytes_per_run: float
+    our_microseconds_per_run: float
+    server_microseconds_per_run: float
+    raw_server_microseconds_per_run: float
+    lateness_ms: dict[str, float]
 
 
 @dataclass
 class LoopResult:
     jobs: int
-    seconds: float
-    runs_per_second: float
-    wal_bytes_per_run: float
-    lateness_ms: dict[str, float]
-    skipped: int
+    rounds: list[Round] = field(default_factory=list)
+    page_ms: float | None = None
+
+    def median(self, name: str) -> float:
+        return float(median(getattr(each, name) for each in self.rounds))
+
+    def as_document(self) -> dict[str, Any]:
+        names = [name for name in asdict(self.rounds[0]) if name != "lateness_ms"]
+        return {
+            "jobs": self.jobs,
+            "page_ms": self.page_ms,
+            "median": {name: self.median(name) for name in names},
+            "rounds": [asdict(each) for each in self.rounds],
+        }
 
 
-async def bench_loop(jobs: int, concurrency: int, progress: Callable[[int], None]) -> LoopResult:
-    with tempfile.TemporaryDirectory(prefix="detent-bench-", ignore_cleanup_errors=True) as folder:
-        os.chmod(folder, 0o755)  # noqa: PTH101, S103 - the server's user has to get through when root measures
-        async with EmbeddedServer(Path(folder)) as server:
-            await node.prepare_database(server.url, "detent", migrate=True)
-            async with node.opened_store(server.url, Settings()) as store:
-                return await _measure(store, jobs, concurrency, progress)
+class Loaded:
+    """A node that schedules and works, with a target that does nothing, and the count of what it has settled."""
 
+    def __init__(self, at: Ground, concurrency: int, runner: Runner | None = None) -> None:
+        self.metrics = Metrics()
+        settings = Settings(concurrency=concurrency)
+        runners: dict[TargetKind, Runner] = {"http": runner or no_op}
+        self.session = Session(at.store, settings, ("scheduler", "worker"), runners, [], metrics=self.metrics)
 
-async def _measure(store: Store, jobs: int, concurrency: int, progress: Callable[[int], None]) -> LoopResult:
-    bench = BenchStore(store.database)
-    settings = Settings(concurrency=concurrency)
-    due = await bench.make_due(jobs, LEAD_SECONDS)
-    session = Session(store, settings, ("scheduler", "worker"), {"http": _no_op}, [])
-    await session.open()
-    try:
-        await asyncio.sleep((due - session.clock.now()).total_seconds())
-        wal = await bench.wal_position()
-        began = monotonic()
-        while (finished := await bench.finished()) < jobs:
-            progress(finished)
+    @property
+    def ended(self) -> int:
+        return sum(self.metrics.ends.values())
+
+    async def until_due(self, herd: Herd) -> None:
+        """The herd is in the wheel, and its instant has come."""
+        self.session.scheduler.jobs_changed(None)
+        await asyncio.sleep(max(0.0, (herd.due - self.session.clock.now()).total_seconds()))
+
+    async def until_ended(self, count: int, progress: Callable[[int], None]) -> None:
+        while self.ended < count:
+            progress(self.ended)
             await asyncio.sleep(POLL_SECONDS)
-        seconds = monotonic() - began
-        progress(finished)
-        written = await bench.wal_since(wal)
+        progress(self.ended)
+
+
+@asynccontextmanager
+async def loaded(at: Ground, concurrency: int, runner: Runner | None = None) -> AsyncIterator[Loaded]:
+    node = Loaded(at, concurrency, runner)
+    await node.session.open()
+    try:
+        yield node
     finally:
-        await session.close(1)
-    figures = await bench.figures()
-    return LoopResult(jobs, seconds, jobs / seconds, written / jobs, figures.lateness_ms, figures.skipped)
+        await node.session.close(1)
 
 
-async def _no_op(_call: Call) -> Outcome:
+async def no_op(_call: Call) -> Outcome:
     return Succeeded()
 
 
-def as_table(result: LoopResult) -> list[tuple[str, str]]:
-    late: dict[str, Any] = result.lateness_ms
-    return [
-        ("ticks due at one instant", f"{result.jobs:,}"),
-        ("drained in", f"{result.seconds:.2f} s"),
-        ("runs per second", f"{result.runs_per_second:,.0f}"),
-        ("WAL per run", f"{result.wal_bytes_per_run:,.0f} bytes"),
-        ("start lateness p50 / p99 / max", f"{late['p50']:.0f} / {late['p99']:.0f} / {late['max']:.0f} ms"),
-        ("skipped", str(result.skipped)),
+class Plan(NamedTuple):
+    """`history`: finished runs that are on record before it begins. `idle_reader`: a transaction is open all along."""
+
+    jobs: int
+    concurrency: int
+    rounds: int
+    history: int = 0
+    idle_reader: bool = False
+
+
+async def bench_loop(plan: Plan, progress: Callable[[int], None]) -> LoopResult:
+    result = LoopResult(plan.jobs)
+    async with ground() as at:
+        if plan.history:
+            result.page_ms = await _long_history(at, plan.history, progress)
+        async with loaded(at, plan.concurrency) as node, at.bench.idle_reader() if plan.idle_reader else nullcontext():
+            for number in range(plan.rounds):
+                done = partial(_shifted, progress, plan.history)
+                result.rounds.append(await _round(at, node, plan.jobs, raw_first=bool(number % 2), progress=done))
+    return result
+
+
+def _shifted(progress: Callable[[int], None], by: int, done: int) -> None:
+    progress(by + done)
+
+
+async def _long_history(at: Ground, runs: int, progress: Callable[[int], None]) -> float:
+    """Runs of the past; then how long a page of one job's runs takes."""
+    herd = await at.bench.make_due(min(HISTORY_JOBS, runs), FAR_AWAY)
+    async for made in at.bench.make_history(herd, runs):
+        progress(made)
+    jobs, _ = await at.store.jobs.list(limit=PAGES)
+    took = []
+    for job in jobs:
+        began = monotonic()
+        await at.store.runs.list(job=job.id, limit=50)
+        took.append((monotonic() - began) * 1000)
+    return float(median(took))
+
+
+async def _round(at: Ground, node: Loaded, jobs: int, *, raw_first: bool, progress: Callable[[int], None]) -> Round:
+    raw = await _raw(at, jobs) if raw_first else None
+    herd = await at.bench.make_due(jobs, LEAD_SECONDS)
+    await node.until_due(herd)
+    cost = await _drain(at, node, jobs, progress)
+    figures = await at.bench.figures(herd.due)
+    if figures.succeeded != jobs:
+        raise Unavailable(f"Of {jobs:,} runs {figures.succeeded:,} are on record as succeeded.")
+    return _figures(jobs, cost, raw or await _raw(at, jobs), figures.lateness_ms)
+
+
+async def _drain(at: Ground, node: Loaded, jobs: int, progress: Callable[[int], None]) -> Cost:
+    meter = Meter(at)
+    await meter.start()
+    await node.until_ended(node.ended + jobs, progress)
+    return await meter.read()
+
+
+async def _raw(at: Ground, jobs: int) -> Cost:
+    batches = await at.bench.prepare_raw(await at.bench.make_due(jobs, FAR_AWAY))
+    meter = Meter(at)
+    await meter.start()
+    await at.bench.raw_loop(batches)
+    return await meter.read()
+
+
+def _figures(jobs: int, cost: Cost, raw: Cost, lateness_ms: dict[str, float]) -> Round:
+    return Round(
+        runs_per_second=jobs / cost.seconds,
+        raw_per_second=jobs / raw.seconds,
+        ratio=raw.seconds / cost.seconds,
+        wal_bytes_per_run=cost.wal / jobs,
+        raw_wal_bytes_per_run=raw.wal / jobs,
+        our_microseconds_per_run=cost.ours / jobs * 1e6,
+        server_microseconds_per_run=cost.servers / jobs * 1e6,
+        raw_server_microseconds_per_run=raw.servers / jobs * 1e6,
+        lateness_ms=lateness_ms,
+    )
+
+
+def as_table(result: LoopResult) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [
+        ("round", "runs/s", "raw limit/s", "ratio", "WAL per run", "raw", "CPU per run: ours", "server's", "raw"),
     ]
+    rows += [_cells(str(number), partial(getattr, each)) for number, each in enumerate(result.rounds, 1)]
+    rows.append(_cells("median", result.median))
+    last = result.rounds[-1].lateness_ms
+    late = f"{last['p50']:,.0f} / {last['p99']:,.0f} / {last['max']:,.0f} ms"
+    rows.append((f"{result.jobs:,} ticks due at one instant; last round: lateness p50 / p99 / max {late}",))
+    if result.page_ms is not None:
+        rows.append((f"a page of a job's runs: {result.page_ms:.1f} ms",))
+    return rows
+
+
+def _cells(title: str, value: Callable[[str], float]) -> tuple[str, ...]:
+    return (
+        title,
+        f"{value('runs_per_second'):,.0f}",
+        f"{value('raw_per_second'):,.0f}",
+        f"{value('ratio'):.2f}",
+        f"{value('wal_bytes_per_run'):,.0f} B",
+        f"{value('raw_wal_bytes_per_run'):,.0f} B",
+        f"{value('our_microseconds_per_run'):.0f} µs",
+        f"{value('server_microseconds_per_run'):.0f} µs",
+        f"{value('raw_server_microseconds_per_run'):.0f} µs",
+    )

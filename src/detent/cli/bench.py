@@ -2,38 +2,135 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from detent.cli import output
 from detent.cli.base import command, group, option
 from detent.cli.progress import Progress
 from detent.cli.session import read_number, session, shapes
+from detent.errors import DetentError, UsageError
 
 bench = group("bench", "Measure detent on this machine, on a throw-away database.", panel="Tools")
 
+MOST = 10_000_000
 
-@command(bench, "loop", examples=("detent bench loop --jobs 50000",))
-@option("--jobs", default="50000", metavar="N", help="Ticks that fall due at one instant. [50000]")
-@option("--concurrency", default="2000", metavar="N", help="Runs at the same time. [2000]")
-@shapes()
-def loop(jobs: str, concurrency: str) -> None:
-    """Fire, call a no-op, settle and record many ticks that are due at once."""
+
+def measure(
+    what: str,
+    total: int,
+    work: Callable[[Callable[[int], None]], Awaitable[Any]],
+    as_table: Callable[[Any], Iterable[tuple[str, ...]]],
+    as_document: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Run a measurement with a bar, and print what it found; that."""
     import asyncio
     from dataclasses import asdict
 
     from detent import node
-    from detent.bench.loop import as_table, bench_loop
     from detent.log import configure
 
-    configure("auto", "warning")
-    number = read_number("--jobs", jobs, 1, 10_000_000)
-    at_once = read_number("--concurrency", concurrency, 1, 100_000)
-    with Progress("runs", number) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
-        result = runner.run(bench_loop(number, at_once, progress.update))
+    configure("auto", "error")
+    with Progress(what, total) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
+
+        async def measured() -> Any:
+            return await work(progress.update)
+
+        result = runner.run(measured())
     if session().shape == "json":
-        output.print_json(asdict(result))
+        output.print_json((as_document or asdict)(result))
     else:
         output.print_lines(as_table(result))
+    return result
+
+
+def read_ratio(text: str | None) -> float:
+    """At least so much of the raw limit; 0 where nothing is asked for."""
+    try:
+        ratio = float(text or 0)
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio <= 1:
+        raise UsageError(f"--at-least {text!r} is no share of the raw limit: write a number from 0 to 1, such as 0.3.")
+    return ratio
+
+
+@command(bench, "loop", examples=("detent bench loop", "detent bench loop --history 50000000 --rounds 3"))
+@option("--jobs", default="100000", metavar="N", help="Ticks that fall due at one instant. [100000]")
+@option("--concurrency", default="4000", metavar="N", help="Runs at the same time. [4000]")
+@option("--rounds", default="5", metavar="N", help="How often, each time beside the raw limit. [5]")
+@option("--history", default="0", metavar="N", help="Finished runs to have on record before it begins. [0]")
+@option("--idle-reader", is_flag=True, help="Somebody leaves a transaction open all the while.")
+@option("--at-least", metavar="RATIO", help="Exit code 1 when the median ratio to the raw limit is below this.")
+@shapes()
+def loop(jobs: str, concurrency: str, rounds: str, history: str, idle_reader: bool, at_least: str | None) -> None:
+    """Fire, call a no-op, settle and record many ticks that are due at once, beside the raw limit of this machine."""
+    from detent.bench.loop import LoopResult, Plan, as_table, bench_loop
+
+    plan = Plan(
+        jobs=read_number("--jobs", jobs, 1, MOST),
+        concurrency=read_number("--concurrency", concurrency, 1, 100_000),
+        rounds=read_number("--rounds", rounds, 1, 1000),
+        history=read_number("--history", history, 0, 1_000_000_000),
+        idle_reader=idle_reader,
+    )
+    least = read_ratio(at_least)
+    total = plan.jobs * plan.rounds + plan.history
+    result = measure("rows", total, lambda progress: bench_loop(plan, progress), as_table, LoopResult.as_document)
+    if result.median("ratio") < least:
+        raise DetentError(f"The loop reached {result.median('ratio'):.2f} of the raw limit; {least:g} was asked for.")
+
+
+@command(bench, "soak", examples=("detent bench soak --minutes 10 --rate 12000",))
+@option("--rate", default="12000", metavar="N", help="Ticks that fall due in a second. [12000]")
+@option("--minutes", default="10", metavar="N", help="How long. [10]")
+@option("--concurrency", default="4000", metavar="N", help="Runs at the same time. [4000]")
+@shapes()
+def soak(rate: str, minutes: str, concurrency: str) -> None:
+    """A steady load for a long time: the slowest stretch, and whether tables stay as large as they are."""
+    from detent.bench.soak import as_table, bench_soak
+
+    number = read_number("--rate", rate, 1, 1_000_000)
+    long = read_number("--minutes", minutes, 1, 100_000)
+    at_once = read_number("--concurrency", concurrency, 1, 100_000)
+    measure("seconds", long * 60, lambda progress: bench_soak(number, long, at_once, progress), as_table)
+
+
+@command(bench, "latency", examples=("detent bench latency", "detent bench latency --rates 100,1000"))
+@option("--rates", default="100,1000,5000", metavar="N,N", help="Ticks in a second, spread. [100,1000,5000]")
+@option("--burst", default="1000", metavar="N", help="Ticks at one instant. [1000]")
+@shapes()
+def latency(rates: str, burst: str) -> None:
+    """How late runs start, at several rates and in a burst."""
+    from detent.bench.latency import as_table, bench_latency
+
+    numbers = [read_number("--rates", each, 1, 100_000) for each in rates.split(",")]
+    at_once = read_number("--burst", burst, 1, 100_000)
+    measure("loads", len(numbers) + 1, lambda progress: bench_latency(numbers, at_once, progress), as_table)
+
+
+@command(bench, "hot-second", examples=("detent bench hot-second --jobs 500000",))
+@option("--jobs", default="500000", metavar="N", help="Daily jobs that are all due in one second. [500000]")
+@option("--concurrency", default="4000", metavar="N", help="Runs at the same time. [4000]")
+@shapes()
+def hot_second(jobs: str, concurrency: str) -> None:
+    """Very many daily jobs due in one second, while others tick on."""
+    from detent.bench.hot_second import as_table, bench_hot_second
+
+    number = read_number("--jobs", jobs, 1, MOST)
+    at_once = read_number("--concurrency", concurrency, 1, 100_000)
+    measure("runs", number, lambda progress: bench_hot_second(number, at_once, progress), as_table)
+
+
+@command(bench, "growth", examples=("detent bench growth --to 10000000",))
+@option("--to", default="1000000", metavar="N", help="Jobs to register in the end. [1000000]")
+@shapes()
+def growth(to: str) -> None:
+    """What registered jobs cost that are not due."""
+    from detent.bench.growth import as_table, bench_growth
+
+    number = read_number("--to", to, 1000, 100_000_000)
+    measure("jobs", number, lambda progress: bench_growth(number, progress), as_table)
 
 
 @command(bench, "register", examples=("detent bench register --jobs 1000000",))
@@ -42,18 +139,82 @@ def loop(jobs: str, concurrency: str) -> None:
 @shapes()
 def register(jobs: str, at_once: str) -> None:
     """Register many jobs through the batch API of a server of its own."""
+    from detent.bench.register import as_table, bench_register
+
+    number = read_number("--jobs", jobs, 1, MOST)
+    batches = read_number("--at-once", at_once, 1, 100)
+    measure("jobs", number, lambda progress: bench_register(number, batches, progress), as_table)
+
+
+@command(bench, "http", examples=("detent bench http", "detent bench http --tls --connections 200"))
+@option("--requests", default="10000", metavar="N", help="Requests of each side in a round. [10000]")
+@option("--connections", default="50", metavar="N", help="Connections, and requests at the same time. [50]")
+@option("--rounds", default="5", metavar="N", help="Rounds, in which both sides take turns. [5]")
+@option("--tls", is_flag=True, help="Over TLS, with a certificate made for the measurement.")
+@shapes()
+def http(requests: str, connections: str, rounds: str, tls: bool) -> None:
+    """Call a local server through the HTTP target and its safety rules, beside the bare client."""
     import asyncio
     from dataclasses import asdict
 
     from detent import node
-    from detent.bench.register import as_table, bench_register
+    from detent.bench.http import as_table, bench_http
     from detent.log import configure
 
     configure("auto", "warning")
-    number = read_number("--jobs", jobs, 1, 10_000_000)
-    batches = read_number("--at-once", at_once, 1, 100)
-    with Progress("jobs", number) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
-        result = runner.run(bench_register(number, batches, progress.update))
+    number = read_number("--requests", requests, 1, 10_000_000)
+    at_once = read_number("--connections", connections, 1, 10_000)
+    times = read_number("--rounds", rounds, 1, 1000)
+    total = 2 * number * times
+    with Progress("requests", total) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
+        result = runner.run(bench_http(number, at_once, times, tls, progress.update))
+    if session().shape == "json":
+        output.print_json(asdict(result))
+    else:
+        output.print_lines(as_table(result))
+
+
+@command(bench, "failover", examples=("detent bench failover --rounds 10",))
+@option("--jobs", default="60", metavar="N", help="Jobs that tick every second. [60]")
+@option("--rounds", default="5", metavar="N", help="How often a node is killed. [5]")
+@shapes()
+def failover(jobs: str, rounds: str) -> None:
+    """Kill one of three nodes with kill -9, and take the time until its jobs go on."""
+    import asyncio
+
+    from detent import node
+    from detent.bench.failover import as_table, bench_failover
+    from detent.log import configure
+
+    configure("auto", "warning")
+    number = read_number("--jobs", jobs, 1, 10_000)
+    times = read_number("--rounds", rounds, 1, 1000)
+    with Progress("rounds", times) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
+        result = runner.run(bench_failover(number, times, progress.update))
+    if session().shape == "json":
+        output.print_json(result.as_document())
+    else:
+        output.print_lines(as_table(result))
+
+
+@command(bench, "idle", examples=("detent bench idle --seconds 120",))
+@option("--jobs", default="1000", metavar="N", help="Jobs that are registered and not due. [1000]")
+@option("--seconds", default="60", metavar="N", help="How long to look. [60]")
+@shapes()
+def idle(jobs: str, seconds: str) -> None:
+    """Count the CPU and the statements of a node that has nothing to do."""
+    import asyncio
+    from dataclasses import asdict
+
+    from detent import node
+    from detent.bench.idle import as_table, bench_idle
+    from detent.log import configure
+
+    configure("auto", "warning")
+    number = read_number("--jobs", jobs, 0, 10_000)
+    length = read_number("--seconds", seconds, 1, 86_400)
+    with Progress("seconds", length) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
+        result = runner.run(bench_idle(number, length, progress.update))
     if session().shape == "json":
         output.print_json(asdict(result))
     else:

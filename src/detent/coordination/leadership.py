@@ -60,6 +60,7 @@ class Leadership:
         led: Led | None,
         tell_others: Callable[[], Awaitable[None]],
         drain: Callable[[bool], None],
+        others_work: Callable[[bool], None],
         metrics: Metrics,
     ) -> None:
         self._store = store
@@ -69,6 +70,7 @@ class Leadership:
         self._led = led
         self._tell_others = tell_others
         self._drain = drain
+        self._others_work = others_work
         self._metrics = metrics
         self._free_since: dict[int, float] = {}
         self._adopted: dict[int, float] = {}
@@ -82,6 +84,7 @@ class Leadership:
     async def tick(self) -> float:
         view = await self._look()
         self._drain(view.draining)
+        self._others_work(view.others_work)
         if self._led is not None:
             await self._take_our_share(self._led, view)
         await self._rescue.clean_up(view.evicted)
@@ -120,9 +123,8 @@ class Leadership:
         orphans = dict.fromkeys(self._adopted.keys() & ({*view.free} | unknown))
         if news or orphans:
             await self._take(news | orphans)
-            self._waits |= (
-                not news.keys() <= self.terms.keys()
-            )  # somebody is about to give it up, and may say so unheard
+            # Somebody is about to give up what was not taken, and may say so unheard.
+            self._waits |= not news.keys() <= self.terms.keys()
         led.lead(self.terms)
 
     def _forget_lost(self, view: Share) -> None:

@@ -42,13 +42,49 @@ class Rounds:
             self._clocks[tenant] -= unused / weight
 
 
+class Line(Generic[Item]):
+    """Who waits: the higher priority first, and among equals who came first."""
+
+    __slots__ = ("_by_priority",)
+
+    def __init__(self) -> None:
+        self._by_priority: dict[int, deque[Item]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_priority.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._by_priority)
+
+    def __iter__(self) -> Iterator[Item]:
+        for waiting in self._by_priority.values():
+            yield from waiting
+
+    def append(self, item: Item, priority: int) -> None:
+        try:
+            self._by_priority[priority].append(item)
+        except KeyError:
+            self._by_priority[priority] = deque((item,))
+
+    def first(self) -> Item:
+        return self._by_priority[max(self._by_priority)][0]
+
+    def take(self, lowest_first: bool, newest: bool) -> Item:
+        priority = (min if lowest_first else max)(self._by_priority)
+        waiting = self._by_priority[priority]
+        item = waiting.pop() if newest else waiting.popleft()
+        if not waiting:
+            del self._by_priority[priority]
+        return item
+
+
 class FairLine(Generic[Item]):
-    """A line for each tenant that waits. Inside one, who came first goes first; between them, by weight. Where only one
-    waits, which is usual, no turns are counted."""
+    """A line for each tenant that waits; between them, by weight. Where only one waits, which is usual, no turns are
+    counted."""
 
     def __init__(self, weight_of: WeightOf) -> None:
         self._weight_of = weight_of
-        self._lines: dict[int, deque[Item]] = {}
+        self._lines: dict[int, Line[Item]] = {}
         self._behind: list[tuple[float, int]] = []  # the clocks of those who wait, as a heap
         self._left: dict[int, float] = {}  # the clocks of those who do not
         self._now = 0.0
@@ -66,30 +102,34 @@ class FairLine(Generic[Item]):
     def waits(self, tenant: int) -> bool:
         return tenant in self._lines
 
-    def append(self, tenant: int, item: Item) -> None:
-        try:
-            self._lines[tenant].append(item)
-        except KeyError:
-            self._lines[tenant] = deque((item,))
-            heapq.heappush(self._behind, (max(self._left.pop(tenant, 0.0), self._now), tenant))
+    def first(self) -> Item:
+        """Whose turn it is. Nobody waits: IndexError."""
+        return self._lines[self._behind[0][1]].first()
 
-    def popleft(self) -> Item:
+    def append(self, tenant: int, item: Item, priority: int = 0) -> None:
+        line = self._lines.get(tenant)
+        if line is None:
+            line = self._lines[tenant] = Line()
+            heapq.heappush(self._behind, (max(self._left.pop(tenant, 0.0), self._now), tenant))
+        line.append(item, priority)
+
+    def popleft(self, *, lowest_first: bool = False, newest: bool = False) -> Item:
         """Of the tenant that is furthest behind. IndexError: nobody waits."""
         lines = self._lines
         if len(lines) == 1:
             (line,) = lines.values()
-            item = line.popleft()
+            item = line.take(lowest_first, newest)
             if not line:
                 self.clear()
             return item
         if not lines:
             raise IndexError("the line is empty")
-        return self._pop_in_turn()
+        return self._pop_in_turn(lowest_first, newest)
 
-    def _pop_in_turn(self) -> Item:
+    def _pop_in_turn(self, lowest_first: bool, newest: bool) -> Item:
         self._now, tenant = self._behind[0]
         line = self._lines[tenant]
-        item = line.popleft()
+        item = line.take(lowest_first, newest)
         clock = self._now + 1 / self._weight_of(tenant)
         if line:
             heapq.heapreplace(self._behind, (clock, tenant))

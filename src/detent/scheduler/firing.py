@@ -30,6 +30,7 @@ from detent.model import Claim
 from detent.queue.book import QueueBook
 from detent.queue.rounds import FairLine
 from detent.schedule import Schedule
+from detent.scheduler.handing import Handoff, Reservation, Waiting
 from detent.scheduler.planning import SHORTEST_PAUSE_MS, WAYS, Planned, Planner, Way, tick_of
 from detent.store import Store
 from detent.store.cursors import Cursor, Exceptional, Leap
@@ -39,16 +40,12 @@ log = logger("firing")
 
 STATEMENTS = 2
 BATCH = 1000
+# One batch in so many begins with the lowest priority, so that none starves.
+LOWEST_FIRST_EVERY = 8
+# While very many are due, one place in so many is for what came due last: it shall not wait until the others are done.
+NEWEST_EVERY = 8
 FINISH_SECONDS = 0.5
 REPLACING = -2
-
-
-class Handoff(Protocol):
-    """The co-located worker, as the fire sees it."""
-
-    def reserve(self, queues: Sequence[int]) -> list[bool]: ...
-    def release(self, count: int) -> None: ...
-    def accept_handed_off(self, claims: Sequence[Claim]) -> None: ...
 
 
 class CatchUps(Protocol):
@@ -56,24 +53,6 @@ class CatchUps(Protocol):
 
     def begin(self, jobs: Collection[int], ticks: int) -> None: ...
     def pending(self, job: int) -> bool: ...
-
-
-class Reservation:
-    """Room in the worker for the runs of one batch; whatever happens to the batch, what was not used is given back."""
-
-    def __init__(self, handoff: Handoff | None, count: int) -> None:
-        self._handoff = handoff
-        self._left = count
-
-    def accept(self, claims: Sequence[Claim]) -> None:
-        if claims and self._handoff is not None:
-            self._left -= len(claims)
-            self._handoff.accept_handed_off(claims)
-
-    def close(self) -> None:
-        if self._left and self._handoff is not None:
-            self._handoff.release(self._left)
-            self._left = 0
 
 
 class Firing:
@@ -110,15 +89,17 @@ class Firing:
         self._patience = planner.patience
         self._firing: dict[int, Cursor] = {}
         self.catch_ups: CatchUps | None = None
+        self.waiting = Waiting(handoff, self.pump)
+        self._batches = 0
 
     def offer(self, cursors: Iterable[Cursor]) -> None:
         """Due cursors, to be fired as soon as a statement is free. A newer cursor of a job replaces one that waits."""
         for cursor in cursors:
             if (cursor.job, cursor.generation) not in self._quarantined:
                 if cursor.job not in self._ready:
-                    self._order.append(self._book.tenant_of(cursor.queue), cursor.job)
+                    self._order.append(self._book.tenant_of(cursor.queue), cursor.job, cursor.priority)
                 self._ready[cursor.job] = cursor
-        self._pump()
+        self.pump()
 
     def under_way(self, job: int) -> bool:
         return job in self._ready or job in self._firing
@@ -152,28 +133,42 @@ class Firing:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _pump(self) -> None:
+    def pump(self) -> None:
+        """Send what is due, as long as a statement is free and our own worker is not about to have room for it."""
         while len(self._tasks) < STATEMENTS:
-            batch = self._next_batch()
+            batch = self._next_batch(self._room_for_next())
             if not batch:
                 return
             task = asyncio.create_task(self._fire_batch(batch))
             self._tasks.add(task)
             task.add_done_callback(self._done)
 
-    def _next_batch(self) -> list[Cursor]:
-        """A job is in one batch at a time: its next tick is sent only after the reply to the one before."""
+    def _room_for_next(self) -> int:
+        first = self._ready.get(self._order.first()) if self._order else None
+        if first is None or first.fire_at is None:
+            return BATCH
+        late = self._clock.seconds() - first.fire_at.timestamp()
+        return self.waiting.batch(first.queue, late, min(BATCH, len(self._ready)))
+
+    def _next_batch(self, most: int) -> list[Cursor]:
+        """By priority, but for one batch in so many. A job is in one batch at a time: its next tick is sent only after
+        the reply to the one before."""
         batch: list[Cursor] = []
         not_yet: list[int] = []
-        while self._order and len(batch) < BATCH:
-            job = self._order.popleft()
+        self._batches += 1
+        lowest_first = self._batches % LOWEST_FIRST_EVERY == 0
+        newest_every = NEWEST_EVERY if len(self._ready) > BATCH else BATCH + 1
+        while self._order and len(batch) < most:
+            newest = len(batch) % newest_every == newest_every - 1
+            job = self._order.popleft(lowest_first=lowest_first, newest=newest)
             if job in self._firing:
                 not_yet.append(job)
             elif job in self._ready:
                 cursor = self._firing[job] = self._ready.pop(job)
                 batch.append(cursor)
         for job in not_yet:
-            self._order.append(self._book.tenant_of(self._firing[job].queue), job)
+            cursor = self._firing[job]
+            self._order.append(self._book.tenant_of(cursor.queue), job, cursor.priority)
         return batch
 
     def _done(self, task: asyncio.Task[None]) -> None:
@@ -183,7 +178,7 @@ class Firing:
             log.warning("batch not fired, its ticks are tried again", error=str(error))
         elif error is not None:
             log.error("a batch failed", error=repr(error))
-        self._pump()
+        self.pump()
 
     async def _fire_batch(self, batch: Sequence[Cursor]) -> None:
         """Plan a batch, cursor by cursor, and do it; what is not answered for in the end is read again."""

@@ -56,7 +56,7 @@ class Patience:
         careful: Way = "careful" if cursor.bounded else "plain"
         tick = tick_of(cursor)
         waiting = self._waiting.get(cursor.job)
-        if following is None or (waiting is None and not crowded and not is_late(cursor, now)):
+        if following is None or (waiting is None and not crowded and not _comes_upon_another(cursor, following, now)):
             return careful
         if waiting is None or waiting.tick != tick:
             waiting = self._waiting[cursor.job] = Waiting(tick, monotonic(), SHORTEST_PAUSE_MS)
@@ -89,7 +89,8 @@ class Planner:
             if leap is not None:
                 return leap
         following = schedule.next_after(tick)
-        after = cursor._replace(next_tick=following, fire_at=_fire_at(schedule, cursor.job, following))
+        # As _replace, at a third of its cost.
+        after = Cursor(cursor.job, following, _fire_at(schedule, cursor.job, following), *cursor[3:])
         return Planned(cursor, after, self.patience.way(cursor, following, now, crowded=crowded))
 
     def _leap(self, cursor: Cursor, schedule: Schedule, tick: datetime, now: datetime) -> Leap | None:
@@ -106,6 +107,12 @@ class Planner:
 def tick_of(cursor: Cursor) -> datetime:
     assert cursor.next_tick is not None
     return cursor.next_tick
+
+
+def _comes_upon_another(cursor: Cursor, following: datetime, now: datetime) -> bool:
+    """Whether the tick before may have been late too. Where ticks are further apart than this one is late, twice over,
+    the one before came in time: a run of it that is still under way would have overlapped in any case."""
+    return is_late(cursor, now) and following - tick_of(cursor) <= 2 * (now - tick_of(cursor))
 
 
 def is_late(cursor: Cursor, now: datetime) -> bool:

@@ -2,33 +2,101 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import NamedTuple
 
 from detent.model import encode_json
 from detent.schedule import Schedule
-from detent.store.db import Database
+from detent.store.db import Database, statement
+
+RAW_BATCH = 1000
+RAW_NODE = 1
+FAR_AWAY = 86_400.0
+HISTORY_AT_ONCE = 500_000
 
 
 class Figures(NamedTuple):
     lateness_ms: dict[str, float]
+    succeeded: int
     skipped: int
+
+
+class Herd(NamedTuple):
+    """Jobs with numbers that follow each other, and the instant at which they are all due."""
+
+    first: int
+    last: int
+    due: datetime
 
 
 class BenchStore:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._jobs = 0
 
-    async def make_due(self, jobs: int, seconds: float) -> datetime:
-        """Hourly jobs that are all due at one instant, some seconds from now; that instant."""
-        stored = encode_json(Schedule.parse("every 1h").to_stored())
-        rows = await self._database.fetch("people", "bench_make_due", jobs, seconds, stored)
-        due: datetime = rows[0]["due"]
-        return due
+    async def make_due(self, jobs: int, seconds: float, schedule: str = "every 1h", spread: float = 0.0) -> Herd:
+        """Jobs that are all due at one instant, some seconds from now, or spread over as many as are given."""
+        stored = encode_json(Schedule.parse(schedule).to_stored())
+        rows = await self._database.fetch("people", "bench_make_due", jobs, seconds, stored, self._jobs, spread)
+        self._jobs += jobs
+        return Herd(self._jobs - jobs + 1, self._jobs, rows[0]["due"])
 
-    async def finished(self) -> int:
-        count: int = (await self._database.fetch("people", "bench_finished"))[0]["count"]
-        return count
+    async def make_history(self, herd: Herd, runs: int) -> AsyncIterator[int]:
+        """Finished runs of these jobs; how many there are so far, now and then."""
+        jobs = herd.last - herd.first + 1
+        for made in range(0, runs, HISTORY_AT_ONCE):
+            count = min(HISTORY_AT_ONCE, runs - made)
+            await self._database.fetch("people", "bench_make_history", count, jobs, herd.first, made)
+            yield made + count
+
+    async def sizes(self) -> dict[str, int]:
+        """Bytes of the tables whose rows come and go."""
+        return dict((await self._database.fetch("people", "bench_sizes"))[0])
+
+    async def commit(self, number: int) -> None:
+        """One row, durable: what nothing durable can be quicker than."""
+        await self._database.fetch("work", "bench_commit", number)
+
+    async def settle_down(self) -> None:
+        """Rows that were just inserted by the million are as they would be an hour later."""
+        async with self._database.apart() as connection:
+            await connection.execute("SET statement_timeout = 0; SET maintenance_work_mem = '512MB'")
+            await connection.execute(statement("bench_settle_down"), timeout=3600)
+
+    async def prepare_commits(self) -> None:
+        await self._database.fetch("people", "bench_raw_table")
+        await self._database.fetch("people", "bench_raw_forget")
+
+    @asynccontextmanager
+    async def idle_reader(self) -> AsyncIterator[None]:
+        """Somebody who looked at the tables once and then left their transaction open."""
+        async with self._database.apart() as connection:
+            await connection.execute("SET idle_in_transaction_session_timeout = 0")
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                await connection.fetch(statement("bench_sizes"))
+                yield
+
+    async def prepare_raw(self, herd: Herd) -> int:
+        """Put a herd into the batches in which the raw limit is to write it; how many."""
+        await self._database.fetch("people", "bench_raw_table")
+        await self._database.fetch("people", "bench_raw_forget")
+        rows = await self._database.fetch("people", "bench_raw_batches", herd.first, herd.last, RAW_BATCH)
+        return int(rows[0]["batches"])
+
+    async def raw_loop(self, batches: int) -> None:
+        """The row-writes of the loop as plain batched statements, on two connections: what this machine could do if
+        there were nothing to decide."""
+        left = iter(range(batches))
+
+        async def write() -> None:
+            for batch in left:
+                await self._database.fetch("work", "bench_raw_fire", batch, RAW_NODE)
+                await self._database.fetch("work", "bench_raw_settle", batch, RAW_NODE)
+
+        await asyncio.gather(write(), write())
 
     async def wal_position(self) -> str:
         position: str = (await self._database.fetch("people", "bench_wal_position"))[0]["position"]
@@ -38,7 +106,15 @@ class BenchStore:
         written: int = (await self._database.fetch("people", "bench_wal_since", position))[0]["bytes"]
         return written
 
-    async def figures(self) -> Figures:
-        row = (await self._database.fetch("people", "bench_figures"))[0]
+    async def end(self, herd: Herd) -> None:
+        """Its jobs have no more ticks."""
+        await self._database.fetch("people", "bench_end", herd.first, herd.last)
+
+    async def succeeded(self, due: datetime) -> int:
+        count: int = (await self._database.fetch("people", "bench_succeeded", due))[0]["count"]
+        return count
+
+    async def figures(self, due: datetime) -> Figures:
+        row = (await self._database.fetch("people", "bench_figures", due))[0]
         p50, p99, largest = row["lateness"]
-        return Figures({"p50": p50, "p99": p99, "max": largest}, row["skipped"])
+        return Figures({"p50": p50, "p99": p99, "max": largest}, row["succeeded"], row["skipped"])

@@ -285,9 +285,14 @@ class EmbeddedServer:
             return
         raise Unavailable(f"The embedded PostgreSQL did not start: {reason.rstrip('.')} (the whole log is {self.log}).")
 
+    @property
+    def postmaster(self) -> int:
+        """The number of the server's first process."""
+        return int((self._cluster / "postmaster.pid").read_text().split()[0])
+
     def _postmaster_lives(self) -> bool:
         try:
-            os.kill(int((self._cluster / "postmaster.pid").read_text().split()[0]), 0)
+            os.kill(self.postmaster, 0)
         except (OSError, ValueError, IndexError):
             return False
         return True

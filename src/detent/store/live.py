@@ -11,12 +11,15 @@ import msgspec
 from detent.identity import RunKey
 from detent.log import logger
 from detent.model import Claim, Definition, JobSpec
+from detent.states import CODES, RunStatus
 from detent.store.db import Database, OutcomeUnknown, Row, statement
 from detent.store.upkeep import RUNS_CHANNEL
 
 log = logger("store")
 
 MOST_PROMOTED = 1000
+SUCCEEDED = CODES[RunStatus.SUCCEEDED]
+PLAIN_COLUMNS = 7
 
 Verdict = Literal["go", "cancel", "begun"]
 
@@ -70,10 +73,9 @@ class LiveRunStore:
 
     async def settle(self, node: int, batch: Sequence[Settlement]) -> list[Settlement]:
         """End a batch of runs; returns those that were not this node's to end any more."""
-        unsettled = _addresses(
-            await self._database.fetch_guarded("work", "settle", "", "W5", node, *settle_columns(batch))
-        )
-        return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled]
+        name, columns = settle_statement(batch)
+        unsettled = _addresses(await self._database.fetch_guarded("work", name, "", "W5", node, *columns))
+        return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled] if unsettled else []
 
     async def retry(self, node: int, batch: Sequence[Retry]) -> list[Retry]:
         """Record failed attempts and plan the next; returns those that were not this node's any more."""
@@ -143,11 +145,22 @@ async def make_way(connection: Any, run: Row) -> None:
         await promote_on(connection, [run["job"]])
 
 
+def settle_statement(batch: Sequence[Settlement]) -> tuple[str, tuple[Sequence[object], ...]]:
+    """The statement that ends these runs, and its arrays."""
+    columns = settle_columns(batch)
+    return ("settle_succeeded", columns[:PLAIN_COLUMNS]) if all(map(_is_plain, batch)) else ("settle", columns)
+
+
 def settle_columns(batch: Sequence[Settlement]) -> tuple[Sequence[object], ...]:
     """The arrays of the settle statement; also used inside a handler's own transaction."""
     claims, started, finished, statuses, reasons, results, outcomes, errors = zip(*batch, strict=True)
     jobs, lanes, ats, serials, tokens = _columns(claims)
     return jobs, ats, tokens, started, finished, lanes, serials, statuses, reasons, results, outcomes, errors
+
+
+def _is_plain(item: Settlement) -> bool:
+    """A success at the first attempt without a word."""
+    return item.status == SUCCEEDED and item.result is None and item.reason is None and item.claim.attempt == 1
 
 
 def _columns(claims: Sequence[Claim]) -> tuple[Sequence[object], ...]:
@@ -171,4 +184,4 @@ def _addresses(rows: list[Row]) -> set[tuple[int, int]]:
     return {(row["job"], row["lane"]) for row in rows}
 
 
-__all__ = ["LiveRunStore", "OutcomeUnknown", "Retry", "Settlement", "settle_columns"]
+__all__ = ["LiveRunStore", "OutcomeUnknown", "Retry", "Settlement", "settle_columns", "settle_statement"]

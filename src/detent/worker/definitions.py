@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection
 
 import msgspec
 
 from detent.model import Claim, Definition
-from detent.service import Batcher
 from detent.store import Store
 
 KEPT = 50_000
+AT_ONCE = 1000
 
 
 async def with_own_payload(store: Store, claim: Claim, definition: Definition | None) -> Definition | None:
@@ -29,18 +29,21 @@ class Definitions:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: OrderedDict[tuple[int, int], Definition] = OrderedDict()
-        self._ask: Batcher[tuple[int, int], Definition | None] = Batcher(self._fetch)
 
-    async def __call__(self, job: int, revision: int) -> Definition | None:
-        known = self._known.get((job, revision))
+    def get(self, claim: Claim) -> Definition | None:
+        known = self._known.get((claim.job, claim.revision))
         if known is not None:
-            self._known.move_to_end((job, revision))
-            return known
-        return await self._ask((job, revision))
+            self._known.move_to_end((claim.job, claim.revision))
+        return known
 
-    async def _fetch(self, wanted: Sequence[tuple[int, int]]) -> Sequence[Definition | None]:
-        found = await self._store.live.definitions(list(dict.fromkeys(wanted)))
+    async def read(self, claims: Collection[Claim]) -> dict[tuple[int, int], Definition]:
+        """Those of these claims, by job and revision. One that is gone, or that this version cannot read, is left
+        out."""
+        wanted = list(dict.fromkeys((claim.job, claim.revision) for claim in claims))
+        found: dict[tuple[int, int], Definition] = {}
+        for start in range(0, len(wanted), AT_ONCE):
+            found |= await self._store.live.definitions(wanted[start : start + AT_ONCE])
         self._known.update(found)
         while len(self._known) > KEPT:
             self._known.popitem(last=False)
-        return [found.get(item) for item in wanted]
+        return found

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from detent import failpoints
 from detent.errors import NotRetryable, RetryLater
-from detent.identity import RunKey
+from detent.identity import RunKey, run_id_text
 from detent.keys import idempotency_key
 from detent.model import Call, Claim, Definition, Failed, JobSpec, Outcome, TargetKind, kind_of
 
@@ -23,7 +23,7 @@ def call_of(claim: Claim, definition: Definition) -> Call:
     return Call(
         job_id=str(job_id),
         job=name,
-        run_id=str(claim.run_id),
+        run_id=run_id_text(key),
         scheduled_at=claim.scheduled_at,
         attempt=claim.attempt,
         idempotency_key=idempotency_key(job_id, name, spec, key),
@@ -35,16 +35,14 @@ def call_of(claim: Claim, definition: Definition) -> Call:
 
 
 async def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Outcome:
-    """Run the target within its time limit. Being cancelled is the caller's business and passes through."""
+    """Run the target. Being cancelled, also for want of time, is the caller's business and passes through."""
     kind = kind_of(call.target)
     runner = runners.get(kind)
     if runner is None:
         return Failed(f"This worker cannot run {kind} targets.", retryable=False)
-    limit = asyncio.timeout(call.timeout_seconds)
     try:
         await failpoints.hit("W3")
-        async with limit:
-            outcome = await runner(call)
+        outcome = await runner(call)
         await failpoints.hit("W4")
     except asyncio.CancelledError:
         task = asyncio.current_task()
@@ -52,8 +50,6 @@ async def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Outcome:
             raise
         return Failed("The handler cancelled itself.")
     except Exception as error:
-        if isinstance(error, TimeoutError) and limit.expired():
-            return Failed(f"No answer within {call.timeout_seconds:g} s.", outcome="timeout")
         return failure_of(error)
     return outcome
 

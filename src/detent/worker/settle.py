@@ -78,6 +78,7 @@ class Settler:
         node: int,
         *,
         settled: Callable[[Claim], None],
+        written: Callable[[], None] = lambda: None,
         retrying: Callable[[float], None],
         metrics: Metrics,
         died: Callable[[Collection[int]], None] | None = None,
@@ -85,6 +86,7 @@ class Settler:
         self._store = store
         self._node = node
         self._settled = settled
+        self._written = written
         self._retrying = retrying
         self._metrics = metrics
         self._died = died
@@ -185,6 +187,7 @@ class Settler:
             self._settled(item.claim)
             if isinstance(item, Retry):
                 self._retrying(item.delay.total_seconds())
+        self._written()
         refused = {item.claim for item in stale}
         self._count([item for item in batch if item.claim not in refused] if refused else batch)
 

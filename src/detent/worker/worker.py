@@ -14,14 +14,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from uuid import UUID
 
 from detent import failpoints
 from detent.clock import DatabaseClock, monotonic
 from detent.coordination.membership import Membership
 from detent.errors import DetentError
-from detent.identity import decode_run_id
+from detent.identity import MANUAL, decode_run_id
 from detent.log import logger
 from detent.metrics import Metrics
 from detent.model import Cancelled, Claim, Definition, Failed, Outcome, TargetKind
@@ -30,6 +29,7 @@ from detent.queue.rounds import FairLine
 from detent.service import Batcher, Loop, backoff
 from detent.store import Store
 from detent.worker.claiming import Claiming
+from detent.worker.deadlines import Deadlines
 from detent.worker.definitions import Definitions, with_own_payload
 from detent.worker.execute import Runner, call_of, execute
 from detent.worker.promoting import Promoter
@@ -39,20 +39,25 @@ log = logger("worker")
 
 POLL_EVERY = 2.0
 LARGEST_CLAIM = 1000
+STARTED_AT_ONCE = 8
+# So many runs that are over at once a slot takes before others have a turn.
+TURNS = 50
 Identity = tuple[int, datetime, int, int]
 
 
 class Held:
     """A run in hand: waiting for a slot, running, or done and being settled."""
 
-    __slots__ = ("begun", "claim", "followed", "passed_on", "started", "stop", "task")
+    __slots__ = ("begun", "claim", "definition", "expired", "followed", "passed_on", "started", "stop", "task")
 
     def __init__(self, claim: Claim, started: datetime) -> None:
         self.claim = claim
         self.started = started
+        self.definition: Definition | None = None
         self.task: asyncio.Task[None] | None = None
         self.begun = False
         self.stop = False
+        self.expired = False
         self.passed_on = False
         self.followed = False
 
@@ -71,15 +76,17 @@ class Worker:
         concurrency: int,
         metrics: Metrics,
         given_back: Callable[[], None],
+        made_room: Callable[[], None],
         died: Callable[[Collection[int]], None] | None = None,
     ) -> None:
+        """`given_back`: runs are ready for others. `made_room`: runs have been settled, and there is room again."""
         self._store = store
         self._membership = membership
         self._clock = clock
         self._runners = runners
         self._book = book
         self._claiming = Claiming(store, membership, book, queues, ["", *has])
-        self._concurrency = concurrency
+        self.concurrency = concurrency
         self._answer_seconds = store.database.answer_seconds
         self._reconcile_every = self._answer_seconds + 1.0
         self._metrics = metrics
@@ -87,6 +94,11 @@ class Worker:
         self._held: dict[Identity, Held] = {}
         self._waiting: FairLine[Held] = FairLine(book.weight_of)
         self._running = 0
+        self._slots = 0
+        self._starting = 0
+        self._learning: set[asyncio.Task[None]] = set()
+        self._deadlines: Deadlines[Held] = Deadlines(_is_running, _expire)
+        self.settled = 0
         self._reserved = 0
         self._backlog = True
         self._draining = False
@@ -96,8 +108,9 @@ class Worker:
         self._promoter = Promoter(store)
         self._note_start = Batcher(self._start_all)
         self.settler = Settler(
-            store, membership.node, settled=self._settled, retrying=self._retry_in, metrics=metrics, died=died
-        )
+            store, membership.node, settled=self._settled, written=made_room, retrying=self._retry_in,
+            metrics=metrics, died=died,
+        )  # fmt: skip
         self.loop = Loop("worker", self.tick)
         self.reconciling = Loop("reconcile", self.reconcile)
 
@@ -107,12 +120,20 @@ class Worker:
     def room(self) -> int:
         if self._draining or self._resting:
             return 0
-        return max(0, 2 * self._concurrency - len(self._held) - self._reserved)
+        return max(0, 2 * self.concurrency - len(self._held) - self._reserved)
+
+    @property
+    def open_room(self) -> int:
+        """For ticks that are handed off. None while our last claim found that others wait, whom they would bypass."""
+        return 0 if self._backlog else self.room
+
+    def takes(self, queue: int) -> bool:
+        return queue in self._claiming.unlimited
 
     def reserve(self, queues: Sequence[int]) -> list[bool]:
         """For each tick about to fire: may it be handed to this worker? Only where nothing is bypassed: we serve its
         queue, which has no limit, there is room, and our last claim found nothing waiting."""
-        room = 0 if self._backlog else self.room
+        room = self.open_room
         unlimited = self._claiming.unlimited
         taken = []
         for queue in queues:
@@ -130,21 +151,81 @@ class Worker:
         self._accept(claims)
 
     def _accept(self, claims: Iterable[Claim]) -> None:
+        """Those whose definition is known wait for a slot; what is not known of the others is read first."""
         now = self._clock.now()
+        unknown: list[Held] = []
         for claim in claims:
             held = Held(claim, now)
             self._held[claim.identity] = held
-            self._waiting.append(self._book.tenant_of(claim.queue), held)
+            held.definition = self._definitions.get(claim)
+            if held.definition is None:
+                unknown.append(held)
+            else:
+                self._waiting.append(self._book.tenant_of(claim.queue), held)
+        if unknown:
+            task = asyncio.create_task(self._learn(unknown))
+            self._learning.add(task)
+            task.add_done_callback(self._learning.discard)
         self._fill()
         if self._resting:
             self.loop.wake()  # what was on its way when the rest began goes back
 
+    async def _learn(self, unknown: Sequence[Held]) -> None:
+        try:
+            found = await self._definitions.read([held.claim for held in unknown])
+        except DetentError as error:
+            log.warning("runs could not be started", runs=len(unknown), error=str(error))
+            await self._give_back([held.claim for held in unknown])
+            for held in unknown:
+                self._let_go(held)  # what could not be given back, reconciling finds again
+            return
+        for held in unknown:
+            if held.claim.identity in self._held:
+                held.definition = found.get((held.claim.job, held.claim.revision))
+                self._waiting.append(self._book.tenant_of(held.claim.queue), held)
+        self._fill()
+
+    # --- slots ---
+
     def _fill(self) -> None:
-        while self._waiting and self._running < self._concurrency and not self._draining and not self._resting:
+        """Begin a few more slots where runs wait; each of them begins more. A slot takes one run after another, since a
+        task for each costs more than all else that is done for a run that is over at once."""
+        while self._starting < STARTED_AT_ONCE and self._slots < self.concurrency and self._waiting and self._takes:
+            self._starting += 1
+            self._slots += 1
+            asyncio.create_task(self._slot()).add_done_callback(self._slot_over)
+
+    @property
+    def _takes(self) -> bool:
+        return not self._draining and not self._resting
+
+    async def _slot(self) -> None:
+        self._starting -= 1
+        task = asyncio.current_task()
+        assert task is not None
+        turns = 0
+        while self._waiting and self._takes:
             held = self._waiting.popleft()
+            held.task = task
             self._running += 1
-            held.task = asyncio.create_task(self._run(held))
-            held.task.add_done_callback(partial(self._ended, held))
+            self._fill()
+            try:
+                await self._run(held)
+            except Exception as error:
+                log.error("a run was dropped", run=str(held.claim.run_id), error=repr(error))
+            finally:
+                self._ended(held)
+            if task.cancelling():
+                await _come_to_rest(task)
+            turns += 1
+            if turns % TURNS == 0:
+                await asyncio.sleep(0)
+
+    def _slot_over(self, task: asyncio.Task[None]) -> None:
+        self._slots -= 1
+        if not task.cancelled():
+            task.exception()
+        self._fill()
 
     # --- the loop: claim what is ready ---
 
@@ -164,7 +245,7 @@ class Worker:
         if not limit or not self._claiming.serving:
             self._backlog = True
             return POLL_EVERY
-        free = self._concurrency - self._running - len(self._waiting)
+        free = self.concurrency - self._running - len(self._waiting)
         self._reserved += limit
         try:
             claimed = await self._claiming.claim(limit, free, self._waiting.waits)
@@ -181,43 +262,43 @@ class Worker:
     async def _run(self, held: Held) -> None:
         """From a claim to an outcome, which goes to the settler. What cannot even be started goes back."""
         held.begun = True
-        definition: Definition | None = None
         try:
-            definition = await self._definitions(held.claim.job, held.claim.revision)
-            definition = await with_own_payload(self._store, held.claim, definition)
-            outcome = await self._try(held, definition)
+            if held.claim.serial >= MANUAL:
+                held.definition = await with_own_payload(self._store, held.claim, held.definition)
+            outcome = await self._try(held)
         except asyncio.CancelledError:
-            if not held.stop:
+            if held.stop:
+                outcome = Cancelled("cancelled while it ran")
+            elif held.expired and held.definition is not None:
+                outcome = Failed(f"No answer within {held.definition.spec.timeout_seconds:g} s.", outcome="timeout")
+            else:
                 raise
-            outcome = Cancelled("cancelled while it ran")
         except Exception as error:
             log.warning("run could not be started", run=str(held.claim.run_id), error=str(error))
             await self._give_back([held.claim])
             return
         if outcome is not None:
-            self._pass_on(held, definition, outcome)
+            self._pass_on(held, outcome)
 
-    def _pass_on(self, held: Held, definition: Definition | None, outcome: Outcome) -> None:
+    def _pass_on(self, held: Held, outcome: Outcome) -> None:
         held.passed_on = True
-        spec = definition.spec if definition is not None else None
+        spec = held.definition.spec if held.definition is not None else None
         held.followed = Promoter.concerns(spec)
         self.settler.add(held.claim, spec, outcome, held.started, self._clock.now())
 
-    def _ended(self, held: Held, task: asyncio.Task[None]) -> None:
-        """Whatever way a task ends, its slot is free again and its run is in somebody's hands."""
+    def _ended(self, held: Held) -> None:
+        """Whatever way a run ends, its slot is free again and it is in somebody's hands."""
         self._running -= 1
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a run was dropped", run=str(held.claim.run_id), error=repr(task.exception()))
+        held.task = None
         if not held.passed_on and not self._draining:
             if held.stop:
-                self._pass_on(held, None, Cancelled("cancelled before it started"))
+                self._pass_on(held, Cancelled("cancelled before it started"))
             else:
                 self._let_go(held)  # reconciling finds it again
-        self._fill()
 
-    async def _try(self, held: Held, definition: Definition | None) -> Outcome | None:
+    async def _try(self, held: Held) -> Outcome | None:
         """None: the run is not ours to call any more."""
-        claim = held.claim
+        claim, definition = held.claim, held.definition
         if definition is None:
             return Failed("The job's definition is gone, or this version cannot read it.", retryable=False)
         verdict = "cancel" if claim.cancel else await self._may_start(claim)
@@ -231,6 +312,7 @@ class Worker:
             return None
         held.started = self._clock.now()
         self._metrics.starts += 1
+        self._deadlines.add(held, definition.spec.timeout_seconds)
         return await execute(call_of(claim, definition), self._runners)
 
     async def _may_start(self, claim: Claim) -> str:
@@ -260,10 +342,11 @@ class Worker:
 
     def _settled(self, claim: Claim) -> None:
         held = self._held.pop(claim.identity, None)
+        self.settled += 1
         if held is not None and held.followed:
             self._promoter.freed(claim.job)
             self.loop.wake()
-        enough = self._backlog and self.room >= self._concurrency // 2 + 1
+        enough = self._backlog and self.room >= self.concurrency // 2 + 1
         if enough or claim.queue in self._claiming.limited:
             self.loop.wake()
 
@@ -330,6 +413,7 @@ class Worker:
             await returning
         finally:
             returning.cancel()
+        await self._stop_learning()
         await self.settler.drain(2 * self._answer_seconds)
 
     async def _give_back_for_good(self, claims: Sequence[Claim], seconds: float) -> None:
@@ -341,7 +425,7 @@ class Worker:
             self._given_back()
 
     async def _finish(self, seconds: float) -> None:
-        tasks = [held.task for held in self._held.values() if held.task is not None and not held.task.done()]
+        tasks = [held.task for held in self._held.values() if held.task is not None]
         if tasks:
             log.info("waiting for runs to finish", runs=len(tasks), seconds=seconds)
             _, unfinished = await asyncio.wait(tasks, timeout=seconds)
@@ -351,13 +435,15 @@ class Worker:
 
     async def _give_back_waiting(self) -> None:
         claims = self._take_waiting()
+        if not claims:
+            return
         try:
             await self._store.live.give_back(self._membership.node, claims)
         except DetentError as error:
             log.warning("runs not given back; they are found again, or rescued by others", error=str(error))
 
     def _take_waiting(self) -> list[Claim]:
-        waiting = list(self._waiting)
+        waiting = [held for held in self._held.values() if not held.begun]
         self._waiting.clear()
         for held in waiting:
             self._let_go(held)
@@ -372,4 +458,31 @@ class Worker:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._stop_learning()
         await self.settler.abort()
+
+    async def _stop_learning(self) -> None:
+        self._deadlines.close()
+        for task in self._learning:
+            task.cancel()
+        await asyncio.gather(*self._learning, return_exceptions=True)
+
+
+def _is_running(held: Held) -> bool:
+    return held.task is not None and not held.passed_on
+
+
+def _expire(held: Held) -> None:
+    held.expired = True
+    if held.task is not None:
+        held.task.cancel()
+
+
+async def _come_to_rest(task: asyncio.Task[None]) -> None:
+    """A run was asked to stop, perhaps when it was over already: what is left of that must not hit the next one."""
+    while task.cancelling():
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            pass
+        task.uncancel()

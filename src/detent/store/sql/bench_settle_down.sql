@@ -1,0 +1,1 @@
+VACUUM (ANALYZE) cursors, jobs

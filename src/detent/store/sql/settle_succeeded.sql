@@ -1,0 +1,18 @@
+-- As settle, for runs that succeeded and have nothing to say: nearly all of them. Without five arrays, and without a look at
+-- attempts where all are first ones, it costs a third less. $1 node; arrays: $2 job, $3 scheduled_at, $4 token, $5 started,
+-- $6 finished, $7 lane, $8 serial.
+WITH v AS MATERIALIZED (
+    SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::bigint[], $5::timestamptz[], $6::timestamptz[], $7::smallint[], $8::integer[])
+        AS t (job, scheduled_at, token, started, finished, lane, serial) ORDER BY job, lane),
+l AS MATERIALIZED (
+    SELECT v.* FROM v CROSS JOIN LATERAL (
+        SELECT FROM live_runs
+         WHERE job = v.job AND lane = v.lane AND scheduled_at = v.scheduled_at AND serial = v.serial
+           AND token = v.token AND owner = $1 AND attempt = 1 FOR UPDATE) r),
+d AS (
+    DELETE FROM live_runs r USING l WHERE r.job = l.job AND r.lane = l.lane
+    RETURNING l.*, r.revision),
+h AS (
+    INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status)
+    SELECT job, scheduled_at, token, $1, started, finished, serial, revision, 1, 1 FROM d)
+SELECT job, lane FROM v WHERE (job, lane) NOT IN (SELECT job, lane FROM d)
