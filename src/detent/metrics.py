@@ -47,6 +47,7 @@ class Standing(NamedTuple):
     """What a process that is a member of the cluster knows of its place in it; ages and ends in seconds."""
 
     partitions_led: int
+    partitions_flapping: int
     heartbeat_age: float
     lease_remaining: float
     clock_offset: float
@@ -162,6 +163,11 @@ def _gauges(standing: Standing) -> Iterator[Metric]:
 
     for name, text, value in (
         ("partitions_led", "Partitions that this node leads.", standing.partitions_led),
+        (
+            "partitions_flapping",
+            "Partitions that this node took again without a reason in the last hour.",
+            standing.partitions_flapping,
+        ),
         ("leader_status", "1 while this node leads any partition.", standing.partitions_led > 0),
         ("heartbeat_age_seconds", "Since the last heartbeat that came back.", standing.heartbeat_age),
         ("lease_remaining_seconds", "Until this node no longer trusts its place.", standing.lease_remaining),

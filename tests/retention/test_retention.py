@@ -81,7 +81,7 @@ async def parts(look: Any) -> list[str]:
 
 
 def keeper(store: Store, archive: Any = None, node: int = NODE, days: int = KEEP) -> Keeper:
-    return Keeper(store, node, days, archive)
+    return Keeper(store, node, days, archive, lambda: None)
 
 
 async def again(look: Any, store: Store, archive: Any = None, **options: Any) -> None:
@@ -104,6 +104,27 @@ async def test_days_whose_time_is_over_are_dropped_and_remembered_and_others_sta
     assert len(gone) == 16
     assert all(row["detached_at"] is not None and row["archive"] is None for row in gone)
     assert await look.fetchval("SELECT count(*) FROM pg_class WHERE relname LIKE $1", f"%{first:%Y%m%d}") == 0
+
+
+async def test_nothing_is_dropped_while_ticks_are_held_since_the_clock_may_be_wrong(look: Any, store: Store) -> None:
+    await old_history(look, store)
+    before = await parts(look)
+    await look.execute("UPDATE cluster SET held_at = now(), held_by = 'clock', held_reason = 'a step'")
+    await keeper(store).tick()
+    await keeper(store).retire_history()
+    assert await parts(look) == before
+    await look.execute("UPDATE cluster SET held_at = NULL, held_by = NULL, held_reason = NULL")
+    await keeper(store).tick()
+    assert len(before) - len(await parts(look)) == 16
+
+
+async def test_a_clock_that_has_just_stepped_ages_nothing(look: Any, store: Store) -> None:
+    first = await old_history(look, store)
+    before = await parts(look)
+    await Keeper(store, NODE, KEEP, None, lambda: first + KEEP * DAY).tick()
+    assert await parts(look) == before
+    await again(look, store)
+    assert len(before) - len(await parts(look)) == 16
 
 
 async def test_nothing_is_dropped_before_its_time(look: Any, store: Store) -> None:

@@ -11,6 +11,8 @@ from importlib import resources
 
 import pytest
 
+from detent.store import pooler
+
 HOT = ("cursors", "live_runs", "partitions", "nodes")
 # A locking clause and an upsert's second half are no writes of their own.
 WRITE = re.compile(rf"(?<!FOR )(?<!KEY )(?<!DO )\b(?:INSERT INTO|UPDATE|DELETE FROM) ({'|'.join(HOT)})\b")
@@ -204,6 +206,7 @@ def test_rows_of_live_runs_are_changed_by_their_whole_key(name: str) -> None:
 def test_only_the_statements_of_leaders_take_the_node_fence_and_the_key_lock_is_spelt_alike() -> None:
     fenced = {name for name, text in STATEMENTS.items() if "FOR KEY SHARE" in text} - {"catch_up_lock"}
     assert fenced == {name for name, passages in FENCES.items() if NODE in passages}
+    assert all(pooler.FENCE in STATEMENTS[name] for name in fenced), "through a pooler it is made wider"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from detent.store import Store
 
 log = logger("life")
 
-LOOK_EVERY = 5.0
+# Whoever keeps house wakes it before a pause ends.
+LOOK_EVERY = 60.0
 COLLECT_EVERY = 60.0
 SHORTEST_PAUSE = 0.01
 

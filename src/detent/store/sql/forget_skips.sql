@@ -4,3 +4,4 @@ DELETE FROM skips s WHERE s.tick < now() - make_interval(days => $1::integer + 1
    AND EXISTS (SELECT FROM cursors c WHERE c.job = s.job AND c.last_tick >= s.tick)
    AND NOT EXISTS (
        SELECT FROM catchups k WHERE k.job = s.job AND k.kind = 'missed' AND s.tick BETWEEN k.next_tick AND k.until)
+   AND (SELECT held_at IS NULL FROM cluster)
