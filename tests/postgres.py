@@ -144,7 +144,7 @@ def running_postgres() -> Iterator[Postgres]:
 
 def _in_memory() -> Path | None:
     """Where the many small databases of the tests are made twice as quickly; None: the usual place for such things."""
-    place = Path("/dev/shm")  # noqa: S108 - with a folder of its own in it
+    place = Path("/dev/shm")
     try:
         free = shutil.disk_usage(place).free
     except OSError:

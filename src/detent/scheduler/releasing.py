@@ -27,7 +27,7 @@ from detent.store.db import LockTimeout, OutcomeUnknown, Rejected
 
 log = logger("catch-up")
 
-LOOK_EVERY = 5.0
+LOOK_EVERY = 10.0
 SOONEST_LOOK = 0.5
 WINDOW = 100
 BATCH = 200

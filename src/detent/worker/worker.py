@@ -37,7 +37,8 @@ from detent.worker.settle import Settler
 
 log = logger("worker")
 
-POLL_EVERY = 2.0
+# Whoever makes runs ready says so; this is for when nobody could.
+POLL_EVERY = 4.0
 LARGEST_CLAIM = 1000
 STARTED_AT_ONCE = 8
 # So many runs that are over at once a slot takes before others have a turn.
@@ -377,7 +378,8 @@ class Worker:
         if adopted:
             log.warning("runs adopted", runs=len(adopted))
             self._accept(adopted)
-        return self._reconcile_every
+        # Whoever loses a reply wakes us: while nothing is in hand, there is little to find.
+        return self._reconcile_every if self._held or self._suspects else 3 * self._reconcile_every
 
     def _seen_long_enough(self, unknown: Sequence[Claim]) -> list[Claim]:
         now = monotonic()
