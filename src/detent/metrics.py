@@ -47,6 +47,7 @@ class Standing(NamedTuple):
     """What a process that is a member of the cluster knows of its place in it; ages and ends in seconds."""
 
     partitions_led: int
+    partitions_flapping: int
     heartbeat_age: float
     lease_remaining: float
     clock_offset: float
@@ -122,8 +123,8 @@ def _counters(metrics: Metrics) -> Iterator[Metric]:
         ("ticks_fired", "Ticks that became runs.", metrics.fired),
         ("ticks_skipped", "Ticks that did not run because the run before was not over.", metrics.overlaps),
         ("ticks_missed", "Ticks that passed while nobody could fire them, and did not run.", metrics.missed),
-        ("catch_ups", "Jobs that were given missed ticks to make up for.", metrics.catch_ups),
-        ("large_catch_ups", "Times that a hundred or more missed ticks were to be made up.", metrics.large_catch_ups),
+        ("catch_ups", "Jobs that were given past ticks to run: missed, of a pause, or to backfill.", metrics.catch_ups),
+        ("large_catch_ups", "Times that a hundred or more of these were to run at once.", metrics.large_catch_ups),
         ("ticks_released", "Ticks that were made up for, or backfilled.", metrics.released),
         ("starts", "Attempts that were started.", metrics.starts),
         ("retries", "Attempts that failed and are followed by another.", metrics.retries),
@@ -145,7 +146,11 @@ def _runs(metrics: Metrics) -> Iterator[Metric]:
         ends.add_metric([status.value], count)
     yield ends
     for name, text, spans in (
-        ("detent_start_lateness_seconds", "From the tick to the start of its first attempt.", metrics.lateness),
+        (
+            "detent_start_lateness_seconds",
+            "From the tick to the start of its first attempt, jitter_seconds included.",
+            metrics.lateness,
+        ),
         ("detent_run_duration_seconds", "From the start of an attempt to its end.", metrics.duration),
     ):
         buckets = [(repr(float(bound)), count) for bound, count in zip(spans.bounds, spans.counts, strict=True)]
@@ -158,6 +163,11 @@ def _gauges(standing: Standing) -> Iterator[Metric]:
 
     for name, text, value in (
         ("partitions_led", "Partitions that this node leads.", standing.partitions_led),
+        (
+            "partitions_flapping",
+            "Partitions that this node took again without a reason in the last hour.",
+            standing.partitions_flapping,
+        ),
         ("leader_status", "1 while this node leads any partition.", standing.partitions_led > 0),
         ("heartbeat_age_seconds", "Since the last heartbeat that came back.", standing.heartbeat_age),
         ("lease_remaining_seconds", "Until this node no longer trusts its place.", standing.lease_remaining),

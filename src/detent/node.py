@@ -72,6 +72,7 @@ class Node:
         self._store: Store | None = None
         self._announced = False
         self._held_told = False
+        self._draining = False
         self._metrics = Metrics()
         self._metrics.standing = lambda: self._session.standing() if self._session is not None else None
         self._readiness = Readiness(roles, lambda: self._store, lambda: self._session, self._stop.is_set)
@@ -227,6 +228,7 @@ class Node:
             session = Session(
                 store, self._settings, self._roles, runners, functions,
                 address=listening and reachable(listening), metrics=self._metrics, guard=guard,
+                draining=self._draining,
             )  # fmt: skip
             joined = await self._try_open(session)
             if joined is not None:  # the API answers also where nothing may fire
@@ -268,6 +270,7 @@ class Node:
             await session.abandon()
         else:
             await self._close(session)
+        self._draining = session.draining
         self._session = None
 
     async def _close(self, session: Session) -> None:

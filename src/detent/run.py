@@ -31,6 +31,7 @@ class Run:
         self._call = call
         self._backend = backend
         self.committed = False
+        self._window_start = call.window_start  # here and now: a handler may be in another thread
         self.log = logging.LoggerAdapter(
             logging.getLogger(f"detent.run.{call.job}"), {"run_id": call.run_id, "attempt": call.attempt}
         )
@@ -50,6 +51,16 @@ class Run:
     @property
     def scheduled_at(self) -> datetime:
         """The tick: when the run was to start, not when it did."""
+        return self._call.scheduled_at
+
+    @property
+    def window_start(self) -> datetime | None:
+        """The tick before this one by the job's schedule, whether or not it ran; None: there is none."""
+        return self._window_start
+
+    @property
+    def window_end(self) -> datetime:
+        """The tick: with `window_start`, the stretch of time whose data the run is about."""
         return self._call.scheduled_at
 
     @property

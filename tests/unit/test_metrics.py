@@ -12,8 +12,9 @@ from detent.metrics import Distribution, Exposition, Metrics, Standing
 from detent.states import RunStatus
 
 STANDING = Standing(
-    partitions_led=86, heartbeat_age=0.5, lease_remaining=4.5, clock_offset=-0.25, draining=False, held=True
-)
+    partitions_led=86, partitions_flapping=2, heartbeat_age=0.5, lease_remaining=4.5, clock_offset=-0.25,
+    draining=False, held=True,
+)  # fmt: skip
 
 
 def seconds(*values: float) -> list[timedelta]:
@@ -62,6 +63,7 @@ def test_a_member_tells_of_its_place_and_others_do_not() -> None:
     metrics.standing = lambda: STANDING
     found = exposed(metrics)
     assert (found["detent_partitions_led",], found["detent_leader_status",]) == (86, 1)
+    assert found["detent_partitions_flapping",] == 2
     assert (found["detent_heartbeat_age_seconds",], found["detent_lease_remaining_seconds",]) == (0.5, 4.5)
     assert (found["detent_clock_offset_seconds",], found["detent_held",], found["detent_draining",]) == (-0.25, 1, 0)
 

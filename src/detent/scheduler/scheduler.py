@@ -32,7 +32,7 @@ SWEEP_AHEAD = timedelta(seconds=12)
 FIRST_LIMIT = 400
 FULL_LIMIT = 5_000
 FULL_CHUNK = 16
-MUCH = 10_000
+MUCH = 2_000
 STEP_BACK_MS = 1000
 HELD_PAUSE = 0.5
 
@@ -181,8 +181,11 @@ class Scheduler:
 
     def _admit(self, cursor: Cursor, earliest: int = 0) -> None:
         known = self._known.get(cursor.job)
-        if known is not None and (_newer(known, cursor) or (_same(known, cursor) and self._under_way(cursor.job))):
-            return
+        if known is not None:
+            if _newer(known, cursor):
+                return
+            if _same(known, cursor) and (self._under_way(cursor.job) or (not earliest and cursor.job in self._wheel)):
+                return
         if cursor.fire_at is None or cursor.fire_at > self._horizon() or cursor.partition not in self._leads:
             self._known.pop(cursor.job, None)
             self._wheel.discard(cursor.job)
@@ -232,4 +235,4 @@ def _newer(known: Cursor, read: Cursor) -> bool:
 
 
 def _same(known: Cursor, read: Cursor) -> bool:
-    return (known.generation, known.next_tick) == (read.generation, read.next_tick)
+    return known.generation == read.generation and known.next_tick == read.next_tick

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from time import monotonic
 
 from detent import diagnosis
@@ -51,8 +51,9 @@ class ClusterStore:
         if number is None or not await self._fetch("drain", number, draining):
             raise NotFound(f"There is no node {node!r} that is alive: list the nodes to see those there are.")
 
-    async def forget_elections(self) -> None:
-        await self._fetch("forget_elections", ELECTIONS_KEPT)
+    async def forget_elections(self, at: datetime | None = None) -> None:
+        """`at`: the time as the caller knows it."""
+        await self._fetch("forget_elections", ELECTIONS_KEPT, at)
 
     async def _elections(self) -> Elections:
         (row,) = await self._fetch("cluster_elections")

@@ -11,7 +11,7 @@ further apart than any statement can take, both show it under the same token and
 from __future__ import annotations
 
 import asyncio
-import random
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
@@ -26,7 +26,7 @@ from detent.metrics import Metrics
 from detent.model import Cancelled, Claim, Definition, Failed, Outcome, TargetKind
 from detent.queue.book import QueueBook
 from detent.queue.rounds import FairLine
-from detent.service import Batcher, Loop
+from detent.service import Batcher, Loop, backoff
 from detent.store import Store
 from detent.worker.claiming import Claiming
 from detent.worker.deadlines import Deadlines
@@ -37,8 +37,8 @@ from detent.worker.settle import Settler
 
 log = logger("worker")
 
-POLL_EVERY = 2.0
-GIVE_BACK_PAUSE, LONGEST_GIVE_BACK_PAUSE = 0.1, 2.0
+# Whoever makes runs ready says so; this is for when nobody could.
+POLL_EVERY = 4.0
 LARGEST_CLAIM = 1000
 STARTED_AT_ONCE = 8
 # So many runs that are over at once a slot takes before others have a turn.
@@ -176,7 +176,7 @@ class Worker:
             found = await self._definitions.read([held.claim for held in unknown])
         except DetentError as error:
             log.warning("runs could not be started", runs=len(unknown), error=str(error))
-            await asyncio.gather(*map(self._return_unstarted, unknown))
+            await self._give_back([held.claim for held in unknown])
             for held in unknown:
                 self._let_go(held)  # what could not be given back, reconciling finds again
             return
@@ -276,7 +276,7 @@ class Worker:
                 raise
         except Exception as error:
             log.warning("run could not be started", run=str(held.claim.run_id), error=str(error))
-            await self._return_unstarted(held)
+            await self._give_back([held.claim])
             return
         if outcome is not None:
             self._pass_on(held, outcome)
@@ -328,16 +328,18 @@ class Worker:
     def _let_go(self, held: Held) -> None:
         self._held.pop(held.claim.identity, None)
 
-    async def _return_unstarted(self, held: Held) -> None:
-        """Tried for as long as this node is trusted: otherwise it waits until reconciling has seen it long enough."""
-        pause = GIVE_BACK_PAUSE
-        while self._membership.trusted and not self._draining:
+    async def _give_back(self, claims: Sequence[Claim]) -> None:
+        """Tried for as long as this node is trusted: otherwise they wait until reconciling has seen them long enough,
+        or until the node is gone."""
+        failures = 0
+        while self._membership.trusted:
             try:
-                await self._store.live.give_back(self._membership.node, [held.claim])
+                await self._store.live.give_back(self._membership.node, claims)
                 return
-            except DetentError:
-                await asyncio.sleep(pause * random.uniform(0.5, 1))
-                pause = min(2 * pause, LONGEST_GIVE_BACK_PAUSE)
+            except DetentError as error:
+                failures += 1
+                log.info("runs not given back yet", runs=len(claims), error=str(error))
+                await asyncio.sleep(backoff(failures))
 
     def _settled(self, claim: Claim) -> None:
         held = self._held.pop(claim.identity, None)
@@ -376,7 +378,8 @@ class Worker:
         if adopted:
             log.warning("runs adopted", runs=len(adopted))
             self._accept(adopted)
-        return self._reconcile_every
+        # Whoever loses a reply wakes us: while nothing is in hand, there is little to find.
+        return self._reconcile_every if self._held or self._suspects else 3 * self._reconcile_every
 
     def _seen_long_enough(self, unknown: Sequence[Claim]) -> list[Claim]:
         now = monotonic()
@@ -406,7 +409,24 @@ class Worker:
         self._draining = True
         await self.loop.stop()
         await self.reconciling.stop()
-        await self._give_back_waiting()
+        returning = asyncio.create_task(self._give_back_for_good(self._take_waiting(), seconds))
+        try:
+            await self._finish(seconds)
+            await returning
+        finally:
+            returning.cancel()
+        await self._stop_learning()
+        await self.settler.drain(2 * self._answer_seconds)
+
+    async def _give_back_for_good(self, claims: Sequence[Claim], seconds: float) -> None:
+        """Beside the runs that finish: while this node is alive, nobody else can have what it holds."""
+        if claims:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(seconds, self._answer_seconds)):
+                    await self._give_back(claims)
+            self._given_back()
+
+    async def _finish(self, seconds: float) -> None:
         tasks = [held.task for held in self._held.values() if held.task is not None]
         if tasks:
             log.info("waiting for runs to finish", runs=len(tasks), seconds=seconds)
@@ -414,20 +434,22 @@ class Worker:
             for task in unfinished:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
-        await self._stop_learning()
-        await self.settler.drain(2 * self._answer_seconds)
 
     async def _give_back_waiting(self) -> None:
-        waiting = [held for held in self._held.values() if not held.begun]
-        self._waiting.clear()
-        if not waiting:
+        claims = self._take_waiting()
+        if not claims:
             return
         try:
-            await self._store.live.give_back(self._membership.node, [held.claim for held in waiting])
+            await self._store.live.give_back(self._membership.node, claims)
         except DetentError as error:
             log.warning("runs not given back; they are found again, or rescued by others", error=str(error))
+
+    def _take_waiting(self) -> list[Claim]:
+        waiting = [held for held in self._held.values() if not held.begun]
+        self._waiting.clear()
         for held in waiting:
             self._let_go(held)
+        return [held.claim for held in waiting]
 
     async def abort(self) -> None:
         """Membership is lost: nothing held is ours any more, and nothing new is begun."""
