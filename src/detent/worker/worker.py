@@ -23,7 +23,7 @@ from detent.errors import DetentError
 from detent.identity import MANUAL, decode_run_id
 from detent.log import logger
 from detent.metrics import Metrics
-from detent.model import Cancelled, Claim, Definition, Failed, Outcome, TargetKind
+from detent.model import Cancelled, Claim, Failed, Outcome, TargetKind
 from detent.queue.book import QueueBook
 from detent.queue.rounds import FairLine
 from detent.service import Batcher, Loop, backoff
@@ -32,6 +32,7 @@ from detent.worker.claiming import Claiming
 from detent.worker.deadlines import Deadlines
 from detent.worker.definitions import Definitions, with_own_payload
 from detent.worker.execute import Runner, call_of, execute
+from detent.worker.held import Held, come_to_rest, expire, is_running
 from detent.worker.promoting import Promoter
 from detent.worker.settle import Settler
 
@@ -44,23 +45,6 @@ STARTED_AT_ONCE = 8
 # So many runs that are over at once a slot takes before others have a turn.
 TURNS = 50
 Identity = tuple[int, datetime, int, int]
-
-
-class Held:
-    """A run in hand: waiting for a slot, running, or done and being settled."""
-
-    __slots__ = ("begun", "claim", "definition", "expired", "followed", "passed_on", "started", "stop", "task")
-
-    def __init__(self, claim: Claim, started: datetime) -> None:
-        self.claim = claim
-        self.started = started
-        self.definition: Definition | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.begun = False
-        self.stop = False
-        self.expired = False
-        self.passed_on = False
-        self.followed = False
 
 
 class Worker:
@@ -98,7 +82,7 @@ class Worker:
         self._slots = 0
         self._starting = 0
         self._learning: set[asyncio.Task[None]] = set()
-        self._deadlines: Deadlines[Held] = Deadlines(_is_running, _expire)
+        self._deadlines: Deadlines[Held] = Deadlines(is_running, expire)
         self.settled = 0
         self._reserved = 0
         self._backlog = True
@@ -217,7 +201,7 @@ class Worker:
             finally:
                 self._ended(held)
             if task.cancelling():
-                await _come_to_rest(task)
+                await come_to_rest(task)
             turns += 1
             if turns % TURNS == 0:
                 await asyncio.sleep(0)
@@ -468,23 +452,3 @@ class Worker:
         for task in self._learning:
             task.cancel()
         await asyncio.gather(*self._learning, return_exceptions=True)
-
-
-def _is_running(held: Held) -> bool:
-    return held.task is not None and not held.passed_on
-
-
-def _expire(held: Held) -> None:
-    held.expired = True
-    if held.task is not None:
-        held.task.cancel()
-
-
-async def _come_to_rest(task: asyncio.Task[None]) -> None:
-    """A run was asked to stop, perhaps when it was over already: what is left of that must not hit the next one."""
-    while task.cancelling():
-        try:
-            await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            pass
-        task.uncancel()
