@@ -137,7 +137,7 @@ async def _record(stage: Stage, recorder: Recorder) -> Record:
     gone = stage.fleet.gone
     jobs = await asyncio.to_thread(pause, stage.client, jobs)
     tables, numbers = await drained(stage)
-    audit = Audit(*await stage.fleet.answer("audit", "--since", "3d", DETENT_API_URL=stage.client.server.url))
+    audit = Audit(*await stage.fleet.answer("audit", "--since", "10m", DETENT_API_URL=stage.client.server.url))
     jobs = [msgspec.structs.replace(job, number=numbers[job.id]) for job in jobs]
     gone += await _end(stage)
     return Record(
