@@ -213,7 +213,9 @@ async def test_two_keys_in_one_request_are_refused(api: ApiClient, world: World)
 # --- keys that are good, for less ---
 
 
-@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize(
+    "scope", [scope if scope in ("read", "write") else pytest.param(scope, marks=pytest.mark.long) for scope in SCOPES]
+)
 async def test_a_key_may_do_what_its_scope_grants_and_nothing_else(
     api: ApiClient, world: World, scope: Any, sql: Any
 ) -> None:

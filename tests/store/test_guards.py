@@ -118,6 +118,9 @@ FENCES: dict[str, tuple[str, ...]] = {
     "beat": ("node = $1 AND NOT evicted",),
     "leave": ("SET evicted = true WHERE node = $1",),
     # people: the generation they read, a free lane, or a run that nobody holds
+    # Of jobs that the demonstration has made itself: never back, and only where no tick is left.
+    "demo_cursors": ("c.next_tick IS NULL OR c.next_tick > v.tick",),
+    "demo_over": ("AND next_tick IS NULL RETURNING job",),
     "add_jobs": ("WHERE job IN (SELECT job FROM j)",),
     "revise_jobs": (
         "generation = c.generation + 1",
