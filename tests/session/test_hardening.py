@@ -13,6 +13,7 @@ from detent.coordination.guard import Guard
 from detent.identity import RunKey
 from detent.model import Call, Claim, Outcome, Succeeded
 from detent.scheduler.planning import SHORTEST_PAUSE_MS, Patience
+from detent.scheduler.scheduler import LONGEST_WITHOUT_SWEEP, MANY_DUE
 from detent.store import Store
 from detent.store.db import LockTimeout, connect
 from waiting import until
@@ -208,3 +209,17 @@ async def test_when_the_databases_clock_steps_back_nothing_counts_as_due(look: A
     session.scheduler._offer_due()
     assert session.scheduler._wheel.present <= session.clock.milliseconds()
     assert job in session.scheduler._wheel
+
+
+async def test_no_sweep_reads_a_flood_again_while_it_is_fired_but_one_comes_in_the_end(start: Any) -> None:
+    session = await start()
+    scheduler, firing = session.scheduler, session.firing
+    await until(lambda: scheduler._swept_at)
+    firing._ready = dict.fromkeys(range(MANY_DUE + 1))
+    swept, scheduler._sweep_next = scheduler._swept_at, 0.0
+    await scheduler._look_ahead()
+    assert scheduler._swept_at == swept
+    scheduler._swept_at, scheduler._sweep_next = swept - LONGEST_WITHOUT_SWEEP, 0.0
+    await scheduler._look_ahead()
+    assert scheduler._swept_at > swept - LONGEST_WITHOUT_SWEEP
+    firing._ready = {}

@@ -106,6 +106,10 @@ class Firing:
         return job in self._ready or job in self._firing
 
     @property
+    def waiting_ticks(self) -> int:
+        return len(self._ready)
+
+    @property
     def behind(self) -> bool:
         """Whether ticks are due that no statement has been free for."""
         return bool(self._ready)
