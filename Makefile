@@ -9,10 +9,10 @@ BENCH_HTTP_CLIENTS ?=
 DETENT_DATA_DIR ?= .detent
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long check lint format lock bench bench-smoke bench-peers bench-http-clients chaos docs docs-cli openapi clean
+.PHONY: help run test test-long check lint format lock bench bench-smoke bench-peers bench-http-clients bench-looking chaos screenshots docs docs-cli openapi clean
 
 help:  ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): requirements/dev.lock pyproject.toml
 	@echo "setting up .venv …"
@@ -56,6 +56,13 @@ bench: $(READY)  ## Measure everything on throw-away databases, beside the raw l
 	@$(BIN)/detent bench failover
 	@$(BIN)/detent bench idle
 	@$(BIN)/detent bench cron
+
+bench-looking: $(READY)  ## Measure the dashboard with a million jobs, and fifty browsers beside a busy loop
+	@$(BIN)/python tools/looking.py overview
+	@$(BIN)/python tools/looking.py streams
+
+screenshots: $(READY)  ## Photograph every view of the dashboard into build/screenshots, and those of the README
+	@$(BIN)/python tools/screenshots.py
 
 # A third of what is usual on a quiet machine: what halves the loop's speed is seen, what a busy neighbour does is not.
 bench-smoke: $(READY)  ## A short run of the loop that fails when it falls far behind the raw limit of the same run

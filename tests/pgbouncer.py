@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit, urlunsplit
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import pytest
@@ -57,12 +58,14 @@ class PgBouncer:
         self.folder = folder
         self._user = user
         self._process: subprocess.Popen[bytes] | None = None
-        self._login = urlsplit(server_url).netloc
 
     def url(self, server_url: str) -> str:
         """The same database, reached this way."""
-        parts = urlsplit(server_url)
-        return f"postgresql://{parts.netloc}{parts.path}?host={self.folder}&port={PORT}"
+        return self._url(server_url, urlsplit(server_url).path)
+
+    def _url(self, server_url: str, path: str) -> str:
+        login = urlsplit(server_url).netloc.rpartition("@")[0]  # without the server's own address, which would win
+        return f"postgresql://{login}@{path}?host={self.folder}&port={PORT}"
 
     def start(self) -> None:
         command = ["pgbouncer", str(self.folder / "config")]
@@ -93,13 +96,22 @@ class PgBouncer:
         self.stop()
         self.start()
 
+    async def lead_to(self, server_url: str) -> None:
+        """As after a fail-over: from now on its server is another one. Its clients notice nothing."""
+        host, port, _ = _server(server_url)
+        config = self.folder / "config"
+        config.write_text(re.sub(r"(?m)^\* = .*$", f"* = host={host} port={port}", config.read_text()))
+        await self._console(server_url, "RELOAD")
+        await self._console(server_url, "RECONNECT")
+
     async def reconnect(self, server_url: str) -> None:
         """Let it make the server connections of this database anew, as each of them becomes free."""
-        parts = urlsplit(server_url)
-        console = parts._replace(path="/pgbouncer", query=f"host={self.folder}&port={PORT}")
-        connection = await asyncpg.connect(urlunsplit(console), statement_cache_size=0)
+        await self._console(server_url, f"RECONNECT {urlsplit(server_url).path.lstrip('/')}")
+
+    async def _console(self, server_url: str, command: str) -> None:
+        connection = await asyncpg.connect(self._url(server_url, "/pgbouncer"), statement_cache_size=0)
         try:
-            await connection.execute(f"RECONNECT {parts.path.lstrip('/')}")
+            await connection.execute(command)
         finally:
             await connection.close()
 

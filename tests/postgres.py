@@ -29,6 +29,7 @@ from detent.store.embedded_host import bundled_binaries
 
 SCHEMA = "detent"
 TEMPLATE = "detent_template"
+ROOM_IN_MEMORY = 6 * 2**30
 OPTIONS = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -126,7 +127,7 @@ class Postgres:
 
 @contextmanager
 def running_postgres() -> Iterator[Postgres]:
-    folder = Path(tempfile.mkdtemp(prefix="detent-test-"))
+    folder = Path(tempfile.mkdtemp(prefix="detent-test-", dir=_in_memory()))
     folder.chmod(0o711)  # the server's user has to get through when root runs the tests
     server = EmbeddedServer(folder, bin_dir=chosen_binaries(), options=OPTIONS)
     try:
@@ -139,6 +140,16 @@ def running_postgres() -> Iterator[Postgres]:
             run_apart(server.stop())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _in_memory() -> Path | None:
+    """Where the many small databases of the tests are made twice as quickly; None: the usual place for such things."""
+    place = Path("/dev/shm")
+    try:
+        free = shutil.disk_usage(place).free
+    except OSError:
+        return None
+    return place if free > ROOM_IN_MEMORY and os.access(place, os.W_OK) else None
 
 
 def chosen_binaries() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from detent.cluster_shapes import ClusterNode, ClusterPartition, Elections, Held, Lag
 
@@ -10,6 +11,16 @@ CLOCK_OFFSET_MS = 200
 OVERDUE_MS = 10_000
 WAITING_MS = 60_000
 FEW = 5
+
+
+Kind = Literal["copy", "held", "leaders", "lag", "flapping", "clocks", "differences"]
+
+
+class Finding(NamedTuple):
+    """Something that somebody should look at, and of which kind it is."""
+
+    kind: Kind
+    sentence: str
 
 
 def problems(
@@ -22,16 +33,30 @@ def problems(
     original: bool = True,
 ) -> list[str]:
     """`original`: the database is the one that it was when somebody last made sure of it."""
+    return [found.sentence for found in findings(nodes, partitions, elections, held, lag, original=original)]
+
+
+def findings(
+    nodes: Sequence[ClusterNode],
+    partitions: Sequence[ClusterPartition],
+    elections: Elections,
+    held: Held | None,
+    lag: Lag,
+    *,
+    original: bool = True,
+) -> list[Finding]:
+    """As `problems`, each with its kind."""
     present = [node for node in nodes if node.state != "evicted"]
-    return [
-        *_copy(original),
-        *_held(held),
-        *_leaders(present, partitions),
-        *_lag(lag, held),
-        *_flapping(elections),
-        *_clocks(present),
-        *_differences(present),
-    ]
+    told: dict[Kind, Iterator[str]] = {
+        "copy": _copy(original),
+        "held": _held(held),
+        "leaders": _leaders(present, partitions),
+        "lag": _lag(lag, held),
+        "flapping": _flapping(elections),
+        "clocks": _clocks(present),
+        "differences": _differences(present),
+    }
+    return [Finding(kind, sentence) for kind, sentences in told.items() for sentence in sentences]
 
 
 def _copy(original: bool) -> Iterator[str]:

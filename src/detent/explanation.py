@@ -1,8 +1,8 @@
 """The story of one tick in plain sentences. Pure: what is known is an argument, and so is the time.
 
-What can be told: which schedule was in force and who made it so, what a change of the clock did, who led the job's
-partition, each attempt of its run and how it ended; or why there was no run. An instant that is no tick is told as
-that, with the ticks on both sides.
+What can be told: which schedule was in force and who made it so, what a change of the clock did, who had taken the
+job's partition, each attempt of its run and how it ended; or why there was no run. An instant that is no tick is told
+as that, with the ticks on both sides.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Leader(NamedTuple):
 class Facts(NamedTuple):
     """All that is known about one instant of a job. `rule` None: there was none then. `status` and `entry` say what
     became of the tick, `run` is its run, `blocker` the run that stood in its way; `pause`, `edit` and `deletion` are
-    what happened to the job when the tick was given up."""
+    what happened to the job when the tick was given up. `fires_at` is later than the tick by the job's jitter."""
 
     job: str
     at: datetime
@@ -55,6 +55,7 @@ class Facts(NamedTuple):
     partition: int
     rule: Rule | None = None
     is_tick: bool = False
+    fires_at: datetime | None = None
     before: datetime | None = None
     after: datetime | None = None
     status: str | None = None
@@ -138,11 +139,9 @@ class Teller:
     def _leader(self) -> str:
         leader = self.facts.leader
         if leader is None:
-            return f"Who led its partition, {self.facts.partition}, is not on record any more."
-        return (
-            f"Its partition, {self.facts.partition}, was led by node {leader.node} under term {leader.term}, since "
-            f"{self.when(leader.since)}."
-        )
+            return f"Who had taken its partition, {self.facts.partition}, is not on record any more."
+        taken = f"{leader.node}, {self.when(leader.since)}, under term {leader.term}"
+        return f"Its partition, {self.facts.partition}, had last been taken by node {taken}."
 
     # --- what became of it ---
 
@@ -168,7 +167,7 @@ class Teller:
         facts = self.facts
         match facts.status:
             case status if status == SCHEDULED:
-                yield f"It is yet to come, in {span(facts.at - facts.now)}."
+                yield self._to_come()
             case status if status == TO_BE_SKIPPED:
                 yield f"It is not to run: {self._asked_to_skip()}"
             case status if status == PAUSED:
@@ -177,7 +176,7 @@ class Teller:
                 left = facts.entry.ticks if facts.entry is not None else 1
                 yield f"It was missed, or fell into a pause, and is still to run: {_ticks(left)} to be caught up with."
             case status if status == DUE:
-                yield f"It is due since {span(facts.now - facts.at)} and has not fired yet."
+                yield f"It is due since {span(facts.now - (facts.fires_at or facts.at))} and has not fired yet."
             case status if status == MISSING:
                 yield (
                     "Nobody knows what became of it: it is not on record, and the job's cursor has passed it. "
@@ -186,6 +185,12 @@ class Teller:
         if facts.held is not None and facts.status in (DUE, SCHEDULED, CATCHING_UP):
             paused = self._done(Change(facts.held.at, facts.held.by, facts.held.reason))
             yield f"No tick of any job fires at present: the cluster was paused {paused}."
+
+    def _to_come(self) -> str:
+        facts = self.facts
+        fires_at = facts.fires_at or facts.at
+        jitter = "" if fires_at == facts.at else f", {span(fires_at - facts.at)} after the tick, by the job's jitter"
+        return f"It is yet to come, in {span(fires_at - facts.now)}{jitter}."
 
     def _in_pause(self) -> str:
         pause = self.facts.pause
@@ -246,7 +251,19 @@ class Teller:
                 return f"{begin} none of the missed ticks was to run (missed_window SKIP)."
             case "limit":
                 return f"{begin} more ticks had been missed than max_missed lets run."
-        return f"{begin} it was given up: {reason}."
+        return self._given_up(str(reason))
+
+    def _given_up(self, reason: str) -> str:
+        """It was to run after all."""
+        facts = self.facts
+        origin = "no node fired it in time" if facts.pause is None else f"the job was paused, {self._done(facts.pause)}"
+        at = "" if facts.recorded_at is None else f", {self.when(facts.recorded_at)}"
+        ends = {
+            "dropped": f"until that was given up{at}",
+            "deleted": f"until the job was deleted{at}",
+            "max_runs": f"until the job had made all its runs{at}",
+        }
+        return f"It was missed: {origin}, and it was to be caught up with {ends.get(reason, f'until {reason}{at}')}."
 
     # --- a run ---
 

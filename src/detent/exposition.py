@@ -59,8 +59,8 @@ class Snapshot:
 def every_metric() -> Iterator[Metric]:
     """All that there are, with nothing counted yet: for the manual."""
     metrics = Metrics()
-    metrics.standing = lambda: Standing(0, 0.0, 0.0, 0.0, 0.0, draining=False, held=False)
-    nothing = ClusterSignals(0, 0.0, 0, 0.0, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0, 0.0)
+    metrics.standing = lambda: Standing(0, 0, 0.0, 0.0, 0.0, 0.0, draining=False, held=False)
+    nothing = ClusterSignals(0, 0.0, 0, 0.0, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0.0)
     return Snapshot(metrics, nothing).collect()
 
 
@@ -82,8 +82,8 @@ def _counters(metrics: Metrics) -> Iterator[Metric]:
         ("ticks_fired", "Ticks that became runs.", metrics.fired),
         ("ticks_skipped", "Ticks that did not run because the run before was not over.", metrics.overlaps),
         ("ticks_missed", "Ticks that passed while nobody could fire them, and did not run.", metrics.missed),
-        ("catch_ups", "Jobs that were given missed ticks to make up for.", metrics.catch_ups),
-        ("large_catch_ups", "Times that a hundred or more missed ticks were to be made up.", metrics.large_catch_ups),
+        ("catch_ups", "Jobs that were given past ticks to run: missed, of a pause, or to backfill.", metrics.catch_ups),
+        ("large_catch_ups", "Times that a hundred or more of these were to run at once.", metrics.large_catch_ups),
         ("ticks_released", "Ticks that were made up for, or backfilled.", metrics.released),
         ("starts", "Attempts that were started.", metrics.starts),
         ("retries", "Attempts that failed and are followed by another.", metrics.retries),
@@ -136,7 +136,7 @@ def _runs(metrics: Metrics) -> Iterator[Metric]:
 def _spans(metrics: Metrics) -> Iterator[Metric]:
     from prometheus_client.core import HistogramMetricFamily
 
-    text = "From the tick to the start of its first attempt."
+    text = "From the tick to the start of its first attempt, jitter_seconds included."
     lateness = HistogramMetricFamily("detent_start_lateness_seconds", text)
     lateness.add_metric([], *_buckets(metrics.lateness))
     yield lateness
@@ -166,6 +166,11 @@ def _standing(standing: Standing) -> Iterator[Metric]:
 
     for name, text, value in (
         ("partitions_led", "Partitions that this node leads.", standing.partitions_led),
+        (
+            "partitions_flapping",
+            "Partitions that this node took again without a reason in the last hour.",
+            standing.partitions_flapping,
+        ),
         ("leader_status", "1 while this node leads any partition.", standing.partitions_led > 0),
         ("heartbeat_age_seconds", "Since the last heartbeat that came back.", standing.heartbeat_age),
         ("heartbeat_interval_seconds", "How often a heartbeat is sent.", standing.heartbeat_interval),
@@ -209,11 +214,6 @@ def _cluster(signals: ClusterSignals) -> Iterator[Metric]:
             "partition_elections",
             "The most elections that one partition has had in the last hour.",
             signals.partition_elections,
-        ),
-        (
-            "partitions_flapping",
-            "Partitions that changed hands more than once in the last hour although no node came or went.",
-            signals.partitions_flapping,
         ),
         ("incidents_open", "Jobs that are not as expected, which somebody was told.", signals.incidents_open),
         ("database_answer_seconds", "How long the database took to tell this.", signals.answer_seconds),

@@ -37,7 +37,7 @@ class Segment(NamedTuple):
     """Ticks of `schedule` in (since, until] were to be expected; until None: they still are. `paused`: not to run.
 
     `tzdata` is the zone data by which they were computed, None where none has a say. `optional`: they were backfilled,
-    and may be on record whatever the schedule of that time was."""
+    and may be on record whatever the schedule of that time was. `job` is its number, on which jitter depends."""
 
     since: datetime
     until: datetime | None
@@ -45,6 +45,11 @@ class Segment(NamedTuple):
     paused: bool = False
     tzdata: str | None = None
     optional: bool = False
+    job: int = 0
+
+    def fires_at(self, tick: datetime) -> datetime:
+        """When a tick was to be fired: jitter puts it off."""
+        return tick + self.schedule.jitter(self.job, tick)
 
 
 class Entry(NamedTuple):
@@ -125,7 +130,7 @@ def settle_account(
     after, until = window
     backfilled = [segment for segment in segments if segment.optional]
     segments = [segment for segment in segments if not segment.optional]
-    _count_lateness(account, entries, after, late_after)
+    _count_lateness(account, segments, entries, after, late_after)
     singles = sorted((entry for entry in entries if entry.first == entry.last), key=_first)
     ranges = [entry for entry in entries if entry.first != entry.last]
     firsts = [entry.first for entry in singles]
@@ -265,15 +270,29 @@ def _name(named: list[datetime], tick: datetime) -> None:
 # --- lateness ---
 
 
-def _count_lateness(account: Account, entries: Sequence[Entry], after: datetime, late_after: timedelta) -> None:
+def _count_lateness(
+    account: Account,
+    segments: Sequence[Segment],
+    entries: Sequence[Entry],
+    after: datetime,
+    late_after: timedelta,
+) -> None:
     bound = late_after // MILLISECOND
+    jittered = [segment for segment in segments if segment.schedule.jitter_seconds]
     milliseconds = [
-        max((entry.started - entry.first) // MILLISECOND, 0)
+        max((entry.started - (_fires_at(jittered, entry.first) if jittered else entry.first)) // MILLISECOND, 0)
         for entry in entries
         if entry.started is not None and entry.first > after
     ]
     account.lateness.update(map(rounded_up, milliseconds))
     account.late += sum(late > bound for late in milliseconds)
+
+
+def _fires_at(segments: Sequence[Segment], tick: datetime) -> datetime:
+    for segment in segments:
+        if segment.since < tick and (segment.until is None or tick <= segment.until):
+            return segment.fires_at(tick)
+    return tick
 
 
 def rounded_up(milliseconds: int) -> int:
@@ -342,6 +361,6 @@ def _walk(segments: Sequence[Segment], after: datetime, until: datetime) -> Iter
 def _status_without_entry(segment: Segment, tick: datetime, next_tick: datetime | None, now: datetime) -> str:
     if segment.paused and segment.until is None:
         return PAUSED
-    if tick > now:
+    if segment.fires_at(tick) > now:
         return SCHEDULED
     return DUE if next_tick is not None and tick >= next_tick else MISSING

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from detent.incident_shapes import Incident
 from detent.operation import Listing, Operation, Procedure, Request, Result, Steps
-from detent.shapes import BulkAction, BulkJob, BulkResult, Page, Queue
+from detent.shapes import BulkAction, BulkJob, BulkResult, OnResume, Page, Queue
 from detent.transport import Answer, segment
 
 PREFIX = "/api/v1"
@@ -35,11 +37,19 @@ def list_incidents(*, job: str | None = None, only_open: bool = False) -> Reques
 
 
 def change_jobs(
-    action: BulkAction, search: str, *, dry_run: bool = False, reason: str | None = None
+    action: BulkAction,
+    search: str,
+    *,
+    dry_run: bool = False,
+    reason: str | None = None,
+    until: datetime | None = None,
+    on_resume: OnResume | None = None,
 ) -> Steps[BulkResult]:
     """Pause, resume or delete all jobs that a search finds, retry their dead runs, or cancel their runs; with `dry_run`
-    only count them. Chunk by chunk to the end: the answer is about all of them."""
-    asked = {"action": action, "filter": search, "dry_run": dry_run, "reason": reason, "limit": CHUNK}
+    only count them. Chunk by chunk to the end: the answer is about all of them. `reason`, `until` and `on_resume` are
+    as for a single job."""
+    asked: dict[str, Any] = {"action": action, "filter": search, "dry_run": dry_run, "limit": CHUNK}
+    asked |= {"reason": reason, "until": until, "on_resume": on_resume}
     matched = changed = 0
     sample: list[BulkJob] = []
     cursor = None

@@ -50,6 +50,7 @@ class Standing(NamedTuple):
     """What a process that is a member of the cluster knows of its place in it; ages and ends in seconds."""
 
     partitions_led: int
+    partitions_flapping: int
     heartbeat_age: float
     heartbeat_interval: float
     lease_remaining: float
@@ -76,7 +77,6 @@ class ClusterSignals(NamedTuple):
     versions: int
     partitions_without_leader: int
     partition_elections: int
-    partitions_flapping: int
     incidents_open: int
     answer_seconds: float
 

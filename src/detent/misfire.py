@@ -11,6 +11,9 @@ every-second job. Older ticks are misfires, and are settled together, as the job
 
 The cursor then stands on the first tick that is merely late, or on the next one to come; under RUN_ONCE it stands on
 the tick that is to run. Misfires are counted, never walked through.
+
+A job with jitter is late from the instant at which its tick was to be fired, not from the tick. That is before the
+next tick, so it is a question of one tick at either end.
 """
 
 from __future__ import annotations
@@ -74,13 +77,13 @@ class Verdict(NamedTuple):
         return max(ends, default=None)
 
 
-def judge(schedule: Schedule, tick: datetime, now: datetime, policy: Policy) -> Verdict:
-    """For a cursor that stands on `tick`, a misfire."""
+def judge(schedule: Schedule, tick: datetime, now: datetime, policy: Policy, job: int = 0) -> Verdict:
+    """For a cursor that stands on `tick`, a misfire of the job of this number."""
     schedule = schedule.anchored(tick)
-    latest = schedule.latest(tick, now - THRESHOLD - INSTANT) or tick
+    latest = _latest_before(schedule, tick, now - THRESHOLD, job)
     if policy.missed == SKIP:
         return Verdict(schedule.next_after(latest), split_by_day(schedule, tick, latest, "policy"))
-    inside = _first_inside(schedule, tick, latest, now, policy.grace)
+    inside = _first_inside(schedule, (tick, latest), now, policy.grace, job)
     if inside is None:
         return Verdict(schedule.next_after(latest), split_by_day(schedule, tick, latest, "grace"))
     if policy.missed == RUN_ALL and inside < latest:
@@ -89,14 +92,30 @@ def judge(schedule: Schedule, tick: datetime, now: datetime, policy: Policy) -> 
     return Verdict(latest, _between(schedule, tick, latest, reason))
 
 
-def _first_inside(schedule: Schedule, tick: datetime, latest: datetime, now: datetime, grace: int) -> datetime | None:
+def _latest_before(schedule: Schedule, tick: datetime, limit: datetime, job: int) -> datetime:
+    """The latest that was to be fired before the limit; `tick` was."""
+    latest = schedule.latest(tick, limit - INSTANT) or tick
+    if latest > tick and latest + schedule.jitter(job, latest) >= limit:
+        return schedule.latest(tick, latest - SHORTEST_STEP) or tick
+    return latest
+
+
+def _first_inside(
+    schedule: Schedule, ticks: tuple[datetime, datetime], now: datetime, grace: int, job: int
+) -> datetime | None:
     """The first misfire inside its grace; all that follow are, too. The automatic grace of a tick is longer than an
-    hour only where the next one is further away than now, which is true of none but the latest."""
-    if now - latest > grace_period(grace, latest, schedule.next_after(latest)):
+    hour only where the next one is further away than now, which is true of none but the latest; jitter, which may have
+    put one before it almost that far, does not lengthen its grace."""
+    first, latest = ticks
+    late = now - latest - schedule.jitter(job, latest)
+    if late > grace_period(grace, latest, schedule.next_after(latest)):
         return None
     oldest = now - grace_period(grace, latest, None)
-    if tick >= oldest:
-        return tick
+    if first >= oldest:
+        return first
+    before = schedule.latest(first, oldest - INSTANT) or first
+    if before + schedule.jitter(job, before) >= oldest:
+        return min(before, latest)
     inside = schedule.next_after(oldest - INSTANT)
     return latest if inside is None else min(inside, latest)
 

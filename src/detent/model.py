@@ -7,6 +7,7 @@ every later write names its token. `Call` is what a target is told. An `Outcome`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
@@ -142,6 +143,7 @@ class Definition(NamedTuple):
     job_id: UUID
     name: str
     spec: JobSpec
+    created_at: datetime | None = None
 
 
 class Call(Struct, frozen=True):
@@ -159,6 +161,13 @@ class Call(Struct, frozen=True):
     timeout_seconds: float
     traceparent: str | None = None
     """Where its trace goes on, for what the target does; None: nobody traces it."""
+    window: Callable[[], datetime | None] = lambda: None
+    """Works out `window_start`, which not every target wants to know."""
+
+    @property
+    def window_start(self) -> datetime | None:
+        """The tick before this one; the run is about the time between the two. None: there is none."""
+        return self.window()
 
 
 class Succeeded(Struct, frozen=True):

@@ -81,6 +81,7 @@ class Node:
         self._store: Store | None = None
         self._announced = False
         self._held_told = False
+        self._draining = False
         self._metrics = Metrics()
         self._metrics.standing = lambda: self._session.standing() if self._session is not None else None
         self._metrics.cluster = Signals(lambda: self._store)
@@ -119,10 +120,12 @@ class Node:
         if "api" not in self._roles:
             return None
         from detent.api.app import create_app
+        from detent.dashboard.app import add_dashboard
         from detent.server import ApiServer
 
         await check_keys(self._settings, store)
         app = create_app(store, settings=self._settings, readiness=self._readiness, metrics=self._metrics)
+        add_dashboard(app)
         if self._demo:
             from detent.demo import add_echo
 
@@ -238,7 +241,7 @@ class Node:
             session = Session(
                 store, self._settings, self._roles, runners, functions,
                 address=listening and reachable(listening), metrics=self._metrics, guard=guard,
-                messenger=self._messenger,
+                messenger=self._messenger, draining=self._draining,
             )  # fmt: skip
             joined = await self._try_open(session)
             if joined is not None:  # the API answers also where nothing may fire
@@ -280,6 +283,7 @@ class Node:
             await session.abandon()
         else:
             await self._close(session)
+        self._draining = session.draining
         self._session = None
 
     async def _close(self, session: Session) -> None:

@@ -33,6 +33,7 @@ class Run:
         self._backend = backend
         self.committed = False
         self._untraced = traceparent_of(call.run_id)
+        self._window_start = call.window_start  # here and now: a handler may be in another thread
         self.log = logging.LoggerAdapter(
             logging.getLogger(f"detent.run.{call.job}"), {"run_id": call.run_id, "attempt": call.attempt}
         )
@@ -58,6 +59,16 @@ class Run:
     def traceparent(self) -> str:
         """The place of this attempt in its trace, for calls that it makes."""
         return self._call.traceparent or self._untraced
+
+    @property
+    def window_start(self) -> datetime | None:
+        """The tick before this one by the job's schedule, whether or not it ran; None: there is none."""
+        return self._window_start
+
+    @property
+    def window_end(self) -> datetime:
+        """The tick: with `window_start`, the stretch of time whose data the run is about."""
+        return self._call.scheduled_at
 
     @property
     def attempt(self) -> int:

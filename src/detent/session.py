@@ -8,9 +8,10 @@ a new session joins under a new identity.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -33,6 +34,7 @@ from detent.queue.book import QueueBook
 from detent.queue.hints import Hints
 from detent.retention.archive import open_archive
 from detent.retention.keeper import Keeper
+from detent.retention.tallying import Tally
 from detent.run import Run
 from detent.schedule import tzdata_version
 from detent.scheduler.firing import Firing
@@ -40,7 +42,7 @@ from detent.scheduler.life import Life
 from detent.scheduler.planning import Planner
 from detent.scheduler.releasing import Releaser
 from detent.scheduler.scheduler import Scheduler
-from detent.service import Loop
+from detent.service import Loop, backoff
 from detent.settings import Settings
 from detent.states import CODES, RunStatus
 from detent.store import Store
@@ -62,9 +64,9 @@ from detent.worker.worker import Worker
 log = logger("node")
 
 UPKEEP_EVERY = 5.0
-FORGET_EVERY_PASSES = 12  # what is forgotten was kept for minutes or days: it need not go within seconds
 HISTORY_EVERY_PASSES = 360
 HISTORY_DAYS_AHEAD = 7
+STEP_DOWN_SECONDS = 1.0
 
 
 class Session:
@@ -80,8 +82,10 @@ class Session:
         metrics: Metrics | None = None,
         guard: Guard | None = None,
         messenger: Messenger | None = None,
+        draining: bool = False,
     ) -> None:
-        """`address` is where the API of this process listens; what comes after it outlives the session."""
+        """`address` is where the API of this process listens; what comes after it outlives the session; `draining`: the
+        session before was asked to hand over, and nobody has taken that back."""
         self._store = store
         self._settings = settings
         self._roles = roles
@@ -91,13 +95,13 @@ class Session:
         self.worker: Worker | None = None
         self.closed = False
         self.schedules = "scheduler" in roles
-        self.draining = False
+        self.draining = draining
         self._address = address
         self._metrics = metrics or Metrics()
         self._guard = guard or Guard(store, settings.clock_step_limit_seconds)
         self._messenger = messenger or Messenger(AddressPolicy())
-        self._loops: list[Loop] = []
-        self._aside: list[Loop] = []
+        self._firing_loops: list[Loop] = []
+        self._beside: list[Loop] = []
         self._upkeep_passes = 0
 
     async def open(self) -> None:
@@ -108,7 +112,7 @@ class Session:
             await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
         info = NodeInfo(
             new_node_number(), socket.gethostname(), os.getpid(), self._roles, __version__, tzdata_version(),
-            self._address,
+            self._address, self.draining,
         )  # fmt: skip
         self.membership = Membership(
             info, self._settings.lease_ttl_seconds, self.clock, admission.incarnation, admission.server.timeline
@@ -154,6 +158,7 @@ class Session:
                 metrics=self._metrics, given_back=lambda: self.hints.announce_runs(),
                 made_room=lambda: self.firing.pump(), died=self.life.died,
             )  # fmt: skip
+            self.worker.rest(self.draining)
         self.scheduler = Scheduler(self._store, self.membership, self.clock, self._settings.window_seconds)
         self.hints = Hints(
             self._store, self._jobs_changed, self._runs_ready, self._runs_cancelled, self._share_changed,
@@ -170,19 +175,19 @@ class Session:
             rate=self._settings.catchup_rate, announce=self._runs_fired,
         )  # fmt: skip
         self.leadership = Leadership(
-            self._store, self.membership, self.coordinator, Rescue(self._store, self._metrics, self._runs_ready),
+            self._store, self.membership, self.coordinator, Rescue(self._store, self._metrics, self._runs_fired),
             led=self.scheduler if self.schedules else None, tell_others=self.hints.announce_share,
             drain=self._drain, others_work=self._others_work, metrics=self._metrics,
         )  # fmt: skip
         self._leading = Loop("leadership", self.leadership.tick)
-        self._loops = [self._leading, Loop("hints", self.hints.tick), Loop("queues", self.book.tick), self.life.loop]
+        self._beside = [Loop("hints", self.hints.tick), Loop("queues", self.book.tick), self.life.loop]
         if self.schedules:
-            self._loops += [self.scheduler.loop, self.scheduler.releaser.loop]
-            self._loops += [Loop("upkeep", self._upkeep), Loop("pulled", self._sweep_pulled)]
-            self._aside = [Loop("retention", self._keeper().tick), *(watcher.loop for watcher in self._watchers())]
-        if self.worker is not None:
-            self._loops += [self.worker.loop, self.worker.reconciling]
-        for loop in (*self._loops, *self._aside):
+            self._firing_loops = [self.scheduler.loop, self.scheduler.releaser.loop]
+            tally = Tally(self._store, self.membership.node)
+            self._beside += [Loop("upkeep", self._upkeep), Loop("retention", self._keeper().tick)]
+            self._beside += [Loop("tally", tally.tick), *(watcher.loop for watcher in self._watchers())]
+        working = [self.worker.loop, self.worker.reconciling] if self.worker is not None else []
+        for loop in (self._leading, *self._beside, *self._firing_loops, *working):
             loop.start()
 
     # --- what the parts tell each other ---
@@ -230,14 +235,19 @@ class Session:
     async def _upkeep(self) -> float:
         if self._upkeep_passes % HISTORY_EVERY_PASSES == 0:
             await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
-            await self._store.cluster.forget_elections()
-        if self._upkeep_passes % FORGET_EVERY_PASSES == 0:
-            while await self._store.requests.forget() >= FORGOTTEN_AT_ONCE:
-                pass
-            await self._store.upkeep.forget_changes()
+            await self._store.cluster.forget_elections(self.clock.now())
         self._upkeep_passes += 1
-        while await self._store.upkeep.complete_jobs():
+        due = await self._store.upkeep.due(self.clock.now(), timedelta(seconds=UPKEEP_EVERY))
+        if due.pauses:
+            self.life.loop.wake()
+        if due.leases or due.waiting:
+            await sweep(self._store, self._metrics)
+        while due.ended and await self._store.upkeep.complete_jobs():
             pass
+        while due.requests and await self._store.requests.forget(self.clock.now()) >= FORGOTTEN_AT_ONCE:
+            pass
+        if due.changes:
+            await self._store.upkeep.forget_changes()
         return UPKEEP_EVERY
 
     def _watchers(self) -> Iterator[Watch | Ping]:
@@ -253,16 +263,13 @@ class Session:
 
     def _keeper(self) -> Keeper:
         archive = open_archive(self._settings.archive_url)
-        return Keeper(self._store, self.membership.node, self._settings.history_days, archive)
-
-    async def _sweep_pulled(self) -> float:
-        await sweep(self._store, self._metrics)
-        return UPKEEP_EVERY
+        return Keeper(self._store, self.membership.node, self._settings.history_days, archive, self.clock.now)
 
     def standing(self) -> Standing:
         now = monotonic()
         return Standing(
             partitions_led=len(self.leadership.terms),
+            partitions_flapping=self.leadership.flapping,
             heartbeat_age=now - self.membership.beat_at,
             heartbeat_interval=self.membership.ttl / BEATS_PER_TTL,
             lease_remaining=max(self.membership.trusted_until - now, 0.0),
@@ -282,34 +289,40 @@ class Session:
     async def close(self, drain_seconds: float) -> None:
         """In good order: finish fires, hand partitions over, give back, let runs finish, leave."""
         self.closed = True
-        await self._stop_aside()
-        for loop in self._loops:
-            if self.worker is None or loop not in (self.worker.loop, self.worker.reconciling):
-                await loop.stop()
+        await _abort(self._beside)  # they may be at something long, which others go on with from where it is
+        await self._leading.stop()
+        for loop in self._firing_loops:
+            await loop.stop()
         await self.firing.drain()
-        await self._in_good_order(self._hand_over())
-        if self.worker is not None:
-            await self._in_good_order(self.worker.drain(drain_seconds))
+        async with asyncio.TaskGroup() as steps:
+            steps.create_task(self._hand_over(monotonic() + drain_seconds + self.membership.ttl))
+            if self.worker is not None:
+                steps.create_task(self._in_good_order(self.worker.drain(drain_seconds)))
+        await self._heartbeat.stop()  # which would take the node's own leaving for an eviction by others
         await self._in_good_order(self._leave())
         await self.hints.close()
-        await self._heartbeat.stop()
 
-    async def _stop_aside(self) -> None:
-        """They may be at something long, which others go on with from where it is."""
-        for loop in self._aside:
-            await loop.abort()
-
-    async def _in_good_order(self, step: Coroutine[Any, Any, None]) -> None:
+    async def _in_good_order(self, step: Awaitable[object]) -> bool:
         """A step that fails does not keep the next ones from being done; what is left undone, others put right."""
         try:
             await step
         except DetentError as error:
-            log.warning("left in haste: the rest is rescued by others", error=str(error))
+            log.warning("not left in good order yet: what remains is rescued by others", error=str(error))
+            return False
+        return True
 
-    async def _hand_over(self) -> None:
-        """Others take what is released at once, because they do not count on us any more; our runs may go on."""
-        await self._store.nodes.drain(self.membership.node)
-        await self.leadership.release()
+    async def _hand_over(self, until: float) -> None:
+        """Others take what is released at once, because they do not count on us any more; our runs may go on. While we
+        hold it and are alive nobody can take it, so it is tried until it is done."""
+        node, failures = self.membership.node, 0
+        steps: list[Callable[[], Awaitable[object]]] = [
+            lambda: self._store.nodes.drain(node), self.leadership.release
+        ]  # fmt: skip
+        while steps and self.membership.trusted and monotonic() < until:
+            steps = [step for step in steps if not await self._in_good_order(step())]
+            if steps:
+                failures += 1
+                await asyncio.sleep(backoff(failures))
         await self.coordinator.close()
         await self.hints.announce_share()
 
@@ -317,21 +330,30 @@ class Session:
         node = self.membership.node
         await self._store.nodes.leave(node)
         while await self._store.nodes.rescue(node):
-            pass
+            self.hints.announce_runs()
         await self._store.nodes.forget(node)
 
     async def abandon(self) -> None:
         """The membership is lost: stop at once, begin nothing, hand nothing over."""
         self.closed = True
-        await self._stop_aside()
-        for loop in self._loops:
-            await loop.abort()
+        await self._heartbeat.stop()
+        await _abort([*self._beside, self._leading, *self._firing_loops])
         await self.firing.abandon()
         if self.worker is not None:
             await self.worker.abort()
-        await self.coordinator.close()  # after what users wrote has been stopped: a service that is away takes its time
+        # Only once nothing that users wrote runs any more: a service may take its time, and who leaves is replaced.
+        await asyncio.gather(self.coordinator.close(), self._step_down())
         await self.hints.close()
-        await self._heartbeat.stop()
+
+    async def _step_down(self) -> None:
+        """A last heartbeat may have come through that nobody counts on: others need not wait for its end."""
+        with contextlib.suppress(DetentError, TimeoutError):
+            async with asyncio.timeout(STEP_DOWN_SECONDS):
+                await self._store.nodes.leave(self.membership.node)
+
+
+async def _abort(loops: Iterable[Loop]) -> None:
+    await asyncio.gather(*(loop.abort() for loop in loops))
 
 
 def _grace(seconds: int | None) -> int:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 from uuid import UUID
 
-from msgspec import Meta, Raw, Struct, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from detent.model import ConcurrentPolicy, MissedWindow, NoticeFormat, Seconds, Target, TargetKind
 from detent.retry import Backoff
@@ -95,7 +95,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """What became of a tick. A range of ticks that did not run is one entry: `ticks` of them, up to `until`."""
+    """What became of a tick. A range of ticks that did not run is one entry: `ticks` of them, up to `until`. `payload`
+    is there where a run is looked up by its id that was triggered with one of its own."""
 
     id: UUID
     job_id: UUID
@@ -116,6 +117,7 @@ class Run(Struct, frozen=True, kw_only=True):
     ticks: int | None
     until: Instant | None
     attempts: list[Attempt]
+    payload: Any | UnsetType = UNSET
 
 
 class Page(Struct, Generic[Item], frozen=True):
@@ -139,12 +141,15 @@ class ClaimRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ClaimedRun(Struct, frozen=True, kw_only=True):
-    """A run to be done now: every later call about it names `token`. Without heartbeats it is lost at `lease_until`."""
+    """A run to be done now: every later call about it names `token`. Without heartbeats it is lost at `lease_until`.
+    It is about the time from `window_start`, the tick before (null: there is none), to `window_end`, its own."""
 
     run_id: UUID
     job_id: UUID
     job: str
     scheduled_at: Instant
+    window_start: Instant | None
+    window_end: Instant
     attempt: int
     token: int
     idempotency_key: str

@@ -78,6 +78,19 @@ async def test_deleted_jobs_are_gone_and_their_quota_is_free(api: ApiClient) -> 
     assert (await api.good("GET", "/api/v1/tenants/default"))["jobs"] == before - JOBS
 
 
+async def test_a_pause_of_many_may_end_by_itself_and_say_what_becomes_of_its_ticks(api: ApiClient, sql: Any) -> None:
+    await add_jobs(api, 3, tags=["x"])
+    said = {"until": "2099-01-01T00:00:00Z", "on_resume": "once"}
+    assert await whole(api, "pause", "tag:x", **said) == (3, 3)
+    job = await api.good("GET", "/api/v1/jobs/x-001")
+    assert (job["paused_until"], job["on_resume"]) == (said["until"], "once")
+    await sql.execute("UPDATE jobs SET since = now() - interval '3 h', created_at = now() - interval '4 h'")
+    assert await whole(api, "resume", "tag:x", on_resume="all") == (3, 3)
+    assert {row["kind"] for row in await sql.fetch("SELECT kind FROM catchups")} == {"missed"}
+    past = {"action": "pause", "filter": "tag:x", "until": "2020-01-01T00:00:00Z"}
+    assert (await api.problem("POST", "/api/v1/bulk", 422, json=past))["detail"].startswith("until is 2020-01-01")
+
+
 async def end_as_dead(sql: Any, count: int) -> None:
     """Let the live runs of the first so many jobs die."""
     rows = await sql.fetch("SELECT * FROM live_runs ORDER BY job LIMIT $1", count)
@@ -99,6 +112,22 @@ async def test_dead_runs_of_the_jobs_that_are_found_go_on_once(api: ApiClient, s
     assert await whole(api, "retry", "tag:x") == (0, 0)
     assert await sql.fetchval("SELECT count(*) FROM live_runs") == 6
     assert await sql.fetchval("SELECT count(*) FROM run_history") == 0
+
+
+@pytest.mark.parametrize("status", [4, 5], ids=["skipped", "missed"])
+async def test_a_dead_run_is_the_newest_though_a_tick_after_it_did_not_run(
+    api: ApiClient, sql: Any, status: int
+) -> None:
+    (job,) = await add_jobs(api, 1, tags=["x"])
+    await api.good("POST", f"/api/v1/jobs/{job}/trigger", 202)
+    await end_as_dead(sql, 1)
+    await sql.execute(
+        "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)"
+        " SELECT job, scheduled_at + interval '1 second', now(), 0, 1, $1, 'of old' FROM run_history",
+        status,
+    )
+    assert (await bulk(api, "retry", "tag:x", dry_run=True))["matched"] == 1
+    assert await whole(api, "retry", "tag:x") == (1, 1)
 
 
 async def test_a_run_that_died_before_a_newer_one_succeeded_is_left_alone(api: ApiClient, sql: Any) -> None:
@@ -133,6 +162,8 @@ async def test_a_filter_is_the_search_of_the_list_and_refused_like_it(api: ApiCl
         {"action": "pause"},
         {"action": "explode", "filter": "tag:x"},
         {"action": "delete", "filter": "tag:x", "reason": "no"},
+        {"action": "resume", "filter": "tag:x", "until": "2099-01-01T00:00:00Z"},
+        {"action": "retry", "filter": "tag:x", "on_resume": "all"},
         {"action": "pause", "filter": "tag:x", "cursor": "abc"},
         {"action": "pause", "filter": "tag:x", "limit": 100_000},
     ):

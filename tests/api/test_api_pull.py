@@ -20,7 +20,7 @@ from waiting import until
 FUNCTION = {"type": "python", "function": "send"}
 CONTRACT = {
     *("run_id", "job_id", "job", "scheduled_at", "attempt", "token", "idempotency_key", "payload", "target"),
-    *("timeout_seconds", "lease_until"),
+    *("timeout_seconds", "lease_until", "window_start", "window_end"),
 }
 
 
@@ -83,6 +83,8 @@ async def test_a_claimed_run_tells_all_that_a_worker_needs(api: ApiClient) -> No
     assert set(run) == CONTRACT
     assert (run["run_id"], run["job"], run["attempt"], run["payload"]) == (run_id, "hello", 1, {"n": 1})
     assert (run["target"], run["timeout_seconds"]) == (FUNCTION, 120)
+    assert run["window_end"] == run["scheduled_at"]
+    assert run["window_start"] is not None and run["window_start"] < run["window_end"]
     shown = await look_at(api, run)
     assert (shown["status"], shown["token"], shown["node"]) == ("running", run["token"], "pull:js-1")
     assert run["idempotency_key"] == shown["idempotency_key"]

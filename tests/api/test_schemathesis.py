@@ -49,7 +49,7 @@ async def cases(database_url: str, readiness: Readiness, folder: Path, *options:
 
 @pytest.mark.timeout(300)
 async def test_made_up_requests_find_nothing_wrong(database_url: str, readiness: Readiness, tmp_path: Path) -> None:
-    options = ("--phases", "fuzzing", "--max-examples", "4")
+    options = ("--phases", "fuzzing", "--max-examples", "2")
     assert await cases(database_url, readiness, tmp_path, *options) >= 100
 
 

@@ -171,6 +171,7 @@ class ContractServer:
             "idempotency_key": f"{job['id']}:1",
             "ticks": None,
             "until": None,
+            "payload": None,
             "attempts": [],
             **fields,
         }

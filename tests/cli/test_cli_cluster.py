@@ -70,6 +70,16 @@ def test_what_is_wrong_is_said_below_the_nodes(inside: Run, server: ContractServ
     assert done.err == "warning: Something is wrong.\n"
 
 
+def test_who_leads_each_partition_under_which_term_and_how_long(inside: Run, server: ContractServer) -> None:
+    answer = cluster(node(A), node(B))
+    answer["partitions"][1] |= {"node": None, "term": 0, "age_ms": None}
+    server.answers.append(good(answer))
+    rows = inside("node", "list", "--partitions").rows
+    assert len(rows) == 256
+    assert rows[0] == ["0", A, "1", "5"]
+    assert rows[1][:2] == ["1", ""]
+
+
 @pytest.mark.parametrize(
     ("given", "code", "said"),
     [

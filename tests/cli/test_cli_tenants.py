@@ -96,6 +96,11 @@ def test_all_jobs_that_a_filter_finds_are_counted_then_changed(detent: CommandLi
     again = told(detent, "job", "pause", "--filter", "tag:many", "--yes")
     assert (again["matched"], again.get("changed", 0)) == (0, 0)
     assert told(detent, "job", "resume", "--filter", "tag:many", "--yes")["changed"] == 4
+    good(detent, "job", "pause", "--filter", "tag:many", "--until", "2h", "--on-resume", "all", "--yes")
+    paused = told(detent, "job", "get", "many-1")
+    assert (paused["on_resume"], paused["paused_until"] is not None) == ("all", True)
+    good(detent, "job", "resume", "--filter", "tag:many", "--on-resume", "skip", "--yes")
+    assert detent("job", "pause", "--filter", "tag:many", "--until", "whenever", "--yes").code == 2
     assert told(detent, "job", "delete", "--filter", "tag:many name:many-*", "--yes")["changed"] == 4
     assert jobs(detent, "many") == []
 

@@ -76,7 +76,13 @@ def shell(page: str, home: Path, request: pytest.FixtureRequest) -> Iterator[She
     shell.stop_servers()
 
 
-@pytest.mark.parametrize("page", PAGES)
+# What the README says is tried from scratch in the long profile, and most of it stands in the tutorial too.
+SELDOM = {"README.md"}
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.long) if page in SELDOM else page for page in PAGES]
+)
 def test_every_block_of_a_page_works(page: str, shell: Shell, database_url: str) -> None:
     blocks = [named(block) for block in blocks_of(page)]
     served = " ".join(block.text for block in blocks if block.language in ("sh", "console"))

@@ -107,6 +107,7 @@ async def test_a_clock_that_steps_back_by_a_day_holds_all_ticks_too(server: Serv
         assert await ask(server, HOURLY) == 0
 
 
+@pytest.mark.long
 async def test_a_small_step_is_taken_as_it_is(server: Server, clock: Clock) -> None:
     await make_jobs(server)
     async with opened(server.url) as store, Process(store) as one:
@@ -119,6 +120,7 @@ async def test_a_small_step_is_taken_as_it_is(server: Server, clock: Clock) -> N
     assert await ask(server, HOURLY) == HOURS
 
 
+@pytest.mark.long
 async def test_without_a_limit_no_step_holds_anything(server: Server, clock: Clock) -> None:
     await make_jobs(server)
     async with opened(server.url) as store, Process(store, clock_step_limit_seconds=0) as one:

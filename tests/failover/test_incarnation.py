@@ -208,11 +208,11 @@ async def test_a_node_writes_nothing_on_a_new_timeline_before_it_has_joined_ther
         await store.database.fetch("work", "clock")
         await fail_over(primary, standby)
         await until(lambda: answers(store, "people"), 10, "people to reach the new server")
-        for pool in ("fire", "work"):
+        for pool in ("fire", "work", "lead"):
             with pytest.raises(Unavailable, match="new timeline 2: this node has to join there first"):
                 await store.database.fetch(pool, "clock")
         await guard.admit()
-        for pool in ("fire", "work"):
+        for pool in ("fire", "work", "lead"):
             await store.database.fetch(pool, "clock")
 
 

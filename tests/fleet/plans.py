@@ -113,7 +113,7 @@ def cuts(chance: Chance, seconds: float, ttl: float) -> list[Fault]:
     manners = chance.sample(CUTS, len(CUTS))
     faults = [
         Fault(
-            moment,
+            moment + chance.rounded(0.1, 0.3),  # amid the slow ones of a second's runs
             "cut",
             chance.choice((SCHEDULERS, WORKERS)[number % 2]),
             chance.rounded(SHORTEST_STOP * ttl, LONGEST_STOP * ttl),

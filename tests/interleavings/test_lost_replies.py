@@ -171,7 +171,7 @@ async def finished(look: Any, job: int) -> Any:
     return await until(lambda: look.fetchrow("SELECT * FROM run_history WHERE job = $1", job), 30, "the run in history")
 
 
-@pytest.mark.parametrize("step", ["S5", "W5"])
+@pytest.mark.parametrize("step", [pytest.param("S5", marks=pytest.mark.long), "W5"])
 async def test_a_node_that_loses_a_reply_leaves_no_run_behind_and_settles_once(
     look: Any, called: Called, step: str
 ) -> None:

@@ -12,9 +12,10 @@ import pytest
 from detent.errors import Unavailable
 from detent.node import prepare_database
 from detent.store import Database, Store
+from detent.store.cursors import Advance
 from detent.store.db import LockTimeout, OutcomeUnknown, connect
 from detent.store.pooler import role_script, role_settings
-from factories import add_job
+from factories import add_job, add_live_run, add_node
 from pgbouncer import PgBouncer, prepare_role
 from waiting import until
 
@@ -69,7 +70,7 @@ async def test_asking_for_a_migration_that_is_not_needed_is_no_error(pooled_url:
     await prepare_database(pooled_url, "detent", migrate=True, pooled=True)
 
 
-@pytest.mark.parametrize("pool", ["fire", "work", "people"])
+@pytest.mark.parametrize("pool", ["fire", "work", "lead", "people"])
 @pytest.mark.parametrize("alone", [True, False])
 async def test_each_transaction_brings_the_limits_of_its_pool_and_takes_them_back(
     store: Store, pooled_url: str, pool: str, alone: bool
@@ -111,6 +112,24 @@ async def test_many_clients_on_few_connections_get_their_own_answers(store: Stor
     await asyncio.gather(*(ask(pools[number % 3], number) for number in range(600)))
     async with store.database.connection("work") as connection:
         assert await connection.fetchval("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''") == 0
+
+
+async def test_on_a_timeline_that_nobody_has_joined_yet_a_node_writes_nothing(store: Store, look: Any) -> None:
+    """As behind a pooler that was pointed at a promoted server: no connection was made anew that could tell."""
+    job, ready = await add_job(look), await add_job(look, None)
+    node = await add_node(look, 1)
+    await add_live_run(look, ready)
+    (cursor,) = await store.cursors.load([job])
+    batch = [Advance(job, cursor.next_tick, cursor.generation, None, None)]
+    await look.execute("UPDATE cluster SET timeline = timeline - 1")
+    for careful in (False, True):
+        assert [each.why for each in await store.cursors.fire(node, 1, False, batch, careful=careful)] == ["refused"]
+    assert await store.live.claim(node, 1, [1], 10) == []
+    assert await store.nodes.take(node, 1, {3: None}) == {}
+    await look.execute("UPDATE cluster SET timeline = timeline + 1")
+    assert await store.cursors.fire(node, 1, False, batch) == []
+    assert len(await store.live.claim(node, 1, [1], 10)) == 2
+    assert set(await store.nodes.take(node, 1, {3: None})) == {3}
 
 
 async def test_a_fire_does_not_wait_long_for_a_row_that_somebody_holds(store: Store, look: Any) -> None:

@@ -81,7 +81,7 @@ async def parts(look: Any) -> list[str]:
 
 
 def keeper(store: Store, archive: Any = None, node: int = NODE, days: int = KEEP) -> Keeper:
-    return Keeper(store, node, days, archive)
+    return Keeper(store, node, days, archive, lambda: None)
 
 
 async def again(look: Any, store: Store, archive: Any = None, **options: Any) -> None:
@@ -104,6 +104,27 @@ async def test_days_whose_time_is_over_are_dropped_and_remembered_and_others_sta
     assert len(gone) == 16
     assert all(row["detached_at"] is not None and row["archive"] is None for row in gone)
     assert await look.fetchval("SELECT count(*) FROM pg_class WHERE relname LIKE $1", f"%{first:%Y%m%d}") == 0
+
+
+async def test_nothing_is_dropped_while_ticks_are_held_since_the_clock_may_be_wrong(look: Any, store: Store) -> None:
+    await old_history(look, store)
+    before = await parts(look)
+    await look.execute("UPDATE cluster SET held_at = now(), held_by = 'clock', held_reason = 'a step'")
+    await keeper(store).tick()
+    await keeper(store).retire_history()
+    assert await parts(look) == before
+    await look.execute("UPDATE cluster SET held_at = NULL, held_by = NULL, held_reason = NULL")
+    await keeper(store).tick()
+    assert len(before) - len(await parts(look)) == 16
+
+
+async def test_a_clock_that_has_just_stepped_ages_nothing(look: Any, store: Store) -> None:
+    first = await old_history(look, store)
+    before = await parts(look)
+    await Keeper(store, NODE, KEEP, None, lambda: first + KEEP * DAY).tick()
+    assert await parts(look) == before
+    await again(look, store)
+    assert len(before) - len(await parts(look)) == 16
 
 
 async def test_nothing_is_dropped_before_its_time(look: Any, store: Store) -> None:
@@ -390,3 +411,50 @@ async def test_names_of_workers_go_with_the_history_they_are_in(look: Any, store
     await keeper(store).tick()
     await again(look, store)
     assert [row["name"] for row in await look.fetch("SELECT name FROM pull_workers")] == ["lately"]
+
+
+async def test_somebody_who_backfills_old_ticks_keeps_nothing_of_others_from_being_forgotten(
+    look: Any, store: Store
+) -> None:
+    """Their rows make a partition that begins with time, and is kept from then on."""
+    first = await old_history(look, store)
+    gone, busy = [await add_job(look, None, name=name) for name in ("gone", "busy")]
+    await store.jobs.delete(await look.fetchval("SELECT id FROM jobs WHERE job = $1", gone))
+    await look.execute("UPDATE jobs SET updated_at = now() - interval '195 days' WHERE job = $1", gone)
+    await store.pull.worker(1, "gone")
+    await look.execute("UPDATE pull_workers SET seen_at = now() - interval '195 days'")
+    for job in (gone, busy):
+        await look.execute("INSERT INTO run_payloads VALUES ($1, $2, '{}')", job, first - 500 * DAY)
+    await add_live_run(look, busy, first - 500 * DAY, owner=NODE)
+    for part in await store.retention.expired(KEEP):
+        await store.retention.detach(part)
+        await store.retention.drop(part)
+    settled = Settlement(Claim(busy, 0, first - 500 * DAY, 0, 1 << 22 | 1, 1), first, first, 1)
+    assert await store.live.settle(NODE, [settled]) == []
+    assert await look.fetchval("SELECT min(since) = '-infinity' FROM history_bounds")
+    await keeper(store).tick()
+    assert [row["name"] for row in await look.fetch("SELECT name FROM jobs")] == ["busy"]
+    assert await look.fetchval("SELECT count(*) FROM pull_workers") == 0
+    assert [row["job"] for row in await look.fetch("SELECT job FROM run_payloads")] == [busy]
+
+
+async def test_a_tick_that_is_to_be_skipped_is_so_however_late_its_turn_comes(look: Any, store: Store) -> None:
+    """What nothing will ask for again is forgotten with its history, and not before."""
+    now = await look.fetchval("SELECT date_trunc('second', now())")
+    tick = now - 100 * DAY
+    late, owed, passed, lately = [
+        await add_job(look, tick if name == "late" else None, name=name, last_tick=last)
+        for name, last in (("late", tick - DAY), ("owed", now), ("passed", now), ("lately", now))
+    ]
+    await look.execute(
+        "INSERT INTO catchups (job, partition, kind, schedule, since, until, next_tick, left_over)"
+        " SELECT job, partition, 'missed', schedule, $2, $3, $2, 9 FROM cursors WHERE job = $1",
+        owed,
+        tick - DAY,
+        tick + DAY,
+    )
+    for job, at in ((late, tick), (owed, tick), (passed, tick), (lately, now - 80 * DAY)):
+        await look.execute("INSERT INTO skips (job, tick, created_by) VALUES ($1, $2, 'ada')", job, at)
+    await store.life.collect()
+    await keeper(store).tick()
+    assert {row["job"] for row in await look.fetch("SELECT job FROM skips")} == {late, owed, lately}

@@ -10,7 +10,7 @@ from uuid import UUID
 import factories
 from detent.identity import RunKey
 from detent.misfire import RUN_ALL, SKIP
-from detent.model import Call, Outcome, Succeeded
+from detent.model import Call, HttpTarget, JobSpec, Outcome, Succeeded
 from detent.shapes import BackfillRequest
 from detent.store import Store
 from waiting import until
@@ -125,6 +125,43 @@ async def test_a_live_tick_is_not_skipped_for_a_run_that_makes_up_for_a_missed_o
     await until(lambda: live in seen)
     assert seen.index(live) == 2, "before the others that wait"
     assert not [row for row in await history(look, job) if row["status"] == 4]
+
+
+async def test_a_live_tick_is_not_skipped_for_the_last_run_that_makes_up_for_something(look: Any, start: Any) -> None:
+    """As after every resumption with `once`."""
+    owed, now = await minutes_ago(look, 5), await minutes_ago(look, 0)
+    job = await factories.add_job(look, now + 55 * MINUTE, definition=document(schedule="every 1h"), last_tick=owed)
+    await look.execute(
+        "INSERT INTO catchups (job, partition, kind, schedule, since, until, next_tick, left_over)"
+        " SELECT job, partition, 'missed', schedule, $2, $2, $2, 1 FROM cursors WHERE job = $1",
+        job,
+        owed,
+    )
+    release = asyncio.Event()
+    seen: list[datetime] = []
+
+    async def waits(call: Call) -> Outcome:
+        seen.append(call.scheduled_at)
+        if call.scheduled_at == owed:
+            await release.wait()
+        return Succeeded()
+
+    session = await start(waits, **FAST)
+    await until(lambda: owed in seen, what="the tick that is made up for")
+    releaser = session.scheduler.releaser
+    assert releaser is not None
+    await until(lambda: not releaser._jobs, what="the look that finds nothing left of the range")
+    live: datetime = await look.fetchval(
+        "UPDATE cursors SET next_tick = date_trunc('milliseconds', now()), fire_at = date_trunc('milliseconds', now()),"
+        " generation = generation + 1 WHERE job = $1 RETURNING next_tick",
+        job,
+    )
+    session.scheduler.jobs_changed({job})
+    await until(lambda: not session.firing.under_way(job) and job in session.firing._patience._waiting)
+    release.set()
+    await until(lambda: live in seen)
+    assert not [row for row in await history(look, job) if row["status"] == 4]
+    await until(lambda: not releaser.pending(job), what="the next one that meets a run overlaps with it, as ever")
 
 
 async def test_what_a_deleted_job_has_missed_is_written_off(look: Any, start: Any, store: Store) -> None:
@@ -254,3 +291,29 @@ async def test_no_more_of_a_backfill_run_at_once_than_were_asked_for(look: Any, 
     await until(lambda: len(seen) == 10)
     await until(lambda: look.fetchval("SELECT NOT EXISTS (SELECT FROM live_runs)"))
     assert {row["status"] for row in await history(look, job)} == {1}
+
+
+async def test_a_large_backfill_is_told_as_a_large_catch_up_and_so_is_one_after_a_pause(
+    look: Any, start: Any, store: Store
+) -> None:
+    session = await start(roles=("scheduler",))
+    metrics = session._metrics
+    (few, many, paused) = await store.jobs.add(
+        [
+            JobSpec(name=name, schedule="every 1m", target=HttpTarget(url=HTTP["url"]))
+            for name in ("few", "many", "paused")
+        ]
+    )
+    await store.backfills.add(few.id, past(1))
+    await until(lambda: metrics.catch_ups == 1)
+    assert metrics.large_catch_ups == 0
+    await store.backfills.add(many.id, past(2))
+    await until(lambda: metrics.large_catch_ups == 1)
+    await store.jobs.pause(paused.id)
+    await look.execute(
+        "UPDATE jobs SET since = now() - interval '3 h', created_at = now() - interval '4 h' WHERE name = 'paused'"
+    )
+    await store.jobs.patch(paused.id, {"max_missed": 1000})
+    await store.jobs.resume(paused.id, on_resume="all")
+    await until(lambda: metrics.large_catch_ups == 2)
+    assert metrics.catch_ups == 3

@@ -6,12 +6,16 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 import factories
+from detent.coordination.guard import Guard
 from detent.identity import RunKey
 from detent.model import Call, Claim, Outcome, Succeeded
 from detent.scheduler.planning import SHORTEST_PAUSE_MS, Patience
+from detent.scheduler.scheduler import LONGEST_WITHOUT_SWEEP, MANY_DUE
 from detent.store import Store
-from detent.store.db import connect
+from detent.store.db import LockTimeout, connect
 from waiting import until
 
 FIRST_TOKEN = (1 << 22) | 1
@@ -34,6 +38,22 @@ async def test_partitions_whose_taking_was_not_answered_are_taken_again(look: An
     session.leadership.terms.clear()
     await until(lambda: len(session.leadership.terms) == 256)
     assert all(session.leadership.terms[partition] > terms[partition] for partition in terms)
+
+
+async def test_a_node_that_cannot_follow_a_fail_over_yet_is_told_so_and_may_try_again(
+    look: Any, store: Store, database_url: str
+) -> None:
+    await factories.add_job(look)
+    await look.execute("UPDATE cluster SET timeline = 0, beat_at = now()")
+    guard = Guard(store, 0)
+    other = await connect(database_url, "detent")
+    await other.execute("SET idle_in_transaction_session_timeout = 0")
+    async with other.transaction():  # another node follows, and the server does not confirm its commit
+        await other.execute("UPDATE cluster SET incarnation = incarnation + 1")
+        with pytest.raises(LockTimeout):
+            await guard.admit()
+    await other.close()
+    assert (await guard.admit()).incarnation > 2
 
 
 async def test_the_settle_of_one_run_does_not_let_go_of_the_next_run_of_its_job(start: Any) -> None:
@@ -189,3 +209,17 @@ async def test_when_the_databases_clock_steps_back_nothing_counts_as_due(look: A
     session.scheduler._offer_due()
     assert session.scheduler._wheel.present <= session.clock.milliseconds()
     assert job in session.scheduler._wheel
+
+
+async def test_no_sweep_reads_a_flood_again_while_it_is_fired_but_one_comes_in_the_end(start: Any) -> None:
+    session = await start()
+    scheduler, firing = session.scheduler, session.firing
+    await until(lambda: scheduler._swept_at)
+    firing._ready = dict.fromkeys(range(MANY_DUE + 1))
+    swept, scheduler._sweep_next = scheduler._swept_at, 0.0
+    await scheduler._look_ahead()
+    assert scheduler._swept_at == swept
+    scheduler._swept_at, scheduler._sweep_next = swept - LONGEST_WITHOUT_SWEEP, 0.0
+    await scheduler._look_ahead()
+    assert scheduler._swept_at > swept - LONGEST_WITHOUT_SWEEP
+    firing._ready = {}

@@ -5,8 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+import pytest
+
 from detent.model import Call, Failed, HttpTarget, JobSpec, Outcome, Succeeded
+from detent.scheduler.life import Life
 from detent.store import Store
+from detent.store.db import Rejected
 from waiting import until
 
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
@@ -97,7 +102,28 @@ async def test_a_triggered_run_gives_its_payload_to_every_try(store: Store, look
         return run is not None and run.status == "succeeded"
 
     await until(over, 20, "the run to succeed")
+    told, listed = await store.runs.get(key), (await store.runs.list(job=job.id))[0]
+    assert told is not None
+    assert told.payload == {"n": 1}
+    assert [run.payload for run in listed] == [msgspec.UNSET]
     again = await store.reruns.retry(key)
     await until(lambda: len(given) >= 3, 20, "the repeat")
     assert given[:3] == [{"n": 1}] * 3
     assert again.serial == key.serial + 1
+
+
+async def test_what_fails_for_one_job_keeps_no_pause_from_ending(store: Store, look: Any) -> None:
+    """Here the history that tells whether a job is to be paused cannot be read."""
+    (failing, paused) = await store.jobs.add([spec(name="failing", auto_pause_after=1), spec(name="paused")])
+    await store.jobs.pause(paused.id, until=await database_time(look) + timedelta(hours=1))
+    await look.execute("UPDATE jobs SET paused_until = now() WHERE name = 'paused'")
+    await look.execute(
+        "UPDATE jobs SET definition = definition || '{\"auto_pause_after\": \"x\"}' WHERE name = 'failing'"
+    )
+    life = Life(store, schedules=True)
+    life.died([await look.fetchval("SELECT job FROM jobs WHERE id = $1", failing.id)])
+    with pytest.raises(Rejected):
+        await life.tick()
+    resumed = await store.jobs.get(paused.id)
+    assert resumed is not None
+    assert resumed.status == "active"

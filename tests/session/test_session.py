@@ -35,9 +35,16 @@ async def finished(look: Any, job: int, count: int = 1) -> list[Any]:
 async def test_a_tick_becomes_one_run_that_starts_no_earlier_than_its_time(look: Any, start: Any) -> None:
     tick = await soon(look)
     job = await factories.add_job(look, tick)
-    await start()
+    calls: list[Call] = []
+
+    async def remember(call: Call) -> Outcome:
+        calls.append(call)
+        return Succeeded()
+
+    await start(remember)
     (run,) = await finished(look, job)
     assert (run["scheduled_at"], run["status"], run["attempt"]) == (tick, 1, 1)
+    assert [(call.window_start, call.scheduled_at) for call in calls] == [(tick - timedelta(hours=1), tick)]
     assert run["started_at"] >= tick
     assert await look.fetchval("SELECT next_tick FROM cursors WHERE job = $1", job) == tick + timedelta(hours=1)
     assert await look.fetchval("SELECT count(*) FROM live_runs") == 0

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import AsyncExitStack
 from typing import Any
 
 import factories
+from detent.coordination.leadership import WAITING_PASSES_PER_TTL
 from detent.coordination.rendezvous import share
 from detent.identity import PARTITIONS
 from detent.model import Call, Outcome, Succeeded
+from detent.queue.hints import Hints
+from detent.service import Loop
 from detent.session import Session
+from detent.store import Store
 from waiting import until
 
 TTL = 1.0
@@ -131,3 +136,76 @@ async def test_a_partition_that_its_owner_does_not_take_is_taken_by_another(look
     await second._leading.stop()
     await look.execute("UPDATE partitions SET holder = NULL WHERE holder = $1", second.membership.node)
     await until(lambda: len(first.leadership.terms) == PARTITIONS, what="the orphans to be taken")
+
+
+async def test_what_a_session_holds_without_knowing_goes_to_whom_it_belongs(look: Any, start: Any) -> None:
+    """The reply to its taking was lost, and before the next pass somebody joined."""
+    first, second = await start(lease_ttl_seconds=TTL), await start(lease_ttl_seconds=TTL)
+    await shared(look, first, second)
+    nodes = first.membership.node, second.membership.node
+    await look.execute("UPDATE partitions SET holder = $1 WHERE holder = $2", *nodes)
+    await shared(look, first, second)
+
+
+async def test_an_orphan_whose_adoption_was_not_answered_is_led_after_all(look: Any, start: Any) -> None:
+    first, second = await start(lease_ttl_seconds=TTL), await start(lease_ttl_seconds=TTL)
+    await shared(look, first, second)
+    await second._leading.stop()
+    await look.execute("UPDATE partitions SET holder = NULL WHERE holder = $1", second.membership.node)
+    await until(lambda: len(first.leadership.terms) == PARTITIONS, what="the orphans to be taken")
+    for partition in share(second.membership.node, [first.membership.node, second.membership.node]):
+        del first.leadership.terms[partition]
+    await until(lambda: len(first.leadership.terms) == PARTITIONS, what="the orphans to be taken again")
+
+
+async def test_a_session_that_closes_leaves_nothing_that_it_holds_without_knowing(look: Any, start: Any) -> None:
+    session = await start(lease_ttl_seconds=30)
+    await shared(look, session)
+    await session._leading.stop()
+    session.leadership.terms.clear()
+    await session.close(0)
+    assert set(await holders(look)) == {None}
+    assert await look.fetchval("SELECT count(*) FROM nodes") == 0
+
+
+async def test_a_session_that_waits_for_its_share_looks_often(look: Any, start: Any) -> None:
+    """Others tell when they have given it up, which it may not hear."""
+    first = await start(lease_ttl_seconds=30)
+    await shared(look, first)
+    await first._leading.stop()
+    second = await start(lease_ttl_seconds=30)
+    assert await second.leadership.tick() <= 30 / WAITING_PASSES_PER_TTL
+    first._leading = Loop("leadership", first.leadership.tick)
+    first._leading.start()
+    await shared(look, first, second)
+    assert await second.leadership.tick() > 30 / WAITING_PASSES_PER_TTL
+
+
+async def test_whoever_begins_to_listen_looks_at_everything_that_may_have_been_said(store: Store) -> None:
+    called: list[str] = []
+
+    def note(name: str) -> Any:
+        return lambda *_: called.append(name)
+
+    hints = Hints(store, *map(note, ("jobs", "runs", "cancelled", "share")), note("hold"), note("queues"))
+    await hints.tick()
+    assert {"jobs", "runs", "cancelled", "share", "hold"} <= set(called)
+    called.clear()
+    await hints.tick()
+    assert called == []
+    await hints.close()
+
+
+async def test_a_share_is_taken_also_where_all_connections_for_work_are_in_use(
+    look: Any, start: Any, store: Store
+) -> None:
+    session = await start(lease_ttl_seconds=30)
+    await shared(look, session)
+    await session._leading.stop()
+    gone = await factories.add_node(look, 7, evicted=True)
+    await look.execute("UPDATE partitions SET holder = $1", gone)
+    async with AsyncExitStack() as busy:
+        for _ in range(4):
+            await busy.enter_async_context(store.database.connection("work"))
+        await session.leadership.tick()
+    await shared(look, session)

@@ -146,9 +146,9 @@ class Model:
             self.end(run, RunStatus.CANCELLED)
         else:
             run.attempt += run.started
+            run.crashes += run.started or run.crashes == 0
             run.owner, run.started = None, False
             run.token += 1
-            run.crashes += 1
 
     def cancel(self, key: RunKey) -> int | None:
         """Ask a live run to stop: its owner, or None if it ended here."""

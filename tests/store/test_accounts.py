@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from moving import HOUR, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle
+from moving import HOUR, HOURLY, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle
 
 from detent.errors import NotFound, UsageError
 from detent.explanation import explain
@@ -199,7 +199,8 @@ async def test_a_normal_tick_is_explained_with_its_rule_its_leader_and_its_attem
     assert "is a tick of 'report'. Its schedule was: " in told
     assert "in Europe/Berlin, by revision 1, made" in told
     assert "by maker." in told
-    assert "was led by node 0000000000000007 under term 1.3" in told
+    assert f"had last been taken by node 0000000000000007, {tick - HOUR:%Y-%m-%d %H:%M:%S} UTC" in told
+    assert "under term 1.3." in told
     assert "which succeeded" in told
     assert "Attempt 1 started 4 ms after the tick on node 0000000000000007 and succeeded after 1.0 s." in told
 
@@ -221,6 +222,77 @@ async def test_a_skipped_overlap_names_the_run_in_its_way(verbs: Store, look: An
     told = await sentences(verbs, job, second)
     run_id = (await verbs.explaining.story(job.id, first.isoformat())).run_id
     assert f"It did not run: the run of {first:%Y-%m-%d %H:%M:%S} UTC, {run_id}, was not over (is not over yet)" in told
+
+
+async def test_a_run_that_began_later_was_not_in_the_way(verbs: Store, look: Any) -> None:
+    """It is of an older tick, but was made after the skip: to make up for that tick, or to repeat it."""
+    job = await job_of_old(verbs, look, 8.5 * HOUR)
+    older, first = await run(verbs, look, job), await fire(verbs, look, job)
+    skipped = await fire(verbs, look, job)
+    told = f"the run of {first:%Y-%m-%d %H:%M:%S} UTC"
+    await look.execute("UPDATE run_history SET finished_at = now() WHERE status = 4")
+    again = "INSERT INTO live_runs (job, scheduled_at, token, not_before, serial, queue, revision, lane, priority)"
+    await look.execute(
+        f"{again} SELECT job, $1, 9, now() + interval '1 h', 1, queue, 1, 1, 5 FROM cursors", first + HOUR / 2
+    )
+    assert told in await sentences(verbs, job, skipped), "and not the one that was made later"
+    await settle(verbs, look, job, first)
+    await look.execute(
+        "UPDATE run_history SET finished_at = now() + interval '1 h', started_at = now() + interval '1 h'"
+    )
+    await look.execute("UPDATE run_history SET finished_at = now() WHERE status = 4")
+    assert "another run of the job was not over" in await sentences(verbs, job, skipped), "which one is not known"
+    await look.execute("UPDATE run_history SET started_at = now() - interval '1 s' WHERE scheduled_at = $1", *older)
+    assert f"the run of {older[0]:%Y-%m-%d %H:%M:%S} UTC" in await sentences(verbs, job, skipped)
+
+
+async def test_a_tick_that_jitter_puts_off_is_yet_to_come(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 13 * HOUR, schedule="every 12h", jitter_seconds=43_000)
+    number = await number_of(look, job)
+    now = await database_time(look)
+    for seconds in range(1, 60):
+        tick = now.replace(microsecond=0) - timedelta(seconds=seconds)
+        schedule = Schedule.parse("every 12h", anchor=tick, jitter_seconds=43_000)
+        if schedule.jitter(number, tick) > HOUR:
+            break
+    await look.execute("UPDATE jobs SET created_at = $1, anchor = $1", tick - 12 * HOUR)
+    await look.execute("UPDATE cursors SET next_tick = $1, fire_at = $2", tick, tick + schedule.jitter(number, tick))
+    told = await sentences(verbs, job, tick)
+    assert "It is yet to come, in " in told
+    assert "after the tick, by the job's jitter." in told
+    assert [fate.status for fate in (await verbs.ledger.ticks(job.id, tick - HOUR, now, 5)).fates] == ["scheduled"]
+
+
+async def test_jitter_is_not_lateness(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 5.5 * HOUR, jitter_seconds=3000)
+    number = await number_of(look, job)
+    schedule = Schedule.parse(HOURLY, jitter_seconds=3000)
+    tick = await fire(verbs, look, job)
+    delay = schedule.jitter(number, tick)
+    assert delay > timedelta(seconds=1)
+    await settle(verbs, look, job, tick, late=delay.total_seconds() + 0.02)
+    ((_, _, account),), _ = await verbs.ledger.audit((tick - HOUR, tick + HOUR / 2), [number])
+    assert (account.late, dict(account.lateness)) == (0, {20: 1})
+
+
+@pytest.mark.parametrize(("paused", "words"), [(True, "the job was paused, "), (False, "no node fired it in time")])
+async def test_what_was_to_be_caught_up_with_and_was_given_up_is_explained(
+    verbs: Store, look: Any, paused: bool, words: str
+) -> None:
+    job = await job_of_old(verbs, look, 5.5 * HOUR)
+    (tick,) = await run(verbs, look, job)
+    await look.execute(
+        "INSERT INTO catchups (job, partition, kind, schedule, since, until, next_tick, left_over)"
+        " SELECT job, partition, 'missed', schedule, $1, $1, $1, 1 FROM cursors",
+        tick + HOUR,
+    )
+    if paused:
+        await look.execute("UPDATE jobs SET since = $1, opened = 'paused', opened_by = 'ada'", tick + HOUR / 2)
+    assert await verbs.backfills.drop(job.id) == 1
+    told = await sentences(verbs, job, tick + HOUR)
+    assert f"It was missed: {words}" in told
+    assert "and it was to be caught up with until that was given up, " in told
+    assert ("no node fired it" in told) is not paused
 
 
 async def test_a_pause_is_explained_with_who_and_why(verbs: Store, look: Any) -> None:

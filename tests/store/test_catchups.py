@@ -90,7 +90,7 @@ async def test_the_miss_that_moves_the_cursor_leaves_the_ticks_to_be_made_up_for
     (due,) = await verbs.catchups.due({7: 0}, 10)
     assert due == Due(
         due.catchup, job, 7, "missed", read["schedule"], LONG_AGO + HOUR, LONG_AGO + 2 * HOUR, LONG_AGO + HOUR,
-        False, 1, False, "active",
+        False, 1, False, "active", 2,
     )  # fmt: skip
     assert await standing(look, due.catchup) == (LONG_AGO + HOUR, 2)
     assert await look.fetchval("SELECT last_tick FROM cursors WHERE job = $1", job) == LAST
@@ -329,6 +329,21 @@ async def test_a_missed_tick_that_is_still_to_be_made_up_for_is_left_out(look: A
     await a_range(look, job)
     catchup = await a_range(look, job, "backfill")
     assert await release(look, verbs, catchup) == "left out"
+
+
+async def test_a_missed_tick_that_is_processed_again_before_it_was_made_up_for_keeps_its_first_run(
+    look: Any, verbs: Store
+) -> None:
+    """Both runs have a key of their own, whichever comes first; else the second could never be recorded."""
+    job = await a_job(look)
+    owed = await a_range(look, job)
+    again = await a_range(look, job, "backfill", reprocess=True)
+    assert await release(look, verbs, again) == "released"
+    assert await runs(look, job) == [(LONG_AGO, 1, 0, 4)]
+    await look.execute("DELETE FROM live_runs")
+    await add_history(look, job, LONG_AGO, 1, serial=1)
+    assert await release(look, verbs, owed) == "released"
+    assert await runs(look, job) == [(LONG_AGO, 0, 0, 4)]
 
 
 async def test_no_more_of_a_backfill_are_under_way_than_it_may_have(look: Any, verbs: Store) -> None:

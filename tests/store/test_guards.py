@@ -11,6 +11,8 @@ from importlib import resources
 
 import pytest
 
+from detent.store import pooler
+
 HOT = ("cursors", "live_runs", "partitions", "nodes")
 # A locking clause and an upsert's second half are no writes of their own.
 WRITE = re.compile(rf"(?<!FOR )(?<!KEY )(?<!DO )\b(?:INSERT INTO|UPDATE|DELETE FROM) ({'|'.join(HOT)})\b")
@@ -116,6 +118,9 @@ FENCES: dict[str, tuple[str, ...]] = {
     "beat": ("node = $1 AND NOT evicted",),
     "leave": ("SET evicted = true WHERE node = $1",),
     # people: the generation they read, a free lane, or a run that nobody holds
+    # Of jobs that the demonstration has made itself: never back, and only where no tick is left.
+    "demo_cursors": ("c.next_tick IS NULL OR c.next_tick > v.tick",),
+    "demo_over": ("AND next_tick IS NULL RETURNING job",),
     "add_jobs": ("WHERE job IN (SELECT job FROM j)",),
     "revise_jobs": (
         "generation = c.generation + 1",
@@ -138,10 +143,15 @@ FENCES: dict[str, tuple[str, ...]] = {
     "rerun": (LANE,),
     "redrive": (LANE, "greatest(token, (SELECT incarnation FROM cluster) << 22) + 1"),
     "cancel": ("FOR UPDATE) r", "l.owner IS NULL", "l.owner IS NOT NULL", "r.job = l.job AND r.lane = l.lane"),
+    "quarantine": (
+        "scheduled_at = $4 AND serial = $5 AND token = $6 AND owner = $1 FOR UPDATE)",
+        "r.job = l.job AND r.lane = l.lane",
+    ),
     # what is left of a deleted job, when history knows nothing of it any more
     "forget_jobs": (
         "status = 'deleted' AND updated_at < now() - make_interval(days => $1::integer)",
-        "updated_at < (SELECT min(since) FROM history_bounds)",
+        "NOT EXISTS ( SELECT FROM kept k WHERE k.since <= j.updated_at",
+        "AND k.made_at <= j.updated_at + interval '1 day')",
         "NOT EXISTS (SELECT FROM live_runs r WHERE r.job = j.job)",
     ),
     # for measuring, on a throw-away database
@@ -200,6 +210,7 @@ def test_only_the_statements_of_leaders_take_the_node_fence_and_the_key_lock_is_
     beside = {"catch_up_lock", "judge_expectations"}  # these write no hot table
     fenced = {name for name, text in STATEMENTS.items() if "FOR KEY SHARE" in text} - beside
     assert fenced == {name for name, passages in FENCES.items() if NODE in passages}
+    assert all(pooler.FENCE in STATEMENTS[name] for name in fenced), "through a pooler it is made wider"
 
 
 @pytest.mark.parametrize(

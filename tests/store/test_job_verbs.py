@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
@@ -15,6 +16,7 @@ from detent.shapes import Job
 from detent.states import RunStatus
 from detent.store import Store
 from detent.store.cursors import Advance
+from detent.store.db import statement
 from factories import add_live_run, add_node
 
 
@@ -169,6 +171,23 @@ async def test_after_it_was_resumed_or_changed_a_failing_job_has_all_its_chances
     number = await number_of(look, job)
     await dead_runs(verbs, look, job, RunStatus.DEAD, RunStatus.DEAD)
     await verbs.jobs.patch(job.id, {"payload": 1})
+    assert await verbs.life.pause_failing([number]) == []
+
+
+async def test_whether_a_job_is_paused_is_told_by_its_latest_runs_alone(verbs: Store, look: Any) -> None:
+    job = await job_of_old(verbs, look, 9.5 * HOUR, auto_pause_after=3)
+    await look.execute(
+        "INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status)"
+        " SELECT job, now() - interval '100 days' + n * interval '1 minute', 1, now() - interval '50 days', 0, 1, 1, 1"
+        "   FROM jobs, generate_series(1, 20000) AS n"
+    )
+    await look.execute("ANALYZE run_history")
+    await dead_runs(verbs, look, job, RunStatus.DEAD, RunStatus.DEAD)
+    await look.execute("UPDATE run_history SET finished_at = now() - interval '50 days' WHERE status = 1")
+    number = await number_of(look, job)
+    (plan,) = await look.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement('dead_streaks')}", [number])
+    removed = re.findall(r'"Rows Removed by Filter": (\d+)', plan[0])
+    assert sum(map(int, removed)) < 100, "history was walked through for runs that count"
     assert await verbs.life.pause_failing([number]) == []
 
 

@@ -234,6 +234,22 @@ async def test_a_paused_job_that_is_edited_stays_paused_and_its_ticks_are_told_a
     await clean(verbs, look, job)
 
 
+@pytest.mark.parametrize(("on_resume", "owed"), [("once", 1), ("all", 4)])
+async def test_an_edit_keeps_what_a_pause_said_of_its_ticks(verbs: Store, look: Any, on_resume: Any, owed: int) -> None:
+    job = await paused_for(verbs, look, 3, on_resume=on_resume)
+    former = await look.fetchval("SELECT schedule FROM cursors")
+    edited, _ = await verbs.jobs.patch(job.id, {"schedule": "0 0 1 1 *"}, by="bob")
+    assert (edited.status, edited.on_resume) == ("paused", on_resume)
+    assert await ticks_of(look, "skipped", "paused") == 4 - owed
+    kept = await look.fetchrow("SELECT * FROM catchups")
+    assert (kept["left_over"], kept["until"], kept["schedule"]) == (owed, await full_hour(look), former)
+    assert await verbs.catchups.due({kept["partition"]: 0}, 10) == [], "not before the pause is over"
+    assert (await clean(verbs, look, job))["open catching up"] == owed
+    await verbs.jobs.resume(job.id)
+    assert len(await verbs.catchups.due({kept["partition"]: 0}, 10)) == 1
+    assert (await clean(verbs, look, job))["open catching up"] == owed
+
+
 async def test_a_deleted_job_keeps_its_run_in_flight_and_expects_nothing_more(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, 4.5 * HOUR)
     tick = await fire(verbs, look, job)
@@ -302,6 +318,9 @@ async def test_a_one_off_is_collected_when_it_has_been_over_for_long_enough(verb
     remaining = await look.fetchval("SELECT collect_at - now() FROM jobs WHERE name = 'once'")
     assert timedelta(minutes=59) < remaining <= HOUR
     await look.execute("UPDATE jobs SET collect_at = now() WHERE collect_at IS NOT NULL")
+    await look.execute("UPDATE cluster SET held_at = now(), held_by = 'clock', held_reason = 'a step'")
+    assert await verbs.life.collect() == 0, "the clock may be wrong"
+    await look.execute("UPDATE cluster SET held_at = NULL, held_by = NULL, held_reason = NULL")
     assert await verbs.life.collect() == 1
     assert (await verbs.jobs.get(job.id)).status == "deleted"
     assert (await verbs.jobs.find("bounded")).status == "completed"

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from detent.model import Claim
+from detent.model import Claim, Failed, HttpTarget, JobSpec
 from detent.store import Store
-from detent.store.live import Settlement
+from detent.store.live import Retry, Settlement
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
+from detent.worker.settle import decide
 from factories import LONG_AGO, add_live_run, add_node
 
 GONE, NODE = 11, 12
@@ -98,6 +99,29 @@ async def test_the_neighbours_of_a_poisonous_run_are_not_counted_with_it(look: A
     for job in (2, 3):
         await add_live_run(look, job, owner=GONE, crashes=CRASH_CAP)
     assert {(run.job, run.dead) for run in await verbs.nodes.rescue(GONE)} == {(1, True), (2, False), (3, False)}
+
+
+async def test_losses_before_the_start_do_not_bring_a_run_closer_to_its_cap(look: Any, verbs: Store) -> None:
+    await add_live_run(look, 1, owner=GONE)
+    for _ in range(CRASH_CAP + 2):
+        assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, False)]
+        run = await live(look)
+        assert (run["attempt"], run["crashes"]) == (1, 1)
+        await look.execute("UPDATE live_runs SET owner = $1", GONE)
+
+
+async def test_lost_attempts_leave_a_run_all_its_retries(look: Any, verbs: Store) -> None:
+    spec = JobSpec(schedule="every 1h", target=HttpTarget(url="http://127.0.0.1:9/"), max_retries=1)
+    await add_live_run(look, 1, owner=GONE)
+    for loss in range(CRASH_CAP):
+        await look.execute("UPDATE live_runs SET owner = $1, started_at = $2", GONE, STARTED if loss else None)
+        assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, False)]
+    for expected in (Retry, Settlement):
+        (claim,) = await verbs.live.claim(NODE, 1, [1], 1)
+        outcome = decide(claim, spec, Failed("broken"), STARTED, STARTED, 0.0)
+        assert isinstance(outcome, expected), f"attempt {claim.attempt}, {claim.crashes} losses"
+        if isinstance(outcome, Retry):
+            assert await verbs.live.retry(NODE, [outcome]) == []
 
 
 @pytest.mark.parametrize("started_at", [None, STARTED])

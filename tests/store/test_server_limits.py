@@ -19,7 +19,7 @@ TTL = 1.0
 @pytest.mark.parametrize("ttl", [0.5, 1.5, 5.0, 60.0, 300.0])
 def test_what_a_node_does_is_limited_to_less_than_half_of_its_lease(ttl: float) -> None:
     limits = pool_limits(ttl)
-    for pool in ("fire", "work"):
+    for pool in ("fire", "work", "lead"):
         found = limits[pool]
         assert found.transaction is not None
         assert 0 < found.lock <= found.statement == found.idle < found.transaction < ttl / 2
@@ -41,7 +41,7 @@ async def short(shared_url: str, look: Any) -> AsyncIterator[Store]:
     await database.close()
 
 
-@pytest.mark.parametrize("pool", ["fire", "work", "people"])
+@pytest.mark.parametrize("pool", ["fire", "work", "lead", "people"])
 async def test_every_connection_has_the_limits_of_its_pool(short: Store, pool: str) -> None:
     limits = short.database.limits[pool]
     wanted = dict(zip(LIMITS, (limits.lock, limits.statement, limits.idle, limits.transaction or 0), strict=True))

@@ -9,10 +9,13 @@ import pytest
 
 from detent import failpoints
 from detent.identity import RunKey
-from detent.model import Claim
+from detent.metrics import Metrics
+from detent.model import Claim, Failed, HttpTarget, JobSpec, Succeeded
+from detent.states import RunStatus
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, Rejected
 from detent.store.live import Retry, Settlement
+from detent.worker.settle import Settler
 from factories import LONG_AGO, add_live_run, add_node
 
 NODE, OTHER = 11, 12
@@ -237,6 +240,49 @@ async def test_a_stale_result_never_overwrites_a_settled_attempt(look: Any, verb
 
 
 # --- give back ---
+
+
+@pytest.mark.parametrize("culprit", [3, 4, 6])
+async def test_a_result_that_cannot_be_stored_stops_none_of_its_neighbours(
+    look: Any, verbs: Store, culprit: int
+) -> None:
+    """History has a run of its key already, so nothing could ever be written for it."""
+    claims = {job: await held(look, job) for job in range(1, 7)}
+    await look.execute(
+        "INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status)"
+        " VALUES ($1, $2, 1, now(), 0, 1, 1, 1)",
+        culprit,
+        LONG_AGO,
+    )
+    settled: list[Claim] = []
+    metrics = Metrics()
+    settler = Settler(verbs, NODE, settled=settled.append, retrying=lambda _: None, metrics=metrics)
+    for claim in claims.values():  # the first two are sent at once, the others together
+        settler.add(claim, None, Succeeded("fine"), STARTED, FINISHED)
+    await settler.drain(10)
+    assert sorted(claim.job for claim in settled) == [1, 2, 3, 4, 5, 6]
+    assert metrics.ends[RunStatus.SUCCEEDED] == 5
+    assert await look.fetchval("SELECT count(*) FROM live_runs") == 0, "no lane is held"
+    assert [row["job"] for row in await history(look)] == [1, 2, 3, 4, 5, 6]
+    (attempt,) = await look.fetch("SELECT job, error FROM attempts")
+    assert tuple(attempt) == (culprit, "refused: succeeded; the result could not be stored")
+
+
+async def test_a_failure_that_cannot_be_recorded_ends_its_run(look: Any, verbs: Store) -> None:
+    claim = await held(look)
+    await look.execute(
+        "INSERT INTO attempts (job, scheduled_at, serial, token, finished_at, attempt, outcome)"
+        " VALUES (1, $1, 0, $2, now(), 1, 'failed')",
+        LONG_AGO,
+        claim.token,
+    )
+    settler = Settler(verbs, NODE, settled=lambda _: None, retrying=lambda _: None, metrics=Metrics())
+    spec = JobSpec(schedule="every 1h", target=HttpTarget(url="http://127.0.0.1:9/"))
+    settler.add(claim, spec, Failed("broken"), STARTED, FINISHED)
+    await settler.drain(10)
+    assert await look.fetchval("SELECT count(*) FROM live_runs") == 0
+    (row,) = await history(look)
+    assert (row["status"], row["reason"]) == (2, "quarantined")
 
 
 async def test_a_run_given_back_is_as_it_was_before_its_claim_but_for_the_token(look: Any, verbs: Store) -> None:

@@ -10,12 +10,18 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from detent.errors import Unavailable
-from detent.store.db import Database, OutcomeUnknown
+from detent.errors import OwnershipLost, Unavailable
+from detent.model import Claim
+from detent.store import listen
+from detent.store.db import STANDARD, Database, OutcomeUnknown
+from detent.store.effects import EffectPool
+from detent.store.live import Settlement
+from factories import LONG_AGO
 from fleet.network import HOLD, REPLIES, SWALLOW, Link, Links
 from waiting import until
 
 SHORT = 0.5
+NOBODYS = Claim(1, 0, LONG_AGO, 0, 1, 1)
 
 
 @pytest.fixture
@@ -42,6 +48,52 @@ async def test_a_statement_without_an_answer_is_of_unknown_outcome_and_the_next_
     assert caught.value.exit_code == Unavailable.exit_code
     links.heal(link)
     assert len(await database.fetch("work", "share", 1)) == 1
+
+
+async def test_a_listener_whose_server_does_not_answer_any_more_begins_anew(
+    linked: tuple[Database, Links, Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listen, "ANSWER_SECONDS", 0.2)
+    database, links, link = linked
+    heard: list[str] = []
+    listener = listen.Listener(database, {"there": heard.append})
+    assert await listener.ensure()
+    deaf = listener._connection
+    links.cut(link, REPLIES, HOLD)
+    assert not await listener.ensure(), "it was asked a moment ago"
+    listener._ask_next = 0.0
+    listening = asyncio.create_task(listener.ensure())
+    await until(lambda: deaf.is_closed() or listening.done(), what="the connection to be given up")
+    links.heal(link)
+    assert await listening
+    async with database.connection("people") as connection:
+        await connection.execute("NOTIFY there, 'hello'")
+    await until(lambda: heard == ["hello"])
+    assert not await listener.ensure()
+    await listener.close()
+
+
+async def test_after_a_fail_over_nobody_listens_to_or_writes_to_where_the_database_was(database_url: str) -> None:
+    database = Database(database_url)
+    listener = listen.Listener(database, {"there": lambda _: None})
+    effects = EffectPool(database_url, "detent", STANDARD)
+    assert await listener.ensure()
+    before = await backend(effects)
+    assert await backend(effects) == before
+    database.servers.generation += 1
+    assert await listener.ensure()
+    assert not await listener.ensure()
+    assert await backend(effects) != before
+    await listener.close()
+    await effects.close()
+
+
+async def backend(effects: EffectPool) -> int:
+    """The server's process behind a handler's transaction."""
+    with pytest.raises(OwnershipLost):
+        async with effects.transaction(1, lambda now: Settlement(NOBODYS, now, now, 1)) as connection:
+            number: int = await connection.fetchval("SELECT pg_backend_pid()")
+    return number
 
 
 async def test_nobody_waits_for_the_connection_of_a_statement_that_was_given_up(

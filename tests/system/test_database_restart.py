@@ -50,7 +50,7 @@ async def come_back(server: EmbeddedServer, how: str) -> None:
     await server.start()
 
 
-@pytest.mark.parametrize("how", ["fast", "crash"])
+@pytest.mark.parametrize("how", [pytest.param("fast", marks=pytest.mark.long), "crash"])
 async def test_a_node_outlives_a_restart_of_its_database(
     nodes: Nodes, server: EmbeddedServer, way: Way, sink: Sink, how: str
 ) -> None:
@@ -133,6 +133,7 @@ async def take_all_connections(url: str) -> list[Any]:
     raise AssertionError("the server has more connections than it may")
 
 
+@pytest.mark.long
 async def test_a_node_stays_a_member_and_fires_while_others_hold_every_connection_there_is(
     nodes: Nodes, server: EmbeddedServer, way: Way, sink: Sink
 ) -> None:

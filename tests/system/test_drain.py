@@ -47,7 +47,7 @@ async def test_runs_in_flight_are_finished_and_those_that_wait_are_handed_back(
     await until(lambda: look.fetchval("SELECT count(*) = 4 FROM live_runs WHERE owner IS NOT NULL"))
     end(node, number)
     await node.says("waiting for runs to finish")
-    assert await look.fetchval("SELECT count(*) FROM partitions WHERE holder IS NOT NULL") == 0
+    await until(lambda: look.fetchval("SELECT count(*) = 0 FROM partitions WHERE holder IS NOT NULL"))
     sink.release()
     assert await node.ended() == 0
 
@@ -128,3 +128,21 @@ async def test_every_role_ends_cleanly_when_it_has_nothing_to_do(cluster: Nodes,
         node.send(signal.SIGTERM)
     assert [await node.ended() for node in started] == [0, 0, 0]
     assert await look.fetchval("SELECT count(*) FROM nodes") == 0
+
+
+async def test_a_drained_process_that_has_to_join_again_takes_nothing(cluster: Nodes, look: Any, sink: Sink) -> None:
+    node = await cluster.start("serve")
+    await look.execute("UPDATE nodes SET draining = true")
+    await node.says("draining")
+    await look.execute("UPDATE nodes SET evicted = true")
+    await node.says("joined", 2)
+    await until(lambda: look.fetchval("SELECT count(*) = 1 AND bool_and(draining) FROM nodes WHERE NOT evicted"))
+    trigger(node, sink, 1)
+    other = await cluster.start("serve")
+    await until(lambda: sink.calls)
+    mine, theirs = node.identities[-1], other.identities[-1]
+    assert (int(mine, 16), int(theirs, 16)) == (
+        await look.fetchval("SELECT node FROM nodes WHERE draining"),
+        await look.fetchval("SELECT owner FROM live_runs"),
+    )
+    sink.release()

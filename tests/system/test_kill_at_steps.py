@@ -25,10 +25,11 @@ from waiting import until
 
 # Where a node that also works for its scheduler dies, and at which hit: after some ticks went well.
 STEPS = [
-    *(f"S{n}=exit@3" for n in range(3, 7)),
-    *(f"W{n}=exit@4" for n in range(3, 7)),
-    "S2=exit@6",
-    *(pytest.param(step, marks=pytest.mark.long) for step in ("S1=exit@6", "S7=exit@3")),
+    *("S4=exit@3", "S5=exit@3", "W3=exit@4", "W5=exit@4", "S2=exit@6"),
+    *(
+        pytest.param(step, marks=pytest.mark.long)
+        for step in ("S1=exit@6", "S3=exit@3", "S6=exit@3", "S7=exit@3", "W4=exit@4", "W6=exit@4")
+    ),
 ]
 LOSING = ("S5", "S6", "W3", "W4")
 

@@ -21,7 +21,8 @@ from serving import serving
 
 async def test_a_call_carries_the_facts_of_the_run(runner: HttpTargetRunner, sink: Sink) -> None:
     sink.answer = answer("200 OK", b"done")
-    outcome = await runner(http_call(sink.url + "/hook?x=1", {"a": [1, "ü"]}, attempt=3))
+    window = {"window": lambda: datetime(2026, 2, 28, 6, 30, tzinfo=UTC)}
+    outcome = await runner(http_call(sink.url + "/hook?x=1", {"a": [1, "ü"]}, attempt=3, **window))
     assert succeeded(outcome) == {"status": 200, "body": "done"}
     (request,) = sink.received
     assert (request.method, request.path) == ("POST", "/hook?x=1")
@@ -36,6 +37,8 @@ async def test_a_call_carries_the_facts_of_the_run(runner: HttpTargetRunner, sin
         "detent-job-id": "01987f2e-0000-7000-8000-000000000001",
         "detent-scheduled-at": "2026-03-01T06:30:00Z",
     }
+    assert request.header("detent-window-start") == "2026-02-28T06:30:00Z"
+    assert request.header("detent-window-end") == "2026-03-01T06:30:00Z"
     assert request.header("detent-attempt") == "3"
     assert request.header("detent-token") == "8589934593"
     assert request.header("content-type") == "application/json"

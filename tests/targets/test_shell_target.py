@@ -24,7 +24,12 @@ async def test_a_command_is_told_the_facts_of_the_run(
     monkeypatch.setenv("SECRET", "hunter2")
     at = datetime(2026, 3, 1, 6, 30, 0, 5000, tzinfo=UTC)
     call = shell_call(
-        ["env", "-0"], run_id=RUN_ID, env={"MINE": "a=b\nc", "LANG": "de_DE.UTF-8"}, scheduled_at=at, job="Zürich x"
+        ["env", "-0"],
+        run_id=RUN_ID,
+        env={"MINE": "a=b\nc", "LANG": "de_DE.UTF-8"},
+        scheduled_at=at,
+        job="Zürich x",
+        window=lambda: datetime(2026, 2, 28, 6, 30, tzinfo=UTC),
     )
     output = succeeded(await shell(call))["output"]
     environment = dict(entry.split("=", 1) for entry in output.rstrip("\ufffd").split("\ufffd"))
@@ -38,6 +43,8 @@ async def test_a_command_is_told_the_facts_of_the_run(
         "DETENT_JOB": "Zürich x",
         "DETENT_JOB_ID": "01987f2e-0000-7000-8000-000000000001",
         "DETENT_SCHEDULED_AT": "2026-03-01T06:30:00.005Z",
+        "DETENT_WINDOW_START": "2026-02-28T06:30:00Z",
+        "DETENT_WINDOW_END": "2026-03-01T06:30:00.005Z",
         "DETENT_ATTEMPT": "1",
         "DETENT_TOKEN": "8589934593",
         "DETENT_IDEMPOTENCY_KEY": "nightly-report:2026-03-01T06:30:00Z",

@@ -154,7 +154,9 @@ def test_each_reason_for_a_skipped_tick_is_told(reason: str, words: str) -> None
         ("merged", "only the latest of the missed ticks was to run (missed_window RUN_ONCE)."),
         ("policy", "none of the missed ticks was to run (missed_window SKIP)."),
         ("limit", "more ticks had been missed than max_missed lets run."),
-        ("dropped", "it was given up: dropped."),
+        ("dropped", "it was to be caught up with until that was given up, 2026-03-10 11:00:00 UTC"),
+        ("deleted", "it was to be caught up with until the job was deleted, 2026-03-10 11:00:00 UTC"),
+        ("max_runs", "it was to be caught up with until the job had made all its runs, 2026-03-10 11:00:00 UTC"),
     ],
 )
 def test_each_reason_for_a_missed_tick_is_told(reason: str, words: str) -> None:

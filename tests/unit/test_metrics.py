@@ -14,6 +14,7 @@ from detent.states import RunStatus
 
 STANDING = Standing(
     partitions_led=86,
+    partitions_flapping=2,
     heartbeat_age=0.5,
     heartbeat_interval=1.5,
     lease_remaining=4.5,
@@ -37,7 +38,6 @@ SIGNALS = ClusterSignals(
     versions=2,
     partitions_without_leader=86,
     partition_elections=3,
-    partitions_flapping=1,
     incidents_open=4,
     answer_seconds=0.01,
 )
@@ -105,6 +105,7 @@ async def test_a_member_tells_of_its_place_and_others_do_not() -> None:
     metrics.standing = lambda: STANDING
     found = await exposed(metrics)
     assert (found["detent_member",], found["detent_partitions_led",], found["detent_leader_status",]) == (1, 86, 1)
+    assert found["detent_partitions_flapping",] == 2
     assert (found["detent_heartbeat_age_seconds",], found["detent_lease_remaining_seconds",]) == (0.5, 4.5)
     assert found["detent_heartbeat_interval_seconds",] == 1.5
     assert (found["detent_clock_offset_seconds",], found["detent_held",], found["detent_draining",]) == (-0.25, 1, 0)

@@ -33,7 +33,7 @@ SECOND, MINUTE, HOUR, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelt
 def judge(
     schedule: Schedule, tick: datetime, now: datetime, grace: int, missed: int = RUN_ONCE, most: int = 100
 ) -> Verdict:
-    return misfire.judge(schedule, tick, now, Policy(missed, grace, most))
+    return misfire.judge(schedule, tick, now, Policy(missed, grace, most), JOB)
 
 
 def every(text: str) -> Schedule:
@@ -258,8 +258,29 @@ def test_the_tick_of_a_number_is_found_without_walking_to_it(schedule: Schedule,
     assert nth_tick(ticks, first, walked[5000], number) == walked[number - 1]
 
 
+# --- jitter ---
+
+
+def test_a_tick_that_jitter_puts_off_is_not_missed_before_its_time() -> None:
+    schedule = Schedule.parse("0 * * * *", jitter_seconds=3000)
+    tick = next(at for at in (TICK + number * HOUR for number in range(100)) if schedule.jitter(JOB, at) > 30 * MINUTE)
+    verdict = judge(schedule, tick - HOUR, tick + 5 * MINUTE, 3 * 3600, RUN_ALL)
+    assert verdict == Verdict(tick - HOUR, []), "the tick before is late, this one is still to come"
+    verdict = judge(schedule, tick - HOUR, tick + 5 * MINUTE, AUTOMATIC, SKIP)
+    assert (verdict.next_tick, verdict.passed) == (tick, tick - HOUR)
+
+
+def test_the_grace_of_a_tick_begins_when_it_was_to_be_fired() -> None:
+    schedule = Schedule.parse("0 12 * * *", jitter_seconds=6 * 3600)
+    delay = schedule.jitter(JOB, TICK)
+    assert delay > HOUR
+    assert judge(schedule, TICK, TICK + delay + 10 * MINUTE, 3600) == Verdict(TICK, [])
+    assert judge(schedule, TICK, TICK + delay + 61 * MINUTE, 3600).missed == [MissedRange(TICK, TICK, 1, "grace")]
+
+
 # --- all of them, against an oracle that walks ---
 
+JOB = 7
 SCHEDULES = [
     every("40s"),
     every("7m"),
@@ -268,6 +289,9 @@ SCHEDULES = [
     Schedule.parse("30 2 * * *", timezone="Europe/Berlin"),
     Schedule.parse("0 9 * * mon-fri", timezone="America/New_York"),
     Schedule.parse("15,45 */3 * * *", timezone="Australia/Lord_Howe"),
+    Schedule.parse("*/5 * * * *", jitter_seconds=240),
+    Schedule.parse("0 */5 * * *", jitter_seconds=17_000),
+    Schedule.parse("30 2 * * *", timezone="Europe/Berlin", jitter_seconds=30),
 ]
 
 
@@ -288,7 +312,7 @@ def test_every_tick_is_accounted_for_once(
     tick = schedule.next_after(moment.replace(microsecond=0))
     assert tick is not None
     ticks = schedule.anchored(tick)
-    now = tick + outage
+    now = tick + schedule.jitter(JOB, tick) + outage
     verdict = judge(schedule, tick, now, grace, missed, most)
     all_past = [tick, *ticks.between(tick, now, 1_000_000)]
     fates = {at: item.reason for item in verdict.missed for at in _ticks_of(ticks, item)}
@@ -303,11 +327,13 @@ def test_every_tick_is_accounted_for_once(
 
 def _walked(schedule: Schedule, past: list[datetime], now: datetime, policy: Policy) -> dict[datetime, str]:
     """The rule, word by word."""
-    fates = {at: "fires" for at in past if now - at <= THRESHOLD}
-    misfires = [at for at in past if now - at > THRESHOLD]
+    late = {at: now - at - schedule.jitter(JOB, at) for at in past}
+    fates = {at: "fires" for at in past if late[at] <= THRESHOLD}
+    misfires = [at for at in past if late[at] > THRESHOLD]
     if policy.missed == SKIP or not misfires:
         return fates | dict.fromkeys(misfires, "policy")
-    inside = [at for at in misfires if now - at <= grace_period(policy.grace, at, schedule.next_after(at))]
+    following = {at: schedule.next_after(at) if at == misfires[-1] else None for at in misfires}
+    inside = [at for at in misfires if late[at] <= grace_period(policy.grace, at, following[at])]
     if policy.missed == RUN_ONCE:
         runs = inside[-1:] if inside and inside[-1] == misfires[-1] else []
         fates |= dict.fromkeys(misfires, "merged" if runs else "grace")

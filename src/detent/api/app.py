@@ -89,6 +89,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
         exception_handlers={HTTPException: _unmatched},
     )
     app.router.redirect_slashes = False
+    app.state.api = api
     app.state.close = desk.close
     return app
 

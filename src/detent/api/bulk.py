@@ -16,7 +16,7 @@ from detent.api.cursors import after_job, binding, read_after_job
 from detent.api.routing import Routes
 from detent.api.search import job_search
 from detent.errors import UsageError
-from detent.shapes import BulkAction, BulkJob, BulkResult
+from detent.shapes import BulkAction, BulkJob, BulkResult, Instant, OnResume
 from detent.store.bulk import Pause
 from detent.store.job_search import JobSearch
 
@@ -34,12 +34,15 @@ SCOPES: dict[BulkAction, Scope] = {
 
 class BulkRequest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`filter` is a search as for the list of jobs; name:* finds all of them. With `dry_run` nothing is changed.
-    `cursor` is that of the chunk before, and `limit` the size of this one. `reason` is for a pause."""
+    `cursor` is that of the chunk before, and `limit` the size of this one. `reason` and `until` are for a pause, and
+    `on_resume` is for a pause or its end, as for a single job."""
 
     action: BulkAction
     filter: Annotated[str, Meta(min_length=1, max_length=500)]
     dry_run: bool = False
     reason: Annotated[str, Meta(max_length=1000)] | None = None
+    until: Instant | None = None
+    on_resume: OnResume | None = None
     cursor: str | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 200
 
@@ -48,10 +51,7 @@ class BulkRequest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 async def change_many(api: Api, body: BulkRequest) -> BulkResult:
     """Pause, resume or delete the jobs that a search finds, retry their dead runs or cancel their runs, in chunks."""
     api.caller.check(SCOPES[body.action])
-    if body.reason is not None and body.action != "pause":
-        raise UsageError(
-            f"A reason is given, which is for a pause, and not for {body.action}: leave it out.", "/reason"
-        )
+    _check_pause(body)
     search = _search(body.filter)
     bound = binding(api.tenant, _Asked(body.action, body.filter, body.dry_run))
     after = read_after_job(body.cursor, bound)
@@ -62,13 +62,29 @@ async def change_many(api: Api, body: BulkRequest) -> BulkResult:
         return BulkResult(
             action=body.action, dry_run=True, matched=counted.matched, sample=sample, next_cursor=following
         )
+    pause = Pause(body.reason, body.until, body.on_resume)
     done = await api.store.bulk.apply(
-        body.action, search, after=after, limit=body.limit, tenant=api.tenant, by=api.by, pause=Pause(body.reason)
+        body.action, search, after=after, limit=body.limit, tenant=api.tenant, by=api.by, pause=pause
     )
     following = None if done.following is None else after_job(done.following, bound)
     return BulkResult(
         action=body.action, dry_run=False, matched=done.matched, changed=done.changed, next_cursor=following
     )
+
+
+def _check_pause(body: BulkRequest) -> None:
+    """What is about pauses is not beside other actions."""
+    about: dict[str, tuple[BulkAction, ...]] = {
+        "reason": ("pause",),
+        "until": ("pause",),
+        "on_resume": ("pause", "resume"),
+    }
+    for field, actions in about.items():
+        if getattr(body, field) is not None and body.action not in actions:
+            message = (
+                f"{field} is given, which is for {' and '.join(actions)}, and not for {body.action}: leave it out."
+            )
+            raise UsageError(message, f"/{field}")
 
 
 class _Asked(Struct):

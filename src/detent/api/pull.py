@@ -104,6 +104,8 @@ async def _claimed(api: Api, pulled: Pulled) -> ClaimedRun | None:
         job_id=definition.job_id,
         job=call.job,
         scheduled_at=call.scheduled_at,
+        window_start=call.window_start,
+        window_end=call.scheduled_at,
         attempt=call.attempt,
         token=call.token,
         idempotency_key=call.idempotency_key,

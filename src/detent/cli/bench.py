@@ -64,7 +64,7 @@ def read_ratio(text: str | None) -> float:
 @option("--at-least", metavar="RATIO", help="Exit code 1 when the median ratio to the raw limit is below this.")
 @shapes()
 def loop(jobs: str, concurrency: str, rounds: str, history: str, idle_reader: bool, at_least: str | None) -> None:
-    """Fire, call a no-op, settle and record many ticks that are due at once, beside the raw limit of this machine."""
+    """Run many ticks that are due at once, beside the raw limit of this machine."""
     from detent.bench.loop import LoopResult, Plan, as_table, bench_loop
 
     plan = Plan(
@@ -87,7 +87,7 @@ def loop(jobs: str, concurrency: str, rounds: str, history: str, idle_reader: bo
 @option("--concurrency", default="4000", metavar="N", help="Runs at the same time. [4000]")
 @shapes()
 def soak(rate: str, minutes: str, concurrency: str) -> None:
-    """A steady load for a long time: the slowest stretch, and whether tables stay as large as they are."""
+    """A steady load for a long time, and how large the tables are after it."""
     from detent.bench.soak import as_table, bench_soak
 
     number = read_number("--rate", rate, 1, 1_000_000)
@@ -135,7 +135,7 @@ def growth(to: str) -> None:
 
 @command(bench, "register", examples=("detent bench register --jobs 1000000",))
 @option("--jobs", default="100000", metavar="N", help="Jobs to register. [100000]")
-@option("--at-once", default="3", metavar="N", help="Batches under way at the same time. [3]")
+@option("--at-once", default="2", metavar="N", help="Batches under way at the same time. [2]")
 @shapes()
 def register(jobs: str, at_once: str) -> None:
     """Register many jobs through the batch API of a server of its own."""
@@ -153,7 +153,7 @@ def register(jobs: str, at_once: str) -> None:
 @option("--tls", is_flag=True, help="Over TLS, with a certificate made for the measurement.")
 @shapes()
 def http(requests: str, connections: str, rounds: str, tls: bool) -> None:
-    """Call a local server through the HTTP target and its safety rules, beside the bare client."""
+    """Call a local server through the HTTP target, beside the bare client."""
     import asyncio
     from dataclasses import asdict
 

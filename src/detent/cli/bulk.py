@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from detent.cli import output
+from detent.cli import output, times
 from detent.cli.base import option
 from detent.cli.progress import Progress
 from detent.cli.session import complete_job, connect, session
@@ -17,6 +17,7 @@ from detent.client import Client
 from detent.errors import UsageError
 
 CHUNK = 200
+SAID = ("reason", "until", "on_resume")
 DONE = {
     "pause": "Paused",
     "resume": "Resumed",
@@ -62,10 +63,13 @@ def or_many(action: str, *, asks: bool = False) -> Callable[[Callable[..., Any]]
 
 
 def change_many(action: str, search: str, dry_run: bool, yes: bool, rest: dict[str, Any]) -> int:
-    given = [f"--{name.replace('_', '-')}" for name, value in rest.items() if value and name != "reason"]
+    given = [f"--{name.replace('_', '-')}" for name, value in rest.items() if value and name not in SAID]
     if given:
         raise UsageError(f"{given[0]} is for one job: leave it out beside --filter.")
-    asked = {"action": action, "filter": search} | ({"reason": rest["reason"]} if rest.get("reason") else {})
+    said = {name: rest[name] for name in SAID if rest.get(name)}
+    if "until" in said:
+        said["until"] = times.read_moment("--until", said["until"], ahead=True)
+    asked = {"action": action, "filter": search, **said}
     with connect() as client:
         count, sample = _counted(client, asked)
         if dry_run or not count:

@@ -17,6 +17,7 @@ from detent.cli.session import asks_server, complete_node, connect, session
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
 from detent.errors import Conflict, NotFound, UsageError
+from detent.identity import token_text
 
 if TYPE_CHECKING:
     from detent.client import Client
@@ -44,6 +45,17 @@ NODE_COLUMNS = (
     Column("VERSION", lambda node: node["version"], extra=True),
     Column("ZONE DATA", lambda node: node["tzdata"], extra=True),
 )
+PARTITION_COLUMNS = (
+    Column("PARTITION", lambda part: part["partition"], right=True),
+    Column("NODE", lambda part: part["node"], lambda part, at: (part["node"] or "nobody")[:SHORT]),
+    Column("TERM", lambda part: part["term"], lambda part, at: token_text(part["term"]), right=True),
+    Column(
+        "FOR",
+        lambda part: part["age_ms"],
+        lambda part, at: "" if part["age_ms"] is None else times.span(part["age_ms"]),
+        right=True,
+    ),
+)
 NO_NODES = "No node is alive: start one with `detent serve`."
 
 
@@ -52,28 +64,30 @@ def offset(node: Item) -> str:
     return f"{node['clock_offset_ms']:+.0f} ms"
 
 
-@command(node, "list", examples=("detent node list", "detent node list --watch"))
+@command(node, "list", examples=("detent node list", "detent node list --watch", "detent node list --partitions"))
+@option("--partitions", is_flag=True, help="List the partitions instead: who leads each, under which term, how long.")
 @watch_option
 @asks_server(quiet="ids only")
-def list_nodes(watch: bool) -> None:
+def list_nodes(partitions: bool, watch: bool) -> None:
     """List the nodes, what each leads and runs, and what is wrong."""
+    part, columns = ("partitions", PARTITION_COLUMNS) if partitions else ("nodes", NODE_COLUMNS)
     with connect() as client:
-        fetch = partial(_nodes, client.cluster)
+        fetch = partial(_some, part, client.cluster)
         if watch:
-            watching(fetch, 500, NODE_COLUMNS, NO_NODES)
+            watching(fetch, 500, columns, NO_NODES)
             return
         answer = client.cluster()
     if session().shape == "json":
         output.print_json(answer)
         return
-    output.print_page({"items": answer["nodes"], "next_cursor": None}, NODE_COLUMNS, NO_NODES)
+    output.print_page({"items": answer[part], "next_cursor": None}, columns, NO_NODES)
     if session().shape == "people" and answer["nodes"]:
         for problem in answer["problems"]:
             output.say(f"warning: {problem}")
 
 
-def _nodes(cluster: Any, limit: int, cursor: str | None) -> Item:
-    return {"items": cluster()["nodes"][:limit], "next_cursor": None}
+def _some(part: str, cluster: Any, limit: int, cursor: str | None) -> Item:
+    return {"items": cluster()[part][:limit], "next_cursor": None}
 
 
 @command(

@@ -14,6 +14,7 @@ from detent.cli.contexts import context
 from detent.cli.cron import cron
 from detent.cli.crontab import importing
 from detent.cli.dead_letters import dlq
+from detent.cli.demo import demo
 from detent.cli.doctor.command import doctor
 from detent.cli.history import history
 from detent.cli.incidents import incident
@@ -60,6 +61,7 @@ for noun in (
     nodes.scheduler,
     nodes.worker,
     nodes.api,
+    demo,
     key,
     tenant,
     queue,

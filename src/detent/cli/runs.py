@@ -185,6 +185,8 @@ def fields(run: Item, at: datetime) -> Iterator[Field]:
     yield Field("node", "Node", run["node"])
     yield Field("token", "Token", run["token"])
     yield Field("idempotency_key", "Idempotency key", run["idempotency_key"])
+    if "payload" in run:
+        yield Field("payload", "Payload", run["payload"])
     yield Field("result", "Result", run["result"])
     yield Field("error", "Error", run["error"])
 

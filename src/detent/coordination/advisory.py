@@ -17,6 +17,7 @@ from detent.store.advisory import AdvisoryLocks
 
 class AdvisoryCoordinator:
     name = "advisory"
+    renews = True
     numbered = False
 
     def __init__(self, database: Database, candidate: Candidate) -> None:

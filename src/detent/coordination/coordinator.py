@@ -17,6 +17,7 @@ from typing import Protocol
 
 class Coordinator(Protocol):
     name: str
+    renews: bool  # whether nominations end unless they are renewed
     numbered: bool  # whether nominations have numbers, so that a newer one takes a partition from who is alive
 
     async def open(self) -> None:
@@ -24,9 +25,9 @@ class Coordinator(Protocol):
 
     async def campaign(self, wanted: Collection[int]) -> dict[int, int | None]:
         """Stand for these partitions, renew what is held of them, and resign from all others. Returns all that this
-        node is nominated for now, with the number of each nomination. Called at least every third of the lease's time
-        to live; what is not renewed for one time to live goes to others. Raises Unavailable, and soon, when the service
-        does not answer."""
+        node is nominated for now, with the number of each nomination. Where it `renews`, called at least every third of
+        the lease's time to live; what is not renewed for one time to live goes to others. Raises Unavailable, and soon,
+        when the service does not answer."""
 
     async def resign(self, partitions: Collection[int]) -> None:
         """Let others have these, at once. What was not told because the service is away, the next campaign tells."""
@@ -39,6 +40,7 @@ class PostgresCoordinator:
     """The default: the lease is the node's own row in the database, and the take-over asks nobody else."""
 
     name = "postgres"
+    renews = False
     numbered = False
 
     async def open(self) -> None:

@@ -92,6 +92,7 @@ class Gateway:
 
 class EtcdCoordinator:
     name = "etcd"
+    renews = True
     numbered = True
 
     def __init__(self, address: SplitResult, candidate: Candidate) -> None:

@@ -99,8 +99,7 @@ class Guard:
         await self._examine()
 
     async def _examine(self) -> Admission:
-        connection = await self._store.database.apart()
-        try:
+        async with self._store.database.apart() as connection:
             server = await server_of(connection)
             standing = await original.read(connection)
             match judge(standing):
@@ -111,8 +110,6 @@ class Guard:
                     standing = await original.read(connection)
                 case Verdict.HELD:
                     raise Held(held_sentence(standing))
-        finally:
-            connection.terminate()
         self._seen = max(self._seen, standing.incarnation)
         return Admission(standing.id, standing.incarnation, server)
 

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from detent.clock import monotonic
 from detent.coordination.coordinator import Coordinator
+from detent.coordination.flapping import Turns
 from detent.coordination.membership import Membership
 from detent.coordination.rendezvous import share
 from detent.coordination.rescue import Rescue
@@ -76,6 +77,7 @@ class Leadership:
         self._nominations: dict[int, int | None] = {}
         self._numbers: dict[int, int] = {}
         self._waits = False
+        self._turns = Turns()
         self.terms: dict[int, int] = {}
         self.coordinator_missing = False
 
@@ -96,25 +98,33 @@ class Leadership:
         return view
 
     def _pause(self, view: Share) -> float:
-        """A neighbour's lease is looked at when it ends, not some time after."""
-        pause = self._membership.ttl / 3 * random.uniform(0.8, 1.0)
+        """A neighbour's lease is looked at when it ends, not some time after, and who comes or goes says so: where all
+        is well, and no nomination has to be renewed, there is little to look for."""
+        hurry = self._coordinator.renews or view.free or view.evicted
+        pause = self._membership.ttl / (3 if hurry else 1.5) * random.uniform(0.8, 1.0)
         if view.first_expiry is not None:
             pause = min(pause, max(view.first_expiry, 0.0) + random.uniform(0.01, EXPIRY_SPREAD))
         return min(pause, self._membership.ttl / WAITING_PASSES_PER_TTL) if self._waits else pause
 
     async def _take_our_share(self, led: Led, view: Share) -> None:
         self._forget_lost(view)
+        self._turns.saw(view.schedulers, monotonic())
+        unknown = set(view.held) - self.terms.keys()  # ours by a statement whose reply was lost
         ours = share(self._membership.node, view.schedulers)
         self._adopt_orphans(ours, view)
         if not self.coordinator_missing or self._membership.node not in view.schedulers:
             # Nobody could be nominated for it: better led by who is not its owner than by nobody.
-            await self._give_up(led, self.terms.keys() - ours - self._adopted.keys())
+            await self._give_up(led, (self.terms.keys() | unknown) - ours - self._adopted.keys())
+            unknown &= ours | self._adopted.keys()
         await self._campaign(ours)
-        await self._give_up_lost(led)
+        await self._give_up_lost(led, unknown)
         news = {partition: number for partition, number in self._nominations.items() if self._is_news(partition)}
-        orphans = dict.fromkeys(self._adopted.keys() & set(view.free))  # nominated or not: the number may be refused
+        # Nominated or not: the number may be refused.
+        orphans = dict.fromkeys(self._adopted.keys() & ({*view.free} | unknown))
         if news or orphans:
             await self._take(news | orphans)
+            # Somebody is about to give up what was not taken, and may say so unheard.
+            self._waits |= not news.keys() <= self.terms.keys()
         led.lead(self.terms)
 
     def _forget_lost(self, view: Share) -> None:
@@ -160,8 +170,9 @@ class Leadership:
             log.warning("coordinator not reached", coordinator=self._coordinator.name, error=str(error))
         self.coordinator_missing = True
 
-    async def _give_up_lost(self, led: Led) -> None:
-        lost = self.terms.keys() - self._nominations.keys() - self._adopted.keys()
+    async def _give_up_lost(self, led: Led, unknown: set[int]) -> None:
+        """What is held without being known is given up too: nobody else can take it from a node that is alive."""
+        lost = (self.terms.keys() | unknown) - self._nominations.keys() - self._adopted.keys()
         if lost:
             log.warning("nominations lost", count=len(lost))
             await self._hand_over(led, lost)
@@ -178,6 +189,7 @@ class Leadership:
             self._numbers.update({partition: missing[partition] or 0 for partition in taken})
             self._adopted = {one: until for one, until in self._adopted.items() if not self._numbers.get(one)}
             self._metrics.elections += len(taken)
+            self._turns.took(taken, monotonic())
             log.info("partitions taken", count=len(taken), term=token_text(max(taken.values())))
 
     async def _give_up(self, led: Led, partitions: Collection[int]) -> None:
@@ -191,7 +203,7 @@ class Leadership:
         await led.stop_leading(partitions)
         await self._store.nodes.release(self._membership.node, sorted(partitions))
         for partition in list(partitions):
-            del self.terms[partition]
+            self.terms.pop(partition, None)
 
     async def _resign(self, partitions: Collection[int]) -> None:
         try:
@@ -199,8 +211,12 @@ class Leadership:
         except Unavailable as error:
             self._miss_coordinator(error)
 
+    @property
+    def flapping(self) -> int:
+        """Partitions that were taken here again although nobody came or went."""
+        return self._turns.flapping(monotonic())
+
     async def release(self) -> None:
-        """Hand all partitions over; called once no fire is under way."""
-        if self.terms:
-            await self._store.nodes.release(self._membership.node, sorted(self.terms))
-            self.terms.clear()
+        """Hand all partitions over, known or not; called once no fire is under way."""
+        await self._store.nodes.release(self._membership.node)
+        self.terms.clear()

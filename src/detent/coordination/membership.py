@@ -84,6 +84,7 @@ class Heartbeat:
         self._watch = watch
         self._loop = asyncio.get_running_loop()
         self._stopped = threading.Event()
+        self._over = False
         self._wake: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=self._run, name="detent-heartbeat", daemon=True)
 
@@ -114,6 +115,8 @@ class Heartbeat:
         try:
             while not self._stopped.is_set():
                 pause = await self._beat(connection)
+                if self._over:  # one more would keep alive what does nothing any more
+                    return
                 try:
                     async with asyncio.timeout(pause):
                         await awake.wait()
@@ -134,7 +137,7 @@ class Heartbeat:
             self._check_deadline()
             return random.uniform(0.1, 0.3)  # soon, since time is running out, but not everybody at once
         if beat is None:
-            self._tell(lambda: membership.lose("evicted"))
+            self._lose("evicted")
             return membership.ttl
         received = monotonic()
         membership.held = beat.held  # before the new time, which may make much due
@@ -144,7 +147,7 @@ class Heartbeat:
         membership.trusted_until = min(sent + membership.ttl, received + beat.remaining)
         self._tell(membership.confirmed.set)
         if (beat.timeline, beat.incarnation) != (membership.timeline, membership.incarnation):
-            self._tell(lambda: membership.lose("the database failed over, or was adopted"))
+            self._lose("the database failed over, or was adopted")
         self._check_deadline()
         self._mind_offset(received - sent)
         await failpoints.hit("S2")
@@ -180,7 +183,11 @@ class Heartbeat:
 
     def _check_deadline(self) -> None:
         if self._membership.trusted_until and monotonic() >= self._membership.trusted_until - MARGIN:
-            self._tell(lambda: self._membership.lose("no heartbeat came through in time"))
+            self._lose("no heartbeat came through in time")
+
+    def _lose(self, reason: str) -> None:
+        self._over = True
+        self._tell(lambda: self._membership.lose(reason))
 
     def _tell(self, action: Callable[[], None]) -> None:
         if not self._loop.is_closed():

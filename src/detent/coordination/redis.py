@@ -52,6 +52,7 @@ end
 
 class RedisCoordinator:
     name = "redis"
+    renews = True
     numbered = True
 
     def __init__(self, url: str, candidate: Candidate) -> None:

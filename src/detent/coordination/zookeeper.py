@@ -39,6 +39,7 @@ Result = TypeVar("Result")
 
 class ZooKeeperCoordinator:
     name = "zookeeper"
+    renews = True
     numbered = True
 
     def __init__(self, address: SplitResult, candidate: Candidate) -> None:

@@ -42,10 +42,13 @@ class Hints:
         self._announcement: asyncio.Task[None] | None = None
 
     async def tick(self) -> float:
-        """Listen, again if the connection was lost; whatever was said meanwhile is found by a sweep."""
+        """Listen, again if the connection was lost; whatever was said meanwhile is found by looking at everything."""
         if await self._hearing.ensure():
             self._jobs_changed(None)
             self._runs_ready()
+            self._runs_cancelled()
+            self._share_changed()
+            self._hold_changed()
         return self._hearing.every * random.uniform(0.9, 1.0)
 
     def announce_runs(self) -> None:

@@ -12,7 +12,7 @@ dies, and is where the next one goes on:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from detent.errors import DetentError
@@ -39,8 +39,12 @@ class TurnLost(Exception):  # noqa: N818 - it says what happened
 
 
 class Keeper:
-    def __init__(self, store: Store, node: int, days: int, archive: Place | None) -> None:
+    def __init__(
+        self, store: Store, node: int, days: int, archive: Place | None, present: Callable[[], datetime | None]
+    ) -> None:
+        """`present` tells the time as the node has known it for a while: a clock that has just stepped ages nothing."""
         self._store = store
+        self._present = present
         self._node = node
         self._days = days
         self._archive = archive
@@ -68,7 +72,7 @@ class Keeper:
 
     async def retire_history(self) -> None:
         """Let go of every partition whose time is over; one that cannot go yet does not keep the others."""
-        for part in await self._store.retention.expired(self._days):
+        for part in await self._store.retention.expired(self._days, self._present()):
             await self._go_on("history")
             try:
                 await self._retire(part)
@@ -77,7 +81,7 @@ class Keeper:
 
     async def _retire(self, listed: Part) -> None:
         store = self._store.retention
-        part = await store.look_again(listed, self._days)
+        part = await store.look_again(listed, self._days, self._present())
         if part is None:
             return
         if part.state in ("attached", "detaching"):
@@ -120,8 +124,9 @@ class Keeper:
     async def _forget(self) -> None:
         while await self._store.retention.forget_jobs(self._days):
             await self._go_on("leftovers")
-        while await self._store.retention.forget_payloads():
+        while await self._store.retention.forget_payloads(self._days):
             await self._go_on("leftovers")
         while await self._store.expectations.forget(self._days):
             await self._go_on("leftovers")
         await self._store.retention.forget_workers(self._days)
+        await self._store.retention.forget_skips(self._days)

@@ -53,6 +53,7 @@ class CatchUps(Protocol):
 
     def begin(self, jobs: Collection[int], ticks: int) -> None: ...
     def pending(self, job: int) -> bool: ...
+    def fired(self, jobs: Iterable[int]) -> None: ...
 
 
 class Firing:
@@ -103,6 +104,10 @@ class Firing:
 
     def under_way(self, job: int) -> bool:
         return job in self._ready or job in self._firing
+
+    @property
+    def waiting_ticks(self) -> int:
+        return len(self._ready)
 
     @property
     def behind(self) -> bool:
@@ -358,6 +363,8 @@ class Firing:
             self._metrics.refused_fires += len(batch) - len(moved)
         if len(moved) < len(batch) and not self._membership.trusted:
             log.warning("fires refused: others have taken this node's place", jobs=len(batch) - len(moved))
+        if self.catch_ups is not None:
+            self.catch_ups.fired(cursor.job for cursor in moved)
         reservation.accept(claims)
         if moved and not hand_off:
             self._announce()

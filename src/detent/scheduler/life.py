@@ -2,7 +2,7 @@
 ticks are computed again when the zone data has changed.
 
 Every node does it. Each change compares the job with what it was when it was read, so that two nodes which do the same
-thing do it once.
+thing do it once. What fails keeps nothing else from being done.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from detent.clock import monotonic
+from detent.log import logger
 from detent.schedule import tzdata_version
 from detent.service import Loop
 from detent.store import Store
 
-LOOK_EVERY = 5.0
+log = logger("life")
+
+# Whoever keeps house wakes it before a pause ends.
+LOOK_EVERY = 60.0
 COLLECT_EVERY = 60.0
 SHORTEST_PAUSE = 0.01
 
@@ -35,19 +39,37 @@ class Life:
         self.loop.wake()
 
     async def tick(self) -> float:
-        await self._pause_failing()
-        if not self._schedules:
-            return LOOK_EVERY
+        parts = (self._end_pauses, self._pause_failing, self._renew_zones, self._collect)
+        wait = LOOK_EVERY
+        failed: Exception | None = None
+        for part in parts if self._schedules else (self._pause_failing,):
+            try:
+                wait = min(wait, await part())
+            except Exception as error:
+                if failed is not None:
+                    log.warning("more than one part of a pass failed", error=str(failed))
+                failed = error
+        if failed is not None:
+            raise failed
+        return wait
+
+    async def _end_pauses(self) -> float:
+        following = await self._store.life.end_pauses()
+        return LOOK_EVERY if following is None else max(following, SHORTEST_PAUSE)
+
+    async def _renew_zones(self) -> float:
         if not self._zones_seen:
             await self._store.zone_data.renew(tzdata_version())
             self._zones_seen = True
+        return LOOK_EVERY
+
+    async def _collect(self) -> float:
         if monotonic() >= self._collect_next:
             await self._store.life.collect()
             self._collect_next = monotonic() + COLLECT_EVERY
-        following = await self._store.life.end_pauses()
-        return LOOK_EVERY if following is None else min(max(following, SHORTEST_PAUSE), LOOK_EVERY)
+        return LOOK_EVERY
 
-    async def _pause_failing(self) -> None:
+    async def _pause_failing(self) -> float:
         jobs, self._died = self._died, set()
         try:
             if jobs:
@@ -55,3 +77,4 @@ class Life:
         except BaseException:
             self._died |= jobs
             raise
+        return LOOK_EVERY

@@ -96,7 +96,7 @@ class Planner:
     def _leap(self, cursor: Cursor, schedule: Schedule, tick: datetime, now: datetime) -> Leap | None:
         """None: the tick is to be fired although it is late."""
         grace = self._grace if cursor.grace == AUTOMATIC else cursor.grace
-        verdict = judge(schedule, tick, now, Policy(cursor.missed, grace, cursor.max_missed))
+        verdict = judge(schedule, tick, now, Policy(cursor.missed, grace, cursor.max_missed), cursor.job)
         passed = verdict.passed
         if passed is None:
             return None

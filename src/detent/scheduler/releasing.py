@@ -28,7 +28,7 @@ from detent.store.db import LockTimeout, OutcomeUnknown, Rejected
 
 log = logger("catch-up")
 
-LOOK_EVERY = 5.0
+LOOK_EVERY = 10.0
 SOONEST_LOOK = 0.5
 WINDOW = 100
 BATCH = 200
@@ -37,6 +37,8 @@ HELD_PAUSE = 0.5
 SHORTEST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 LARGE = 100
+REMEMBERED_SECONDS = 86_400.0
+MOST_TOLD = 100_000
 
 
 class Live(Protocol):
@@ -89,6 +91,9 @@ class Releaser:
         self._paces: dict[int, Pace] = {}
         self._known: dict[int, Standing] = {}
         self._jobs: set[int] = set()
+        self._released: dict[int, float] = {}
+        self._begun: set[int] = set()
+        self._told: set[int] = set()
         self._after: dict[int, int] = {}
         self._look_next = 0.0
         self._looked_at = -SOONEST_LOOK
@@ -112,15 +117,26 @@ class Releaser:
     def begin(self, jobs: Collection[int], ticks: int) -> None:
         """These jobs have just been given something to make up for."""
         self._jobs |= set(jobs)
-        self._metrics.catch_ups += len(jobs)
-        if ticks >= LARGE:
-            self._metrics.large_catch_ups += 1
-            log.warning("a large catch-up starts", jobs=len(jobs), ticks=ticks)
+        self._begun |= set(jobs)
+        self._count_begun(len(jobs), ticks)
         self.look()
 
+    def _count_begun(self, jobs: int, ticks: int) -> None:
+        self._metrics.catch_ups += jobs
+        if ticks >= LARGE:
+            self._metrics.large_catch_ups += 1
+            log.warning("a large catch-up starts", jobs=jobs, ticks=ticks)
+
     def pending(self, job: int) -> bool:
-        """Whether ticks of this job are being made up for, as far as this node knows."""
-        return job in self._jobs
+        """Whether ticks of this job are being made up for, as far as this node knows. The last of them is still running
+        when nothing of the range is left, so that is over only with the next live tick that is fired."""
+        return job in self._jobs or job in self._released
+
+    def fired(self, jobs: Iterable[int]) -> None:
+        """Live ticks of these have been fired."""
+        if self._released:
+            for job in jobs:
+                self._released.pop(job, None)
 
     # --- one pass ---
 
@@ -140,6 +156,8 @@ class Releaser:
         """The next window of each partition; after its last one, from the beginning."""
         self._looked_at = monotonic()
         self._look_next = self._looked_at + LOOK_EVERY  # a hint that comes while we look is not lost
+        oldest = self._looked_at - REMEMBERED_SECONDS
+        self._released = {job: at for job, at in self._released.items() if at > oldest}
         asked = dict(self._after)
         found = await self._store.catchups.due(asked, WINDOW)
         found = [due for due in found if due.partition in self._after]  # some may be others' by now
@@ -149,8 +167,20 @@ class Releaser:
             self._after[partition] = last[partition] if counts[partition] == WINDOW else 0
             if asked[partition] and not counts[partition]:
                 self._look_next = 0.0
+        self._tell_begun(found)
         self._keep(self._standing(due) for due in found)
         await self._write_off([due for due in found if due.dead])
+
+    def _tell_begun(self, found: Iterable[Due]) -> None:
+        """Of ranges that nobody told us of: backfills, and pauses whose ticks are to run."""
+        if len(self._told) > MOST_TOLD:
+            self._told.clear()
+        new = [due for due in found if due.untouched and not due.dead and due.catchup not in self._told]
+        self._told.update(due.catchup for due in new)
+        others = [due for due in new if due.kind == "backfill" or due.job not in self._begun]
+        self._begun -= {due.job for due in new if due.kind == "missed"}
+        if others:
+            self._count_begun(len({due.job for due in others}), sum(due.left_over for due in others))
 
     def _standing(self, due: Due) -> Standing:
         known = self._known.get(due.catchup)
@@ -263,7 +293,9 @@ class Releaser:
                 self._known.pop(release.catchup, None)  # changed meanwhile: read again
                 self._look_next = min(self._look_next, now + LONGEST_PAUSE)
                 continue
-            if fate != "released":  # what does not run takes no part of the rate
+            if fate == "released":
+                self._released[item.due.job] = now
+            else:  # what does not run takes no part of the rate
                 self._paces[item.due.partition].give_back()
             if fate not in ("released", "left out"):
                 item.wait(now)

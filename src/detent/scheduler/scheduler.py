@@ -28,11 +28,13 @@ log = logger("scheduler")
 
 SWEEP_EVERY = 10.0
 SWEEP_SOON = 1.0
+LONGEST_WITHOUT_SWEEP = 30.0
+MANY_DUE = 10_000
 SWEEP_AHEAD = timedelta(seconds=12)
 FIRST_LIMIT = 400
 FULL_LIMIT = 5_000
 FULL_CHUNK = 16
-MUCH = 10_000
+MUCH = 2_000
 STEP_BACK_MS = 1000
 HELD_PAUSE = 0.5
 
@@ -50,6 +52,7 @@ class Scheduler:
         self._loaded_until: datetime | None = None
         self._load_next = 0.0
         self._sweep_next = 0.0
+        self._swept_at = 0.0
         self._overfull = False
         self._read = 0
         self._held = False
@@ -142,7 +145,10 @@ class Scheduler:
             self._admit(cursor, earliest=now + again[cursor.job] if cursor.job in again else 0)
 
     async def _look_ahead(self) -> None:
+        if monotonic() >= self._sweep_next and self._may_wait():
+            self._sweep_next = monotonic() + SWEEP_SOON
         if monotonic() >= self._sweep_next:
+            self._swept_at = monotonic()
             await self._load(None, self._clock.now() + SWEEP_AHEAD)
             self._sweep_next = monotonic() + (SWEEP_EVERY if not self._overfull else SWEEP_SOON)
         if monotonic() >= self._load_next:
@@ -150,6 +156,12 @@ class Scheduler:
             await self._load(self._loaded_until, upper)
             self._loaded_until = upper
             self._load_next = monotonic() + self._window.total_seconds() / 2
+
+    def _may_wait(self) -> bool:
+        """A sweep while very many ticks are due reads them all once more, and holds the others up meanwhile. What it is
+        there for, a registration that committed late, can wait until there are fewer; but not for ever."""
+        many = self.firing is not None and self.firing.waiting_ticks > MANY_DUE
+        return many and monotonic() - self._swept_at < LONGEST_WITHOUT_SWEEP
 
     async def _load(self, lower: datetime | None, upper: datetime) -> None:
         """One statement for all partitions; those with more than it brings are read in chunks, so that no load holds
@@ -181,8 +193,11 @@ class Scheduler:
 
     def _admit(self, cursor: Cursor, earliest: int = 0) -> None:
         known = self._known.get(cursor.job)
-        if known is not None and (_newer(known, cursor) or (_same(known, cursor) and self._under_way(cursor.job))):
-            return
+        if known is not None:
+            if _newer(known, cursor):
+                return
+            if _same(known, cursor) and (self._under_way(cursor.job) or (not earliest and cursor.job in self._wheel)):
+                return
         if cursor.fire_at is None or cursor.fire_at > self._horizon() or cursor.partition not in self._leads:
             self._known.pop(cursor.job, None)
             self._wheel.discard(cursor.job)
@@ -232,4 +247,4 @@ def _newer(known: Cursor, read: Cursor) -> bool:
 
 
 def _same(known: Cursor, read: Cursor) -> bool:
-    return (known.generation, known.next_tick) == (read.generation, read.next_tick)
+    return known.generation == read.generation and known.next_tick == read.next_tick

@@ -14,6 +14,7 @@ from detent.store.cluster import ClusterStore
 from detent.store.cursors import CursorStore
 from detent.store.db import Database
 from detent.store.dead_letters import DeadLetterStore
+from detent.store.demonstration import DemonstrationStore
 from detent.store.expectations import ExpectationStore
 from detent.store.explaining import ExplainStore
 from detent.store.holding import HoldingStore
@@ -23,6 +24,7 @@ from detent.store.ledger import LedgerStore
 from detent.store.lifecycle import LifeStore
 from detent.store.live import LiveRunStore
 from detent.store.nodes import NodeStore
+from detent.store.overview import OverviewStore
 from detent.store.pull import PullStore
 from detent.store.queues import QueueStore
 from detent.store.requests import RequestStore
@@ -31,8 +33,10 @@ from detent.store.retention import RetentionStore
 from detent.store.revisions import RevisionStore
 from detent.store.runs import RunStore
 from detent.store.signals import SignalStore
+from detent.store.tallies import TallyStore
 from detent.store.tenants import TenantStore
 from detent.store.upkeep import UpkeepStore
+from detent.store.web_sessions import WebSessionStore
 from detent.store.zone_data import ZoneDataStore
 
 
@@ -52,6 +56,7 @@ class Store:
         self.life = LifeStore(database, self.jobs)
         self.live = LiveRunStore(database)
         self.nodes = NodeStore(database)
+        self.overview = OverviewStore(database)
         self.pull = PullStore(database)
         self.queues = QueueStore(database)
         self.requests = RequestStore(database)
@@ -62,9 +67,12 @@ class Store:
         self.runs = RunStore(database)
         self.signals = SignalStore(database)
         self.bulk = BulkStore(database, self.jobs, self.reruns)
+        self.demonstration = DemonstrationStore(database)
         self.explaining = ExplainStore(database, self.ledger, self.runs)
+        self.tallies = TallyStore(database)
         self.tenants = TenantStore(database)
         self.upkeep = UpkeepStore(database)
+        self.web_sessions = WebSessionStore(database)
         self.zone_data = ZoneDataStore(database)
 
 

@@ -47,9 +47,10 @@ class BenchStore:
     async def make_history(self, herd: Herd, runs: int) -> AsyncIterator[int]:
         """Finished runs of these jobs; how many there are so far, now and then."""
         jobs = herd.last - herd.first + 1
+        now: datetime = (await self._database.fetch("people", "clock"))[0]["now"]
         for made in range(0, runs, HISTORY_AT_ONCE):
             count = min(HISTORY_AT_ONCE, runs - made)
-            await self._database.fetch("people", "bench_make_history", count, jobs, herd.first, made)
+            await self._database.fetch("people", "bench_make_history", count, jobs, herd.first, made, now)
             yield made + count
 
     async def sizes(self) -> dict[str, int]:
@@ -62,12 +63,9 @@ class BenchStore:
 
     async def settle_down(self) -> None:
         """Rows that were just inserted by the million are as they would be an hour later."""
-        connection = await self._database.apart()
-        try:
+        async with self._database.apart() as connection:
             await connection.execute("SET statement_timeout = 0; SET maintenance_work_mem = '512MB'")
             await connection.execute(statement("bench_settle_down"), timeout=3600)
-        finally:
-            await connection.close()
 
     async def prepare_commits(self) -> None:
         await self._database.fetch("people", "bench_raw_table")
@@ -76,14 +74,11 @@ class BenchStore:
     @asynccontextmanager
     async def idle_reader(self) -> AsyncIterator[None]:
         """Somebody who looked at the tables once and then left their transaction open."""
-        connection = await self._database.apart()
-        try:
+        async with self._database.apart() as connection:
             await connection.execute("SET idle_in_transaction_session_timeout = 0")
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 await connection.fetch(statement("bench_sizes"))
                 yield
-        finally:
-            await connection.close()
 
     async def prepare_raw(self, herd: Herd) -> int:
         """Put a herd into the batches in which the raw limit is to write it; how many."""

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from detent.errors import Conflict, NotFound
 from detent.identity import RunKey
-from detent.shapes import BulkAction, JobStatus
+from detent.shapes import BulkAction, JobStatus, OnResume
 from detent.store.db import Database, statement
 from detent.store.job_search import JobSearch, find
 from detent.store.jobs import JobStore
@@ -62,8 +62,11 @@ class Done(NamedTuple):
 
 
 class Pause(NamedTuple):
+    """What is said of a pause; `on_resume` also when it ends."""
+
     reason: str | None = None
     until: datetime | None = None
+    on_resume: OnResume | None = None
 
 
 class BulkStore:
@@ -107,13 +110,15 @@ class BulkStore:
             case "pause":
                 verb = self._pausing(pause, tenant, by)
             case "resume":
-                verb = lambda job: self._jobs.resume(job, tenant=tenant, by=by)  # noqa: E731 - beside its neighbours
+                how = pause.on_resume
+                verb = lambda job: self._jobs.resume(job, on_resume=how, tenant=tenant, by=by)  # noqa: E731 - beside its neighbours
             case "delete":
                 verb = lambda job: self._jobs.delete(job, tenant=tenant, by=by)  # noqa: E731 - as above
         return Done(len(found), await _each(found, verb), following)
 
     def _pausing(self, pause: Pause, tenant: int, by: str | None) -> Callable[[UUID], Awaitable[Any]]:
-        return lambda job: self._jobs.pause(job, pause.reason, until=pause.until, tenant=tenant, by=by)
+        reason, until, on_resume = pause
+        return lambda job: self._jobs.pause(job, reason, until=until, on_resume=on_resume, tenant=tenant, by=by)
 
     async def _page(
         self, action: BulkAction, search: JobSearch, after: int, limit: int, tenant: int

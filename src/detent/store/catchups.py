@@ -31,6 +31,12 @@ class Due(NamedTuple):
     generation: int
     dead: bool
     status: str
+    left_over: int = 1
+
+    @property
+    def untouched(self) -> bool:
+        """Nothing of it has been released yet."""
+        return self.next_tick == (self.until if self.descending else self.since)
 
 
 class Release(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from time import monotonic
 
 from detent import diagnosis
@@ -23,9 +23,10 @@ class ClusterStore:
         self._count_next = 0.0
         self._counted = Throughput(last_10s=0, last_60s=0)
 
-    async def look(self, *, operator: bool) -> Cluster:
+    async def look(self, *, operator: bool, throughput: bool = True) -> Cluster:
         """Nodes that are alive or not yet forgotten, from the oldest on, every partition, and how the work goes. Where
-        nodes are and what other tenants do is told to an `operator` only."""
+        nodes are and what other tenants do is told to an `operator` only. To count the `throughput`, what ended in the
+        last minute is read."""
         nodes = [_node(row, operator) for row in await self._fetch("cluster_nodes")]
         partitions = [_partition(row) for row in await self._fetch("cluster_partitions")]
         elections = await self._elections()
@@ -40,7 +41,7 @@ class ClusterStore:
             elections=elections,
             held=held,
             lag=lag,
-            throughput=await self._throughput() if operator else None,
+            throughput=await self._throughput() if operator and throughput else None,
             problems=diagnosis.problems(nodes, partitions, elections, held, lag, original=load["original"]),
         )
 
@@ -50,8 +51,9 @@ class ClusterStore:
         if number is None or not await self._fetch("drain", number, draining):
             raise NotFound(f"There is no node {node!r} that is alive: list the nodes to see those there are.")
 
-    async def forget_elections(self) -> None:
-        await self._fetch("forget_elections", ELECTIONS_KEPT)
+    async def forget_elections(self, at: datetime | None = None) -> None:
+        """`at`: the time as the caller knows it."""
+        await self._fetch("forget_elections", ELECTIONS_KEPT, at)
 
     async def _elections(self) -> Elections:
         (row,) = await self._fetch("cluster_elections")

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
@@ -154,6 +154,17 @@ def translate(error: BaseException) -> DetentError | None:
     return None
 
 
+@contextmanager
+def _meanings() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        meaning = translate(error)
+        if meaning is None:
+            raise
+        raise meaning from error
+
+
 def _limiting_transactions(limits: Limits) -> Callable[[Any], Awaitable[None]] | None:
     """What a new connection of a pool does first. The parameter exists from PostgreSQL 17 on; older servers are covered
     by the idle limit and the statement limit."""
@@ -174,7 +185,8 @@ async def keep(_connection: Any) -> None:
 
 
 class Database:
-    """Three small pools, so that people's queries never stand in the way of fires, nor fires of settles.
+    """Small pools, so that people's queries never stand in the way of fires, nor fires of settles, nor any of them of
+    taking over from a node that is gone.
 
     `pooled` says that a pooler stands in between which hands connections on after each transaction."""
 
@@ -198,6 +210,7 @@ class Database:
             # What fires and works keeps its connections: when others have taken all there are, it can go on.
             self._pools["fire"] = await self._pool("fire", 2, idle_seconds=0)
             self._pools["work"] = await self._pool("work", 4, idle_seconds=0)
+            self._pools["lead"] = await self._pool("lead", 1, idle_seconds=0)
             self._pools["people"] = await self._pool("people", 5, idle_seconds=60)
             options = driver_options(self.schema, self.limits["people"], pooled=self.pooled)
             self._looking = asyncio.create_task(self.servers.look_around(**options))
@@ -221,9 +234,15 @@ class Database:
             **driver_options(self.schema, limits, pooled=self.pooled),
         )
 
-    async def apart(self) -> Any:
-        """A new connection outside the pools, whose own may lead to where the database was before."""
-        return await connect(self.url, self.schema, pooled=self.pooled)
+    @asynccontextmanager
+    async def apart(self) -> AsyncIterator[Any]:
+        """A new connection outside the pools, whose own may lead to where the database was before; errors as theirs."""
+        connection = await connect(self.url, self.schema, pooled=self.pooled)
+        try:
+            with _meanings():
+                yield connection
+        finally:
+            connection.terminate()
 
     async def close(self) -> None:
         if self._looking is not None:
@@ -301,14 +320,9 @@ class Database:
     @asynccontextmanager
     async def connection(self, pool: str) -> AsyncIterator[Any]:
         """A pooled connection; driver errors leave as one of the four meanings."""
-        try:
+        with _meanings():
             async with self._acquired(pool) as connection:
                 yield connection
-        except Exception as error:
-            meaning = translate(error)
-            if meaning is None:
-                raise
-            raise meaning from error
 
     @asynccontextmanager
     async def _acquired(self, pool: str) -> AsyncIterator[Any]:

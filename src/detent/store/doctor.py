@@ -23,8 +23,8 @@ from detent.store.original import Standing
 
 ANSWER_SECONDS = 5.0
 PROBES = 3
-# Of one node: its three pools, its heartbeat and its listener; and what its Python handlers may open besides.
-CONNECTIONS_PER_NODE = 13
+# Of one node: its pools, its heartbeat and its listener; and what its Python handlers may open besides.
+CONNECTIONS_PER_NODE = 14
 CONNECTIONS_FOR_HANDLERS = 10
 
 Pooling = Literal["none", "session", "transaction"]

@@ -32,6 +32,8 @@ class EffectPool:
         self._limits = limits
         self._size = size
         self._pooled = pooled
+        self._servers = servers_of(url)
+        self._generation = self._servers.generation
         self._pool: Any = None
         self._making: asyncio.Lock | None = None
 
@@ -76,9 +78,12 @@ class EffectPool:
                     min_size=0,
                     max_size=self._size,
                     timeout=10,
-                    connect=servers_of(self._url).connector(node=True),
+                    connect=self._servers.connector(node=True),
                     **self._options(),
                 )
+            if self._generation != self._servers.generation:  # they may lead to an old primary
+                self._generation = self._servers.generation
+                await self._pool.expire_connections()
         return self._pool
 
     def _handed_back(self) -> list[str]:

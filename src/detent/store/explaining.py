@@ -80,6 +80,7 @@ class ExplainStore:
         return facts._replace(
             rule=Rule(schedule, revision, made),
             is_tick=schedule.latest(facts.at, facts.at) == facts.at,
+            fires_at=segment.fires_at(facts.at),
             before=schedule.latest(facts.at - FAR, facts.at - timedelta(milliseconds=1)),
             after=schedule.next_after(facts.at),
         )
@@ -110,6 +111,10 @@ class ExplainStore:
             case "skipped", "edited":
                 span = await self._span(job["job"], facts.at)
                 return facts if span is None else facts._replace(edit=Change(span["until"], span["closed_by"]))
+            case "missed", "dropped" | "deleted" | "max_runs":
+                span = await self._span(job["job"], facts.at)
+                if span is not None and span["opened"] == "paused":
+                    return facts._replace(pause=Change(span["since"], span["opened_by"], span["reason"]))
             case "missed", "merged" if entry is not None:
                 rows = await self._database.fetch("people", "next_entry", job["job"], entry.last)
                 return facts._replace(merged_into=rows[0]["scheduled_at"] if rows else None)

@@ -64,16 +64,19 @@ def stopped(row: Row, status: Literal["paused", "deleted"]) -> Move:
 
 
 def edited(job: Prepared, row: Row, edit: Edit) -> Move | None:
-    """None: the next tick stays as it is."""
+    """None: the next tick stays as it is. A paused job stays paused; what was to become of the ticks of its pause, as
+    far as the former schedule goes, stays as it was said."""
     if edit.place is None:
         return None
-    paused = row["status"] == "paused"
-    end = end_of(row)
-    where = NOWHERE if paused else edit.place
-    span = span_of(job.schedule, end, "paused" if paused else "edited", where.next_tick)
     after_revision = {**row, "generation": row["generation"] + 1}
-    status: JobStatus = "paused" if paused else "active"
-    return Move(after_revision, where, status, "edited", _closing(row, end), span, _unfired(row, end, "edited"))
+    end = end_of(row)
+    until = _closing(row, end)
+    if row["status"] != "paused":
+        span = span_of(job.schedule, end, "edited", edit.place.next_tick)
+        return Move(after_revision, edit.place, "active", "edited", until, span, _unfired(row, end, "edited"))
+    given_up, owed = _ticks_of_pause(row, schedule_of_row(row), end, row["on_resume"]) if _readable(row) else ([], None)
+    span = span_of(job.schedule, end, "paused", None)
+    return Move(after_revision, NOWHERE, "paused", "edited", until, span, given_up, owed)
 
 
 def resumed(row: Row, on_resume: OnResume) -> Move:

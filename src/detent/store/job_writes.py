@@ -188,6 +188,9 @@ async def move(connection: Any, moves: Sequence[Move], by: str | None) -> None:
     """Cursors from where they were read to where they go, with the spans and the ticks this ends; or Moved."""
     if not moves:
         return
+    for each in moves:  # first, because a job that owes ticks is not completed yet
+        if each.owed is not None:
+            await connection.fetch(statement("owe_ticks"), each.row["job"], *each.owed, by, each.row["schedule"])
     rows = [
         (
             each.row["job"], each.row["generation"], each.row["last_tick"], each.where.next_tick, each.where.fire_at,

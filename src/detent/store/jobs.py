@@ -246,10 +246,7 @@ class JobStore:
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to go on with.")
             if row["status"] == "active":
                 return
-            going_on = resumed(row, on_resume or row["on_resume"])
-            if going_on.owed is not None:  # first, because a job that owes ticks is not completed yet
-                await connection.fetch(statement("owe_ticks"), row["job"], *going_on.owed, by)
-            await move(connection, [going_on], by)
+            await move(connection, [resumed(row, on_resume or row["on_resume"])], by)
             await announce(connection, [row["job"]])
 
         return await self._one(await self._change(job_id, tenant, change))

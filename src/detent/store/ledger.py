@@ -160,7 +160,7 @@ class LedgerStore:
             log.error("a schedule cannot be read", schedule=row["stored"], error=str(error))
             return
         paused, optional = row["opened"] == "paused", row["opened"] == "backfill"
-        yield Segment(row["since"], row["until"], schedule, paused, row["tzdata"], optional)
+        yield Segment(row["since"], row["until"], schedule, paused, row["tzdata"], optional, row["job"])
 
     def _schedule(self, row: Row) -> Schedule:
         """What was once read is kept: stored schedules never change, and most jobs share a few."""

@@ -5,7 +5,7 @@ themselves, jobs that are paused because all their runs fail, one-offs that are 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -31,7 +31,6 @@ ITSELF = "detent"
 MOST_RESUMED = 1000
 LOOK_AGAIN = 0.5
 MOST_COLLECTED = 1000
-SKIPS_KEPT = timedelta(days=7)
 
 
 class Cancelled(NamedTuple):
@@ -88,7 +87,7 @@ class LifeStore:
         await self._change(job_id, tenant, change)
 
     async def skips(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> list[Skip]:
-        """The ticks of a job that are not to run, and those of the last days that were not."""
+        """The ticks of a job that are not to run, and those that were not, for as long as history goes back."""
         number = await number_of(self._database, job_id, tenant)
         rows = await self._database.fetch("people", "skips_of_job", number)
         return [
@@ -150,11 +149,10 @@ class LifeStore:
             log.warning("a job was left as it is", error=str(error))
 
     async def collect(self) -> int:
-        """Delete one-offs that were completed long enough ago, and forget ticks that were skipped; how many jobs."""
+        """Delete one-offs that were completed long enough ago; how many."""
         count = 0
         while rows := await self._database.fetch("people", "collect_jobs", MOST_COLLECTED, ITSELF):
             count += len(rows)
-        await self._database.fetch("people", "forget_skips", SKIPS_KEPT)
         return count
 
 

@@ -51,7 +51,7 @@ def work_limits(ttl: float) -> Limits:
 
 def pool_limits(ttl: float) -> dict[str, Limits]:
     work = work_limits(ttl)
-    return {"fire": work._replace(lock=min(FIRE_LOCK, work.lock)), "work": work, "people": PEOPLE}
+    return {"fire": work._replace(lock=min(FIRE_LOCK, work.lock)), "work": work, "lead": work, "people": PEOPLE}
 
 
 def beat_limits(seconds: float) -> Limits:

@@ -5,12 +5,15 @@ Through a pooler nobody can listen: there is a table to look into instead (`feed
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Any, Protocol
 
-from detent.store.db import Database, connect
+from detent.store.db import Database, connect, statement, translate
 from detent.store.feed import Feed
 
 LISTENING_CHECKED_EVERY = 5.0
+ASKED_EVERY = 20.0
+ANSWER_SECONDS = 3.0
 
 
 class Hearing(Protocol):
@@ -27,17 +30,24 @@ def hearing(database: Database, channels: Mapping[str, Callable[[str], None]]) -
 
 
 class Listener:
+    """A connection that nothing is sent over does not notice when the other end is gone, or is not the primary any
+    more: now and then it is asked something."""
+
     every = LISTENING_CHECKED_EVERY
 
     def __init__(self, database: Database, channels: Mapping[str, Callable[[str], None]]) -> None:
         self._database = database
         self._channels = channels
+        self._generation = 0
+        self._ask_next = 0.0
         self._connection: Any = None
 
     async def ensure(self) -> bool:
         """True when a new connection had to be made, so that something may have been missed."""
-        if self._connection is not None and not self._connection.is_closed():
+        if await self._hears():
             return False
+        await self.close()
+        self._generation = self._database.servers.generation
         connection = await connect(self._database.url, self._database.schema)
         try:
             for channel in self._channels:
@@ -46,6 +56,24 @@ class Listener:
             connection.terminate()  # half deaf is worse than deaf: nobody would notice
             raise
         self._connection = connection
+        self._ask_next = monotonic() + ASKED_EVERY
+        return True
+
+    async def _hears(self) -> bool:
+        if self._connection is None or self._connection.is_closed():
+            return False
+        if self._generation != self._database.servers.generation:  # it may lead to where the database was
+            return False
+        return monotonic() < self._ask_next or await self._answers()
+
+    async def _answers(self) -> bool:
+        self._ask_next = monotonic() + ASKED_EVERY
+        try:
+            await self._connection.fetchval(statement("clock"), timeout=ANSWER_SECONDS)
+        except Exception as error:
+            if translate(error) is None:
+                raise
+            return False
         return True
 
     def _receive(self, _connection: Any, _process: int, channel: str, payload: Any) -> None:
@@ -54,3 +82,4 @@ class Listener:
     async def close(self) -> None:
         if self._connection is not None:
             self._connection.terminate()
+            self._connection = None

@@ -106,6 +106,11 @@ class LiveRunStore:
             [item.claim.attempt for item in late], [f"refused: {item.outcome}" for item in late],
         )  # fmt: skip
 
+    async def quarantine(self, node: int, claim: Claim, words: str) -> bool:
+        """End a run whose result cannot be stored; whether it was this node's to end."""
+        run = (claim.job, claim.lane, claim.scheduled_at, claim.serial, claim.token)
+        return bool(await self._database.fetch("work", "quarantine", node, *run, words))
+
     async def definitions(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Definition]:
         """Jobs as they were at the wanted (job, revision)."""
         jobs, revisions = zip(*wanted, strict=True)
@@ -173,7 +178,8 @@ def _columns(claims: Sequence[Claim]) -> tuple[Sequence[object], ...]:
 def _definition(row: Row) -> Definition | None:
     """None for one that this version cannot read; its neighbours are none the worse for it."""
     try:
-        return Definition(row["id"], row["name"], msgspec.json.decode(row["definition"], type=JobSpec))
+        spec = msgspec.json.decode(row["definition"], type=JobSpec)
+        return Definition(row["id"], row["name"], spec, row.get("created_at"))
     except msgspec.MsgspecError as error:
         log.error("a job's definition cannot be read", job=row["name"], error=str(error))
         return None

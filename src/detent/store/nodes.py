@@ -15,7 +15,7 @@ RESCUE_BATCH = 1000
 
 
 class NodeInfo(NamedTuple):
-    """What a node tells about itself when it joins."""
+    """What a node tells about itself when it joins; `draining`: it takes nothing, since its process was asked so."""
 
     node: int
     host: str
@@ -24,6 +24,7 @@ class NodeInfo(NamedTuple):
     version: str
     tzdata: str
     address: str | None = None
+    draining: bool = False
 
 
 class Share(NamedTuple):
@@ -63,7 +64,7 @@ class NodeStore:
     async def join(self, info: NodeInfo, ttl: timedelta) -> None:
         """Make the node known, unless its code cannot work with the schema as it is now."""
         known = len(migrate.known())
-        told = (info.host, info.pid, list(info.roles), info.version, info.tzdata, known, info.address)
+        told = (info.host, info.pid, list(info.roles), info.version, info.tzdata, known, info.address, info.draining)
 
         async def join(connection: Any) -> None:
             await migrate.may_join(connection)
@@ -77,10 +78,10 @@ class NodeStore:
         return seconds
 
     async def evict_expired(self) -> list[int]:
-        return [row["node"] for row in await self._database.fetch("work", "evict")]
+        return [row["node"] for row in await self._database.fetch("lead", "evict")]
 
     async def share(self, node: int) -> Share:
-        row = (await self._database.fetch("work", "share", node))[0]
+        row = (await self._database.fetch("lead", "share", node))[0]
         first = row["first_expiry"]
         return Share(
             row["schedulers"], row["evicted"], row["draining"], row["held"], row["free"], row["expired"],
@@ -91,23 +92,24 @@ class NodeStore:
         """Partitions that are ours now, with their new terms. Each with the number of its nomination; without one, only
         what nobody alive held is taken."""
         partitions, numbers = list(nominations.keys()), list(nominations.values())
-        rows = await self._database.fetch("work", "take", node, incarnation, partitions, numbers)
+        rows = await self._database.fetch("lead", "take", node, incarnation, partitions, numbers)
         return {row["partition"]: row["term"] for row in rows}
 
-    async def release(self, node: int, partitions: Sequence[int]) -> list[int]:
-        rows = await self._database.fetch("work", "release", node, list(partitions))
+    async def release(self, node: int, partitions: Sequence[int] | None = None) -> list[int]:
+        """Let others have these partitions, or all that the node holds."""
+        rows = await self._database.fetch("lead", "release", node, None if partitions is None else list(partitions))
         return [row["partition"] for row in rows]
 
     async def rescue(self, node: int) -> list[Rescued]:
         """One batch of an evicted node's runs; an empty answer means there are none left."""
-        rows = await self._database.fetch("work", "rescue", node, CRASH_CAP, RESCUE_BATCH)
+        rows = await self._database.fetch("lead", "rescue", node, CRASH_CAP, RESCUE_BATCH)
         return [Rescued(*row.values()) for row in rows]
 
     async def forget(self, node: int) -> bool:
-        return bool(await self._database.fetch("work", "forget", node))
+        return bool(await self._database.fetch("lead", "forget", node))
 
     async def drain(self, node: int) -> None:
-        await self._database.fetch("work", "drain", node, True)
+        await self._database.fetch("lead", "drain", node, True)
 
     async def leave(self, node: int) -> None:
-        await self._database.fetch("work", "leave", node)
+        await self._database.fetch("lead", "leave", node)

@@ -9,6 +9,8 @@ Nothing may be left in a session there, since the next transaction may find itse
   settings everything works and is slow.
 - What differs (fires wait 100 ms for a lock, people 5 s) travels with the transaction: it is sent in the same message
   as its BEGIN, so it costs no round trip, and COMMIT takes it back. A statement alone gets a transaction around it.
+- Which server is behind a connection is known only inside a transaction: a pooler can be pointed at a promoted one, and
+  nobody connects anew. What goes by the fence of the node therefore asks for the timeline too.
 """
 
 from __future__ import annotations
@@ -16,14 +18,17 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import asyncpg
 
 from detent.store.limits import PEOPLE, Limits, milliseconds
+from detent.store.statements import statement
 
 WITH_TRANSACTION_TIMEOUT = 17
 PROCESS = secrets.token_hex(8)
+FENCE = "NOT evicted FOR KEY SHARE"
 
 
 class PoolerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
@@ -39,18 +44,24 @@ class PoolerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver 
 
     async def fetch(self, query: str, *arguments: Any, **options: Any) -> Any:
         async with self._inside():
-            return await super().fetch(query, *arguments, **options)
+            return await super().fetch(fenced(query), *arguments, **options)
 
     async def fetchrow(self, query: str, *arguments: Any, **options: Any) -> Any:
         async with self._inside():
-            return await super().fetchrow(query, *arguments, **options)
+            return await super().fetchrow(fenced(query), *arguments, **options)
 
     async def fetchval(self, query: str, *arguments: Any, **options: Any) -> Any:
         async with self._inside():
-            return await super().fetchval(query, *arguments, **options)
+            return await super().fetchval(fenced(query), *arguments, **options)
 
     def _inside(self) -> AbstractAsyncContextManager[Any]:
         return nullcontext() if self.is_in_transaction() else self.transaction()
+
+
+@lru_cache(maxsize=1000)
+def fenced(query: str) -> str:
+    """With a wider fence, if it has one: a node that joined before a promotion does nothing after it."""
+    return query.replace(FENCE, FENCE.replace(" FOR", f" AND ({statement('same_timeline')}) FOR"))
 
 
 class HandlerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types

@@ -178,7 +178,8 @@ def _definition(row: Row) -> Definition | None:
     if row["definition"] is None:
         return None
     try:
-        return Definition(row["id"], row["name"], msgspec.json.decode(row["definition"], type=JobSpec))
+        spec = msgspec.json.decode(row["definition"], type=JobSpec)
+        return Definition(row["id"], row["name"], spec, row.get("created_at"))
     except msgspec.MsgspecError as error:
         log.error("a job's definition cannot be read", job=row["name"], error=str(error))
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
@@ -69,9 +69,9 @@ class RequestStore:
             await connection.fetch(statement("keep_request"), tenant, key, digest, answer.status, headers, answer.body)
             return answer, False
 
-    async def forget(self) -> int:
-        """Remove answers that were kept long enough; how many there were."""
-        return len(await self._database.fetch("work", "forget_requests", KEPT, FORGOTTEN_AT_ONCE))
+    async def forget(self, at: datetime | None = None) -> int:
+        """Remove answers that were kept long enough; how many there were. `at`: the time as the caller knows it."""
+        return len(await self._database.fetch("work", "forget_requests", KEPT, FORGOTTEN_AT_ONCE, at))
 
 
 def _lock_number(tenant: int, key: str) -> int:

@@ -56,13 +56,15 @@ class RetentionStore:
 
     # -- partitions
 
-    async def expired(self, days: int) -> list[Part]:
-        """Partitions older than this, and those that were on their way out, from the oldest on."""
-        return [Part(*row.values()) for row in await self._database.fetch("people", "expired_history", days, None)]
+    async def expired(self, days: int, at: datetime | None = None) -> list[Part]:
+        """Partitions older than this, and those that were on their way out, from the oldest on. `at`: the time as the
+        caller knows it, if the server's clock is not to be believed beyond that."""
+        rows = await self._database.fetch("people", "expired_history", days, None, at)
+        return [Part(*row.values()) for row in rows]
 
-    async def look_again(self, part: Part, days: int) -> Part | None:
+    async def look_again(self, part: Part, days: int, at: datetime | None = None) -> Part | None:
         """One of them as it is now; None: somebody else was faster, or it is needed again."""
-        rows = await self._database.fetch("people", "expired_history", days, part.part)
+        rows = await self._database.fetch("people", "expired_history", days, part.part, at)
         return Part(*rows[0].values()) if rows else None
 
     async def detach(self, part: Part) -> None:
@@ -129,9 +131,13 @@ class RetentionStore:
         """Names of workers that pull, when nothing in history is theirs."""
         await self._database.fetch("people", "forget_workers", days)
 
-    async def forget_payloads(self) -> int:
+    async def forget_skips(self, days: int) -> None:
+        """Ticks that were to be skipped, when they have long passed."""
+        await self._database.fetch("people", "forget_skips", days)
+
+    async def forget_payloads(self, days: int) -> int:
         """Payloads of runs that history has no more; how many."""
-        return len(await self._database.fetch("people", "forget_payloads", FORGOTTEN_AT_ONCE))
+        return len(await self._database.fetch("people", "forget_payloads", days, FORGOTTEN_AT_ONCE))
 
 
 def _quoted(name: str) -> str:

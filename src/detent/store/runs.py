@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from detent.errors import Conflict, NotFound
 from detent.identity import EPOCH, RunKey, run_id
 from detent.shapes import Attempt, Run
@@ -31,7 +33,11 @@ class RunStore:
     async def get(self, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> Run | None:
         async with self._database.connection("people") as connection:
             rows = await connection.fetch(statement("run"), *key, tenant)
-            return (await documents(connection, rows))[0] if rows else None
+            if not rows:
+                return None
+            (run,) = await documents(connection, rows)
+            own = await connection.fetch(statement("run_payload"), key.job, key.scheduled_at) if key.manual else []
+        return msgspec.structs.replace(run, payload=msgspec.json.decode(own[0]["payload"])) if own else run
 
     async def list(
         self,

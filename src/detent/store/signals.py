@@ -22,7 +22,6 @@ class SignalStore:
         them would be felt."""
         began = monotonic()
         (row,) = await self._database.fetch("people", "signals", MOST_COUNTED, MOST_DUE_OF_PARTITION)
-        (elections,) = await self._database.fetch("people", "cluster_elections")
         return ClusterSignals(
             ticks_due=row["ticks_due"],
             oldest_due=_seconds(row["oldest_due"]),
@@ -36,7 +35,6 @@ class SignalStore:
             versions=row["versions"],
             partitions_without_leader=row["partitions_without_leader"],
             partition_elections=row["partition_elections"],
-            partitions_flapping=len(elections["flapping"]),
             incidents_open=row["incidents_open"],
             answer_seconds=monotonic() - began,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from time import monotonic
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from uuid import UUID
 
 from detent.store import migrate
 from detent.store.db import Database
+from detent.store.requests import KEPT
 
 JOBS_CHANNEL = "detent_jobs"
 RUNS_CHANNEL = "detent_runs"
@@ -30,6 +31,18 @@ class Pulse(NamedTuple):
     history_days: int
     held_at: datetime | None
     original: bool
+
+
+class Due(NamedTuple):
+    """What there is to do: jobs whose last tick has fired, leases of pulled runs that are over, runs that wait for the
+    one before, answers and hints that were kept long enough, pauses that end soon."""
+
+    ended: bool
+    leases: bool
+    waiting: bool
+    requests: bool
+    changes: bool
+    pauses: bool
 
 
 class UpkeepStore:
@@ -56,6 +69,11 @@ class UpkeepStore:
     async def make_history_days(self, ahead: int) -> int:
         rows = await self._database.fetch("people", "make_history_days", ahead)
         return sum(row["made"] for row in rows)
+
+    async def due(self, at: datetime, soon: timedelta) -> Due:
+        """`at`: the time as the caller knows it; `soon`: which pauses to tell of."""
+        (row,) = await self._database.fetch("work", "due", KEPT, at, soon)
+        return Due(*row.values())
 
     async def complete_jobs(self, limit: int = 1000) -> list[int]:
         return [row["job"] for row in await self._database.fetch("work", "complete_jobs", limit)]

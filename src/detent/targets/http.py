@@ -233,6 +233,10 @@ def _headers(call: Call, prepared: Prepared, *, has_body: bool) -> CIMultiDict[s
             ("Detent-Token", str(call.token)),
         )
     )
+    window_start = call.window_start
+    if window_start is not None:
+        headers["Detent-Window-Start"] = instant_text(window_start)
+        headers["Detent-Window-End"] = instant_text(call.scheduled_at)
     return headers
 
 

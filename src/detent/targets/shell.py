@@ -126,6 +126,10 @@ def _encoded(environment: dict[str, str]) -> dict[bytes, bytes]:
 
 
 def _facts(call: Call) -> dict[str, str]:
+    window_start, window = call.window_start, {}
+    if window_start is not None:
+        window["DETENT_WINDOW_START"] = instant_text(window_start)
+        window["DETENT_WINDOW_END"] = instant_text(call.scheduled_at)
     return {
         "DETENT_RUN_ID": call.run_id,
         "DETENT_JOB": call.job,
@@ -134,6 +138,7 @@ def _facts(call: Call) -> dict[str, str]:
         "DETENT_ATTEMPT": str(call.attempt),
         "DETENT_TOKEN": str(call.token),
         "DETENT_IDEMPOTENCY_KEY": call.idempotency_key,
+        **window,
     }
 
 

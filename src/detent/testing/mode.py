@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 from uuid import NAMESPACE_URL, uuid5
@@ -25,6 +26,7 @@ from detent.states import RunStatus
 from detent.targets.python import as_json, takes_run
 from detent.testing.records import HeldInTest, TestedAttempt, TestedJob, TestedRun
 from detent.worker.execute import failure_of, is_retryable
+from detent.worker.windows import previous_tick
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MOST_ATTEMPTS = 100_000
@@ -282,6 +284,7 @@ class TestMode:
             payload=run.payload,
             target=job.spec.target,
             timeout_seconds=job.spec.timeout_seconds,
+            window=partial(previous_tick, job.prepared.schedule, run.scheduled_at),
         )
 
 

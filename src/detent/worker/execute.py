@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from detent import failpoints
 from detent.errors import NotRetryable, RetryLater
 from detent.identity import RunKey, run_id_text
 from detent.keys import idempotency_key
 from detent.model import Call, Claim, Definition, Failed, JobSpec, Outcome, TargetKind, kind_of
+from detent.worker.windows import Windows
 
 Runner = Callable[[Call], Awaitable[Outcome]]
 
 LONGEST_ERROR = 8000
 LONGEST_WAIT = 31_536_000.0
+windows = Windows()
 
 
 def call_of(claim: Claim, definition: Definition) -> Call:
-    job_id, name, spec = definition
+    job_id, name, spec, _ = definition
     key = RunKey(claim.job, claim.scheduled_at, claim.serial)
     return Call(
         job_id=str(job_id),
@@ -31,6 +34,7 @@ def call_of(claim: Claim, definition: Definition) -> Call:
         payload=spec.payload,
         target=spec.target,
         timeout_seconds=spec.timeout_seconds,
+        window=partial(windows.start, claim, definition),
     )
 
 

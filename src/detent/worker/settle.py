@@ -3,7 +3,8 @@
 A settle names run, token and owner. What matched nothing is looked up: had this very settle committed before, its
 reply was lost and all is well; otherwise the claim was lost, the result is refused and kept as `stale`. A settle of
 unknown outcome is simply sent again. A row that breaks a constraint never fails its neighbours: the batch is halved
-until the culprit stands alone, and that one is settled without the words that could not be stored.
+until the culprit stands alone, and that one is settled without the words that could not be stored. If even that is
+refused, history has a run of its key already: the run is ended all the same, since it would hold its lane for ever.
 """
 
 from __future__ import annotations
@@ -61,9 +62,11 @@ def _decide_failure(
 ) -> Settlement | Retry:
     retries = 0 if spec is None or claim.once else spec.max_retries
     retryable = failed.retryable if spec is None else is_retryable(spec, failed)
-    if spec is not None and retryable and claim.attempt <= retries:
+    # Attempts that were lost with their node are no failures. The first loss of a run is not counted as an attempt.
+    failures = max(claim.attempt - max(claim.crashes - 1, 0), 1)
+    if spec is not None and retryable and failures <= retries:
         base, ceiling = spec.retry_base_seconds, spec.retry_max_seconds
-        seconds = retry_delay(claim.attempt, spec.retry_backoff, base, ceiling, chance)
+        seconds = retry_delay(failures, spec.retry_backoff, base, ceiling, chance)
         if failed.retry_after is not None:
             seconds = max(seconds, failed.retry_after)
         delay = timedelta(seconds=seconds)
@@ -155,38 +158,64 @@ class Settler:
     async def _write(
         self, batch: list[Writing], write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]]
     ) -> None:
-        """Write a batch; what could not be written waits again. Writing a part twice does no harm."""
+        """Write a batch; what could not be written waits again."""
+        written: list[Writing] = []
         try:
-            await self._write_apart(batch, write)
+            await self._write_apart(batch, write, written)
             self._pause = 0.0
         except Exception as error:
             # Whatever it was: a result that is given up leaves its run open for as long as this node lives.
             expected = isinstance(error, DetentError)
-            log.warning("settle failed, trying again", runs=len(batch), error=str(error), exc_info=not expected)
+            done = set(map(id, written))
+            left = [item for item in batch if id(item) not in done]
+            log.warning("settle failed, trying again", runs=len(left), error=str(error), exc_info=not expected)
             self._pause = min(2.0, self._pause * 2 or 0.05)
             await asyncio.sleep(self._pause)
-            self._wait_again(batch)
+            self._wait_again(left)
 
     def _wait_again(self, batch: Sequence[Settlement | Retry]) -> None:
         self._ends += [item for item in batch if isinstance(item, Settlement)]
         self._retries += [item for item in batch if isinstance(item, Retry)]
 
     async def _write_apart(
-        self, batch: list[Writing], write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]]
+        self,
+        batch: list[Writing],
+        write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]],
+        written: list[Writing],
     ) -> None:
         try:
             unmatched = await write(self._node, batch)
         except Rejected as error:
             if len(batch) > 1:
                 half = len(batch) // 2
-                await self._write_apart(batch[:half], write)
-                await self._write_apart(batch[half:], write)
+                try:
+                    await self._write_apart(batch[:half], write, written)
+                finally:
+                    await self._write_apart(batch[half:], write, written)
                 return
             facts = transitions.facts_of(batch[0].claim, self._node)
             log.error("a result could not be stored as it is", **facts, error=str(error))
-            unmatched = await write(self._node, [_without_words(batch[0])])
-        await failpoints.hit("W6")
-        await self._finish(batch, unmatched)
+            await self._write_somehow(batch[0], write)
+        else:
+            await failpoints.hit("W6")
+            await self._finish(batch, unmatched)
+        written += batch
+
+    async def _write_somehow(
+        self, item: Writing, write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]]
+    ) -> None:
+        try:
+            await self._finish([item], await write(self._node, [_without_words(item)]))
+            return
+        except Rejected as error:
+            facts = transitions.facts_of(item.claim, self._node)
+            log.error("a run is ended without its result", **facts, error=str(error))
+        said = f"refused: {item.outcome}; the result could not be stored"
+        if await self._store.live.quarantine(self._node, item.claim, said):
+            self._metrics.refused_settles += 1
+            self._settled(item.claim)
+        else:
+            await self._finish([item], [item])
 
     async def _finish(self, batch: Sequence[Writing], unmatched: Sequence[Writing]) -> None:
         stale = await self._tell_stale_from_repeated(unmatched) if unmatched else []

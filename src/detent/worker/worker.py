@@ -11,7 +11,7 @@ further apart than any statement can take, both show it under the same token and
 from __future__ import annotations
 
 import asyncio
-import random
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
@@ -23,44 +23,28 @@ from detent.errors import DetentError
 from detent.identity import MANUAL, decode_run_id
 from detent.log import logger
 from detent.metrics import Metrics
-from detent.model import Cancelled, Claim, Definition, Failed, JobSpec, Outcome, TargetKind
+from detent.model import Cancelled, Claim, Failed, JobSpec, Outcome, TargetKind
 from detent.queue.book import QueueBook
 from detent.queue.rounds import FairLine
-from detent.service import Batcher, Loop
+from detent.service import Batcher, Loop, backoff
 from detent.store import Store
 from detent.worker.claiming import Claiming
 from detent.worker.deadlines import Deadlines
 from detent.worker.definitions import Definitions, with_own_payload
 from detent.worker.execute import Runner, call_of, execute
+from detent.worker.held import Held, come_to_rest, expire, is_running
 from detent.worker.promoting import Promoter
 from detent.worker.settle import Settler
 
 log = logger("worker")
 
-POLL_EVERY = 2.0
-GIVE_BACK_PAUSE, LONGEST_GIVE_BACK_PAUSE = 0.1, 2.0
+# Whoever makes runs ready says so; this is for when nobody could.
+POLL_EVERY = 4.0
 LARGEST_CLAIM = 1000
 STARTED_AT_ONCE = 8
 # So many runs that are over at once a slot takes before others have a turn.
 TURNS = 50
 Identity = tuple[int, datetime, int, int]
-
-
-class Held:
-    """A run in hand: waiting for a slot, running, or done and being settled."""
-
-    __slots__ = ("begun", "claim", "definition", "expired", "followed", "passed_on", "started", "stop", "task")
-
-    def __init__(self, claim: Claim, started: datetime) -> None:
-        self.claim = claim
-        self.started = started
-        self.definition: Definition | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.begun = False
-        self.stop = False
-        self.expired = False
-        self.passed_on = False
-        self.followed = False
 
 
 class Worker:
@@ -98,7 +82,7 @@ class Worker:
         self._slots = 0
         self._starting = 0
         self._learning: set[asyncio.Task[None]] = set()
-        self._deadlines: Deadlines[Held] = Deadlines(_is_running, _expire)
+        self._deadlines: Deadlines[Held] = Deadlines(is_running, expire)
         self.settled = 0
         self._reserved = 0
         self._backlog = True
@@ -182,7 +166,7 @@ class Worker:
             found = await self._definitions.read([held.claim for held in unknown])
         except DetentError as error:
             log.warning("runs could not be started", runs=len(unknown), error=str(error))
-            await asyncio.gather(*map(self._return_unstarted, unknown))
+            await self._give_back([held.claim for held in unknown])
             for held in unknown:
                 self._let_go(held)  # what could not be given back, reconciling finds again
             return
@@ -224,7 +208,7 @@ class Worker:
             finally:
                 self._ended(held)
             if task.cancelling():
-                await _come_to_rest(task)
+                await come_to_rest(task)
             turns += 1
             if turns % TURNS == 0:
                 await asyncio.sleep(0)
@@ -284,7 +268,7 @@ class Worker:
         except Exception as error:
             facts = transitions.facts_of(held.claim, self._membership.node)
             log.warning("run could not be started", **facts, error=str(error))
-            await self._return_unstarted(held)
+            await self._give_back([held.claim])
             return
         if outcome is not None:
             self._pass_on(held, outcome)
@@ -344,16 +328,18 @@ class Worker:
     def _let_go(self, held: Held) -> None:
         self._held.pop(held.claim.identity, None)
 
-    async def _return_unstarted(self, held: Held) -> None:
-        """Tried for as long as this node is trusted: otherwise it waits until reconciling has seen it long enough."""
-        pause = GIVE_BACK_PAUSE
-        while self._membership.trusted and not self._draining:
+    async def _give_back(self, claims: Sequence[Claim]) -> None:
+        """Tried for as long as this node is trusted: otherwise they wait until reconciling has seen them long enough,
+        or until the node is gone."""
+        failures = 0
+        while self._membership.trusted:
             try:
-                await self._store.live.give_back(self._membership.node, [held.claim])
+                await self._store.live.give_back(self._membership.node, claims)
                 return
-            except DetentError:
-                await asyncio.sleep(pause * random.uniform(0.5, 1))
-                pause = min(2 * pause, LONGEST_GIVE_BACK_PAUSE)
+            except DetentError as error:
+                failures += 1
+                log.info("runs not given back yet", runs=len(claims), error=str(error))
+                await asyncio.sleep(backoff(failures))
 
     def _settled(self, claim: Claim) -> None:
         held = self._held.pop(claim.identity, None)
@@ -393,7 +379,8 @@ class Worker:
             node = self._membership.node
             transitions.tell_some("warning", "run adopted", [transitions.facts_of(claim, node) for claim in adopted])
             self._accept(adopted)
-        return self._reconcile_every
+        # Whoever loses a reply wakes us: while nothing is in hand, there is little to find.
+        return self._reconcile_every if self._held or self._suspects else 3 * self._reconcile_every
 
     def _seen_long_enough(self, unknown: Sequence[Claim]) -> list[Claim]:
         now = monotonic()
@@ -423,7 +410,24 @@ class Worker:
         self._draining = True
         await self.loop.stop()
         await self.reconciling.stop()
-        await self._give_back_waiting()
+        returning = asyncio.create_task(self._give_back_for_good(self._take_waiting(), seconds))
+        try:
+            await self._finish(seconds)
+            await returning
+        finally:
+            returning.cancel()
+        await self._stop_learning()
+        await self.settler.drain(2 * self._answer_seconds)
+
+    async def _give_back_for_good(self, claims: Sequence[Claim], seconds: float) -> None:
+        """Beside the runs that finish: while this node is alive, nobody else can have what it holds."""
+        if claims:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(seconds, self._answer_seconds)):
+                    await self._give_back(claims)
+            self._given_back()
+
+    async def _finish(self, seconds: float) -> None:
         tasks = [held.task for held in self._held.values() if held.task is not None]
         if tasks:
             log.info("waiting for runs to finish", runs=len(tasks), seconds=seconds)
@@ -431,22 +435,24 @@ class Worker:
             for task in unfinished:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
-        await self._stop_learning()
-        await self.settler.drain(2 * self._answer_seconds)
 
     async def _give_back_waiting(self) -> None:
-        waiting = [held for held in self._held.values() if not held.begun]
-        self._waiting.clear()
-        if not waiting:
+        claims = self._take_waiting()
+        if not claims:
             return
         try:
-            await self._store.live.give_back(self._membership.node, [held.claim for held in waiting])
+            await self._store.live.give_back(self._membership.node, claims)
         except DetentError as error:
             log.warning("runs not given back; they are found again, or rescued by others", error=str(error))
         if transitions.told():
-            transitions.tell_all("run given back", [held.claim for held in waiting], self._membership.node)
+            transitions.tell_all("run given back", claims, self._membership.node)
+
+    def _take_waiting(self) -> list[Claim]:
+        waiting = [held for held in self._held.values() if not held.begun]
+        self._waiting.clear()
         for held in waiting:
             self._let_go(held)
+        return [held.claim for held in waiting]
 
     async def abort(self) -> None:
         """Membership is lost: nothing held is ours any more, and nothing new is begun."""
@@ -465,23 +471,3 @@ class Worker:
         for task in self._learning:
             task.cancel()
         await asyncio.gather(*self._learning, return_exceptions=True)
-
-
-def _is_running(held: Held) -> bool:
-    return held.task is not None and not held.passed_on
-
-
-def _expire(held: Held) -> None:
-    held.expired = True
-    if held.task is not None:
-        held.task.cancel()
-
-
-async def _come_to_rest(task: asyncio.Task[None]) -> None:
-    """A run was asked to stop, perhaps when it was over already: what is left of that must not hit the next one."""
-    while task.cancelling():
-        try:
-            await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            pass
-        task.uncancel()

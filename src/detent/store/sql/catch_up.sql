@@ -24,16 +24,16 @@ busy AS MATERIALIZED (
            AND w.not_before <= now() - interval '1 second'))),
 known AS MATERIALIZED (
     SELECT k.*, s.serial, s.out FROM k CROSS JOIN LATERAL (
-        SELECT CASE WHEN k.kind = 'missed' THEN 0 WHEN t.serial IS NOT NULL THEN t.serial + 1 WHEN t.covered THEN 1 ELSE 0 END
-                   AS serial,
+        SELECT CASE WHEN k.kind = 'missed' THEN 0 WHEN t.serial IS NOT NULL THEN t.serial + 1 WHEN t.covered OR t.owed THEN 1
+                    ELSE 0 END AS serial,            -- the first of a tick that is owed is the run that makes up for it
                CASE k.kind WHEN 'missed' THEN EXISTS (SELECT FROM skips s WHERE s.job = k.job AND s.tick = k.tick)
-                    ELSE NOT k.reprocess AND (coalesce(t.ran, false) OR EXISTS (
-                        SELECT FROM catchups o
-                         WHERE o.job = k.job AND o.kind = 'missed' AND k.tick BETWEEN o.next_tick AND o.until)) END AS out
+                    ELSE NOT k.reprocess AND (coalesce(t.ran, false) OR t.owed) END AS out
           FROM (SELECT max(h.serial) AS serial, bool_or(h.status NOT IN ('skipped', 'missed')) AS ran,
                        coalesce((SELECT b.until >= k.tick FROM run_history b
                                   WHERE b.job = k.job AND b.scheduled_at < k.tick AND b.serial = 0
-                                  ORDER BY b.scheduled_at DESC LIMIT 1), false) AS covered
+                                  ORDER BY b.scheduled_at DESC LIMIT 1), false) AS covered,
+                       EXISTS (SELECT FROM catchups o WHERE k.kind = 'backfill' AND o.job = k.job AND o.kind = 'missed'
+                                  AND k.tick BETWEEN o.next_tick AND o.until) AS owed
                   FROM runs h WHERE k.kind = 'backfill' AND h.job = k.job AND h.scheduled_at = k.tick
                    AND h.serial < $3::integer) t) s),
 placed AS MATERIALIZED (

@@ -1,5 +1,5 @@
--- Answers that were kept long enough. $1 how long, $2 limit
+-- Answers that were kept long enough. $1 how long, $2 limit, $3 as in expired_history
 WITH old AS MATERIALIZED (
-    SELECT tenant, key FROM requests WHERE created_at < now() - $1::interval ORDER BY created_at LIMIT $2::integer
-       FOR UPDATE SKIP LOCKED)
+    SELECT tenant, key FROM requests WHERE created_at < least(now(), $3::timestamptz) - $1::interval
+       AND (SELECT held_at IS NULL FROM cluster) ORDER BY created_at LIMIT $2::integer FOR UPDATE SKIP LOCKED)
 DELETE FROM requests r USING old WHERE r.tenant = old.tenant AND r.key = old.key RETURNING r.key

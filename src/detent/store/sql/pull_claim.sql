@@ -21,7 +21,7 @@ taken AS (
       FROM picked p WHERE r.job = p.job AND r.lane = p.lane RETURNING r.*),
 known AS MATERIALIZED (
     SELECT t.job, t.lane, t.scheduled_at, t.serial, t.token, t.revision, t.attempt, t.crashes, t.once, t.cancel, j.id, j.name,
-           d.definition, now() + make_interval(secs => coalesce((d.definition->>'timeout_seconds')::float8, 300)) AS ends_at
+           j.created_at, d.definition, now() + make_interval(secs => coalesce((d.definition->>'timeout_seconds')::float8, 300)) AS ends_at
       FROM taken t
       JOIN jobs j ON j.job = t.job
       LEFT JOIN job_revisions o ON o.job = t.job AND o.revision = t.revision AND j.revision <> t.revision

@@ -24,7 +24,8 @@ h AS (
     SELECT job, scheduled_at, token, owner, started_at, now(), serial, revision, attempt, CASE WHEN dead THEN 2 ELSE 3 END, 'lost'
       FROM l WHERE dead OR stop),
 b AS (
-    UPDATE live_runs r SET owner = NULL, started_at = NULL, token = r.token + 1, crashes = r.crashes + 1,
+    UPDATE live_runs r SET owner = NULL, started_at = NULL, token = r.token + 1,
+           crashes = r.crashes + (r.started_at IS NOT NULL OR r.crashes = 0)::integer,
            attempt = r.attempt + (r.started_at IS NOT NULL)::integer, not_before = now()
       FROM l WHERE r.job = l.job AND r.lane = l.lane AND NOT l.dead AND NOT l.stop)
 SELECT job, lane, dead, scheduled_at, serial, token, attempt FROM l

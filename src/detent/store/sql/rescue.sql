@@ -1,5 +1,6 @@
 -- Runs of an evicted node. $1 that node, $2 cap of crashes, $3 limit; repeat until nothing returns, then forget.
--- Not known to have started: returned uncounted, crashes + 1, so that the next owner writes started_at first.
+-- Not known to have started: returned uncounted; only the first time crashes + 1, so that the next owner writes
+-- started_at first. From then on crashes - 1 is how many attempts were lost, which are no failures of the run.
 -- A run somebody has locked (a handler's transaction that has not ended) is left for the next pass.
 -- Started: a lost attempt. Started and at_most_once, or too many crashes: dead. Asked to stop: cancelled.
 WITH l AS MATERIALIZED (
@@ -17,7 +18,8 @@ h AS (
     SELECT job, scheduled_at, token, owner, started_at, now(), serial, revision, attempt, CASE WHEN dead THEN 2 ELSE 3 END, 'lost'
       FROM l WHERE dead OR stop),
 b AS (
-    UPDATE live_runs r SET owner = NULL, started_at = NULL, token = r.token + 1, crashes = r.crashes + 1,
+    UPDATE live_runs r SET owner = NULL, started_at = NULL, token = r.token + 1,
+           crashes = r.crashes + (r.started_at IS NOT NULL OR r.crashes = 0)::integer,
            attempt = r.attempt + (r.started_at IS NOT NULL)::integer, not_before = now()
       FROM l WHERE r.job = l.job AND r.lane = l.lane AND NOT l.dead AND NOT l.stop)
 SELECT job, lane, dead, scheduled_at, serial, token, attempt FROM l

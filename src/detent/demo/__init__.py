@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from typing import Any
 
 from detent.run import Run
 from detent.sdk import Detent
 
+MOST = 60_000.0
 GREETINGS = ("hello", "bonjour", "hallo", "hola", "ciao")
 
 
@@ -37,13 +40,21 @@ def demo_app(echo_url: str) -> Detent:
 
 
 def add_echo(app: Any) -> None:
-    """An endpoint that answers with what it was sent."""
+    """An endpoint that answers with what it was sent; `ms` in its query makes it slow, `fail` out of a hundred times it
+    answers 503."""
     from starlette.requests import Request
-    from starlette.responses import JSONResponse
+    from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-    async def echo(request: Request) -> JSONResponse:
+    async def echo(request: Request) -> Response:
         body = await request.body()
         key = request.headers.get("idempotency-key")
+        await asyncio.sleep(_number(request.query_params.get("ms")) / 1000 * random.uniform(0.5, 1.5))
+        if random.uniform(0, 100) < _number(request.query_params.get("fail")):
+            return PlainTextResponse("this demo fails now and then, on purpose", 503)
         return JSONResponse({"echo": body.decode(errors="replace")[:2000], "idempotency_key": key})
 
     app.add_route("/demo/echo", echo, methods=["POST"])
+
+
+def _number(text: str | None) -> float:
+    return min(float(text), MOST) if text and text.isdecimal() and len(text) < 9 else 0.0

@@ -1,0 +1,38 @@
+"""Partitions that come back to this node again and again although nobody came or went: two nodes take turns with them,
+or this one keeps losing its nominations. Counted here, without asking anybody; time is an argument."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection
+
+WITHIN = 3600.0
+
+
+class Turns:
+    def __init__(self) -> None:
+        self._taken: deque[tuple[float, int]] = deque()
+        self._changes: deque[float] = deque()
+        self._schedulers: frozenset[int] | None = None
+
+    def saw(self, schedulers: Collection[int], now: float) -> None:
+        """Who shares the partitions: each that comes, goes, is drained or brought back is a reason for one change."""
+        before, self._schedulers = self._schedulers, frozenset(schedulers)
+        if before is not None:
+            self._changes.extend([now] * len(before ^ self._schedulers))
+
+    def took(self, partitions: Collection[int], now: float) -> None:
+        self._taken.extend((now, partition) for partition in partitions)
+        self._forget(now)
+
+    def flapping(self, now: float) -> int:
+        """How many partitions were taken here more often in the last hour than there were reasons for."""
+        self._forget(now)
+        counts = Counter(partition for _, partition in self._taken)
+        return sum(count > 1 + len(self._changes) for count in counts.values())
+
+    def _forget(self, now: float) -> None:
+        while self._taken and self._taken[0][0] < now - WITHIN:
+            self._taken.popleft()
+        while self._changes and self._changes[0] < now - WITHIN:
+            self._changes.popleft()

@@ -1,0 +1,270 @@
+"""Pictures as numbers: where each mark of a bar row, a gantt, a heat map or a timeline stands. Templates draw them.
+
+Widths and places along time are parts of a hundred, so that a picture fits any width without a script.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from detent.shapes import Attempt, Run
+from detent.states import CODES, OPEN
+from detent.store.db import Row
+from detent.store.overview import RecentRun, Step
+
+STATUSES = {code: str(status) for status, code in CODES.items()}
+# What stands out where several things happened at once.
+WORST_FIRST = (
+    *("dead", "missed", "retrying", "running", "pending", "cancelled", "skipped", "succeeded"),
+    *("planned",),
+)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+
+
+# --- the last runs of a job, as bars ---
+
+
+class Bar(NamedTuple):
+    run: UUID
+    status: str
+    height: int
+    at: datetime
+    seconds: float | None
+    reason: str | None
+
+
+def bars(runs: Sequence[RecentRun], highest: int = 20, least: int = 4) -> list[Bar]:
+    """Oldest first; the longest run is the highest bar. What never ran has none but the least height."""
+    longest = max((run.seconds or 0 for run in runs), default=0) or 1
+    return [
+        Bar(
+            run.id, run.status, least + round((highest - least) * min((run.seconds or 0) / longest, 1)),
+            run.scheduled_at, run.seconds, run.reason,
+        )
+        for run in reversed(runs)
+    ]  # fmt: skip
+
+
+def quantile(values: Iterable[float], share: float) -> float | None:
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else None
+
+
+def quantile_of_buckets(counts: Mapping[int, int], bounds: Sequence[float], share: float) -> float | None:
+    """From how many were below each bound: straight between two bounds."""
+    total = sum(counts.values())
+    if not total:
+        return None
+    wanted, seen = total * share, 0
+    for bucket in sorted(counts):
+        if seen + counts[bucket] >= wanted:
+            low = bounds[bucket - 1] if bucket else 0.0
+            high = bounds[bucket] if bucket < len(bounds) else bounds[-1]
+            return low + (high - low) * (wanted - seen) / counts[bucket]
+        seen += counts[bucket]
+    return bounds[-1]
+
+
+# --- the attempts of a run, as a gantt ---
+
+
+class Span(NamedTuple):
+    """`kind` is waiting, running or backing off, or how an attempt ended."""
+
+    kind: str
+    left: float
+    width: float
+    since: datetime
+    until: datetime
+
+
+class Track(NamedTuple):
+    """One attempt: what came before it, and itself."""
+
+    attempt: int
+    node: str | None
+    outcome: str
+    spans: list[Span]
+    error: str | None
+
+
+class Gantt(NamedTuple):
+    tracks: list[Track]
+    since: datetime
+    until: datetime
+    marks: list[tuple[float, timedelta]]
+
+
+def gantt(run: Run, now: datetime) -> Gantt | None:
+    """None: it never ran, and does not wait to."""
+    if run.status not in OPEN and not run.attempts:
+        return None
+    attempts = sorted(run.attempts, key=lambda attempt: (attempt.token, attempt.finished_at))
+    ends = [attempt.finished_at for attempt in attempts]
+    since, until = run.scheduled_at, max([*ends, now if run.status in OPEN else run.scheduled_at])
+    starts = [attempt.started_at for attempt in attempts if attempt.started_at is not None]
+    since = min([since, *starts])
+    until = max(until, since + timedelta(milliseconds=1))
+    ruler = Ruler(since, until)
+    tracks, before = [], since
+    for attempt in attempts:
+        tracks.append(_track(attempt, before, ruler))
+        before = max(before, attempt.finished_at)
+    if run.status in OPEN:
+        tracks.append(_open_track(run, before, now, ruler))
+    return Gantt(tracks, since, until, ruler.marks())
+
+
+class Ruler:
+    def __init__(self, since: datetime, until: datetime) -> None:
+        self.since, self.until = since, until
+        self._length = (until - since).total_seconds()
+
+    def place(self, moment: datetime) -> float:
+        return min(max((moment - self.since).total_seconds() / self._length, 0), 1) * 100
+
+    def span(self, kind: str, since: datetime, until: datetime) -> Span:
+        left, right = self.place(since), self.place(until)
+        return Span(kind, round(left, 3), round(max(right - left, 0.3), 3), since, until)
+
+    def marks(self, most: int = 5) -> list[tuple[float, timedelta]]:
+        """Round numbers along the way."""
+        for step in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 86_400, 604_800):
+            for size in (step / 1000, float(step)) if step < 1000 else (float(step),):
+                if self._length / size <= most and size >= self._length / most:
+                    return [(size * n / self._length * 100, timedelta(seconds=size * n)) for n in range(most + 1)
+                            if size * n <= self._length]  # fmt: skip
+        return [(0.0, timedelta())]
+
+
+def _track(attempt: Attempt, before: datetime, ruler: Ruler) -> Track:
+    started = attempt.started_at or before
+    spans = []
+    if started > before:
+        spans.append(ruler.span("waiting" if attempt.attempt == 1 else "backoff", before, started))
+    spans.append(ruler.span(attempt.outcome, started, attempt.finished_at))
+    return Track(attempt.attempt, attempt.node, attempt.outcome, spans, attempt.error)
+
+
+def _open_track(run: Run, before: datetime, now: datetime, ruler: Ruler) -> Track:
+    spans = []
+    started = run.started_at if run.status == "running" else None
+    kind = "waiting" if run.attempt in (None, 1) else "backoff"
+    if started is not None and started > before:
+        spans.append(ruler.span(kind, before, started))
+    if run.status == "running":
+        spans.append(ruler.span("running", max(started or before, before), now))
+    else:
+        spans.append(ruler.span(kind, before, now))
+    return Track(run.attempt or 1, run.node, str(run.status), spans, None)
+
+
+# --- the runs of a job by day and hour ---
+
+
+class Cell(NamedTuple):
+    column: int
+    hour: int
+    status: str
+    strength: int
+    runs: int
+    at: datetime
+    words: str
+
+
+class Heat(NamedTuple):
+    cells: list[Cell]
+    days: list[date]
+    today: int
+
+
+def heat(hours: Iterable[Row], planned: Iterable[datetime], now: datetime, back: int = 28, ahead: int = 7) -> Heat:
+    """Days from left to right, the hours of each from top to bottom, UTC. `strength` is 1 to 4."""
+    first = (now - back * DAY).astimezone(UTC).date()
+    counts: dict[datetime, dict[str, int]] = defaultdict(dict)
+    for row in hours:
+        counts[row["at"]][STATUSES[row["status"]]] = row["runs"]
+    for tick in planned:
+        hour = tick.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        if tick > now:
+            counts[hour]["planned"] = counts[hour].get("planned", 0) + 1
+    most = max((sum(found.values()) for found in counts.values()), default=1)
+    cells = [
+        cell for at, found in counts.items()
+        if 0 <= (cell := _cell(at, found, most, first)).column < back + ahead + 1
+    ]  # fmt: skip
+    days = [first + timedelta(days=n) for n in range(back + ahead + 1)]
+    return Heat(cells, days, back)
+
+
+def _cell(at: datetime, found: Mapping[str, int], most: int, first: date) -> Cell:
+    worst = next(status for status in WORST_FIRST if found.get(status))
+    total = sum(found.values())
+    words = ", ".join(f"{count:,} {status}" for status, count in found.items())
+    strength = 1 + min(3, round(3 * total / most))
+    return Cell((at.astimezone(UTC).date() - first).days, at.astimezone(UTC).hour, worst, strength, total, at, words)
+
+
+# --- many jobs along time ---
+
+
+class Mark(NamedTuple):
+    left: float
+    width: float
+    status: str
+    runs: int
+    sample: UUID | None
+    at: datetime
+
+
+class Axis(NamedTuple):
+    since: datetime
+    until: datetime
+    steps: int
+
+    @property
+    def step(self) -> timedelta:
+        return (self.until - self.since) / self.steps
+
+    def place(self, moment: datetime) -> float:
+        return (moment - self.since) / (self.until - self.since) * 100
+
+    def step_of(self, moment: datetime) -> int:
+        return int((moment - self.since) / self.step)
+
+
+def lane(steps: Iterable[Step], planned: Iterable[datetime], axis: Axis) -> list[Mark]:
+    """One mark for each step in which something happened, or will: the worst that did."""
+    found: dict[int, dict[str, tuple[int, UUID | None]]] = defaultdict(dict)
+    for each in steps:
+        found[each.step][each.status] = (each.runs, each.sample)
+    for tick in planned:
+        at = found[axis.step_of(tick)]
+        at["planned"] = (at.get("planned", (0, None))[0] + 1, None)
+    marks = []
+    for step, statuses in sorted(found.items()):
+        if not 0 <= step < axis.steps:
+            continue
+        worst = next(status for status in WORST_FIRST if status in statuses)
+        total = sum(count for count, _ in statuses.values())
+        sample = statuses[worst][1]
+        left, width = step / axis.steps * 100, 100 / axis.steps
+        marks.append(Mark(round(left, 3), round(width, 3), worst, total, sample, axis.since + step * axis.step))
+    return marks
+
+
+def clock_marks(axis: Axis, most: int = 8) -> list[tuple[float, datetime]]:
+    """Full hours, or quarters of one, or days, along an axis."""
+    length = axis.until - axis.since
+    for size in (timedelta(minutes=n) for n in (5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880)):
+        if length / size <= most:
+            break
+    first = axis.since.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    count = int((axis.until - first) / size) + 1
+    moments = [first + n * size for n in range(count)]
+    return [(round(axis.place(at), 3), at) for at in moments if axis.since <= at < axis.until]

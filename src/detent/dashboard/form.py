@@ -1,0 +1,240 @@
+"""A job between a form and a document: what somebody typed becomes the document that the API takes, and back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from detent.dashboard.changes import Form, text_of
+from detent.errors import UsageError
+from detent.model import JobSpec, kind_of
+from detent.shapes import Job
+
+Kind = Literal["text", "whole", "number", "choice", "instant", "words", "grace"]
+_EVERY = re.compile(r"(?:@?every\s+)?(.+)", re.IGNORECASE)
+_INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")
+DEFAULTS = {field.name: field for field in msgspec.structs.fields(JobSpec)}
+
+
+class Field(NamedTuple):
+    """`hint` is said under it."""
+
+    name: str
+    label: str
+    kind: Kind
+    hint: str = ""
+    choices: Sequence[str] = ()
+
+
+class Group(NamedTuple):
+    title: str
+    fields: Sequence[Field]
+
+
+GROUPS = (
+    Group(
+        "When it fails",
+        (
+            Field("timeout_seconds", "Time limit", "number", "seconds for each attempt"),
+            Field("max_retries", "Retries", "whole", "after the first attempt"),
+            Field("retry_backoff", "Wait between", "choice", "", ("exponential", "linear", "fixed")),
+            Field("retry_base_seconds", "First wait", "number", "seconds"),
+            Field("retry_max_seconds", "Longest wait", "number", "seconds"),
+            Field("no_retry_on", "Not worth a retry", "words", "names of errors, with commas"),
+            Field("auto_pause_after", "Pause after", "whole", "dead runs in a row; empty: never"),
+        ),
+    ),
+    Group(
+        "When it is late, or not over",
+        (
+            Field("missed_window", "Missed ticks", "choice", "", ("RUN_ONCE", "SKIP", "RUN_ALL")),
+            Field("misfire_grace_seconds", "Grace", "grace", "seconds a missed tick may still run, or auto"),
+            Field("max_missed", "At most", "whole", "missed ticks made up for"),
+            Field("concurrent_policy", "Overlap", "choice", "", ("SKIP", "ALLOW", "QUEUE", "REPLACE")),
+            Field("max_concurrent", "At once", "whole", "for ALLOW"),
+            Field("delivery", "Delivery", "choice", "", ("at_least_once", "at_most_once")),
+        ),
+    ),
+    Group(
+        "Where and when exactly",
+        (
+            Field("queue", "Queue", "text"),
+            Field("priority", "Priority", "whole", "0 is claimed first, 9 last"),
+            Field("jitter_seconds", "Jitter", "number", "seconds, spread by job"),
+            Field("dst_gap", "A time that the clock leaves out", "choice", "", ("run", "shift", "skip")),
+            Field("dst_overlap", "A time that comes twice", "choice", "", ("first", "last", "both")),
+            Field("day_match", "Both day fields", "choice", "needed where cron has both", ("", "or", "and")),
+            Field("dialect", "Dialect", "choice", "", ("unix", "quartz")),
+            Field("starts_at", "Not before", "instant", "2026-12-24T18:00:00Z"),
+            Field("ends_at", "Not after", "instant", "2027-01-06T00:00:00Z"),
+            Field("max_runs", "Runs at most", "whole", "empty: no end"),
+        ),
+    ),
+)
+FIELDS = {field.name: field for group in GROUPS for field in group.fields}
+SCHEDULE_FIELDS = ("dst_gap", "dst_overlap", "day_match", "dialect", "starts_at", "ends_at")
+
+
+# --- from the form ---
+
+
+def document_from(form: Form) -> dict[str, Any]:
+    """All that the form says; a field that was left empty is null, which means its default."""
+    document: dict[str, Any] = {
+        "name": text_of(form, "name") or None,
+        "schedule": schedule_from(form),
+        "timezone": text_of(form, "timezone") or None,
+        "target": _target(form),
+        "payload": _payload(form),
+        "tags": _words(text_of(form, "tags")),
+    }
+    for field in FIELDS.values():
+        document[field.name] = _value(field, text_of(form, field.name))
+    return document
+
+
+def schedule_from(form: Form) -> str | dict[str, Any]:
+    kind = text_of(form, "kind")
+    text = text_of(form, kind if kind in ("cron", "rrule", "every", "at") else "cron")
+    if not text:
+        raise UsageError("The schedule is empty: say when the job is to tick.", "/schedule")
+    match kind:
+        case "every":
+            found = _EVERY.fullmatch(text)
+            return {"every": found[1] if found else text}
+        case "at":
+            return {"at": text.replace(" ", "T", 1)}
+        case "rrule":
+            return {"rrule": text.removeprefix("RRULE:")}
+        case _:
+            return text
+
+
+def _target(form: Form) -> dict[str, Any]:
+    match text_of(form, "target"):
+        case "python":
+            return {"type": "python", "function": text_of(form, "function")}
+        case "shell":
+            return {"type": "shell", "command": text_of(form, "command")}
+        case _:
+            target: dict[str, Any] = {"type": "http", "url": text_of(form, "url")}
+            target["method"] = text_of(form, "method") or "POST"
+            headers = _headers(text_of(form, "headers"))
+            return {**target, "headers": headers} if headers else target
+
+
+def _headers(text: str) -> dict[str, str]:
+    headers = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise UsageError(f"The header {line!r} has no colon: write Name: value, each on its line.", "/target")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+def _payload(form: Form) -> Any:
+    return payload_from(text_of(form, "payload"))
+
+
+def payload_from(text: str) -> Any:
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise UsageError(f'The payload is not JSON ({error}): write such as {{"key": 1}}.', "/payload") from error
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _value(field: Field, text: str) -> Any:
+    if field.kind == "words":
+        return _words(text)
+    if not text:
+        return None
+    if field.kind in ("whole", "number", "grace"):
+        return _number(field, text)
+    return text
+
+
+def _number(field: Field, text: str) -> Any:
+    if field.kind == "grace" and text == "auto":
+        return text
+    try:
+        return float(text) if field.kind == "number" else int(text)
+    except ValueError:
+        kind = "a number" if field.kind == "number" else "a whole number"
+        raise UsageError(f"{field.label} is {text!r}: give {kind}.", f"/{field.name}") from None
+
+
+def without_nulls(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if value is not None}
+
+
+# --- to the form ---
+
+
+def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
+    """What stands in each field at first: that of a job, or the defaults, or what the address says."""
+    if job is None:
+        empty = {name: _shown(_default(name)) for name in FIELDS}
+        start = {"kind": "cron", "cron": "0 9 * * MON-FRI", "rrule": "", "every": "15m", "at": ""}
+        rest = {"name": "", "timezone": "UTC", "payload": "", "tags": "", "target": "http", "url": "", "method": "POST"}
+        known = {**empty, **start, **rest, "headers": "", "function": "", "command": ""}
+        return {**known, **{name: value for name, value in query.items() if name in known}}
+    values = {name: _shown(getattr(job, name)) for name in FIELDS}
+    payload = "" if job.payload is None else json.dumps(job.payload, indent=2, ensure_ascii=False)
+    told = {"name": job.name, "timezone": job.timezone, "tags": ", ".join(job.tags), "payload": payload}
+    return {**values, **told, **_schedule_values(job.schedule), **_target_values(job)}
+
+
+def _default(name: str) -> Any:
+    field = DEFAULTS[name]
+    return field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ", ".join(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(msgspec.to_builtins(value))
+
+
+def _schedule_values(schedule: str | dict[str, Any]) -> dict[str, str]:
+    values = {"kind": "cron", "cron": "", "rrule": "", "every": "", "at": ""}
+    if isinstance(schedule, dict):
+        for kind in ("cron", "rrule", "every", "at"):
+            if kind in schedule:
+                return {**values, "kind": kind, kind: str(schedule[kind])}
+        return values
+    lowered = schedule.lower()
+    if lowered.startswith(("every ", "@every ")):
+        return {**values, "kind": "every", "every": schedule.split(None, 1)[1]}
+    if lowered.startswith(("rrule:", "dtstart", "freq=")):
+        return {**values, "kind": "rrule", "rrule": schedule}
+    if _INSTANT.fullmatch(schedule):
+        return {**values, "kind": "at", "at": schedule}
+    return {**values, "cron": schedule}
+
+
+def _target_values(job: Job) -> dict[str, str]:
+    target: Any = job.target
+    command = getattr(target, "command", "")
+    return {
+        "target": kind_of(target),
+        "url": getattr(target, "url", ""),
+        "method": getattr(target, "method", "POST"),
+        "headers": "\n".join(f"{name}: {value}" for name, value in getattr(target, "headers", {}).items()),
+        "function": getattr(target, "function", ""),
+        "command": command if isinstance(command, str) else json.dumps(command),
+    }

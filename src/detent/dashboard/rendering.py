@@ -1,0 +1,42 @@
+"""Templates, and pages made of them. Everything a user wrote leaves as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jinja2
+import msgspec
+
+from detent.dashboard import words
+from detent.dashboard.assets import Assets
+from detent.dashboard.svg import bars_svg, lane_svg
+from detent.identity import token_text
+from detent.version import __version__
+
+
+def environment(assets: Assets) -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("detent.dashboard"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for filter_ in (
+        *(words.number, words.rate, words.seconds, words.milliseconds, words.iso, words.plain_time, words.pretty),
+        *(words.sign, words.state_class),
+    ):
+        made.filters[filter_.__name__] = filter_
+    made.filters["token"] = token_text
+    made.tests["known"] = lambda value: value is not msgspec.UNSET
+    made.globals |= {"asset": assets.url, "version": __version__, "plural": words.plural, "link": words.query}
+    made.globals |= {"bars": bars_svg, "lane": lane_svg}
+    made.globals["ui"] = made.get_template("macros.html").module
+    return made
+
+
+def parts_of(template: jinja2.Template, names: Iterable[str], values: Mapping[str, Any]) -> dict[str, str]:
+    """Blocks of a page by name, without the rest of it."""
+    context = template.new_context(dict(values))
+    return {name: "".join(template.blocks[name](context)) for name in names}

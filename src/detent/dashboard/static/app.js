@@ -1,0 +1,24 @@
+// Everything that a page does by itself. Each part looks at what is there, and again after every change of the page.
+import { startCharts } from "./charts.js";
+import { startDialogs } from "./dialogs.js";
+import { startForms } from "./forms.js";
+import { startKeys } from "./keys.js";
+import { startLive } from "./live.js";
+import { startTheme } from "./settings.js";
+import { startTimes } from "./times.js";
+
+const csrf = document.querySelector('meta[name="csrf"]')?.content;
+document.addEventListener("htmx:config:request", (event) => {
+  if (csrf) event.detail.ctx.request.headers["X-CSRF-Token"] = csrf;
+});
+
+// What is newest is at the right end, which a narrow screen would hide.
+for (const heat of document.querySelectorAll(".heat")) heat.parentElement.scrollLeft = heat.parentElement.scrollWidth;
+
+startTimes();
+startTheme();
+startDialogs();
+startForms();
+startKeys();
+startLive();
+startCharts();

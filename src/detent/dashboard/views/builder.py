@@ -1,0 +1,60 @@
+"""A new job, or another definition of one, with what its schedule means while it is typed."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+from zoneinfo import available_timezones
+
+from detent.api.conditions import ReadHeaders
+from detent.api.jobs import get_job
+from detent.dashboard.form import GROUPS, values_of
+from detent.dashboard.page import Page, View
+
+PRESETS = (
+    ("every 5 minutes", "*/5 * * * *"),
+    ("hourly", "H * * * *"),
+    ("daily at 9", "0 9 * * *"),
+    ("weekdays at 9", "0 9 * * MON-FRI"),
+    ("Mondays", "0 9 * * MON"),
+    ("first of the month", "0 6 1 * *"),
+    ("last working day", "0 17 LW * *"),
+)
+RULES = (
+    ("every other Friday", "FREQ=WEEKLY;INTERVAL=2;BYDAY=FR;BYHOUR=9;BYMINUTE=0;BYSECOND=0"),
+    ("second Tuesday", "FREQ=MONTHLY;BYDAY=2TU;BYHOUR=9;BYMINUTE=0;BYSECOND=0"),
+    ("each quarter", "FREQ=MONTHLY;INTERVAL=3;BYMONTHDAY=1;BYHOUR=6;BYMINUTE=0;BYSECOND=0"),
+)
+
+
+async def new(page: Page) -> dict[str, Any]:
+    return _values(None, page)
+
+
+async def edit(page: Page) -> dict[str, Any]:
+    reply = await get_job(page.api, page.names["id"], ReadHeaders())
+    return _values(reply.value, page)
+
+
+def _values(job: Any, page: Page) -> dict[str, Any]:
+    return {
+        "job": job,
+        "values": values_of(job, page.query),
+        "groups": GROUPS,
+        "presets": PRESETS,
+        "rules": RULES,
+        "zones": zones(),
+        "methods": ("POST", "GET", "PUT", "PATCH", "DELETE", "HEAD"),
+    }
+
+
+@cache
+def zones() -> list[str]:
+    """Those that people choose from."""
+    return sorted(
+        zone for zone in available_timezones() if "/" in zone and not zone.startswith(("Etc/", "posix", "right"))
+    )
+
+
+new_view = View("builder", "/jobs/new", new, template="builder.html")
+edit_view = View("builder", "/jobs/{id}/edit", edit, template="builder.html")

@@ -1,0 +1,47 @@
+"""The nodes, who leads which of the 256 partitions, and who took over when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detent.cluster_shapes import Cluster
+from detent.dashboard.page import Page, View
+from detent.store.jobs import DEFAULT_TENANT
+
+COLOURS = 8
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+async def look(page: Page) -> dict[str, Any]:
+    cluster = await page.api.store.cluster.look(operator=page.tenant == DEFAULT_TENANT)
+    owners = owners_of(cluster)
+    nodes = {node.id: node for node in cluster.nodes}
+    return {
+        "cluster": cluster,
+        "owners": owners,
+        "nodes": nodes,
+        "columns": 32,
+        "cells": [
+            {
+                "partition": cell.partition,
+                "node": cell.node,
+                "owner": owners.get(cell.node or ""),
+                "term": cell.term,
+                "age_ms": cell.age_ms,
+                "lease_ms": nodes[cell.node].lease_ms if cell.node in nodes else None,
+                "alive": cell.node in nodes and nodes[cell.node].state != "evicted",
+            }
+            for cell in cluster.partitions
+        ],
+    }
+
+
+def owners_of(cluster: Cluster) -> dict[str, dict[str, Any]]:
+    """A letter and a colour for each node, from the oldest on: they stay the same while nodes come behind them."""
+    return {
+        node.id: {"letter": LETTERS[position % len(LETTERS)], "colour": position % COLOURS}
+        for position, node in enumerate(cluster.nodes)
+    }
+
+
+view = View("cluster", "/cluster", look, ("summary", "nodes", "map", "elections"))

@@ -1,0 +1,117 @@
+"""One job: what it is, when it ticks, what became of it, what it was before."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from detent.api.catching_up import get_catchup
+from detent.api.conditions import ReadHeaders
+from detent.api.jobs import get_job
+from detent.api.lifecycle import RevisionQuery, list_revisions, list_skips
+from detent.api.preview import PreviewRequest, preview_schedule
+from detent.dashboard.drawings import heat, quantile
+from detent.dashboard.page import Page, View
+from detent.errors import DetentError
+from detent.model import JobSpec
+from detent.shapes import Job, Preview
+
+RUNS = 30
+DURATIONS = 120
+NEXT = 10
+PLANNED = 200
+REVISIONS = 8
+DAYS_BACK = 28
+DEFAULTS = {field.name: field for field in msgspec.structs.fields(JobSpec)}
+NOT_SHOWN = {"name", "schedule", "timezone", "target", "payload", "tags"}
+
+
+async def look(page: Page) -> dict[str, Any]:
+    api, reference = page.api, page.names["id"]
+    job: Job = (await get_job(api, reference, ReadHeaders())).value
+    recent = (await api.store.overview.recent([job.id], DURATIONS, tenant=page.tenant))[job.id]
+    preview, refused = await _preview(page, job)
+    hours, complete = await api.store.overview.hours(job.id, page.now - timedelta(days=DAYS_BACK), tenant=page.tenant)
+    planned = [tick.at for tick in preview.ticks] if preview and job.status == "active" else []
+    lengths = [run.seconds for run in recent if run.seconds is not None]
+    return {
+        "job": job,
+        "runs": recent[:RUNS],
+        "last": tuple(recent[:60]),
+        "preview": preview,
+        "refused": refused,
+        "next": preview.ticks[:NEXT] if preview else [],
+        "heat": heat(hours, planned, page.now, DAYS_BACK),
+        "complete": complete,
+        "lengths": {"p50": quantile(lengths, 0.5), "p95": quantile(lengths, 0.95), "most": max(lengths, default=None)},
+        "revisions": await list_revisions(api, str(job.id), RevisionQuery(limit=REVISIONS)),
+        "skips": {skip.at for skip in await list_skips(api, str(job.id))},
+        "catchup": await get_catchup(api, str(job.id)),
+        "settings": settings_of(job),
+        "commands": commands(job, api.settings.api_url),
+        "document": document_of(job),
+    }
+
+
+async def _preview(page: Page, job: Job) -> tuple[Preview | None, str | None]:
+    """The next ticks, or why there are none to tell."""
+    asked = PreviewRequest(
+        schedule=job.schedule, timezone=job.timezone, count=PLANNED, dst_gap=job.dst_gap, dst_overlap=job.dst_overlap,
+        day_match=job.day_match, dialect=job.dialect, starts_at=job.starts_at, ends_at=job.ends_at, job=str(job.id),
+    )  # fmt: skip
+    try:
+        return await preview_schedule(page.api, asked), None
+    except DetentError as error:
+        return None, error.message
+
+
+def settings_of(job: Job) -> list[tuple[str, Any, bool]]:
+    """Every other field, and whether it differs from its default."""
+    told = []
+    for name, field in DEFAULTS.items():
+        if name in NOT_SHOWN:
+            continue
+        value = getattr(job, name)
+        default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        told.append((name, value, value != default))
+    return told
+
+
+def document_of(job: Job) -> dict[str, Any]:
+    """The job as people write it: what differs from the defaults."""
+    changed = {name: value for name, value, differs in settings_of(job) if differs}
+    spec = {"name": job.name, "schedule": job.schedule, "timezone": job.timezone, "target": job.target}
+    rest = {"payload": job.payload, "tags": job.tags}
+    document: dict[str, Any] = msgspec.to_builtins({**spec, **{k: v for k, v in rest.items() if v}, **changed})
+    return document
+
+
+def commands(job: Job, url: str) -> dict[str, str]:
+    """The same by hand: on the command line, and over HTTP."""
+    name = shlex.quote(job.name)
+    body = shlex.quote(json.dumps(document_of(job), ensure_ascii=False))
+    return {
+        "run it now": f"detent job trigger {name} --wait",
+        "see its ticks": f"detent job ticks {name}",
+        "explain a time": f"detent explain {name} {_example(job)}",
+        "make it so": f"curl -X PUT {url}/api/v1/jobs/by-name/{_segment(job.name)} "
+        f"-H 'Content-Type: application/json' -d {body}",
+    }
+
+
+def _example(job: Job) -> str:
+    moment: datetime = job.last_run_at or job.created_at
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _segment(name: str) -> str:
+    from urllib.parse import quote
+
+    return quote(name, safe="")
+
+
+view = View("job", "/jobs/{id}", look, ("status", "recent"))

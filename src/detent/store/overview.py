@@ -1,0 +1,183 @@
+"""What the dashboard looks at and the API does not tell: counts, minutes, what is next, many jobs' last runs.
+
+However many jobs and runs there are, each verb reads a bounded number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from detent.identity import RunKey
+from detent.model import JobSpec
+from detent.shapes import DeadGroup
+from detent.store.db import Database, Row
+from detent.store.runs import number_of
+
+FEW_JOBS = 20_000
+FEW_TO_SORT = 5_000
+NEXT_OF_A_PARTITION = 4
+MOST_OPEN = 50_000
+MOST_DEAD = 1_000
+MOST_GROUPED = 300
+MOST_OF_A_JOB = 20_000
+
+
+class JobCounts(NamedTuple):
+    """`estimated`: as last counted, not as it is."""
+
+    active: int
+    paused: int
+    completed: int
+    estimated: bool
+
+    @property
+    def total(self) -> int:
+        return self.active + self.paused + self.completed
+
+
+class OpenCounts(NamedTuple):
+    """`more`: there are so many that not all were looked at."""
+
+    running: int
+    retrying: int
+    pending: int
+    more: bool
+
+
+class Upcoming(NamedTuple):
+    id: UUID
+    name: str
+    timezone: str | None
+    target: str
+    next_tick: datetime
+    fire_at: datetime
+
+
+class RecentRun(NamedTuple):
+    job: UUID
+    id: UUID
+    scheduled_at: datetime
+    status: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    ticks: int | None
+    attempt: int | None
+    reason: str | None
+
+    @property
+    def seconds(self) -> float | None:
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return (self.finished_at - self.started_at).total_seconds()
+
+
+class Step(NamedTuple):
+    """What became of a job's ticks in one step of a timeline."""
+
+    job: UUID
+    step: int
+    status: str
+    runs: int
+    sample: UUID
+
+
+class Given(NamedTuple):
+    """What a run was given: its definition, which revision of the job that is, and its payload."""
+
+    spec: JobSpec
+    revision: int
+    payload: object
+    own_payload: bool
+
+
+class OverviewStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # -- counts
+
+    async def jobs(self, *, tenant: int) -> JobCounts:
+        rows = await self._database.fetch("people", "jobs_by_status", tenant, FEW_JOBS)
+        counts = {row["status"]: row["jobs"] for row in rows}
+        estimated = bool(rows) and rows[0]["estimated"]
+        return JobCounts(counts.get("active", 0), counts.get("paused", 0), counts.get("completed", 0), estimated)
+
+    async def open(self, *, tenant: int) -> OpenCounts:
+        (row,) = await self._database.fetch("people", "open_by_status", tenant, MOST_OPEN)
+        return OpenCounts(row["running"], row["retrying"], row["pending"], row["looked_at"] >= MOST_OPEN)
+
+    async def dead(self, *, tenant: int) -> tuple[int, bool]:
+        """How many, and whether there are more than were looked at."""
+        (row,) = await self._database.fetch("people", "count_some_dead", tenant, MOST_DEAD)
+        return row["runs"], row["runs"] >= MOST_DEAD
+
+    async def dead_groups(self, limit: int, *, tenant: int) -> list[DeadGroup]:
+        """The newest dead runs by what their errors have in common."""
+        rows = await self._database.fetch("people", "dead_groups", tenant, None, MOST_GROUPED, limit)
+        return [
+            DeadGroup(
+                group=row["group"], error=row["pattern"], runs=row["runs"], jobs=row["jobs"],
+                first=row["first"], last=row["last"], sample=row["sample"],
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    async def backlog(self, *, tenant: int) -> tuple[int, int]:
+        """Ticks that are still to be caught up with, and of how many jobs."""
+        (row,) = await self._database.fetch("people", "catch_up_backlog", tenant)
+        return row["ticks"], row["jobs"]
+
+    # -- minutes
+
+    async def ended(self, since: datetime, step: timedelta, *, tenant: int) -> list[Row]:
+        """`at`, `status` (a number) and `runs`."""
+        return await self._database.fetch("people", "minutes_by_status", tenant, since, step)
+
+    async def lateness(self, since: datetime, step: timedelta, *, tenant: int) -> list[Row]:
+        """`at`, `bucket` (the number of the first larger bound) and `runs`."""
+        return await self._database.fetch("people", "minutes_by_lateness", tenant, since, step)
+
+    # -- jobs and their runs
+
+    async def upcoming(self, limit: int, jobs: int, *, tenant: int) -> list[Upcoming]:
+        """The next ticks; `jobs` is about how many the tenant has."""
+        if jobs <= FEW_TO_SORT:
+            rows = await self._database.fetch("people", "upcoming_of_few", tenant, limit)
+        else:
+            rows = await self._database.fetch("people", "upcoming", tenant, limit, NEXT_OF_A_PARTITION)
+        return [Upcoming(*row.values()) for row in rows]
+
+    async def recent(self, jobs: Sequence[UUID], each: int, *, tenant: int) -> dict[UUID, list[RecentRun]]:
+        """The newest runs of each job, newest first."""
+        found: dict[UUID, list[RecentRun]] = {job: [] for job in jobs}
+        for row in await self._database.fetch("people", "recent_runs", list(jobs), each, tenant):
+            if len(found[row["id"]]) < each:
+                found[row["id"]].append(RecentRun(*row.values()))
+        return found
+
+    async def hours(self, job: UUID, since: datetime, *, tenant: int) -> tuple[list[Row], bool]:
+        """`at`, `status` (a number) and `runs`, hour by hour; and whether that is all there is."""
+        number = await number_of(self._database, job, tenant)
+        rows = await self._database.fetch("people", "hours_of_job", number, MOST_OF_A_JOB, since)
+        return rows, sum(row["looked_at"] for row in rows) < MOST_OF_A_JOB
+
+    async def timeline(
+        self, jobs: Sequence[UUID], since: datetime, until: datetime, steps: int, *, tenant: int
+    ) -> list[Step]:
+        arguments = (list(jobs), since, until, steps, tenant, MOST_OF_A_JOB)
+        return [Step(*row.values()) for row in await self._database.fetch("people", "timeline", *arguments)]
+
+    async def given(self, key: RunKey, *, tenant: int) -> Given | None:
+        """What a run was given, as far as it is still known."""
+        rows = await self._database.fetch("people", "run_request", *key, tenant)
+        if not rows:
+            return None
+        spec = msgspec.json.decode(rows[0]["definition"], type=JobSpec)
+        own = rows[0]["own_payload"]
+        payload = spec.payload if own is None else msgspec.json.decode(own)
+        return Given(spec, rows[0]["revision"], payload, own is not None)

@@ -1,0 +1,1 @@
+ANALYZE run_history, attempts, jobs, cursors

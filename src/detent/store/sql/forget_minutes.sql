@@ -1,0 +1,2 @@
+-- $1 how long minutes are kept
+DELETE FROM run_minutes WHERE minute < now() - $1::interval

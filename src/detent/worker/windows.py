@@ -1,0 +1,61 @@
+"""The stretch of time that a run is about: from the tick before its own to its own, by the schedule it was fired with.
+
+It is computed, not looked up, which takes a few microseconds once the schedule has been read. Jobs with the same text
+share that reading; where it depends on the job itself, the jobs that were here last are remembered.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from datetime import datetime, timedelta
+
+from detent.errors import UsageError
+from detent.model import Claim, Definition, JobSpec
+from detent.registration import schedule_of, whole_milliseconds
+from detent.schedule import Schedule
+
+MILLISECOND = timedelta(milliseconds=1)
+FAR = timedelta(days=366 * 100)
+KEPT = 10_000
+
+
+def previous_tick(schedule: Schedule, tick: datetime) -> datetime | None:
+    return schedule.latest(tick - FAR, tick - MILLISECOND)
+
+
+class Windows:
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[object, ...], Schedule | None] = OrderedDict()
+
+    def start(self, claim: Claim, definition: Definition) -> datetime | None:
+        """The tick before that of a run; for a run that somebody asked for, the last one before it. None: there is
+        none."""
+        schedule = self._schedule(claim, definition)
+        return None if schedule is None else previous_tick(schedule, claim.scheduled_at)
+
+    def _schedule(self, claim: Claim, definition: Definition) -> Schedule | None:
+        spec, created_at = definition.spec, definition.created_at
+        if created_at is None:
+            return None
+        if isinstance(spec.schedule, str) and "H" not in spec.schedule:  # H stands for another value in each job
+            bounds = (spec.starts_at, spec.ends_at)
+            rules = (spec.timezone, spec.dst_gap, spec.dst_overlap, spec.day_match, spec.dialect)
+            shared = self._read((spec.schedule, *rules, *bounds), spec, claim.job, created_at)
+            if shared is None or shared.kind in ("cron", "once"):
+                return shared
+            if shared.kind == "interval":
+                return shared.anchored(whole_milliseconds(created_at) if claim.key.manual else claim.scheduled_at)
+        return self._read((definition.job_id, claim.revision), spec, claim.job, created_at)
+
+    def _read(self, key: tuple[object, ...], spec: JobSpec, job: int, created_at: datetime) -> Schedule | None:
+        if key in self._known:
+            self._known.move_to_end(key)
+            return self._known[key]
+        try:
+            schedule = schedule_of(spec, job, created_at)
+        except UsageError:  # its zone is gone from the zone data, for instance
+            schedule = None
+        self._known[key] = schedule
+        if len(self._known) > KEPT:
+            self._known.popitem(last=False)
+        return schedule

@@ -1,0 +1,132 @@
+"""What can be done on a page does what the API does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pages import Pages
+
+from detent.registration import read_document
+from detent.states import RunStatus
+
+FIELDS = {
+    "kind": "cron",
+    "cron": "0 9 * * MON",
+    "timezone": "Europe/Berlin",
+    "target": "http",
+    "url": "http://127.0.0.1:9/",
+}
+
+
+@pytest.fixture
+async def token(pages: Pages) -> str:
+    return (await pages.get("/")).csrf
+
+
+async def only_job(pages: Pages) -> Any:
+    (job,), _ = await pages.store.jobs.list()
+    return job
+
+
+async def test_the_builder_makes_the_job_that_its_fields_say(pages: Pages, token: str) -> None:
+    more = {"payload": '{"a": 1}', "tags": "x, y", "max_retries": "7", "headers": "X-A: 1", "day_match": ""}
+    assert (await pages.post("/jobs", csrf=token, name="weekly", **FIELDS, **more)).status == 204
+    job = await only_job(pages)
+    assert (job.name, job.schedule, job.timezone, job.tags) == ("weekly", "0 9 * * MON", "Europe/Berlin", ["x", "y"])
+    assert (job.payload, job.max_retries, job.target.headers) == ({"a": 1}, 7, {"X-A": "1"})
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"cron": "61 * * * *"}, "/schedule"),
+        ({"payload": "{"}, "/payload"),
+        ({"max_retries": "many"}, "/max_retries"),
+        ({"url": "ftp://x"}, "/target/url"),
+        ({"timezone": "Mars/Olympus"}, "/timezone"),
+    ],
+)
+async def test_what_is_wrong_in_the_builder_is_told_with_its_place(
+    pages: Pages, token: str, change: dict[str, str], pointer: str
+) -> None:
+    answer = await pages.post("/jobs", csrf=token, name="weekly", **{**FIELDS, **change})
+    assert f'data-at="{pointer}"' in answer.text
+    assert (await pages.store.jobs.list())[0] == []
+
+
+async def test_the_builder_edits_only_the_revision_that_was_looked_at(pages: Pages, token: str) -> None:
+    await pages.post("/jobs", csrf=token, name="weekly", **FIELDS)
+    job = await only_job(pages)
+    form = {**FIELDS, "name": "weekly", "cron": "0 8 * * MON", "revision": "1"}
+    assert (await pages.post(f"/jobs/{job.id}/edit", csrf=token, **form)).status == 204
+    late = await pages.post(f"/jobs/{job.id}/edit", csrf=token, **{**form, "cron": "0 7 * * MON"})
+    assert late.status == 412
+    assert (await only_job(pages)).schedule == "0 8 * * MON"
+
+
+async def test_a_preview_tells_words_ticks_and_what_the_clock_does(pages: Pages, token: str) -> None:
+    form = {"kind": "cron", "cron": "30 2 * 3 SUN", "timezone": "Europe/Berlin"}
+    shown = await pages.post("/jobs/preview", csrf=token, **form)
+    assert "At 02:30" in shown.text
+    assert "does not exist" in shown.text
+    every = await pages.post("/jobs/preview", csrf=token, kind="every", every="90m")
+    assert "Every 1 hour and 30 minutes" in every.text
+
+
+async def test_a_job_is_paused_resumed_triggered_and_deleted(pages: Pages, token: str) -> None:
+    await pages.post("/jobs", csrf=token, name="weekly", **FIELDS)
+    path = f"/jobs/{(await only_job(pages)).id}"
+    assert (await pages.post(f"{path}/pause", csrf=token, reason="moved")).status == 200
+    assert (await only_job(pages)).paused_reason == "moved"
+    assert "moved" in (await pages.get(path)).text
+    assert (await pages.post(f"{path}/resume", csrf=token)).status == 200
+    started = await pages.post(f"{path}/trigger", csrf=token, payload='{"own": true}')
+    run = started.headers["HX-Redirect"]
+    assert "&#34;own&#34;: true" in (await pages.get(run)).text
+    assert (await pages.post(f"{run}/cancel", csrf=token)).status == 200
+    assert "cancelled" in (await pages.get(run)).text
+    assert (await pages.post(f"{path}/delete", csrf=token)).headers["HX-Redirect"] == "/jobs"
+    assert (await pages.get(path)).status == 404
+
+
+async def test_many_jobs_are_counted_before_they_are_paused(pages: Pages, token: str) -> None:
+    target = {"type": "http", "url": "http://127.0.0.1:9/"}
+    specs = [read_document({"name": f"mail-{n}", "schedule": "every 1h", "target": target}) for n in range(3)]
+    await pages.store.jobs.add([*specs, read_document({"name": "other", "schedule": "every 1h", "target": target})])
+    asked = await pages.post("/jobs/bulk", csrf=token, action="pause", search="name:mail-*")
+    assert "<b>3</b> jobs would be paused" in asked.text
+    assert {job.status for job in (await pages.store.jobs.list())[0]} == {"active"}
+    done = await pages.post("/jobs/bulk", csrf=token, action="pause", search="name:mail-*", sure="yes", reason="all")
+    assert "<b>3</b> jobs were paused" in done.text
+    paused = [job.name for job in (await pages.store.jobs.list())[0] if job.status == "paused"]
+    assert paused == ["mail-0", "mail-1", "mail-2"]
+
+
+async def test_a_dead_letter_goes_on_or_is_discarded(pages: Pages, token: str, sql: Any) -> None:
+    await pages.post("/jobs", csrf=token, name="weekly", **FIELDS)
+    job = await only_job(pages)
+    for position in range(2):
+        await sql.execute(
+            "INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision,"
+            " attempt, status, reason) SELECT job, date_trunc('hour', now()) - $1 * interval '1 hour', 1, 1, now(),"
+            " now(), 0, 1, 1, 2, 'broken ' || $1 FROM jobs", position + 1,
+        )  # fmt: skip
+    runs, _ = await pages.store.dead_letters.list()
+    shown = await pages.get("/dead-letters")
+    assert "broken &lt;n&gt;" in shown.text
+    assert "2 runs in 1 group" in shown.text
+    assert "1 run goes on" in (await pages.post("/dead-letters/redrive", csrf=token, run=str(runs[0].id))).text
+    assert (
+        "1 dead run is dealt with" in (await pages.post("/dead-letters/discard", csrf=token, run=str(runs[1].id))).text
+    )
+    states = {run.status for run in (await pages.store.runs.list(job=job.id))[0]}
+    assert states == {RunStatus.RETRYING, RunStatus.DEAD} or states == {RunStatus.PENDING, RunStatus.DEAD}
+    assert "No dead letters" in (await pages.get("/dead-letters")).text
+
+
+async def test_everything_is_held_with_a_reason_and_let_go(pages: Pages, token: str) -> None:
+    assert (await pages.post("/cluster/pause", csrf=token, reason="")).status == 422
+    assert (await pages.post("/cluster/pause", csrf=token, reason="moving house")).status == 200
+    assert "moving house" in (await pages.get("/cluster/problems")).text
+    assert (await pages.post("/cluster/resume", csrf=token)).status == 200

@@ -1,0 +1,124 @@
+"""Every view in a real browser, on two real nodes: nothing to complain about, nothing hard to use, nothing too wide."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from browsing import Browser
+from processes import Nodes
+
+from detent.demo.filling import fill
+from detent.store import Database, Store
+
+DAYS = 2
+
+
+@pytest.fixture
+async def filled(database_url: str) -> dict[str, str]:
+    """A database with two days of history; the views that show something of it, by name."""
+    database = Database(database_url)
+    await database.open()
+    store = Store(database)
+    try:
+        await fill(store, DAYS, "http://127.0.0.1:9/demo/echo", beside=False)
+        job = await store.jobs.id_of("payment-reconcile")
+        (dead, *_), _ = await store.dead_letters.list(limit=1)
+        (good, *_), _ = await store.runs.list(job=job, limit=5)
+    finally:
+        await database.close()
+    return {
+        "overview": "/",
+        "jobs": "/jobs",
+        "job": f"/jobs/{job}",
+        "run": f"/runs/{dead.id}",
+        "another run": f"/runs/{good.id}",
+        "runs": "/runs",
+        "timeline": "/timeline?zoom=24h",
+        "dead letters": "/dead-letters",
+        "cluster": "/cluster",
+        "problems": "/cluster/problems",
+        "new job": "/jobs/new",
+        "edit": f"/jobs/{job}/edit",
+        "wrong search": f"/jobs?search={quote('colour:red')}",
+        "nothing found": "/jobs?search=no-such-job",
+    }
+
+
+async def look_at(browser: Browser, views: dict[str, str]) -> None:
+    for name, path in views.items():
+        await browser.open(path)
+        if name not in ("new job", "edit", "wrong search"):
+            await browser.live()
+        assert await browser.overflows() == 0, name
+        assert await browser.axe() == [], name
+
+
+async def test_the_main_views_of_a_live_cluster_are_clean(cluster: Nodes, filled: dict[str, str], browse: Any) -> None:
+    node = await cluster.start("serve")
+    await cluster.start("serve")
+    async with browse(node.url) as browser:
+        await look_at(browser, {name: filled[name] for name in ("overview", "jobs", "run", "cluster")})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 400])
+async def test_every_view_is_clean_in_both_themes_and_on_a_narrow_screen(
+    cluster: Nodes, filled: dict[str, str], browse: Any, theme: str, width: int
+) -> None:
+    node = await cluster.start("serve")
+    await cluster.start("serve")
+    async with browse(node.url, theme=theme, width=width) as browser:
+        await look_at(browser, filled)
+
+
+@pytest.mark.long
+async def test_the_keyboard_goes_everywhere(cluster: Nodes, filled: dict[str, str], browse: Any) -> None:
+    node = await cluster.start("serve")
+    async with browse(node.url) as browser:
+        page = browser.page
+        await browser.open("/")
+        await browser.live()
+        await page.keyboard.press("g")
+        await page.keyboard.press("j")
+        await page.wait_for_url("**/jobs")
+        await browser.live()
+        await page.keyboard.press("/")
+        await page.keyboard.type("report")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/jobs?search=report")
+        await browser.live()
+        await page.keyboard.press("j")
+        await page.keyboard.press("j")
+        await page.keyboard.press("k")
+        assert await page.locator("#rows tbody tr:first-child:focus-within").count() == 1
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/jobs/0*")
+        await browser.live()
+        await page.keyboard.press("?")
+        await page.locator("#help[open]").wait_for()
+        assert await browser.axe() == []
+        await page.keyboard.press("Escape")
+        first = page.locator("#recent tbody tr").first.locator("time")
+        before = await first.text_content()
+        await page.keyboard.press("u")
+        await page.keyboard.press("u")
+        assert await page.locator("#clock").input_value() == "job"
+        assert await first.text_content() != before
+
+
+@pytest.mark.long
+async def test_times_and_themes_are_remembered(cluster: Nodes, filled: dict[str, str], browse: Any) -> None:
+    node = await cluster.start("serve")
+    async with browse(node.url) as browser:
+        page = browser.page
+        await browser.open("/jobs")
+        await page.select_option("#theme", "dark")
+        await page.select_option("#clock", "local")
+        await browser.open("/runs")
+        assert await page.evaluate("() => document.documentElement.dataset.theme") == "dark"
+        assert await page.evaluate("() => document.documentElement.dataset.clock") == "local"
+        colour = await page.evaluate("() => getComputedStyle(document.body).color")
+        assert colour == "rgb(228, 232, 235)"

@@ -1,0 +1,47 @@
+"""The month of the demo: told quickly, never over somebody's jobs, and without a tick that is not accounted for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from detent.demo.filling import fill
+from detent.errors import Conflict
+from detent.store import Database, Store
+
+ECHO = "http://127.0.0.1:9/demo/echo"
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[Store]:
+    database = Database(database_url)
+    await database.open()
+    yield Store(database)
+    await database.close()
+
+
+async def test_every_tick_of_the_demo_is_accounted_for(store: Store, sql: Any) -> None:
+    made = await fill(store, 12, ECHO, beside=False)
+    now = await store.upkeep.now()
+    audited, following = await store.ledger.audit((now - timedelta(days=12), now), limit=500)
+    assert following is None
+    assert len(audited) == made.jobs
+    assert {each.name for each in audited if not each.account.clean} == set()
+    states = Counter(row["status"] for row in await sql.fetch("SELECT status FROM run_history"))
+    assert all(states[status] for status in (1, 2, 5))  # some went well, some died, some were missed
+    outcomes = {row["outcome"] for row in await sql.fetch("SELECT DISTINCT outcome FROM attempts")}
+    assert {"failed", "lost", "timeout"} <= outcomes
+    assert await sql.fetchval("SELECT count(DISTINCT node) FROM elections") == 3
+    assert await sql.fetchval("SELECT bool_and(finished_at <= now()) FROM run_history")
+    assert {job.status for job in (await store.jobs.list())[0]} == {"active", "paused", "completed"}
+
+
+async def test_a_database_with_jobs_is_left_alone_unless_told(store: Store) -> None:
+    await fill(store, 1, ECHO, beside=False)
+    with pytest.raises(Conflict, match="has 25 jobs already"):
+        await fill(store, 1, ECHO, beside=False)
+    assert (await store.overview.jobs(tenant=1)).total == 25
