@@ -13,6 +13,7 @@ from detent.log import logger
 from detent.metrics import Kind
 from detent.model import Claim, Definition, JobSpec
 from detent.states import CODES, RunStatus
+from detent.store.arrays import one_for_all
 from detent.store.db import Database, OutcomeUnknown, Row, statement
 from detent.store.upkeep import RUNS_CHANNEL
 
@@ -114,7 +115,7 @@ class LiveRunStore:
     async def definitions(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Definition]:
         """Jobs as they were at the wanted (job, revision)."""
         jobs, revisions = zip(*wanted, strict=True)
-        rows = await self._database.fetch("work", "definitions", jobs, revisions)
+        rows = await self._database.fetch("work", "definitions", jobs, one_for_all(revisions))
         found = {(row["job"], row["revision"]): _definition(row) for row in rows}
         return {key: definition for key, definition in found.items() if definition is not None}
 
@@ -156,7 +157,11 @@ async def make_way(connection: Any, run: Row) -> None:
 def settle_statement(batch: Sequence[Settlement]) -> tuple[str, tuple[Sequence[object], ...]]:
     """The statement that ends these runs, and its arrays."""
     columns = settle_columns(batch)
-    return ("settle_succeeded", columns[:PLAIN_COLUMNS]) if all(map(_is_plain, batch)) else ("settle", columns)
+    if not all(map(_is_plain, batch)):
+        return "settle", columns
+    jobs, ats, tokens, started, finished, lanes, serials = columns[:PLAIN_COLUMNS]
+    alike = (one_for_all(ats), one_for_all(tokens), started, finished, one_for_all(lanes), one_for_all(serials))
+    return "settle_succeeded", (jobs, *alike)
 
 
 def settle_columns(batch: Sequence[Settlement]) -> tuple[Sequence[object], ...]:

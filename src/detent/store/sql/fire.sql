@@ -1,11 +1,15 @@
 -- The fire: fence, compare-and-set of a batch of cursors, and their runs, in one statement.
 -- $1 node, $2 incarnation, $3 hand off to (node or NULL); arrays sorted by job: $4 job, $5 tick, $6 generation,
--- $7 next tick, $8 its fire_at (a NULL array: no jitter anywhere in the batch).
+-- $7 next tick, $8 its fire_at (a NULL array: no jitter anywhere in the batch). $5, $6 and $7 may have a single element that holds
+-- for all: jobs that are due together mostly agree, and an array costs the node more than all else that it does for the statement.
 -- Returns the exceptions only; an empty answer means every tick became a run in lane 0.
 WITH me AS MATERIALIZED (                    -- the fence: waits for an eviction, or makes it wait for us
     SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 v AS MATERIALIZED (
-    SELECT * FROM unnest($4::bigint[], $5::timestamptz[], $6::integer[], $7::timestamptz[], $8::timestamptz[])
+    SELECT job, CASE WHEN cardinality($5::timestamptz[]) = 1 THEN ($5::timestamptz[])[1] ELSE tick END AS tick,
+           CASE WHEN cardinality($6::integer[]) = 1 THEN ($6::integer[])[1] ELSE generation END AS generation,
+           CASE WHEN cardinality($7::timestamptz[]) = 1 THEN ($7::timestamptz[])[1] ELSE next_tick END AS next_tick, fire_at
+      FROM unnest($4::bigint[], $5::timestamptz[], $6::integer[], $7::timestamptz[], $8::timestamptz[])
         AS t (job, tick, generation, next_tick, fire_at)),
 u AS (
     UPDATE cursors c
