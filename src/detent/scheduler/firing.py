@@ -23,6 +23,7 @@ from detent import failpoints
 from detent.clock import DatabaseClock
 from detent.coordination.membership import Membership
 from detent.errors import DetentError
+from detent.identity import first_token
 from detent.log import logger
 from detent.metrics import Metrics
 from detent.model import Claim
@@ -344,7 +345,7 @@ class Firing:
     ) -> None:
         claims: list[Claim] = []
         moved: list[Cursor] = []
-        now = self._clock.now()
+        now, token = self._clock.now(), first_token(self._membership.incarnation)
         for item in batch:
             exception = exceptions.get(item.before.job)
             if exception is not None and exception.why == "refused":
@@ -355,7 +356,7 @@ class Firing:
             moved.append(item.after)
             lane = 0 if exception is None else exception.lane
             if hand_off and lane is not None and lane >= 0:
-                claims.append(first_claim(item.before, lane, self._membership.incarnation))
+                claims.append(first_claim(item.before, lane, token))
         overlaps = sum(exception.why == "overlap" for exception in exceptions.values())
         self._metrics.overlaps += overlaps
         self._metrics.fired += len(moved) - overlaps - sum(item.why == "by request" for item in exceptions.values())
