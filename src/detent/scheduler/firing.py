@@ -103,6 +103,12 @@ class Firing:
                 self._ready[cursor.job] = cursor
         self.pump()
 
+    def foresee(self, cursors: Iterable[Cursor]) -> None:
+        """These are due within seconds: our own worker may prepare for those that it is likely to get."""
+        handoff = self._handoff
+        if handoff is not None:
+            handoff.foresee([(cursor.job, cursor.revision) for cursor in cursors if handoff.takes(cursor.queue)])
+
     def under_way(self, job: int) -> bool:
         return job in self._ready or job in self._firing
 

@@ -190,6 +190,8 @@ class Scheduler:
         for cursor in cursors:
             self._admit(cursor, horizon)
         self._offer_due()
+        if lower is None and self.firing is not None:
+            self.firing.foresee(cursors)
         return [partition for partition, count in counts.items() if count >= limit]
 
     def _admit(self, cursor: Cursor, horizon: datetime, earliest: int = 0) -> None:

@@ -122,7 +122,7 @@ class LiveRunStore:
         for job, revision, number, name, created_at, text in map(row_values, rows):
             spec = self._specs.get(text) or self._read_spec(name, text)
             if spec is not None:
-                found[job, revision] = Definition(number, name, spec, created_at)
+                found[job, revision] = Definition(number, name, spec, created_at, len(text))
         return found
 
     def _read_spec(self, job: str, text: str) -> JobSpec | None:

@@ -21,7 +21,7 @@ windows = Windows()
 
 
 def call_of(claim: Claim, definition: Definition) -> Call:
-    job_id, name, spec, _ = definition
+    job_id, name, spec, *_ = definition
     key = RunKey(claim.job, claim.scheduled_at, claim.serial)
     return Call(
         job_id=str(job_id),

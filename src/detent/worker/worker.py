@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 from detent import failpoints, tracing, transitions
@@ -80,6 +81,7 @@ class Worker:
         self._slots = 0
         self._starting = 0
         self._learning: set[asyncio.Task[None]] = set()
+        self._foreseeing: asyncio.Task[None] | None = None
         self._deadlines: Deadlines[Held] = Deadlines(is_running, expire)
         self.settled = 0
         self._reserved = 0
@@ -152,16 +154,31 @@ class Worker:
             else:
                 self._waiting.append(self._book.tenant_of(claim.queue), held)
         if unknown:
-            task = asyncio.create_task(self._learn(unknown))
-            self._learning.add(task)
-            task.add_done_callback(self._learning.discard)
+            self._in_background(self._learn(unknown))
         self._fill()
         if self._resting:
             self.loop.wake()  # what was on its way when the rest began goes back
 
+    def foresee(self, jobs: Iterable[tuple[int, int]]) -> None:
+        """Runs of these jobs, by their revisions, may be handed off within seconds."""
+        if self._foreseeing is None or self._foreseeing.done():
+            self._foreseeing = self._in_background(self._learn_ahead(jobs))
+
+    async def _learn_ahead(self, jobs: Iterable[tuple[int, int]]) -> None:
+        try:
+            await self._definitions.read_ahead(jobs)
+        except DetentError as error:
+            log.info("definitions not read ahead", error=str(error))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._learning.add(task)
+        task.add_done_callback(self._learning.discard)
+        return task
+
     async def _learn(self, unknown: Sequence[Held]) -> None:
         try:
-            found = await self._definitions.read([held.claim for held in unknown])
+            found = await self._definitions.read((held.claim.job, held.claim.revision) for held in unknown)
         except DetentError as error:
             log.warning("runs could not be started", runs=len(unknown), error=str(error))
             await self._give_back([held.claim for held in unknown])
