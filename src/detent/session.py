@@ -220,6 +220,8 @@ class Session:
 
     def _others_work(self, others: bool) -> None:
         self.firing.waiting.others_work = others
+        if self.worker is not None:
+            self.worker.place.others_work = others
 
     def _share_changed(self) -> None:
         self._leading.wake()

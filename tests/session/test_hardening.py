@@ -64,7 +64,7 @@ async def test_the_settle_of_one_run_does_not_let_go_of_the_next_run_of_its_job(
     worker._draining = True  # so that neither is called
     worker._accept([first, second])
     worker._settled(first)
-    assert list(worker._held) == [second.identity]
+    assert [held.claim for held in worker._held] == [second]
 
 
 async def test_a_job_offered_twice_is_in_one_batch_with_its_newer_cursor(look: Any, store: Store, start: Any) -> None:
@@ -128,7 +128,7 @@ async def test_a_run_cancelled_before_its_first_step_frees_its_slot(look: Any, s
     claim = Claim(job, 0, tick, 0, FIRST_TOKEN, 1)
     await store.live.cancel([RunKey(job, tick)])
     session.worker._accept([claim])
-    session.worker._stop(session.worker._held[claim.identity])
+    session.worker._stop(session.worker._held.find(claim))
     assert (await ended(look, job))["status"] == 3
     assert called == []
     await until(lambda: session.worker._running == 0 and not session.worker._held)
@@ -160,7 +160,7 @@ async def test_room_for_runs_that_were_not_fired_is_given_back(look: Any, start:
     session = await start()
     for job in jobs[1:]:
         await ended(look, job)
-    await until(lambda: session.worker._reserved == 0 and not session.worker._held)
+    await until(lambda: session.worker.place.reserved == 0 and not session.worker._held)
     assert session.worker.room == 20
 
 

@@ -97,10 +97,12 @@ class Firing:
     def offer(self, cursors: Iterable[Cursor]) -> None:
         """Due cursors, to be fired as soon as a statement is free. A newer cursor of a job replaces one that waits."""
         for cursor in cursors:
-            if (cursor.job, cursor.generation) not in self._quarantined:
-                if cursor.job not in self._ready:
-                    self._order.append(self._book.tenant_of(cursor.queue), cursor.job, cursor.priority)
-                self._ready[cursor.job] = cursor
+            job = cursor.job
+            if self._quarantined and (job, cursor.generation) in self._quarantined:
+                continue
+            if job not in self._ready:
+                self._order.append(self._book.tenant_of(cursor.queue), job, cursor.priority)
+            self._ready[job] = cursor
         self.pump()
 
     def foresee(self, cursors: Iterable[Cursor]) -> None:
@@ -269,7 +271,7 @@ class Firing:
     async def _fire_by_place(self, planned: list[Planned], way: Way) -> None:
         """Two statements at most: the runs our own worker takes at once, and those that wait in their queue. Room is
         given by priority, statements are sent in the order of jobs."""
-        by_priority = sorted(planned, key=lambda item: -item.before.priority)
+        by_priority = planned if _all_equal(planned) else sorted(planned, key=lambda item: -item.before.priority)
         queues = [item.before.queue for item in by_priority]
         ours = self._handoff.reserve(queues) if self._handoff is not None else [False] * len(queues)
         for hand_off in (True, False):
@@ -391,3 +393,7 @@ class Firing:
         self._answered(cursor.job)
         self._quarantined.add((cursor.job, cursor.generation))
         log.error("job set aside until it is changed: its tick cannot be fired", job=cursor.job, error=repr(error))
+
+
+def _all_equal(planned: Sequence[Planned]) -> bool:
+    return len({item.before.priority for item in planned}) == 1

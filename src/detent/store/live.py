@@ -178,8 +178,9 @@ def settle_statement(batch: Sequence[Settlement]) -> tuple[str, tuple[Sequence[o
     columns = settle_columns(batch)
     if not all(map(_is_plain, batch)):
         return "settle", columns
-    jobs, ats, tokens, started, finished, lanes, serials = columns[:PLAIN_COLUMNS]
-    alike = (one_for_all(ats), one_for_all(tokens), started, finished, one_for_all(lanes), one_for_all(serials))
+    jobs, ats, tokens, _, _, lanes, serials = columns[:PLAIN_COLUMNS]
+    times = ([item.started.timestamp() for item in batch], [item.finished.timestamp() for item in batch])
+    alike = (one_for_all(ats), one_for_all(tokens), *times, one_for_all(lanes), one_for_all(serials))
     return "settle_succeeded", (jobs, *alike)
 
 

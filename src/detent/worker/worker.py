@@ -34,6 +34,7 @@ from detent.worker.definitions import Definitions, with_own_payload
 from detent.worker.execute import Runner, call_of, execute
 from detent.worker.held import Held, InHand, come_to_rest, expire, is_running
 from detent.worker.promoting import Promoter
+from detent.worker.room import Room
 from detent.worker.settle import Settler
 
 log = logger("worker")
@@ -63,18 +64,19 @@ class Worker:
         made_room: Callable[[], None],
         died: Callable[[Collection[int]], None] | None = None,
     ) -> None:
-        """`given_back`: runs are ready for others. `made_room`: runs have been settled, and there is room again."""
+        """`given_back`: runs are ready for others. `made_room`: runs are over, and there is room again."""
         self._store = store
         self._membership = membership
         self._clock = clock
         self._runners = runners
         self._book = book
         self._claiming = Claiming(store, membership, book, queues, ["", *has])
-        self.concurrency = concurrency
+        self.place = Room(concurrency)
         self._answer_seconds = store.database.answer_seconds
         self._reconcile_every = self._answer_seconds + 1.0
         self._metrics = metrics
         self._given_back = given_back
+        self._made_room = made_room
         self._held = InHand()
         self._waiting: FairLine[Held] = FairLine(book.weight_of)
         self._running = 0
@@ -84,7 +86,6 @@ class Worker:
         self._foreseeing: asyncio.Task[None] | None = None
         self._deadlines: Deadlines[Held] = Deadlines(is_running, expire)
         self.settled = 0
-        self._reserved = 0
         self._backlog = True
         self._draining = False
         self._resting = False
@@ -105,7 +106,11 @@ class Worker:
     def room(self) -> int:
         if self._draining or self._resting:
             return 0
-        return max(0, 2 * self.concurrency - len(self._held) - self._reserved)
+        return self.place.free(len(self._held))
+
+    @property
+    def breath(self) -> int:
+        return self.place.breath
 
     @property
     def open_room(self) -> int:
@@ -116,7 +121,7 @@ class Worker:
         return queue in self._claiming.unlimited
 
     def load(self) -> dict[str, int]:
-        return {"running": self._running, "waiting": len(self._waiting), "slots": self.concurrency}
+        return {"running": self._running, "waiting": len(self._waiting), "slots": self.place.concurrency}
 
     def reserve(self, queues: Sequence[int]) -> list[bool]:
         """For each tick about to fire: may it be handed to this worker? Only where nothing is bypassed: we serve its
@@ -128,14 +133,14 @@ class Worker:
             ours = room > 0 and queue in unlimited
             room -= ours
             taken.append(ours)
-        self._reserved += sum(taken)
+        self.place.reserved += sum(taken)
         return taken
 
     def release(self, count: int) -> None:
-        self._reserved -= count
+        self.place.reserved -= count
 
     def accept_handed_off(self, claims: Sequence[Claim]) -> None:
-        self._reserved -= len(claims)
+        self.place.reserved -= len(claims)
         self._accept(claims)
 
     def _accept(self, claims: Iterable[Claim]) -> None:
@@ -196,7 +201,9 @@ class Worker:
     def _fill(self) -> None:
         """Begin a few more slots where runs wait; each of them begins more. A slot takes one run after another, since a
         task for each costs more than all else that is done for a run that is over at once."""
-        while self._starting < STARTED_AT_ONCE and self._slots < self.concurrency and self._waiting and self._takes:
+        while (
+            self._starting < STARTED_AT_ONCE and self._slots < self.place.concurrency and self._waiting and self._takes
+        ):
             self._starting += 1
             self._slots += 1
             asyncio.create_task(self._slot()).add_done_callback(self._slot_over)
@@ -226,10 +233,12 @@ class Worker:
                 await come_to_rest(task)
             turns += 1
             if turns % TURNS == 0:
+                self._made_room()
                 await asyncio.sleep(0)
 
     def _slot_over(self, task: asyncio.Task[None]) -> None:
         self._slots -= 1
+        self._made_room()
         if not task.cancelled():
             task.exception()
         self._fill()
@@ -252,12 +261,12 @@ class Worker:
         if not limit or not self._claiming.serving:
             self._backlog = True
             return POLL_EVERY
-        free = self.concurrency - self._running - len(self._waiting)
-        self._reserved += limit
+        free = self.place.concurrency - self._running - len(self._waiting)
+        self.place.reserved += limit
         try:
             claimed = await self._claiming.claim(limit, free, self._waiting.waits)
         finally:
-            self._reserved -= limit
+            self.place.reserved -= limit
         self._backlog = claimed.more
         self._accept(claimed.claims)
         if self._backlog and self.room:
@@ -290,6 +299,7 @@ class Worker:
 
     def _pass_on(self, held: Held, outcome: Outcome) -> None:
         held.passed_on = True
+        self.place.over()
         spec = held.definition.spec if held.definition is not None else None
         held.followed = Promoter.concerns(spec)
         self.settler.add(held.claim, spec, outcome, held.started, self._clock.now())
@@ -360,10 +370,12 @@ class Worker:
     def _settled(self, claim: Claim) -> None:
         held = self._held.remove(claim)
         self.settled += 1
+        if held is not None and held.passed_on:
+            self.place.written()
         if held is not None and held.followed:
             self._promoter.freed(claim.job)
             self.loop.wake()
-        enough = self._backlog and self.room >= self.concurrency // 2 + 1
+        enough = self._backlog and self.room >= self.place.concurrency // 2 + 1
         if enough or claim.queue in self._claiming.limited:
             self.loop.wake()
 

@@ -38,11 +38,14 @@ q AS (                                       -- no longer alone: wait after all
       FROM placed WHERE lanes < 0 AND lane = 0 AND job NOT IN (SELECT job FROM i)
     ON CONFLICT (job, lane) DO NOTHING RETURNING job, lane),
 made AS (SELECT * FROM i UNION ALL SELECT * FROM q),
+n AS MATERIALIZED (                          -- as a rule all are equal, and nobody has to be looked for
+    SELECT (SELECT count(*) FROM v) AS sent, (SELECT count(*) FROM u) AS moved, (SELECT count(*) FROM made) AS made),
 s AS (
     INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason)
-    SELECT job, tick, now(), 0, revision, 4, 'overlap' FROM placed WHERE job NOT IN (SELECT job FROM made))
+    SELECT job, tick, now(), 0, revision, 4, 'overlap' FROM placed
+     WHERE (SELECT made < moved FROM n) AND job NOT IN (SELECT job FROM made))
 -- IN (sub-select) throughout: always a hashed subplan, where a join of CTEs, each estimated at one row, would be
 -- a thousand times a thousand comparisons.
 SELECT job, lane, NULL AS why FROM made WHERE lane <> 0
-UNION ALL SELECT job, NULL, 'overlap' FROM u WHERE job NOT IN (SELECT job FROM made)
-UNION ALL SELECT job, NULL, 'refused' FROM v WHERE job NOT IN (SELECT job FROM u)
+UNION ALL SELECT job, NULL, 'overlap' FROM u WHERE (SELECT made < moved FROM n) AND job NOT IN (SELECT job FROM made)
+UNION ALL SELECT job, NULL, 'refused' FROM v WHERE (SELECT moved < sent FROM n) AND job NOT IN (SELECT job FROM u)
