@@ -14,7 +14,6 @@ from detent.model import Claim, Definition
 from detent.store import Store
 
 KEPT = 100_000
-MOST_AHEAD = 50_000
 MOST_CHARACTERS = 100_000_000
 AT_ONCE = 1000
 Key = tuple[int, int]
@@ -55,7 +54,7 @@ class Definitions:
     async def read_ahead(self, wanted: Iterable[Key]) -> None:
         """Those of these that are not known, as far as there is room for them all."""
         unknown = [key for key in dict.fromkeys(wanted) if key not in self._known]
-        for some in _in_parts(unknown[:MOST_AHEAD]):
+        for some in _in_parts(unknown[:KEPT]):
             self._keep(await self._store.live.definitions(some))
 
     def _keep(self, found: Mapping[Key, Definition]) -> None:

@@ -6,14 +6,16 @@ wait in memory; a crash costs those that had not started nothing.
 
 Adoption must not take up a run whose reply is merely on its way. A run is adopted only when two looks at the database,
 further apart than any statement can take, both show it under the same token and it is held at neither.
+
+This file is long because a run in hand passes through all of it; whatever can do without the others' state is a module
+of its own: room, held, learning, claiming, deadlines, settle.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from detent import failpoints, tracing, transitions
@@ -30,9 +32,10 @@ from detent.service import Batcher, Loop, backoff
 from detent.store import Store
 from detent.worker.claiming import Claiming
 from detent.worker.deadlines import Deadlines
-from detent.worker.definitions import Definitions, with_own_payload
+from detent.worker.definitions import with_own_payload
 from detent.worker.execute import Runner, call_of, execute
 from detent.worker.held import Held, InHand, come_to_rest, expire, is_running
+from detent.worker.learning import Learner
 from detent.worker.promoting import Promoter
 from detent.worker.room import Room
 from detent.worker.settle import Settler
@@ -82,15 +85,13 @@ class Worker:
         self._running = 0
         self._slots = 0
         self._starting = 0
-        self._learning: set[asyncio.Task[None]] = set()
-        self._foreseeing: asyncio.Task[None] | None = None
         self._deadlines: Deadlines[Held] = Deadlines(is_running, expire)
         self.settled = 0
         self._backlog = True
         self._draining = False
         self._resting = False
         self._suspects: dict[Claim, float] = {}
-        self._definitions = Definitions(store)
+        self.learner = Learner(store, self._wait, self._return)
         self._promoter = Promoter(store)
         self._note_start = Batcher(self._start_all)
         self.settler = Settler(
@@ -111,6 +112,9 @@ class Worker:
     @property
     def breath(self) -> int:
         return self.place.breath
+
+    def foresee(self, jobs: Iterable[tuple[int, int]]) -> None:
+        self.learner.foresee(jobs)
 
     @property
     def open_room(self) -> int:
@@ -153,48 +157,25 @@ class Worker:
                 transitions.tell("run claimed", claim, self._membership.node)
             held = Held(claim, now)
             self._held.add(held)
-            held.definition = self._definitions.get(claim)
-            if held.definition is None:
-                unknown.append(held)
-            else:
+            if self.learner.knows(held):
                 self._waiting.append(self._book.tenant_of(claim.queue), held)
-        if unknown:
-            self._in_background(self._learn(unknown))
+            else:
+                unknown.append(held)
+        self.learner.learn(unknown)
         self._fill()
         if self._resting:
             self.loop.wake()  # what was on its way when the rest began goes back
 
-    def foresee(self, jobs: Iterable[tuple[int, int]]) -> None:
-        """Runs of these jobs, by their revisions, may be handed off within seconds."""
-        if self._foreseeing is None or self._foreseeing.done():
-            self._foreseeing = self._in_background(self._learn_ahead(jobs))
-
-    async def _learn_ahead(self, jobs: Iterable[tuple[int, int]]) -> None:
-        try:
-            await self._definitions.read_ahead(jobs)
-        except DetentError as error:
-            log.info("definitions not read ahead", error=str(error))
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._learning.add(task)
-        task.add_done_callback(self._learning.discard)
-        return task
-
-    async def _learn(self, unknown: Sequence[Held]) -> None:
-        try:
-            found = await self._definitions.read((held.claim.job, held.claim.revision) for held in unknown)
-        except DetentError as error:
-            log.warning("runs could not be started", runs=len(unknown), error=str(error))
-            await self._give_back([held.claim for held in unknown])
-            for held in unknown:
-                self._let_go(held)  # what could not be given back, reconciling finds again
-            return
-        for held in unknown:
+    def _wait(self, some: Iterable[Held]) -> None:
+        for held in some:
             if self._held.find(held.claim) is held:
-                held.definition = found.get((held.claim.job, held.claim.revision))
                 self._waiting.append(self._book.tenant_of(held.claim.queue), held)
         self._fill()
+
+    async def _return(self, some: Sequence[Held]) -> None:
+        await self._give_back([held.claim for held in some])
+        for held in some:
+            self._let_go(held)  # what could not be given back, reconciling finds again
 
     # --- slots ---
 
@@ -448,7 +429,8 @@ class Worker:
             await returning
         finally:
             returning.cancel()
-        await self._stop_learning()
+        self._deadlines.close()
+        await self.learner.stop()
         await self.settler.drain(2 * self._answer_seconds)
 
     async def _give_back_for_good(self, claims: Sequence[Claim], seconds: float) -> None:
@@ -495,11 +477,6 @@ class Worker:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._stop_learning()
-        await self.settler.abort()
-
-    async def _stop_learning(self) -> None:
         self._deadlines.close()
-        for task in self._learning:
-            task.cancel()
-        await asyncio.gather(*self._learning, return_exceptions=True)
+        await self.learner.stop()
+        await self.settler.abort()
