@@ -8,14 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from receiver import SECRET, Receiver, receiving
+from receiver import SECRET, Receiver, receiving, silence
 
 from detent.metrics import Metrics
 from detent.model import Call, Failed, HttpTarget, JobSpec, Outcome, Succeeded
 from detent.store import Store
+from detent.targets import messenger as messengers
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger
-from detent.watching import ping, watch
+from detent.watching import ping, sending, watch
 from sessions import StartSession
 from waiting import until
 
@@ -24,9 +25,9 @@ from waiting import until
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens every few seconds happens several times in one."""
     monkeypatch.setattr(watch, "LOOK_EVERY", 0.1)
-    monkeypatch.setattr(watch, "FIRST_PAUSE", 0.05)
-    monkeypatch.setattr(watch, "SWEEP_EVERY", 0.3)
-    monkeypatch.setattr(watch, "TAKEN_FOR", timedelta(seconds=2))
+    monkeypatch.setattr(sending, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(sending, "SWEEP_EVERY", 0.3)
+    monkeypatch.setattr(sending, "TAKEN_FOR", timedelta(seconds=2))
 
 
 @pytest.fixture
@@ -110,6 +111,36 @@ async def test_what_two_nodes_see_is_sent_once_and_what_was_refused_is_sent_agai
     assert len(receiver.messages) == tries >= 3
 
 
+async def test_jobs_are_judged_while_a_message_waits_for_an_answer(
+    store: Store, start: StartSession, messenger: Messenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messengers, "ANSWER_SECONDS", 300)
+    metrics = Metrics()
+    async with silence() as nobody:
+        session = await start(Target(), metrics=metrics, messenger=messenger, notify_url=nobody.url)
+        await add(store)
+        await until(nobody.asked.is_set, 20, "the message")
+        missed = metrics.expectations_missed["finish"]
+        await until(lambda: metrics.expectations_missed["finish"] > missed + 1, 20, "more misses")
+        await session.close(0)
+
+
+async def test_a_node_that_lost_its_place_judges_and_sends_nothing_and_does_not_spin(
+    store: Store, start: StartSession, receiver: Receiver, messenger: Messenger, look: Any
+) -> None:
+    session = await start(Target(), messenger=messenger)
+    await add(store)
+    await until(lambda: look.fetchval("SELECT count(*) > 0 FROM notices"), 20, "a message")
+    await session.abandon()
+    await look.execute("UPDATE notices SET ended_at = NULL, due_at = now(); UPDATE expectations SET check_at = now()")
+    session.membership.lose("a test")
+    address = sending.Address(receiver.url, "webhook", [])
+    sender = sending.Sender(store, session.membership, messenger, address, Metrics())
+    judge = watch.Watch(store, session.membership, lambda: [0], Metrics(), sender.loop.wake)
+    assert await judge.tick() > 0 and await sender.tick() > 0
+    assert receiver.messages == []
+
+
 async def test_a_job_may_have_its_own_address_and_slack_gets_a_text(
     store: Store, start: StartSession, receiver: Receiver, messenger: Messenger
 ) -> None:
@@ -167,14 +198,9 @@ async def asked_again(sender: ping.Ping, receiver: Receiver) -> bool:
 
 
 async def test_a_message_that_is_never_answered_does_not_hold_up_the_rest(messenger: Messenger) -> None:
-    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(30)
-        writer.close()
-
-    server = await asyncio.start_server(silent, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    sending = asyncio.create_task(messenger.send(f"http://127.0.0.1:{port}/path", b"{}", {}))
-    async with receiving() as other:
+    async with silence() as nobody, receiving() as other:
+        sending_one = asyncio.create_task(messenger.send(nobody.url, b"{}", {}))
+        await until(nobody.asked.is_set, 20, "the first message")
         assert (await messenger.send(other.url, b"{}", {})).arrived
-    sending.cancel()
-    server.close()
+        sending_one.cancel()
+        await asyncio.gather(sending_one, return_exceptions=True)

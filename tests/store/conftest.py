@@ -9,6 +9,7 @@ import pytest
 
 from detent.store import Database, Store
 from detent.store.db import connect
+from detent.store.limits import PEOPLE
 
 if TYPE_CHECKING:
     from postgres import Postgres
@@ -31,7 +32,7 @@ def shared_url(postgres: Postgres) -> Iterator[str]:
 @pytest.fixture
 async def look(shared_url: str) -> AsyncIterator[Any]:
     """A connection beside the store's, to an empty database."""
-    connection = await connect(shared_url, "detent")
+    connection = await connect(shared_url, "detent", PEOPLE)
     await connection.execute(EMPTY)
     yield connection
     await connection.close()
@@ -40,7 +41,7 @@ async def look(shared_url: str) -> AsyncIterator[Any]:
 @pytest.fixture
 async def another(shared_url: str) -> AsyncIterator[Any]:
     """One more connection, to hold locks with."""
-    connection = await connect(shared_url, "detent")
+    connection = await connect(shared_url, "detent", PEOPLE)
     yield connection
     await connection.close()
 
