@@ -282,6 +282,39 @@ async def test_the_ticks_of_a_pause_are_not_judged(verbs: Store, look: Any) -> N
     assert await judge(verbs, look) == []
 
 
+async def test_while_all_ticks_are_held_nothing_is_judged_and_afterwards_nothing_from_before(
+    verbs: Store, look: Any
+) -> None:
+    made = await make(verbs, look)
+    await ended(look, made, 1, status=2)
+    await verbs.holding.pause("somebody", "a test")
+    assert await judge(verbs, look) == []
+    assert await look.fetchval("SELECT judged FROM expectations") == made.born
+    await verbs.holding.resume()
+    assert await judge(verbs, look) == []
+    await look.execute("UPDATE cluster SET resumed_at = $1", made.born + 2 * MINUTE)
+    await move_on(look, made, 0)
+    await ended(look, made, 3, status=2)
+    (judgement,) = await judge(verbs, look)
+    assert (judgement.missed, judgement.tick) == (1, made.born + 3 * MINUTE)
+
+
+async def test_what_was_judged_while_the_clock_was_ahead_is_judged_again_once_ticks_are_let_go(
+    verbs: Store, look: Any
+) -> None:
+    await make(verbs, look)
+    await look.execute(
+        "UPDATE expectations SET judged = now() + interval '1 year', check_at = now() + interval '1 year'"
+    )
+    await verbs.holding.pause("clock", "it stepped")
+    await verbs.holding.resume()
+    due = "SELECT judged <= now() AND check_at <= now() FROM expectations"
+    assert await look.fetchval(due)
+    await look.execute("UPDATE expectations SET judged = now() + interval '1 year'")  # a step that held nothing
+    await judge(verbs, look)
+    assert await look.fetchval("SELECT judged <= now() FROM expectations")
+
+
 async def test_a_job_that_is_deleted_is_expected_to_do_nothing(verbs: Store, look: Any) -> None:
     made = await make(verbs, look)
     await ended(look, made, 1, status=2)

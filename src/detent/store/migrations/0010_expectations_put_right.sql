@@ -1,4 +1,7 @@
 -- detent: compatible with 0009
+-- When ticks that were held were let go: what was to happen before is not judged, as with the ticks of a pause.
+ALTER TABLE cluster ADD COLUMN resumed_at timestamptz;
+
 -- A job that was deleted, or expected no more, just as its leader opened an incident: whoever waits for the leader to let go of
 -- the expectation learns of the incident from it, but a statement that began before does not see the incident itself. So it is
 -- closed by a statement of its own, which begins afterwards. Otherwise it would be open for ever.
