@@ -23,6 +23,7 @@ from detent import failpoints
 from detent.clock import DatabaseClock
 from detent.coordination.membership import Membership
 from detent.errors import DetentError
+from detent.identity import first_token
 from detent.log import logger
 from detent.metrics import Metrics
 from detent.model import Claim
@@ -101,6 +102,12 @@ class Firing:
                     self._order.append(self._book.tenant_of(cursor.queue), cursor.job, cursor.priority)
                 self._ready[cursor.job] = cursor
         self.pump()
+
+    def foresee(self, cursors: Iterable[Cursor]) -> None:
+        """These are due within seconds: our own worker may prepare for those that it is likely to get."""
+        handoff = self._handoff
+        if handoff is not None:
+            handoff.foresee([(cursor.job, cursor.revision) for cursor in cursors if handoff.takes(cursor.queue)])
 
     def under_way(self, job: int) -> bool:
         return job in self._ready or job in self._firing
@@ -344,7 +351,7 @@ class Firing:
     ) -> None:
         claims: list[Claim] = []
         moved: list[Cursor] = []
-        now = self._clock.now()
+        now, token = self._clock.now(), first_token(self._membership.incarnation)
         for item in batch:
             exception = exceptions.get(item.before.job)
             if exception is not None and exception.why == "refused":
@@ -355,7 +362,7 @@ class Firing:
             moved.append(item.after)
             lane = 0 if exception is None else exception.lane
             if hand_off and lane is not None and lane >= 0:
-                claims.append(first_claim(item.before, lane, self._membership.incarnation))
+                claims.append(first_claim(item.before, lane, token))
         overlaps = sum(exception.why == "overlap" for exception in exceptions.values())
         self._metrics.overlaps += overlaps
         self._metrics.fired += len(moved) - overlaps - sum(item.why == "by request" for item in exceptions.values())

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any
 from uuid import UUID
 
 from detent import failpoints, tracing, transitions
@@ -32,7 +32,7 @@ from detent.worker.claiming import Claiming
 from detent.worker.deadlines import Deadlines
 from detent.worker.definitions import Definitions, with_own_payload
 from detent.worker.execute import Runner, call_of, execute
-from detent.worker.held import Held, come_to_rest, expire, is_running
+from detent.worker.held import Held, InHand, come_to_rest, expire, is_running
 from detent.worker.promoting import Promoter
 from detent.worker.settle import Settler
 
@@ -44,7 +44,6 @@ LARGEST_CLAIM = 1000
 STARTED_AT_ONCE = 8
 # So many runs that are over at once a slot takes before others have a turn.
 TURNS = 50
-Identity = tuple[int, datetime, int, int]
 
 
 class Worker:
@@ -76,12 +75,13 @@ class Worker:
         self._reconcile_every = self._answer_seconds + 1.0
         self._metrics = metrics
         self._given_back = given_back
-        self._held: dict[Identity, Held] = {}
+        self._held = InHand()
         self._waiting: FairLine[Held] = FairLine(book.weight_of)
         self._running = 0
         self._slots = 0
         self._starting = 0
         self._learning: set[asyncio.Task[None]] = set()
+        self._foreseeing: asyncio.Task[None] | None = None
         self._deadlines: Deadlines[Held] = Deadlines(is_running, expire)
         self.settled = 0
         self._reserved = 0
@@ -147,23 +147,38 @@ class Worker:
             if telling:
                 transitions.tell("run claimed", claim, self._membership.node)
             held = Held(claim, now)
-            self._held[claim.identity] = held
+            self._held.add(held)
             held.definition = self._definitions.get(claim)
             if held.definition is None:
                 unknown.append(held)
             else:
                 self._waiting.append(self._book.tenant_of(claim.queue), held)
         if unknown:
-            task = asyncio.create_task(self._learn(unknown))
-            self._learning.add(task)
-            task.add_done_callback(self._learning.discard)
+            self._in_background(self._learn(unknown))
         self._fill()
         if self._resting:
             self.loop.wake()  # what was on its way when the rest began goes back
 
+    def foresee(self, jobs: Iterable[tuple[int, int]]) -> None:
+        """Runs of these jobs, by their revisions, may be handed off within seconds."""
+        if self._foreseeing is None or self._foreseeing.done():
+            self._foreseeing = self._in_background(self._learn_ahead(jobs))
+
+    async def _learn_ahead(self, jobs: Iterable[tuple[int, int]]) -> None:
+        try:
+            await self._definitions.read_ahead(jobs)
+        except DetentError as error:
+            log.info("definitions not read ahead", error=str(error))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._learning.add(task)
+        task.add_done_callback(self._learning.discard)
+        return task
+
     async def _learn(self, unknown: Sequence[Held]) -> None:
         try:
-            found = await self._definitions.read([held.claim for held in unknown])
+            found = await self._definitions.read((held.claim.job, held.claim.revision) for held in unknown)
         except DetentError as error:
             log.warning("runs could not be started", runs=len(unknown), error=str(error))
             await self._give_back([held.claim for held in unknown])
@@ -171,7 +186,7 @@ class Worker:
                 self._let_go(held)  # what could not be given back, reconciling finds again
             return
         for held in unknown:
-            if held.claim.identity in self._held:
+            if self._held.find(held.claim) is held:
                 held.definition = found.get((held.claim.job, held.claim.revision))
                 self._waiting.append(self._book.tenant_of(held.claim.queue), held)
         self._fill()
@@ -294,7 +309,8 @@ class Worker:
         claim, definition = held.claim, held.definition
         if definition is None:
             return Failed("The job's definition is gone, or this version cannot read it.", retryable=False)
-        verdict = "cancel" if claim.cancel else await self._may_start(claim, definition.spec)
+        noted = claim.cancel or self._is_noted(claim, definition.spec)
+        verdict = "go" if not noted else "cancel" if claim.cancel else await self._note_start(claim)
         if verdict == "cancel":
             return Cancelled("cancelled before it started")
         if verdict == "begun":
@@ -315,18 +331,18 @@ class Worker:
             call, accepted, held.started, lambda traced: execute(traced, self._runners), self._clock.now
         )
 
-    async def _may_start(self, claim: Claim, spec: JobSpec) -> str:
+    @staticmethod
+    def _is_noted(claim: Claim, spec: JobSpec) -> bool:
         """A crash from here on is a lost attempt, where that must be known: the run survived one already, or it may be
         called only once. A start is also noted where somebody waits for it."""
-        noted = claim.once or claim.crashes or spec.expect_start_within is not None
-        return await self._note_start(claim) if noted else "go"
+        return claim.once or claim.crashes > 0 or spec.expect_start_within is not None
 
     async def _start_all(self, claims: Sequence[Claim]) -> Sequence[str]:
         verdicts = await self._store.live.start(self._membership.node, claims)
         return [verdicts.get((claim.job, claim.lane), "lost") for claim in claims]
 
     def _let_go(self, held: Held) -> None:
-        self._held.pop(held.claim.identity, None)
+        self._held.remove(held.claim)
 
     async def _give_back(self, claims: Sequence[Claim]) -> None:
         """Tried for as long as this node is trusted: otherwise they wait until reconciling has seen them long enough,
@@ -342,7 +358,7 @@ class Worker:
                 await asyncio.sleep(backoff(failures))
 
     def _settled(self, claim: Claim) -> None:
-        held = self._held.pop(claim.identity, None)
+        held = self._held.remove(claim)
         self.settled += 1
         if held is not None and held.followed:
             self._promoter.freed(claim.job)
@@ -357,8 +373,12 @@ class Worker:
     def holding(self, run_id: str, token: int) -> Held | None:
         """The run a handler speaks of, unless it was cancelled or is no longer ours. Called from handlers' threads."""
         key = decode_run_id(UUID(run_id))
-        held = self._held.get((*key, token)) if key is not None else None
-        return held if held is not None and not held.stop and self._membership.trusted else None
+        if key is None or not self._membership.trusted:
+            return None
+        asked = (*key, token)
+        return next(
+            (held for held in self._held.of_job(key.job) if held.claim.identity == asked and not held.stop), None
+        )
 
     # --- what the database says we hold ---
 
@@ -369,7 +389,7 @@ class Worker:
         looked = await self._store.live.reconcile(self._membership.node)
         unknown = []
         for claim in looked:
-            held = self._held.get(claim.identity)
+            held = self._held.find(claim)
             if held is None:
                 unknown.append(claim)
             elif claim.cancel and not held.stop:
@@ -428,7 +448,7 @@ class Worker:
             self._given_back()
 
     async def _finish(self, seconds: float) -> None:
-        tasks = [held.task for held in self._held.values() if held.task is not None]
+        tasks = [held.task for held in self._held if held.task is not None]
         if tasks:
             log.info("waiting for runs to finish", runs=len(tasks), seconds=seconds)
             _, unfinished = await asyncio.wait(tasks, timeout=seconds)
@@ -448,7 +468,7 @@ class Worker:
             transitions.tell_all("run given back", claims, self._membership.node)
 
     def _take_waiting(self) -> list[Claim]:
-        waiting = [held for held in self._held.values() if not held.begun]
+        waiting = [held for held in self._held if not held.begun]
         self._waiting.clear()
         for held in waiting:
             self._let_go(held)
@@ -459,7 +479,7 @@ class Worker:
         self._draining = True
         await self.loop.abort()
         await self.reconciling.abort()
-        tasks = [held.task for held in self._held.values() if held.task is not None]
+        tasks = [held.task for held in self._held if held.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
