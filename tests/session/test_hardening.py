@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import factories
+from detent.coordination.coordinator import PostgresCoordinator
 from detent.coordination.guard import Guard
+from detent.errors import UsageError
 from detent.identity import RunKey
 from detent.model import Call, Claim, Outcome, Succeeded
 from detent.scheduler.planning import SHORTEST_PAUSE_MS, Patience
 from detent.scheduler.scheduler import LONGEST_WITHOUT_SWEEP, MANY_DUE
+from detent.session import Session
+from detent.settings import Settings
 from detent.store import Store
 from detent.store.db import LockTimeout, connect
 from waiting import until
@@ -223,3 +228,17 @@ async def test_no_sweep_reads_a_flood_again_while_it_is_fired_but_one_comes_in_t
     await scheduler._look_ahead()
     assert scheduler._swept_at > swept - LONGEST_WITHOUT_SWEEP
     firing._ready = {}
+
+
+async def test_a_node_that_cannot_open_its_coordinator_leaves_no_heartbeat_behind(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: object) -> None:
+        raise UsageError("There is no such coordinator.")
+
+    monkeypatch.setattr(PostgresCoordinator, "open", refuse)
+    before = set(threading.enumerate())
+    session = Session(store, Settings(), ("scheduler",), {}, [])
+    with pytest.raises(UsageError):
+        await session.open()
+    assert [thread.name for thread in set(threading.enumerate()) - before if "heartbeat" in thread.name] == []

@@ -67,7 +67,7 @@ EXPECTED = {
     "settle_retry": {"live_runs_pkey"},
     "give_back": {"live_runs_pkey"},
     "cancel": {"live_runs_pkey"},
-    "signals": {"cursors_due", "live_ready"},
+    "signals": {"cursors_due", "live_ready", "cursors_pkey"},
     "judge_expectations": {"expectations_due", "live_runs_pkey", "cursors_pkey"},
 }
 

@@ -289,7 +289,7 @@ async def test_a_result_that_cannot_be_stored_stops_none_of_its_neighbours(
         settler.add(claim, None, Succeeded("fine"), STARTED, FINISHED)
     await settler.drain(10)
     assert sorted(claim.job for claim in settled) == [1, 2, 3, 4, 5, 6]
-    assert metrics.ends[RunStatus.SUCCEEDED] == 5
+    assert metrics.ends["unknown", RunStatus.SUCCEEDED] == 5
     assert await look.fetchval("SELECT count(*) FROM live_runs") == 0, "no lane is held"
     assert [row["job"] for row in await history(look)] == [1, 2, 3, 4, 5, 6]
     (attempt,) = await look.fetch("SELECT job, error FROM attempts")
