@@ -158,6 +158,10 @@ class Session:
     def _start_parts(self) -> None:
         self.book = QueueBook(self._store)
         self.life = Life(self._store, schedules=self.schedules)
+        self._sender = self._make_sender()
+        self.watch = Watch(
+            self._store, self.membership, lambda: self.leadership.terms, self._metrics, self._sender.loop.wake
+        )
         if "worker" in self._roles:
             self.worker = Worker(
                 self._store, self.membership, self.clock, self._runners, book=self.book,
@@ -190,7 +194,7 @@ class Session:
         self._beside = [Loop("hints", self.hints.tick), Loop("queues", self.book.tick), self.life.loop]
         if self.schedules:
             self._firing_loops = [self.scheduler.loop, self.scheduler.releaser.loop]
-            tally = Tally(self._store, self.membership.node)
+            tally = Tally(self._store, self.membership.node, lambda: self._metrics.fired + self._metrics.starts)
             self._beside += [Loop("upkeep", self._upkeep), Loop("retention", self._keeper().tick)]
             self._beside += [Loop("tally", tally.tick), *(watcher.loop for watcher in self._watchers())]
         working = [self.worker.loop, self.worker.reconciling] if self.worker is not None else []
@@ -201,6 +205,7 @@ class Session:
 
     def _jobs_changed(self, jobs: set[int] | None) -> None:
         self.scheduler.jobs_changed(jobs)
+        self.watch.needed = True
         self._queues_changed()
 
     def _queues_changed(self) -> None:
@@ -249,6 +254,9 @@ class Session:
         due = await self._store.upkeep.due(self.clock.now(), timedelta(seconds=UPKEEP_EVERY))
         if due.pauses:
             self.life.loop.wake()
+        if due.catchups and self.scheduler.releaser is not None:
+            self.scheduler.releaser.look()
+        self.watch.needed = due.expectations
         if due.leases or due.waiting:
             await sweep(self._store, self._metrics)
         while due.ended and await self._store.upkeep.complete_jobs():
@@ -259,14 +267,17 @@ class Session:
             await self._store.upkeep.forget_changes()
         return UPKEEP_EVERY
 
-    def _watchers(self) -> Iterator[Watch | Sender | Ping]:
+    def _make_sender(self) -> Sender:
         chosen = self._settings
         secrets = read_secrets(chosen.notify_secret) if chosen.notify_secret else []
         form: NoticeFormat = "slack" if chosen.notify_format == "slack" else "webhook"
         address = Address(chosen.notify_url, form, secrets)
-        sender = Sender(self._store, self.membership, self._messenger, address, self._metrics)
-        yield sender
-        yield Watch(self._store, self.membership, lambda: self.leadership.terms, self._metrics, sender.loop.wake)
+        return Sender(self._store, self.membership, self._messenger, address, self._metrics)
+
+    def _watchers(self) -> Iterator[Watch | Sender | Ping]:
+        chosen = self._settings
+        yield self._sender
+        yield self.watch
         if chosen.heartbeat_url is not None:
             yield Ping(self._store, self.membership, self._messenger, chosen.heartbeat_url, chosen.heartbeat_seconds)
 

@@ -6,6 +6,7 @@ reads them all; the more there are, the less often that is done.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from detent.clock import monotonic
@@ -17,6 +18,7 @@ TASK = "tally"
 TURN = timedelta(seconds=30)
 EVERY = timedelta(seconds=4)
 PASS_SECONDS = 5.0
+IDLE_SECONDS = 30.0
 STRETCHES_A_PASS = 10
 MINUTE = timedelta(minutes=1)
 AMENDED_EVERY = 300.0
@@ -26,13 +28,24 @@ COUNT_SHARE = 200  # counting may take a two hundredth of the time
 
 
 class Tally:
-    def __init__(self, store: Store, node: int) -> None:
+    def __init__(self, store: Store, node: int, done: Callable[[], int]) -> None:
+        """`done`: how much this node has fired and started so far. While that stands still, passes are rare: what
+        others do then is seen a little later."""
         self._store = store
         self._node = node
+        self._done = done
+        self._seen = -1
+        self._look_next = 0.0
         self._amend_next = 0.0
         self._count_pause = COUNT_AT_MOST_EVERY
 
     async def tick(self) -> float:
+        done = self._done()
+        if done == self._seen and monotonic() < self._look_next:
+            return PASS_SECONDS
+        if done == self._seen:
+            self._look_next = monotonic() + IDLE_SECONDS
+        self._seen = done
         if await self._store.retention.take_turn(TASK, self._node, TURN, EVERY):
             await self.work()
             await self._store.retention.end_turn(TASK, self._node)

@@ -28,7 +28,8 @@ from detent.store.db import LockTimeout, OutcomeUnknown, Rejected
 
 log = logger("catch-up")
 
-LOOK_EVERY = 10.0
+# Whoever adds ticks to make up for says so, and upkeep looks whether there are any; this is for when neither could.
+LOOK_EVERY = 60.0
 SOONEST_LOOK = 0.5
 WINDOW = 100
 BATCH = 200

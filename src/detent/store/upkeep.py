@@ -35,7 +35,8 @@ class Pulse(NamedTuple):
 
 class Due(NamedTuple):
     """What there is to do: jobs whose last tick has fired, leases of pulled runs that are over, runs that wait for the
-    one before, answers and hints that were kept long enough, pauses that end soon."""
+    one before, answers and hints that were kept long enough, pauses that end soon; and whether any ticks are to be made
+    up for, and whether anything is expected of any job."""
 
     ended: bool
     leases: bool
@@ -43,6 +44,8 @@ class Due(NamedTuple):
     requests: bool
     changes: bool
     pauses: bool
+    catchups: bool
+    expectations: bool
 
 
 class UpkeepStore:

@@ -38,10 +38,12 @@ class Watch:
         self._led = led
         self._metrics = metrics
         self._send = send
+        # Whether anything may be expected of any job: mostly nothing is, and an idle node asks for little.
+        self.needed = True
         self.loop = Loop("watch", self.tick)
 
     async def tick(self) -> float:
-        more = self._membership.trusted
+        more = self.needed and self._membership.trusted
         while more and (partitions := sorted(self._led())):
             found, more = await self._store.expectations.judge(self._membership.node, partitions, JUDGED_AT_ONCE)
             self._tell(found)

@@ -10,7 +10,7 @@ from detent.clock import monotonic
 from detent.model import JobSpec
 from detent.store import Store
 
-LOOK_EVERY = 10.0
+LOOK_EVERY = 20.0
 WAITING_POLICIES = ("QUEUE", "REPLACE")
 
 
