@@ -9,8 +9,9 @@ alike AS MATERIALIZED (                      -- first those that are the same wo
     SELECT d.job, coalesce(a.error, d.reason, '') AS error, count(*) AS runs, min(d.scheduled_at) AS first,
            max(d.scheduled_at) AS last, max(run_id(d.job, d.scheduled_at, d.serial)::text) AS sample
       FROM dead d LEFT JOIN attempts a ON a.job = d.job AND a.scheduled_at = d.scheduled_at AND a.serial = d.serial AND a.token = d.token
-     GROUP BY d.job, coalesce(a.error, d.reason, ''))
-SELECT error_pattern(error) AS pattern, left(md5(error_pattern(error)), 12) AS "group", sum(runs)::integer AS runs,
+     GROUP BY d.job, coalesce(a.error, d.reason, '')),
+patterns AS MATERIALIZED (SELECT error, error_pattern(error) AS pattern FROM alike GROUP BY error)
+SELECT pattern, left(md5(pattern), 12) AS "group", sum(runs)::integer AS runs,
        count(DISTINCT job) AS jobs, min(first) AS first, max(last) AS last, max(sample)::uuid AS sample,
        (SELECT count(*) FROM dead) AS looked_at
-  FROM alike GROUP BY error_pattern(error) ORDER BY sum(runs) DESC, max(last) DESC LIMIT $4::integer
+  FROM alike JOIN patterns USING (error) GROUP BY pattern ORDER BY sum(runs) DESC, max(last) DESC LIMIT $4::integer
