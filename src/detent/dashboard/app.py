@@ -31,8 +31,6 @@ from detent.log import logger
 log = logger("dashboard")
 
 STILL_HERE_SECONDS = 15.0
-# What is live on every page, around the view.
-FRAME_PARTS = ("alarms",)
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
     "object-src 'none'",
@@ -118,8 +116,8 @@ class Dashboard:
         page = dataclasses.replace(page, now=await self._api.store.upkeep.now())
         values = await self._values(view, page)
         # In a thread: a large page takes a while, and this loop also fires.
-        parts = (*view.parts, *FRAME_PARTS)
-        return await asyncio.to_thread(parts_of, self._templates.get_template(view.file), parts, values)
+        parts = await asyncio.to_thread(parts_of, self._templates.get_template(view.file), view.parts, values)
+        return {**parts, "alarms": self._templates.get_template("alarms.html").render(alarms=values["alarms"])}
 
     async def _values(self, view: View, page: Page) -> dict[str, Any]:
         values = {**self._frame(view, page), **await view.look(page)}

@@ -213,6 +213,15 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
     return {**values, **told, **_schedule_values(job.schedule), **_target_values(job)}
 
 
+def changed_groups(values: Mapping[str, Any]) -> list[str]:
+    """The groups in which something is not as by default."""
+    return [
+        group.title
+        for group in GROUPS
+        if any(values[field.name] != _shown(_default(field.name)) for field in group.fields)
+    ]
+
+
 def _default(name: str) -> Any:
     field = DEFAULTS[name]
     return field.default if field.default is not msgspec.NODEFAULT else field.default_factory()

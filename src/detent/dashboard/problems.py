@@ -85,8 +85,8 @@ ADVICE: dict[str, Advice] = {
     ),
     "incidents": Advice(
         "Jobs are not as expected",
-        "Open the run to see why it failed or still waits. One that never began: look whether nodes work and its queue is "
-        "served. If too much is expected of the job, edit it. It ends by itself with the next tick that is as expected.",
+        "Open the run to see why it failed or still waits. One that never began: look whether nodes work and its queue "
+        "is served. If too much is expected of the job, edit it. It is over with the next tick that is as expected.",
         "detent incident list --open",
     ),
     "readiness": Advice(
@@ -130,9 +130,8 @@ async def look_for_problems(page: Page) -> Looked:
     cluster = await page.api.store.cluster.look(operator=page.tenant == DEFAULT_TENANT, throughput=False)
     figures = await last_hour(page)
     dead = await page.api.store.overview.dead(tenant=page.tenant)
-    found = [
-        *of_cluster(cluster), *await _of_readiness(page), *await _of_incidents(page), *await _of_work(page, figures, dead)
-    ]  # fmt: skip
+    found = [*of_cluster(cluster), *await _of_readiness(page), *await _of_incidents(page)]
+    found += await _of_work(page, figures, dead)
     return Looked(sorted(found, key=lambda problem: not problem.grave), cluster, figures, dead)
 
 
@@ -196,9 +195,12 @@ class Alarms:
         at, text = self._known.get(page.tenant, (0.0, ""))
         now = self._clock()
         if page.tenant not in self._known or now >= at + FRESH_SECONDS:
-            text = (await look_for_problems(page)).alarms
+            text = await self._look(page)
             self._known[page.tenant] = (now, text)
         return text
+
+    async def _look(self, page: Page) -> str:
+        return (await look_for_problems(page)).alarms
 
     def forget(self) -> None:
         """Somebody changed something."""

@@ -6,7 +6,7 @@ import random
 from datetime import timedelta
 from typing import NamedTuple
 
-from detent.demo.expected import incidents
+from detent.demo.expected import IncidentRow, incidents
 from detent.demo.history import Month, Teller, elections
 from detent.demo.jobs import demo_jobs
 from detent.documents import MAX_PAYLOAD_BYTES
@@ -39,7 +39,8 @@ async def fill(store: Store, days: int, echo_url: str, *, beside: bool) -> Fille
     month = Month.before(now, days, chance)
     jobs = demo_jobs(now, echo_url)
     registered = await store.demonstration.register([job.spec for job in jobs], month.since, MAX_PAYLOAD_BYTES)
-    runs, attempts, last_ticks, missed = [], [], [], []
+    runs, attempts, last_ticks = [], [], []
+    missed: list[IncidentRow] = []
     for job, (prepared, _) in zip(jobs, registered, strict=True):
         teller = Teller(month, job, prepared.number, prepared.partition, chance)
         rows = list(teller.tell(prepared.schedule))

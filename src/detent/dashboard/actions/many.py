@@ -1,5 +1,5 @@
-"""One change for all jobs that a search finds, or for those that were selected: counted first, then made a chunk at a time
-while somebody looks on.
+"""One change for all jobs that a search finds, or for those that were selected: counted first, then made a chunk at a
+time while somebody looks on.
 """
 
 from __future__ import annotations
