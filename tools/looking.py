@@ -140,7 +140,7 @@ async def fill(url: str, jobs: int, runs: int) -> None:
     connection = await connect(url, "detent", patient)
     for text in FILL:
         began = time.perf_counter()
-        await connection.execute(text.format(jobs=jobs, runs=runs) if "{" in text and "kind" not in text else text)
+        await connection.execute(text.format(jobs=jobs, runs=runs) if "{jobs}" in text or "{runs}" in text else text)
         print(f"  {time.perf_counter() - began:6.1f} s  {text[:60]}")
     await connection.close()
 

@@ -130,7 +130,7 @@ async def test_the_builder_takes_what_is_expected_and_the_job_shows_it(pages: Pa
     assert (job.expect_start_within, job.expect_finish_within, job.notify_after) == (300, 3600, 3)
     assert (job.notify_url, job.notify_format) == ("https://hooks.example.com/", "slack")
     text = (await pages.get(made.headers["HX-Redirect"])).text
-    assert "to start within 5 min, and to succeed within 1 h of each tick" in text
+    assert "To start within 5 min, and to succeed within 1 h of each tick" in text
     assert "https://hooks.example.com/" in text
     assert 'value="300"' in (await pages.get(f"{made.headers['HX-Redirect']}/edit")).text
     for field, value in (("expect_start_within", "soon"), ("expect_finish_within", "1"), ("notify_url", "ftp://x")):
