@@ -59,9 +59,8 @@ async def look_at(browser: Browser, views: dict[str, str]) -> None:
         assert await browser.axe() == [], name
 
 
-async def test_the_main_views_of_a_live_cluster_are_clean(cluster: Nodes, filled: dict[str, str], browse: Any) -> None:
+async def test_the_main_views_of_a_live_node_are_clean(cluster: Nodes, filled: dict[str, str], browse: Any) -> None:
     node = await cluster.start("serve")
-    await cluster.start("serve")
     async with browse(node.url) as browser:
         await look_at(browser, {name: filled[name] for name in ("overview", "jobs", "run", "problems")})
         await select_by_key(browser, node)

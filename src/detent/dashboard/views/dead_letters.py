@@ -10,8 +10,8 @@ from detent.refusal import shown
 
 ROWS = 40
 GROUPS = 50
-# To group an error it has to be read and matched, which takes some 50 µs: of very many, the newest are.
-AMONG = 1_000
+# To group an error it has to be read and matched, which takes some 20 µs: of very many, the newest are.
+AMONG = 2_000
 
 
 async def look(page: Page) -> dict[str, Any]:
