@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from leftovers import fail_if_too_many
+
 if TYPE_CHECKING:
     from pgbouncer import PgBouncer
     from postgres import Postgres
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """After all else: a test that leaves too much behind fails, rather than one that comes much later."""
+    yield
+    fail_if_too_many()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from detent.session import Session
 from detent.settings import Settings
 from detent.store import Database, Store
 from detent.store.db import connect
+from detent.store.limits import PEOPLE
 from detent.targets.messenger import Messenger
 
 StartSession = Callable[..., Awaitable[Session]]
@@ -25,7 +26,7 @@ async def no_op(_call: Call) -> Outcome:
 @pytest.fixture
 async def look(database_url: str) -> AsyncIterator[Any]:
     """A connection to look at the tables, past any pooler."""
-    connection = await connect(database_url, "detent")
+    connection = await connect(database_url, "detent", PEOPLE)
     yield connection
     await connection.close()
 

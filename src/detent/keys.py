@@ -19,6 +19,8 @@ def idempotency_key(job_id: UUID, name: str, spec: JobSpec, key: RunKey) -> str:
 
 def templated_key(job_id: UUID, name: str, template: str | None, timezone: str, key: RunKey) -> str:
     """As idempotency_key, for readers that have not the whole definition at hand."""
+    if key.serial == 0 and template is None:  # nearly always, and asked for every run
+        return f"{job_id}:{unix_time(key)}"
     if key.manual:
         # Never the key of a tick, whatever the template says: the run was asked for on top of it.
         base = f"{job_id}:{run_id(key.first)}"

@@ -144,6 +144,8 @@ class Definition(NamedTuple):
     name: str
     spec: JobSpec
     created_at: datetime | None = None
+    size: int = 0
+    """Characters, as it is stored."""
 
 
 class Call(Struct, frozen=True):

@@ -30,7 +30,7 @@ from detent.store import Database, Store
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
 from detent.targets.guard import AddressPolicy
-from detent.targets.messenger import Messenger
+from detent.targets.messenger import Messenger, check_address
 from detent.watching.messages import read_secrets
 from detent.worker.execute import Runner
 
@@ -92,8 +92,7 @@ class Node:
         self._listen_to_signals()
         app = self._load_app()  # before anything is started: what cannot work is refused at once
         self._check_archive()
-        if self._settings.notify_secret is not None:
-            read_secrets(self._settings.notify_secret)
+        self._check_outside()
         async with AsyncExitStack() as stack:
             url = await stack.enter_async_context(prepared_database(self._settings))
             store = await stack.enter_async_context(opened_store(url, self._settings))
@@ -112,6 +111,15 @@ class Node:
             else:
                 runners = await stack.enter_async_context(self._runners(app, url))
                 await self._keep_session(store, app, runners, listening, guard)
+
+    def _check_outside(self) -> None:
+        """An address that no message could ever go to would be noticed when the first one should have come."""
+        for name in ("notify_url", "heartbeat_url"):
+            url = getattr(self._settings, name)
+            if url is not None:
+                check_address(name, url)
+        if self._settings.notify_secret is not None:
+            read_secrets(self._settings.notify_secret)
 
     # --- the parts ---
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from copy import deepcopy
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Protocol
 
 from detent.errors import OwnershipLost
@@ -75,9 +77,10 @@ class Run:
         """1 for the first try."""
         return self._call.attempt
 
-    @property
+    @cached_property
     def payload(self) -> Any:
-        return self._call.payload
+        """The run's own copy, to do with as it likes: the worker keeps the job's for the next one."""
+        return deepcopy(self._call.payload)
 
     @property
     def idempotency_key(self) -> str:

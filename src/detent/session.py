@@ -56,7 +56,8 @@ from detent.targets.messenger import Messenger
 from detent.version import __version__
 from detent.watching.messages import read_secrets
 from detent.watching.ping import Ping
-from detent.watching.watch import Address, Watch
+from detent.watching.sending import Address, Sender
+from detent.watching.watch import Watch
 from detent.worker.execute import Runner
 from detent.worker.pull import sweep
 from detent.worker.worker import Worker
@@ -126,15 +127,21 @@ class Session:
         self._heartbeat = Heartbeat(self.membership, lambda: connect, self._guard.watch)
         self._heartbeat.start()
         try:
-            async with asyncio.timeout(max(10.0, self.membership.ttl)):
-                await self.membership.confirmed.wait()
-        except TimeoutError as error:
+            await self._confirmed()
+            await self._open_coordinator()
+        except BaseException:  # its thread would keep a node alive that nobody is
             await self._heartbeat.stop()
-            raise Unavailable("The node could not join: no heartbeat came back.") from error
-        await self._open_coordinator()
+            raise
         self._start_parts()
         await self.hints.announce_share()
         log.info("joined", node=node_name(info.node), roles=list(self._roles))
+
+    async def _confirmed(self) -> None:
+        try:
+            async with asyncio.timeout(max(10.0, self.membership.ttl)):
+                await self.membership.confirmed.wait()
+        except TimeoutError as error:
+            raise Unavailable("The node could not join: no heartbeat came back.") from error
 
     def _choose_coordinator(self, candidate: Candidate) -> Coordinator:
         if "scheduler" not in self._roles:
@@ -220,6 +227,8 @@ class Session:
 
     def _others_work(self, others: bool) -> None:
         self.firing.waiting.others_work = others
+        if self.worker is not None:
+            self.worker.place.others_work = others
 
     def _share_changed(self) -> None:
         self._leading.wake()
@@ -250,14 +259,14 @@ class Session:
             await self._store.upkeep.forget_changes()
         return UPKEEP_EVERY
 
-    def _watchers(self) -> Iterator[Watch | Ping]:
+    def _watchers(self) -> Iterator[Watch | Sender | Ping]:
         chosen = self._settings
         secrets = read_secrets(chosen.notify_secret) if chosen.notify_secret else []
         form: NoticeFormat = "slack" if chosen.notify_format == "slack" else "webhook"
         address = Address(chosen.notify_url, form, secrets)
-        yield Watch(
-            self._store, self.membership, lambda: self.leadership.terms, self._messenger, address, self._metrics
-        )
+        sender = Sender(self._store, self.membership, self._messenger, address, self._metrics)
+        yield sender
+        yield Watch(self._store, self.membership, lambda: self.leadership.terms, self._metrics, sender.loop.wake)
         if chosen.heartbeat_url is not None:
             yield Ping(self._store, self.membership, self._messenger, chosen.heartbeat_url, chosen.heartbeat_seconds)
 

@@ -29,6 +29,7 @@ from detent.model import Call, Failed, Outcome, kind_of
 from detent.version import __version__
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span
@@ -138,11 +139,11 @@ active: Tracing | None = None
 
 
 def start(ratio: float, exporter: SpanExporter | None = None) -> Tracing:
-    """Trace from now on. Where spans go, and how, is told by the variables of OpenTelemetry (OTEL_…)."""
+    """Trace from now on, and no longer as before. Where spans go, and how, is told by the variables of OpenTelemetry
+    (OTEL_…)."""
     global active
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.sdk.trace.sampling import ALWAYS_ON
@@ -150,11 +151,9 @@ def start(ratio: float, exporter: SpanExporter | None = None) -> Tracing:
         raise UsageError(
             "traces is otlp, but OpenTelemetry is not installed here: install detent[otel], or set traces to none."
         ) from error
+    stop()
     ids: Any = Ids()
-    facts = {"service.version": __version__, "service.instance.id": f"{socket.gethostname()}:{os.getpid()}"}
-    if "OTEL_SERVICE_NAME" not in os.environ:
-        facts["service.name"] = "detent"
-    provider = TracerProvider(sampler=ALWAYS_ON, id_generator=ids, resource=Resource.create(facts))
+    provider = TracerProvider(sampler=ALWAYS_ON, id_generator=ids, resource=_resource())
     provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
     active = Tracing(provider, ids, ratio)
     return active
@@ -163,9 +162,19 @@ def start(ratio: float, exporter: SpanExporter | None = None) -> Tracing:
 def stop() -> None:
     """Send what is left; it takes its time when nobody is there to receive it."""
     global active
-    if active is not None:
-        active.stop()
-        active = None
+    stopped, active = active, None
+    if stopped is not None:
+        stopped.stop()
+
+
+def _resource() -> Resource:
+    """Who sends the spans; what the variables of OpenTelemetry say of it comes first."""
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+
+    told = OTELResourceDetector().detect().attributes
+    instance = f"{socket.gethostname()}:{os.getpid()}"
+    facts = {"service.name": "detent", "service.version": __version__, "service.instance.id": instance}
+    return Resource.create({name: value for name, value in facts.items() if name not in told})
 
 
 def _facts(call: Call) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import structlog
 from api_client import HTTP, ApiClient
 from api_server import Readiness, serving
 
+from detent import log
 from detent.api import problems
 from detent.api.auth import REMEMBERED_SECONDS, Door
 from detent.api.limits import MOST_CALLERS, Limiter, network_of
@@ -223,8 +224,12 @@ async def test_health_and_the_description_need_no_key(wide: ApiClient) -> None:
 def logs() -> Iterator[None]:
     """Logging as it was, afterwards."""
     before = logging.root.handlers[:], logging.root.level
+    of_handlers = logging.getLogger("detent.run")
+    levels = log._level, of_handlers.level
     yield
     structlog.reset_defaults()
+    log._level = levels[0]  # otherwise all that come later in this process would tell of every run
+    of_handlers.setLevel(levels[1])
     vars(problems.log).pop("bind", None)  # it was kept on first use, with an output that is closed now
     logging.root.handlers[:], logging.root.level = before
 

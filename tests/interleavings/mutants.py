@@ -50,7 +50,7 @@ def cursor_alone() -> str:
     return changed(
         "fire",
         ("FROM placed WHERE lane IS NOT NULL", "FROM placed WHERE false"),
-        ("'overlap' FROM placed WHERE job NOT IN (SELECT job FROM made))", "'overlap' FROM placed WHERE false)"),
+        ("WHERE (SELECT made < moved FROM n) AND job NOT IN (SELECT job FROM made))", "WHERE false)"),
     )
 
 

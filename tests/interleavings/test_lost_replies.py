@@ -16,6 +16,7 @@ from detent.settings import Settings
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import OutcomeUnknown, connect
+from detent.store.limits import PEOPLE
 from detent.store.live import Retry, Settlement
 from factories import LONG_AGO, add_job, add_live_run, add_node
 from waiting import until
@@ -31,7 +32,7 @@ LOST = ("reply", "request")
 
 @pytest.fixture
 async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent")
+    connection = await connect(database_url, "detent", PEOPLE)
     await add_node(connection, NODE)
     yield connection
     await connection.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -67,3 +68,37 @@ async def receiving() -> AsyncIterator[Receiver]:
         yield receiver
     finally:
         await runner.cleanup()
+
+
+class Silence:
+    """A server that takes what it is sent and never answers."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.url = ""
+        self._over = asyncio.Event()
+
+    async def listen(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.asked.set()
+        await self._over.wait()
+        writer.close()
+
+    def end(self) -> None:
+        self._over.set()
+
+
+@asynccontextmanager
+async def silence() -> AsyncIterator[Silence]:
+    silent, talks = Silence(), set[asyncio.Task[None]]()
+
+    def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.add(asyncio.create_task(silent.listen(reader, writer)))
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    silent.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    try:
+        yield silent
+    finally:
+        server.close()
+        silent.end()
+        await asyncio.gather(*talks)

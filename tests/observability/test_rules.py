@@ -50,6 +50,59 @@ def test_promtool_sees_each_alert_fire_and_none_in_a_healthy_cluster(tests: Path
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def mutants() -> list[tuple[str, str, dict[str, Any]]]:
+    """Each alert with one of its conditions gone, turned round, or never held for long enough."""
+    found = []
+    for name, rule in alerts().items():
+        conditions = re.split(r"\n\s*or\n", rule["expr"].strip())
+        for place, condition in enumerate(conditions):
+            for change, mutated in (("gone", "vector(0) > 1"), ("turned round", _turned_round(condition))):
+                others = [*conditions[:place], mutated, *conditions[place + 1 :]]
+                found.append((name, f"{change} {place + 1}", {**rule, "expr": "\nor\n".join(others)}))
+        found.append((name, "never long enough", {**rule, "for": "1000h"}))
+    return found
+
+
+def _turned_round(condition: str) -> str:
+    """Its last comparison: what was too much is well, and what was well is too much."""
+    opposites = {">": "<=", ">=": "<", "==": "!="}
+    return re.sub(
+        r"(.*) (>=?|==) ", lambda found: f"{found[1]} {opposites[found[2]]} ", condition, count=1, flags=re.DOTALL
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "mutant"),
+    [
+        pytest.param(*one, id=" ".join(one[:2]), marks=[pytest.mark.long] if "Budget" in one[0] else [])
+        for one in mutants()
+    ],
+)
+def test_an_alert_that_is_changed_fails_its_test(
+    tmp_path: Path, name: str, change: str, mutant: dict[str, Any]
+) -> None:
+    document = yaml.safe_load(RULES.read_text("utf-8"))
+    for group in document["groups"]:
+        group["rules"] = [mutant if rule.get("alert") == name else rule for rule in group["rules"]]
+    (tmp_path / RULES.name).write_text(yaml.safe_dump(document), "utf-8")
+    for path in RULE_TESTS:
+        tests = yaml.safe_load(path.read_text("utf-8"))
+        tests["tests"] = [test for test in tests["tests"] if f'alertname="{name}"' in str(test["promql_expr_test"])]
+        (tmp_path / path.name).write_text(yaml.safe_dump(tests), "utf-8")
+        done = promtool("test", "rules", str(tmp_path / path.name))
+        if done.returncode != 0:
+            assert "exp:" in done.stdout + done.stderr, "it is refused, not noticed"
+            return
+    pytest.fail("nobody notices")
+
+
+@pytest.mark.parametrize("tests", RULE_TESTS, ids=lambda path: path.stem)
+def test_groups_are_evaluated_in_the_order_of_their_file(tests: Path) -> None:
+    """Otherwise the result is another in every run."""
+    groups = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+    assert yaml.safe_load(tests.read_text("utf-8"))["group_eval_order"] == [group["name"] for group in groups]
+
+
 def test_every_alert_fires_in_some_test_and_is_silent_in_the_healthy_one() -> None:
     tests = [test for path in RULE_TESTS for test in yaml.safe_load(path.read_text("utf-8"))["tests"]]
     fired = set(re.findall(r'alertname="(\w+)"', json.dumps(tests).replace('\\"', '"')))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
@@ -134,6 +135,24 @@ async def test_a_run_that_is_not_chosen_tells_its_target_so(
     await until(lambda: told, 10, "the run")
     assert told[0] is not None and told[0].endswith("-00")
     assert collector.spans() == []
+
+
+async def test_what_is_started_again_leaves_no_thread_behind(collector: Collector) -> None:
+    def exporting() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name.startswith("OtelBatch")]
+
+    for _ in range(3):
+        await asyncio.to_thread(tracing.start, 1.0)
+    assert len(exporting()) == 1
+    await asyncio.to_thread(tracing.stop)
+    assert exporting() == []
+
+
+def test_what_the_variables_say_of_the_service_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=jobs-of-the-shop,team=night")
+    told = tracing._resource().attributes
+    assert (told["service.name"], told["team"]) == ("jobs-of-the-shop", "night")
+    assert told["service.version"]
 
 
 async def test_a_command_finds_its_trace_in_its_environment() -> None:

@@ -10,6 +10,7 @@ import pytest
 from detent.store import Store
 from detent.store.db import connect, statement
 from detent.store.feed import Feed
+from detent.store.limits import PEOPLE
 
 CHANNEL = "detent_runs"
 
@@ -36,7 +37,7 @@ async def ear(store: Store) -> Ear:
 
 @pytest.fixture
 async def another(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent")
+    connection = await connect(database_url, "detent", PEOPLE)
     yield connection
     await connection.close()
 

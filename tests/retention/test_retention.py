@@ -32,7 +32,7 @@ KEEP = 90
 
 @pytest.fixture
 async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent")
+    connection = await connect(database_url, "detent", PEOPLE)
     await add_node(connection, NODE)
     yield connection
     await connection.close()

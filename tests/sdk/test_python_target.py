@@ -17,13 +17,14 @@ from detent.settings import Settings
 from detent.store import Database, Store
 from detent.store.db import STANDARD, connect
 from detent.store.effects import EffectPool
+from detent.store.limits import PEOPLE
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from waiting import until
 
 
 @pytest.fixture
 async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent")
+    connection = await connect(database_url, "detent", PEOPLE)
     yield connection
     await connection.close()
 

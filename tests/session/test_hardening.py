@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import factories
+from detent.coordination.coordinator import PostgresCoordinator
 from detent.coordination.guard import Guard
+from detent.errors import UsageError
 from detent.identity import RunKey
 from detent.model import Call, Claim, Outcome, Succeeded
 from detent.scheduler.planning import SHORTEST_PAUSE_MS, Patience
 from detent.scheduler.scheduler import LONGEST_WITHOUT_SWEEP, MANY_DUE
+from detent.session import Session
+from detent.settings import Settings
 from detent.store import Store
 from detent.store.db import LockTimeout, connect
 from waiting import until
@@ -64,7 +69,7 @@ async def test_the_settle_of_one_run_does_not_let_go_of_the_next_run_of_its_job(
     worker._draining = True  # so that neither is called
     worker._accept([first, second])
     worker._settled(first)
-    assert list(worker._held) == [second.identity]
+    assert [held.claim for held in worker._held] == [second]
 
 
 async def test_a_job_offered_twice_is_in_one_batch_with_its_newer_cursor(look: Any, store: Store, start: Any) -> None:
@@ -128,7 +133,7 @@ async def test_a_run_cancelled_before_its_first_step_frees_its_slot(look: Any, s
     claim = Claim(job, 0, tick, 0, FIRST_TOKEN, 1)
     await store.live.cancel([RunKey(job, tick)])
     session.worker._accept([claim])
-    session.worker._stop(session.worker._held[claim.identity])
+    session.worker._stop(session.worker._held.find(claim))
     assert (await ended(look, job))["status"] == 3
     assert called == []
     await until(lambda: session.worker._running == 0 and not session.worker._held)
@@ -160,7 +165,7 @@ async def test_room_for_runs_that_were_not_fired_is_given_back(look: Any, start:
     session = await start()
     for job in jobs[1:]:
         await ended(look, job)
-    await until(lambda: session.worker._reserved == 0 and not session.worker._held)
+    await until(lambda: session.worker.place.reserved == 0 and not session.worker._held)
     assert session.worker.room == 20
 
 
@@ -223,3 +228,17 @@ async def test_no_sweep_reads_a_flood_again_while_it_is_fired_but_one_comes_in_t
     await scheduler._look_ahead()
     assert scheduler._swept_at > swept - LONGEST_WITHOUT_SWEEP
     firing._ready = {}
+
+
+async def test_a_node_that_cannot_open_its_coordinator_leaves_no_heartbeat_behind(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: object) -> None:
+        raise UsageError("There is no such coordinator.")
+
+    monkeypatch.setattr(PostgresCoordinator, "open", refuse)
+    before = set(threading.enumerate())
+    session = Session(store, Settings(), ("scheduler",), {}, [])
+    with pytest.raises(UsageError):
+        await session.open()
+    assert [thread.name for thread in set(threading.enumerate()) - before if "heartbeat" in thread.name] == []

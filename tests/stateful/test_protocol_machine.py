@@ -28,6 +28,7 @@ from detent.states import CODES, RunStatus
 from detent.store import Database, Store
 from detent.store.cursors import Advance, Exceptional
 from detent.store.db import connect, statement
+from detent.store.limits import PEOPLE
 from detent.store.live import Retry, Settlement
 from factories import add_job, add_node
 
@@ -250,7 +251,7 @@ def machine(database_url: str) -> Iterator[type[Machine]]:
         database = Database(database_url)
         await database.open()
         Machine.store = Store(database)
-        Machine.look = await connect(database_url, "detent")
+        Machine.look = await connect(database_url, "detent", PEOPLE)
         Machine.jobs = [await add_job(Machine.look, tick(0) + n * SECOND) for n in range(3)]
 
     async def close_all() -> None:

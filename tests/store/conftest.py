@@ -9,6 +9,7 @@ import pytest
 
 from detent.store import Database, Store
 from detent.store.db import connect
+from detent.store.limits import PEOPLE
 
 if TYPE_CHECKING:
     from postgres import Postgres
@@ -18,7 +19,8 @@ DELETE FROM live_runs; DELETE FROM run_history; DELETE FROM attempts; DELETE FRO
 DELETE FROM job_revisions; DELETE FROM segments; DELETE FROM skips; DELETE FROM run_payloads;
 DELETE FROM catchups; DELETE FROM requests; DELETE FROM jobs; DELETE FROM queues WHERE queue > 1;
 UPDATE partitions SET holder = NULL, term = 0, taken_at = NULL, nomination = 0 WHERE term <> 0 OR holder IS NOT NULL;
-DELETE FROM elections; DELETE FROM changes; UPDATE cluster SET held_at = NULL, held_by = NULL, held_reason = NULL;
+DELETE FROM elections; DELETE FROM changes;
+UPDATE cluster SET held_at = NULL, held_by = NULL, held_reason = NULL, resumed_at = NULL;
 """
 
 
@@ -31,7 +33,7 @@ def shared_url(postgres: Postgres) -> Iterator[str]:
 @pytest.fixture
 async def look(shared_url: str) -> AsyncIterator[Any]:
     """A connection beside the store's, to an empty database."""
-    connection = await connect(shared_url, "detent")
+    connection = await connect(shared_url, "detent", PEOPLE)
     await connection.execute(EMPTY)
     yield connection
     await connection.close()
@@ -40,7 +42,7 @@ async def look(shared_url: str) -> AsyncIterator[Any]:
 @pytest.fixture
 async def another(shared_url: str) -> AsyncIterator[Any]:
     """One more connection, to hold locks with."""
-    connection = await connect(shared_url, "detent")
+    connection = await connect(shared_url, "detent", PEOPLE)
     yield connection
     await connection.close()
 

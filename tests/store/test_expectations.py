@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -14,6 +15,7 @@ from detent.store import Store
 from detent.store.db import statement
 from detent.store.expectations import Judgement
 from factories import add_live_run, add_node
+from waiting import until
 
 NODE = 11
 ALL = list(range(256))
@@ -281,6 +283,39 @@ async def test_the_ticks_of_a_pause_are_not_judged(verbs: Store, look: Any) -> N
     assert await judge(verbs, look) == []
 
 
+async def test_while_all_ticks_are_held_nothing_is_judged_and_afterwards_nothing_from_before(
+    verbs: Store, look: Any
+) -> None:
+    made = await make(verbs, look)
+    await ended(look, made, 1, status=2)
+    await verbs.holding.pause("somebody", "a test")
+    assert await judge(verbs, look) == []
+    assert await look.fetchval("SELECT judged FROM expectations") == made.born
+    await verbs.holding.resume()
+    assert await judge(verbs, look) == []
+    await look.execute("UPDATE cluster SET resumed_at = $1", made.born + 2 * MINUTE)
+    await move_on(look, made, 0)
+    await ended(look, made, 3, status=2)
+    (judgement,) = await judge(verbs, look)
+    assert (judgement.missed, judgement.tick) == (1, made.born + 3 * MINUTE)
+
+
+async def test_what_was_judged_while_the_clock_was_ahead_is_judged_again_once_ticks_are_let_go(
+    verbs: Store, look: Any
+) -> None:
+    await make(verbs, look)
+    await look.execute(
+        "UPDATE expectations SET judged = now() + interval '1 year', check_at = now() + interval '1 year'"
+    )
+    await verbs.holding.pause("clock", "it stepped")
+    await verbs.holding.resume()
+    due = "SELECT judged <= now() AND check_at <= now() FROM expectations"
+    assert await look.fetchval(due)
+    await look.execute("UPDATE expectations SET judged = now() + interval '1 year'")  # a step that held nothing
+    await judge(verbs, look)
+    assert await look.fetchval("SELECT judged <= now() FROM expectations")
+
+
 async def test_a_job_that_is_deleted_is_expected_to_do_nothing(verbs: Store, look: Any) -> None:
     made = await make(verbs, look)
     await ended(look, made, 1, status=2)
@@ -290,7 +325,46 @@ async def test_a_job_that_is_deleted_is_expected_to_do_nothing(verbs: Store, loo
     assert await look.fetchval("SELECT count(*) FROM expectations") == 0
 
 
+@pytest.mark.parametrize("change", ["deleted", "changed"])
+async def test_an_incident_that_is_opened_while_its_job_changes_does_not_stay_open(
+    verbs: Store, look: Any, another: Any, change: str
+) -> None:
+    made = await make(verbs, look)
+    await ended(look, made, 1, status=2)
+    async with another.transaction():  # its leader judges, and has not told yet
+        rows = await another.fetch(statement("judge_expectations"), NODE, ALL, 100, NOW_AT_ONCE)
+        assert [row["opens"] for row in rows] == [True, None]
+        patch = {"expect_finish_within": None}
+        changing = asyncio.create_task(
+            verbs.jobs.delete(made.id) if change == "deleted" else verbs.jobs.patch(made.id, patch)
+        )
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        await until(lambda: look.fetchval(waits), 10, "the change to wait for the leader")
+    await changing
+    assert await look.fetchval("SELECT closed FROM incidents") == change
+    assert (await verbs.signals.look()).incidents_open == 0
+
+
 # --- messages ---
+
+
+async def test_whoever_was_so_slow_that_another_took_the_message_can_only_say_that_it_was_sent(
+    verbs: Store, look: Any
+) -> None:
+    made = await make(verbs, look)
+    await ended(look, made, 1, status=2)
+    await judge(verbs, look)
+    (slow,) = await verbs.expectations.take(10, LEASE)
+    await look.execute("UPDATE notices SET due_at = now()")  # it stood still for longer than its lease
+    (other,) = await verbs.expectations.take(10, LEASE)
+    before = await look.fetchrow("SELECT * FROM notices")
+    await verbs.expectations.put_off(slow, timedelta(), "it was slow")
+    await verbs.expectations.give_up(slow, "it was slow")
+    assert await look.fetchrow("SELECT * FROM notices") == before
+    await verbs.expectations.put_off(other, MINUTE, "nobody there")
+    assert await look.fetchval("SELECT error FROM notices") == "nobody there"
+    await verbs.expectations.sent(slow)
+    assert await look.fetchval("SELECT ended_at IS NOT NULL AND error IS NULL FROM notices")
 
 
 async def test_a_message_that_is_taken_is_out_of_others_reach_and_the_recovery_waits_for_it(

@@ -67,6 +67,31 @@ async def test_a_run_that_is_handed_off_is_the_nodes_own_at_once(look: Any, verb
     assert (claim.job, claim.token) == (job, FIRST_TOKEN)
 
 
+@pytest.mark.parametrize("alike", ["ticks", "generations", "nexts", "none", "all"])
+async def test_what_a_batch_agrees_in_is_sent_once_and_means_the_same(look: Any, verbs: Store, alike: str) -> None:
+    """Each column by itself, and the last tick of a schedule among others that have one more."""
+    expected = []
+    for number in range(4):
+        tick = LONG_AGO + timedelta(minutes=0 if alike in ("ticks", "all") else number)
+        generation = 1 if alike in ("generations", "all") else number + 1
+        following = NEXT if alike in ("nexts", "all") else None if number == 2 else NEXT + number * HOUR
+        job = await add_job(look, tick, generation=generation)
+        expected.append(advance(job, tick, generation, following))
+    assert await verbs.cursors.fire(NODE, 1, False, expected) == []
+    for item in expected:
+        moved = await cursor(look, item.job)
+        assert (moved["last_tick"], moved["next_tick"], moved["fire_at"]) == (item.tick, item.next_tick, item.next_tick)
+        assert moved["ended"] == (item.next_tick is None)
+        assert [run["scheduled_at"] for run in await live(look, item.job)] == [item.tick]
+
+
+async def test_the_last_ticks_of_several_jobs_end_them_all(look: Any, verbs: Store, careful: bool) -> None:
+    jobs = [await add_job(look) for _ in range(3)]
+    batch = [advance(job, next_tick=None) for job in jobs]
+    assert await verbs.cursors.fire(NODE, 1, False, batch, careful=careful) == []
+    assert [(await cursor(look, job))["ended"] for job in jobs] == [True] * 3
+
+
 async def test_a_tick_is_never_fired_early(look: Any, verbs: Store, careful: bool) -> None:
     soon = await look.fetchval("SELECT now() + '1 minute'::interval")
     job = await add_job(look, soon)

@@ -14,6 +14,7 @@ from detent.model import Claim
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import NoHome, Rejected, connect
+from detent.store.limits import PEOPLE
 from detent.store.live import Retry, Settlement
 from factories import LONG_AGO, add_job, add_live_run, add_node
 
@@ -24,7 +25,7 @@ TOKEN = 1 << 22 | 1
 
 @pytest.fixture
 async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent")
+    connection = await connect(database_url, "detent", PEOPLE)
     await add_node(connection, NODE)
     yield connection
     await connection.close()

@@ -67,7 +67,7 @@ EXPECTED = {
     "settle_retry": {"live_runs_pkey"},
     "give_back": {"live_runs_pkey"},
     "cancel": {"live_runs_pkey"},
-    "signals": {"cursors_due", "live_ready"},
+    "signals": {"cursors_due", "live_ready", "cursors_pkey"},
     "judge_expectations": {"expectations_due", "live_runs_pkey", "cursors_pkey"},
 }
 
@@ -83,7 +83,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
     at, zero = all_of(LONG_AGO), all_of(0)
     held = (JOBS_HELD, zero, at, zero, all_of(TOKEN))
     sent: dict[str, tuple[object, ...]] = {
-        "fire": (NODE, 1, NODE, JOBS_TO_FIRE, ticks, all_of(1), later, None),
+        "fire": (NODE, 1, NODE, JOBS_TO_FIRE, ticks, [1], later, None),
         "miss": (
             NODE, JOBS_TO_FIRE, ticks, all_of(1), later, later, ticks,
             JOBS_TO_FIRE, ticks, ticks, all_of(1), all_of("merged"), JOBS_TO_FIRE, ticks, ticks, all_of(1),
@@ -103,7 +103,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
             NODE, JOBS_HELD, at, all_of(TOKEN), at, at, zero, zero, all_of(1),
             all_of(None), all_of(None), all_of("succeeded"), all_of(None),
         ),
-        "settle_succeeded": (NODE, JOBS_HELD, at, all_of(TOKEN), at, at, zero, zero),
+        "settle_succeeded": (NODE, JOBS_HELD, at, [TOKEN], all_of(0.0), all_of(0.0), [0], [0]),
         "settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR)),
         "cancel": (JOBS_HELD, at, zero),
         "signals": (BATCH, 10),

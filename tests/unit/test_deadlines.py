@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from detent.worker.deadlines import Deadlines
+from detent.worker.deadlines import MOST_OVER, Deadlines
 from waiting import until
 
 
@@ -46,10 +46,12 @@ async def test_what_was_over_in_time_is_not_told() -> None:
 
 async def test_what_is_over_is_not_kept_until_its_time() -> None:
     runs = Runs()
-    for number in range(1000):
+    runs.begin("first", 300)
+    for number in range(2 * MOST_OVER):
         runs.begin(str(number), 300)
         runs.under_way.discard(str(number))
     (line,) = runs.deadlines._lines.values()
-    assert len(line) <= 2
+    assert len(line) <= MOST_OVER
+    assert line[0][1] == "first"
     runs.deadlines.close()
     await asyncio.sleep(0)

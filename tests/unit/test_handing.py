@@ -20,7 +20,7 @@ class FullWorker:
     def __init__(self, room: int = 0, concurrency: int = 5000) -> None:
         self.open_room = room
         self.settled = 0
-        self.concurrency = concurrency
+        self.breath = concurrency
 
     def takes(self, queue: int) -> bool:
         return queue == OURS

@@ -12,8 +12,9 @@ import pytest
 
 from detent.errors import UsageError
 from detent.store.expectations import Notice
-from detent.watching.messages import body_of, read_secrets, sentence, signed
-from detent.watching.watch import Address
+from detent.targets.messenger import check_address
+from detent.watching.messages import body_of, id_of, read_secrets, sentence, signed
+from detent.watching.sending import Address
 
 TICK = datetime(2026, 11, 15, 9, tzinfo=UTC)
 JOB_ID = UUID("01a1debf-fe45-7743-9988-fc906f42c7e3")
@@ -80,7 +81,7 @@ def test_a_message_says_in_a_sentence_what_was_missed() -> None:
 
 def test_a_webhook_gets_a_document_and_slack_a_text() -> None:
     document = msgspec.json.decode(body_of(notice(), "webhook"))
-    assert (document["type"], document["timestamp"]) == ("job.expectation.missed", "2026-11-15T09:11:00Z")
+    assert (document["type"], document["timestamp"]) == ("job.expectation.missed", "2026-11-15T09:10:00Z")
     assert document["data"] | {"message": ""} == {
         "incident": 3,
         "tenant": "default",
@@ -106,3 +107,29 @@ def test_the_secret_of_the_cluster_signs_nothing_for_other_tenants() -> None:
     assert address.of(own) == ("https://own.example/", "webhook", [b"secret"])
     assert address.of(own._replace(ours=False)) == ("https://own.example/", "webhook", ())
     assert address.of(notice(ours=False)) == ("https://ours.example/", "slack", [b"secret"])
+
+
+def test_every_try_of_a_message_is_the_same_but_for_the_time_it_is_signed_at() -> None:
+    first, later = notice(), notice(tries=2, age=timedelta(hours=2), at=notice().at + timedelta(hours=2, seconds=-1))
+    assert id_of(first) == id_of(later) == "notice_7_20261115091059000000"
+    assert body_of(first, "webhook") == body_of(later, "webhook")
+
+
+def test_messages_of_two_databases_have_different_ids_although_both_count_from_one() -> None:
+    assert id_of(notice()) != id_of(notice(age=timedelta(seconds=1, microseconds=1)))
+
+
+def test_a_message_tells_when_the_event_was() -> None:
+    closed = TICK + timedelta(hours=1)
+    missed, recovered = notice(), notice(event="recovered", closed_at=closed)
+    assert msgspec.json.decode(body_of(missed, "webhook"))["timestamp"] == "2026-11-15T09:10:00Z"
+    assert msgspec.json.decode(body_of(recovered, "webhook"))["timestamp"] == "2026-11-15T10:00:00Z"
+
+
+@pytest.mark.parametrize(
+    "url", ["https://me:hidden@example.com/", "http://169.254.169.254/hidden", "https://a..b/hidden"]
+)
+def test_an_address_that_is_never_called_is_refused_without_telling_its_secret(url: str) -> None:
+    with pytest.raises(UsageError, match=r"^notify_url is not usable: The ") as refused:
+        check_address("notify_url", url)
+    assert "hidden" not in str(refused.value)

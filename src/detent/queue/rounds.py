@@ -70,11 +70,15 @@ class Line(Generic[Item]):
         return self._by_priority[max(self._by_priority)][0]
 
     def take(self, lowest_first: bool, newest: bool) -> Item:
-        priority = (min if lowest_first else max)(self._by_priority)
-        waiting = self._by_priority[priority]
+        by_priority = self._by_priority
+        if len(by_priority) == 1:
+            (priority,) = by_priority
+        else:
+            priority = (min if lowest_first else max)(by_priority)
+        waiting = by_priority[priority]
         item = waiting.pop() if newest else waiting.popleft()
         if not waiting:
-            del self._by_priority[priority]
+            del by_priority[priority]
         return item
 
 

@@ -23,6 +23,7 @@ from detent import failpoints
 from detent.clock import DatabaseClock
 from detent.coordination.membership import Membership
 from detent.errors import DetentError
+from detent.identity import first_token
 from detent.log import logger
 from detent.metrics import Metrics
 from detent.model import Claim
@@ -96,11 +97,19 @@ class Firing:
     def offer(self, cursors: Iterable[Cursor]) -> None:
         """Due cursors, to be fired as soon as a statement is free. A newer cursor of a job replaces one that waits."""
         for cursor in cursors:
-            if (cursor.job, cursor.generation) not in self._quarantined:
-                if cursor.job not in self._ready:
-                    self._order.append(self._book.tenant_of(cursor.queue), cursor.job, cursor.priority)
-                self._ready[cursor.job] = cursor
+            job = cursor.job
+            if self._quarantined and (job, cursor.generation) in self._quarantined:
+                continue
+            if job not in self._ready:
+                self._order.append(self._book.tenant_of(cursor.queue), job, cursor.priority)
+            self._ready[job] = cursor
         self.pump()
+
+    def foresee(self, cursors: Iterable[Cursor]) -> None:
+        """These are due within seconds: our own worker may prepare for those that it is likely to get."""
+        handoff = self._handoff
+        if handoff is not None:
+            handoff.foresee([(cursor.job, cursor.revision) for cursor in cursors if handoff.takes(cursor.queue)])
 
     def under_way(self, job: int) -> bool:
         return job in self._ready or job in self._firing
@@ -262,7 +271,7 @@ class Firing:
     async def _fire_by_place(self, planned: list[Planned], way: Way) -> None:
         """Two statements at most: the runs our own worker takes at once, and those that wait in their queue. Room is
         given by priority, statements are sent in the order of jobs."""
-        by_priority = sorted(planned, key=lambda item: -item.before.priority)
+        by_priority = planned if _all_equal(planned) else sorted(planned, key=lambda item: -item.before.priority)
         queues = [item.before.queue for item in by_priority]
         ours = self._handoff.reserve(queues) if self._handoff is not None else [False] * len(queues)
         for hand_off in (True, False):
@@ -344,7 +353,7 @@ class Firing:
     ) -> None:
         claims: list[Claim] = []
         moved: list[Cursor] = []
-        now = self._clock.now()
+        now, token = self._clock.now(), first_token(self._membership.incarnation)
         for item in batch:
             exception = exceptions.get(item.before.job)
             if exception is not None and exception.why == "refused":
@@ -355,7 +364,7 @@ class Firing:
             moved.append(item.after)
             lane = 0 if exception is None else exception.lane
             if hand_off and lane is not None and lane >= 0:
-                claims.append(first_claim(item.before, lane, self._membership.incarnation))
+                claims.append(first_claim(item.before, lane, token))
         overlaps = sum(exception.why == "overlap" for exception in exceptions.values())
         self._metrics.overlaps += overlaps
         self._metrics.fired += len(moved) - overlaps - sum(item.why == "by request" for item in exceptions.values())
@@ -384,3 +393,7 @@ class Firing:
         self._answered(cursor.job)
         self._quarantined.add((cursor.job, cursor.generation))
         log.error("job set aside until it is changed: its tick cannot be fired", job=cursor.job, error=repr(error))
+
+
+def _all_equal(planned: Sequence[Planned]) -> bool:
+    return len({item.before.priority for item in planned}) == 1

@@ -10,7 +10,7 @@ already: a tick that is not fired in time counts as missed, a run in its queue d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from detent.clock import monotonic
@@ -25,16 +25,17 @@ LONGEST_SECONDS = 40.0
 
 class Handoff(Protocol):
     """The co-located worker, as the fire sees it. `open_room`: for how many runs that bypass nobody. `settled`: how
-    many it has ended so far."""
+    many it has ended so far. `breath`: how many it lets wait."""
 
     @property
     def open_room(self) -> int: ...
     @property
     def settled(self) -> int: ...
     @property
-    def concurrency(self) -> int: ...
+    def breath(self) -> int: ...
 
     def takes(self, queue: int) -> bool: ...
+    def foresee(self, jobs: Iterable[tuple[int, int]]) -> None: ...
     def reserve(self, queues: Sequence[int]) -> list[bool]: ...
     def release(self, count: int) -> None: ...
     def accept_handed_off(self, claims: Sequence[Claim]) -> None: ...
@@ -75,7 +76,7 @@ class Waiting:
         if handoff is None or self.others_work or late_seconds > LONGEST_SECONDS or not handoff.takes(queue):
             return most
         room = handoff.open_room
-        if room >= min(most, ENOUGH, handoff.concurrency):
+        if room >= min(most, ENOUGH, handoff.breath):
             self._since = None
             return min(room, most)
         return 0 if self._worthwhile(handoff) else most
@@ -84,7 +85,7 @@ class Waiting:
         now = monotonic()
         if self._since is not None and now - self._since < MOMENT:
             return True
-        quick = self._since is None or handoff.settled - self._settled >= min(QUICK, handoff.concurrency)
+        quick = self._since is None or handoff.settled - self._settled >= min(QUICK, handoff.breath)
         self._since = now if quick else None
         self._settled = handoff.settled
         if quick:

@@ -105,8 +105,9 @@ class Scheduler:
 
     def moved(self, cursors: Iterable[Cursor]) -> None:
         """Their ticks have fired; this is where they stand now."""
+        horizon = self._horizon()
         for cursor in cursors:
-            self._admit(cursor)
+            self._admit(cursor, horizon)
         self.loop.wake()
 
     async def tick(self) -> float:
@@ -140,9 +141,9 @@ class Scheduler:
             self._changed |= changed
             self._again = again | self._again
             raise
-        now = self._clock.milliseconds()
+        now, horizon = self._clock.milliseconds(), self._horizon()
         for cursor in found:
-            self._admit(cursor, earliest=now + again[cursor.job] if cursor.job in again else 0)
+            self._admit(cursor, horizon, earliest=now + again[cursor.job] if cursor.job in again else 0)
 
     async def _look_ahead(self) -> None:
         if monotonic() >= self._sweep_next and self._may_wait():
@@ -184,21 +185,23 @@ class Scheduler:
         """The partitions that may hold more than the limit."""
         cursors = await self._store.cursors.window(partitions, lower, upper, limit)
         self._read += len(cursors)
-        counts: Counter[int] = Counter()
+        counts: Counter[int] = Counter(cursor.partition for cursor in cursors)
+        horizon = self._horizon()
         for cursor in cursors:
-            counts[cursor.partition] += 1
-            self._admit(cursor)
+            self._admit(cursor, horizon)
         self._offer_due()
+        if lower is None and self.firing is not None:
+            self.firing.foresee(cursors)
         return [partition for partition, count in counts.items() if count >= limit]
 
-    def _admit(self, cursor: Cursor, earliest: int = 0) -> None:
+    def _admit(self, cursor: Cursor, horizon: datetime, earliest: int = 0) -> None:
         known = self._known.get(cursor.job)
         if known is not None:
             if _newer(known, cursor):
                 return
             if _same(known, cursor) and (self._under_way(cursor.job) or (not earliest and cursor.job in self._wheel)):
                 return
-        if cursor.fire_at is None or cursor.fire_at > self._horizon() or cursor.partition not in self._leads:
+        if cursor.fire_at is None or cursor.fire_at > horizon or cursor.partition not in self._leads:
             self._known.pop(cursor.job, None)
             self._wheel.discard(cursor.job)
             return

@@ -17,10 +17,9 @@ def observed() -> bool:
     return tracing.active is not None or transitions.told()
 
 
-def first_claim(cursor: Cursor, lane: int, incarnation: int) -> Claim:
+def first_claim(cursor: Cursor, lane: int, token: int) -> Claim:
     """The hold on a run that was handed off as it was fired."""
-    token = first_token(incarnation)
-    return Claim(cursor.job, lane, tick_of(cursor), 0, token, cursor.revision, once=cursor.once, queue=cursor.queue)
+    return Claim(cursor.job, lane, tick_of(cursor), 0, token, cursor.revision, 1, 0, cursor.once, False, cursor.queue)
 
 
 def tell_fired(
@@ -42,7 +41,7 @@ def tell_fired(
             continue
         lane = 0 if exception is None else exception.lane or 0
         if telling:
-            claim = first_claim(item.before, lane, membership.incarnation)
+            claim = first_claim(item.before, lane, first_token(membership.incarnation))
             transitions.tell("run fired", claim, node, lane=lane, handed_off=handed_off and lane >= 0)
         if tracer is not None:
             tracer.fired(key, node, sent, answered, handed_off=handed_off and lane >= 0)

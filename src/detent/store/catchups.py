@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from detent.identity import MANUAL
 from detent.misfire import SHORTEST_STEP, MissedRange, split_by_day
 from detent.schedule import Schedule
-from detent.store.cursors import columns
+from detent.store.arrays import columns
 from detent.store.db import Database, statement
 
 Kind = Literal["missed", "backfill"]

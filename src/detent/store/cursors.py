@@ -11,6 +11,7 @@ import msgspec
 from detent.log import logger
 from detent.misfire import MAX_MISSED, RUN_ONCE, CatchUp, MissedRange
 from detent.schedule import Schedule
+from detent.store.arrays import columns, one_for_all
 from detent.store.db import Database, Row
 
 log = logger("store")
@@ -114,14 +115,14 @@ class CursorStore:
         """Turn a batch of ticks, sorted by job, into runs. `hand_off`: they are this node's own at once. `careful`: for
         bounded jobs and past locked cursors. `patient`: careful, and a tick without a free lane is left where it is."""
         jobs, ticks, generations, nexts, fire_ats = zip(*batch, strict=True)
-        arguments = (
-            node, incarnation, node if hand_off else None, jobs, ticks, generations, nexts,
-            fire_ats if any(fire_ats) else None,
-        )  # fmt: skip
+        by = (node, incarnation, node if hand_off else None)
+        later = fire_ats if any(fire_ats) else None
         if careful or patient:
-            rows = await self._database.fetch_guarded("fire", "fire_careful", "S4", "S5", *arguments, patient)
+            batched: tuple[object, ...] = (jobs, ticks, generations, nexts, later, patient)
+            rows = await self._database.fetch_guarded("fire", "fire_careful", "S4", "S5", *by, *batched)
         else:
-            rows = await self._database.fetch_guarded("fire", "fire", "S4", "S5", *arguments)
+            batched = (jobs, one_for_all(ticks), one_for_all(generations), one_for_all(nexts), later)
+            rows = await self._database.fetch_guarded("fire", "fire", "S4", "S5", *by, *batched)
         return [Exceptional(row["job"], row["lane"], row["why"]) for row in rows]
 
     async def miss(self, node: int, batch: Sequence[Leap]) -> set[int]:
@@ -136,11 +137,6 @@ class CursorStore:
             "fire", "miss", node, *columns(6, moves), *columns(5, ranges), *columns(4, made_up)
         )
         return {row["job"] for row in rows}
-
-
-def columns(width: int, rows: Sequence[Sequence[object]]) -> list[list[object]]:
-    """Rows as arrays; as many, empty, where there are none."""
-    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
 
 
 def _cursors(rows: list[Row]) -> list[Cursor]:

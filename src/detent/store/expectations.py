@@ -74,13 +74,13 @@ class ExpectationStore:
         return [Notice(*row.values()) for row in await self._database.fetch("work", "take_notices", limit, lease)]
 
     async def sent(self, notice: Notice) -> None:
-        await self._database.fetch("work", "end_notice", notice.notice, None)
+        await self._database.fetch("work", "end_notice", notice.notice, notice.tries, None)
 
     async def give_up(self, notice: Notice, error: str) -> None:
-        await self._database.fetch("work", "end_notice", notice.notice, error)
+        await self._database.fetch("work", "end_notice", notice.notice, notice.tries, error)
 
     async def put_off(self, notice: Notice, pause: timedelta, error: str) -> None:
-        await self._database.fetch("work", "put_off_notice", notice.notice, pause, error)
+        await self._database.fetch("work", "put_off_notice", notice.notice, notice.tries, pause, error)
 
     async def forget(self, days: int) -> int:
         return len(await self._database.fetch("people", "forget_incidents", days, FORGOTTEN_AT_ONCE))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
@@ -13,6 +13,7 @@ from detent.log import logger
 from detent.metrics import Kind
 from detent.model import Claim, Definition, JobSpec
 from detent.states import CODES, RunStatus
+from detent.store.arrays import one_for_all
 from detent.store.db import Database, OutcomeUnknown, Row, statement
 from detent.store.upkeep import RUNS_CHANNEL
 
@@ -21,6 +22,7 @@ log = logger("store")
 MOST_PROMOTED = 1000
 SUCCEEDED = CODES[RunStatus.SUCCEEDED]
 PLAIN_COLUMNS = 7
+MOST_SPECS = 1_000
 
 Verdict = Literal["go", "cancel", "begun"]
 
@@ -54,6 +56,7 @@ class Retry(NamedTuple):
 class LiveRunStore:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._specs: dict[str, JobSpec] = {}
 
     async def claim(
         self, node: int, incarnation: int, queues: Sequence[int], limit: int, *, evenly: bool = False
@@ -114,9 +117,26 @@ class LiveRunStore:
     async def definitions(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Definition]:
         """Jobs as they were at the wanted (job, revision)."""
         jobs, revisions = zip(*wanted, strict=True)
-        rows = await self._database.fetch("work", "definitions", jobs, revisions)
-        found = {(row["job"], row["revision"]): _definition(row) for row in rows}
-        return {key: definition for key, definition in found.items() if definition is not None}
+        rows = await self._database.fetch("work", "definitions", jobs, one_for_all(revisions))
+        found = {}
+        for job, revision, number, name, created_at, text in map(row_values, rows):
+            spec = self._specs.get(text) or self._read_spec(name, text)
+            if spec is not None:
+                found[job, revision] = Definition(number, name, spec, created_at, len(text))
+        return found
+
+    def _read_spec(self, job: str, text: str) -> JobSpec | None:
+        """None for one that this version cannot read; its neighbours are none the worse for it. Jobs that are alike
+        share what was read."""
+        try:
+            spec = msgspec.json.decode(text, type=JobSpec)
+        except msgspec.MsgspecError as error:
+            log.error("a job's definition cannot be read", job=job, error=str(error))
+            return None
+        if len(self._specs) >= MOST_SPECS:
+            self._specs.clear()
+        self._specs[text] = spec
+        return spec
 
     async def promote(self, jobs: Sequence[int] | None = None) -> bool:
         """Let runs that wait for the one before them move up where it is over, of these jobs or of all; ask those that
@@ -156,7 +176,12 @@ async def make_way(connection: Any, run: Row) -> None:
 def settle_statement(batch: Sequence[Settlement]) -> tuple[str, tuple[Sequence[object], ...]]:
     """The statement that ends these runs, and its arrays."""
     columns = settle_columns(batch)
-    return ("settle_succeeded", columns[:PLAIN_COLUMNS]) if all(map(_is_plain, batch)) else ("settle", columns)
+    if not all(map(_is_plain, batch)):
+        return "settle", columns
+    jobs, ats, tokens, _, _, lanes, serials = columns[:PLAIN_COLUMNS]
+    times = ([item.started.timestamp() for item in batch], [item.finished.timestamp() for item in batch])
+    alike = (one_for_all(ats), one_for_all(tokens), *times, one_for_all(lanes), one_for_all(serials))
+    return "settle_succeeded", (jobs, *alike)
 
 
 def settle_columns(batch: Sequence[Settlement]) -> tuple[Sequence[object], ...]:
@@ -175,14 +200,8 @@ def _columns(claims: Sequence[Claim]) -> tuple[Sequence[object], ...]:
     return tuple(zip(*((c.job, c.lane, c.scheduled_at, c.serial, c.token) for c in claims), strict=True))
 
 
-def _definition(row: Row) -> Definition | None:
-    """None for one that this version cannot read; its neighbours are none the worse for it."""
-    try:
-        spec = msgspec.json.decode(row["definition"], type=JobSpec)
-        return Definition(row["id"], row["name"], spec, row.get("created_at"))
-    except msgspec.MsgspecError as error:
-        log.error("a job's definition cannot be read", job=row["name"], error=str(error))
-        return None
+def row_values(row: Row) -> Iterable[Any]:
+    return row.values()
 
 
 def claims_of(rows: Sequence[Row]) -> list[Claim]:

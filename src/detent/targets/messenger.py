@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import aiohttp
 
+from detent.errors import UsageError
 from detent.targets.errors import TargetError
 from detent.targets.guard import AddressPolicy, parse_url
 from detent.targets.http import guarded_session
@@ -27,6 +28,14 @@ class Delivery(NamedTuple):
     arrived: bool
     error: str = ""
     retryable: bool = True
+
+
+def check_address(setting: str, url: str) -> None:
+    """Refuse what is never called, whatever is allowed."""
+    try:
+        parse_url(url)
+    except TargetError as error:
+        raise UsageError(f"{setting} is not usable: {error.message}", f"/{setting}") from error
 
 
 class Messenger:

@@ -34,7 +34,7 @@ class DaemonThreads:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._idle = threading.Semaphore(0)
 
@@ -47,15 +47,20 @@ class DaemonThreads:
             self._threads[-1].start()
         return future
 
+    def end(self) -> None:
+        """Each thread ends once it is idle: nothing is submitted any more."""
+        for _ in self._threads:
+            self._work.put(None)
+
     def _run(self) -> None:
-        while True:
-            future, work = self._work.get()
+        while (given := self._work.get()) is not None:
+            future, work = given
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(work())
                 except BaseException as error:
                     future.set_exception(error)
-            del future, work
+            del given, future, work
             self._idle.release()
 
 
@@ -79,6 +84,7 @@ class HandlerThread:
         return await asyncio.wrap_future(self._pool.submit(work))
 
     async def stop(self) -> None:
+        self._pool.end()
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join, 2)
         if not self._thread.is_alive():

@@ -10,7 +10,7 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -51,6 +51,12 @@ def signed(notice_id: str, at: datetime, body: bytes, secrets: Sequence[bytes]) 
     return headers
 
 
+def id_of(notice: Notice) -> str:
+    """The same at every try; told apart by when it was made from those of another database, which counts anew."""
+    made = (notice.at - notice.age).astimezone(UTC)
+    return f"notice_{notice.notice}_{made:%Y%m%d%H%M%S%f}"
+
+
 def body_of(notice: Notice, form: str) -> bytes:
     return msgspec.json.encode({"text": _slack(sentence(notice))} if form == "slack" else _document(notice))
 
@@ -58,7 +64,7 @@ def body_of(notice: Notice, form: str) -> bytes:
 def _document(notice: Notice) -> dict[str, Any]:
     return {
         "type": f"job.expectation.{notice.event}",
-        "timestamp": notice.at,
+        "timestamp": notice.closed_at if notice.event == "recovered" else notice.opened_at,
         "data": {
             "incident": notice.incident,
             "tenant": notice.tenant,

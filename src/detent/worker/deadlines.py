@@ -11,7 +11,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from detent.clock import monotonic
+
 Item = TypeVar("Item")
+
+# So many may stand in line whose time no longer matters. Looked at one by one as others came, they took a twelfth of
+# what a run cost.
+MOST_OVER = 5_000
 
 
 class Deadlines(Generic[Item]):
@@ -20,43 +26,48 @@ class Deadlines(Generic[Item]):
         self._waits = waits
         self._expire = expire
         self._lines: dict[float, deque[tuple[float, Item]]] = {}
+        self._added = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
     def add(self, item: Item, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        line = self._lines.get(seconds)
-        if line is None:
-            line = self._lines[seconds] = deque()
-        # Most runs are over long before their time: who joins a line takes two of those with him that have left.
-        for _ in range(2):
-            if line and not self._waits(line[0][1]):
-                line.popleft()
-        at = loop.time() + seconds
-        line.append((at, item))
+        """Most are over long before their time: now and then they are let go, wherever in a line they stand."""
+        at = monotonic() + seconds
+        try:
+            self._lines[seconds].append((at, item))
+        except KeyError:
+            self._lines[seconds] = deque(((at, item),))
+        self._added += 1
+        if self._added >= MOST_OVER:
+            self._let_go()
         if self._timer is None or at < self._timer_at:
-            self._set_timer(loop, at)
+            self._set_timer(at)
+
+    def _let_go(self) -> None:
+        self._added = 0
+        for seconds, line in self._lines.items():
+            self._lines[seconds] = deque(entry for entry in line if self._waits(entry[1]))
 
     def close(self) -> None:
         self._lines.clear()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _set_timer(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
+    def _set_timer(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer, self._timer_at = loop.call_at(at, self._look), at
+        loop = asyncio.get_running_loop()
+        self._timer, self._timer_at = loop.call_later(max(at - monotonic(), 0.0), self._look), at
 
     def _look(self) -> None:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = monotonic()
         self._timer = None
         for seconds, line in list(self._lines.items()):
             self._advance(line, now)
             if not line:
                 del self._lines[seconds]
         if self._lines:
-            self._set_timer(loop, min(line[0][0] for line in self._lines.values()))
+            self._set_timer(min(line[0][0] for line in self._lines.values()))
 
     def _advance(self, line: deque[tuple[float, Item]], now: float) -> None:
         while line and (line[0][0] <= now or not self._waits(line[0][1])):

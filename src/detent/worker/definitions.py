@@ -1,17 +1,22 @@
-"""Jobs as the runs in hand were fired with, remembered by (job, revision), which never changes."""
+"""Jobs as the runs in hand were fired with, remembered by (job, revision), which never changes.
+
+Those of ticks that are due within seconds are read ahead: when a herd's instant comes, nobody waits for them, and the
+server has other things to do then."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from detent.model import Claim, Definition
 from detent.store import Store
 
-KEPT = 50_000
+KEPT = 100_000
+MOST_CHARACTERS = 100_000_000
 AT_ONCE = 1000
+Key = tuple[int, int]
 
 
 async def with_own_payload(store: Store, claim: Claim, definition: Definition | None) -> Definition | None:
@@ -28,22 +33,39 @@ async def with_own_payload(store: Store, claim: Claim, definition: Definition | 
 class Definitions:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: OrderedDict[tuple[int, int], Definition] = OrderedDict()
+        self._known: OrderedDict[Key, Definition] = OrderedDict()
+        self._characters = 0
 
     def get(self, claim: Claim) -> Definition | None:
-        known = self._known.get((claim.job, claim.revision))
+        key = (claim.job, claim.revision)
+        known = self._known.get(key)
         if known is not None:
-            self._known.move_to_end((claim.job, claim.revision))
+            self._known.move_to_end(key)
         return known
 
-    async def read(self, claims: Collection[Claim]) -> dict[tuple[int, int], Definition]:
-        """Those of these claims, by job and revision. One that is gone, or that this version cannot read, is left
-        out."""
-        wanted = list(dict.fromkeys((claim.job, claim.revision) for claim in claims))
-        found: dict[tuple[int, int], Definition] = {}
-        for start in range(0, len(wanted), AT_ONCE):
-            found |= await self._store.live.definitions(wanted[start : start + AT_ONCE])
-        self._known.update(found)
-        while len(self._known) > KEPT:
-            self._known.popitem(last=False)
+    async def read(self, wanted: Iterable[Key]) -> dict[Key, Definition]:
+        """These. One that is gone, or that this version cannot read, is left out."""
+        found: dict[Key, Definition] = {}
+        for some in _in_parts(list(dict.fromkeys(wanted))):
+            found |= await self._store.live.definitions(some)
+        self._keep(found)
         return found
+
+    async def read_ahead(self, wanted: Iterable[Key]) -> None:
+        """Those of these that are not known, as far as there is room for them all."""
+        unknown = [key for key in dict.fromkeys(wanted) if key not in self._known]
+        for some in _in_parts(unknown[:KEPT]):
+            self._keep(await self._store.live.definitions(some))
+
+    def _keep(self, found: Mapping[Key, Definition]) -> None:
+        for key, definition in found.items():
+            if key not in self._known:
+                self._characters += definition.size
+            self._known[key] = definition
+        while len(self._known) > KEPT or (self._characters > MOST_CHARACTERS and self._known):
+            _, dropped = self._known.popitem(last=False)
+            self._characters -= dropped.size
+
+
+def _in_parts(wanted: Sequence[Key]) -> Iterator[Sequence[Key]]:
+    return (wanted[start : start + AT_ONCE] for start in range(0, len(wanted), AT_ONCE))

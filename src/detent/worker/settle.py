@@ -45,7 +45,7 @@ def decide(
     """What to write for an outcome; None when the handler wrote it already."""
     match outcome:
         case Succeeded(result=result):
-            return Settlement(claim, started, finished, SUCCEEDED, result=result, target=_target(spec))
+            return Settlement(claim, started, finished, SUCCEEDED, None, result, "succeeded", None, _target(spec))
         case Cancelled(reason=reason):
             words = {"reason": reason, "outcome": "cancelled", "error": reason}
             return Settlement(claim, started, finished, CANCELLED, **words, target=_target(spec))

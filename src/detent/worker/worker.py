@@ -6,6 +6,9 @@ wait in memory; a crash costs those that had not started nothing.
 
 Adoption must not take up a run whose reply is merely on its way. A run is adopted only when two looks at the database,
 further apart than any statement can take, both show it under the same token and it is held at neither.
+
+This file is long because a run in hand passes through all of it; whatever can do without the others' state is a module
+of its own: room, held, learning, claiming, deadlines, settle.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime
 from uuid import UUID
 
 from detent import failpoints, tracing, transitions
@@ -30,10 +32,12 @@ from detent.service import Batcher, Loop, backoff
 from detent.store import Store
 from detent.worker.claiming import Claiming
 from detent.worker.deadlines import Deadlines
-from detent.worker.definitions import Definitions, with_own_payload
+from detent.worker.definitions import with_own_payload
 from detent.worker.execute import Runner, call_of, execute
-from detent.worker.held import Held, come_to_rest, expire, is_running
+from detent.worker.held import Held, InHand, come_to_rest, expire, is_running
+from detent.worker.learning import Learner
 from detent.worker.promoting import Promoter
+from detent.worker.room import Room
 from detent.worker.settle import Settler
 
 log = logger("worker")
@@ -44,7 +48,6 @@ LARGEST_CLAIM = 1000
 STARTED_AT_ONCE = 8
 # So many runs that are over at once a slot takes before others have a turn.
 TURNS = 50
-Identity = tuple[int, datetime, int, int]
 
 
 class Worker:
@@ -64,32 +67,31 @@ class Worker:
         made_room: Callable[[], None],
         died: Callable[[Collection[int]], None] | None = None,
     ) -> None:
-        """`given_back`: runs are ready for others. `made_room`: runs have been settled, and there is room again."""
+        """`given_back`: runs are ready for others. `made_room`: runs are over, and there is room again."""
         self._store = store
         self._membership = membership
         self._clock = clock
         self._runners = runners
         self._book = book
         self._claiming = Claiming(store, membership, book, queues, ["", *has])
-        self.concurrency = concurrency
+        self.place = Room(concurrency)
         self._answer_seconds = store.database.answer_seconds
         self._reconcile_every = self._answer_seconds + 1.0
         self._metrics = metrics
         self._given_back = given_back
-        self._held: dict[Identity, Held] = {}
+        self._made_room = made_room
+        self._held = InHand()
         self._waiting: FairLine[Held] = FairLine(book.weight_of)
         self._running = 0
         self._slots = 0
         self._starting = 0
-        self._learning: set[asyncio.Task[None]] = set()
         self._deadlines: Deadlines[Held] = Deadlines(is_running, expire)
         self.settled = 0
-        self._reserved = 0
         self._backlog = True
         self._draining = False
         self._resting = False
         self._suspects: dict[Claim, float] = {}
-        self._definitions = Definitions(store)
+        self.learner = Learner(store, self._wait, self._return)
         self._promoter = Promoter(store)
         self._note_start = Batcher(self._start_all)
         self.settler = Settler(
@@ -105,7 +107,14 @@ class Worker:
     def room(self) -> int:
         if self._draining or self._resting:
             return 0
-        return max(0, 2 * self.concurrency - len(self._held) - self._reserved)
+        return self.place.free(len(self._held))
+
+    @property
+    def breath(self) -> int:
+        return self.place.breath
+
+    def foresee(self, jobs: Iterable[tuple[int, int]]) -> None:
+        self.learner.foresee(jobs)
 
     @property
     def open_room(self) -> int:
@@ -116,7 +125,7 @@ class Worker:
         return queue in self._claiming.unlimited
 
     def load(self) -> dict[str, int]:
-        return {"running": self._running, "waiting": len(self._waiting), "slots": self.concurrency}
+        return {"running": self._running, "waiting": len(self._waiting), "slots": self.place.concurrency}
 
     def reserve(self, queues: Sequence[int]) -> list[bool]:
         """For each tick about to fire: may it be handed to this worker? Only where nothing is bypassed: we serve its
@@ -128,14 +137,14 @@ class Worker:
             ours = room > 0 and queue in unlimited
             room -= ours
             taken.append(ours)
-        self._reserved += sum(taken)
+        self.place.reserved += sum(taken)
         return taken
 
     def release(self, count: int) -> None:
-        self._reserved -= count
+        self.place.reserved -= count
 
     def accept_handed_off(self, claims: Sequence[Claim]) -> None:
-        self._reserved -= len(claims)
+        self.place.reserved -= len(claims)
         self._accept(claims)
 
     def _accept(self, claims: Iterable[Claim]) -> None:
@@ -147,41 +156,35 @@ class Worker:
             if telling:
                 transitions.tell("run claimed", claim, self._membership.node)
             held = Held(claim, now)
-            self._held[claim.identity] = held
-            held.definition = self._definitions.get(claim)
-            if held.definition is None:
-                unknown.append(held)
-            else:
+            self._held.add(held)
+            if self.learner.knows(held):
                 self._waiting.append(self._book.tenant_of(claim.queue), held)
-        if unknown:
-            task = asyncio.create_task(self._learn(unknown))
-            self._learning.add(task)
-            task.add_done_callback(self._learning.discard)
+            else:
+                unknown.append(held)
+        self.learner.learn(unknown)
         self._fill()
         if self._resting:
             self.loop.wake()  # what was on its way when the rest began goes back
 
-    async def _learn(self, unknown: Sequence[Held]) -> None:
-        try:
-            found = await self._definitions.read([held.claim for held in unknown])
-        except DetentError as error:
-            log.warning("runs could not be started", runs=len(unknown), error=str(error))
-            await self._give_back([held.claim for held in unknown])
-            for held in unknown:
-                self._let_go(held)  # what could not be given back, reconciling finds again
-            return
-        for held in unknown:
-            if held.claim.identity in self._held:
-                held.definition = found.get((held.claim.job, held.claim.revision))
+    def _wait(self, some: Iterable[Held]) -> None:
+        for held in some:
+            if self._held.find(held.claim) is held:
                 self._waiting.append(self._book.tenant_of(held.claim.queue), held)
         self._fill()
+
+    async def _return(self, some: Sequence[Held]) -> None:
+        await self._give_back([held.claim for held in some])
+        for held in some:
+            self._let_go(held)  # what could not be given back, reconciling finds again
 
     # --- slots ---
 
     def _fill(self) -> None:
         """Begin a few more slots where runs wait; each of them begins more. A slot takes one run after another, since a
         task for each costs more than all else that is done for a run that is over at once."""
-        while self._starting < STARTED_AT_ONCE and self._slots < self.concurrency and self._waiting and self._takes:
+        while (
+            self._starting < STARTED_AT_ONCE and self._slots < self.place.concurrency and self._waiting and self._takes
+        ):
             self._starting += 1
             self._slots += 1
             asyncio.create_task(self._slot()).add_done_callback(self._slot_over)
@@ -211,10 +214,12 @@ class Worker:
                 await come_to_rest(task)
             turns += 1
             if turns % TURNS == 0:
+                self._made_room()
                 await asyncio.sleep(0)
 
     def _slot_over(self, task: asyncio.Task[None]) -> None:
         self._slots -= 1
+        self._made_room()
         if not task.cancelled():
             task.exception()
         self._fill()
@@ -237,12 +242,12 @@ class Worker:
         if not limit or not self._claiming.serving:
             self._backlog = True
             return POLL_EVERY
-        free = self.concurrency - self._running - len(self._waiting)
-        self._reserved += limit
+        free = self.place.concurrency - self._running - len(self._waiting)
+        self.place.reserved += limit
         try:
             claimed = await self._claiming.claim(limit, free, self._waiting.waits)
         finally:
-            self._reserved -= limit
+            self.place.reserved -= limit
         self._backlog = claimed.more
         self._accept(claimed.claims)
         if self._backlog and self.room:
@@ -275,6 +280,7 @@ class Worker:
 
     def _pass_on(self, held: Held, outcome: Outcome) -> None:
         held.passed_on = True
+        self.place.over()
         spec = held.definition.spec if held.definition is not None else None
         held.followed = Promoter.concerns(spec)
         self.settler.add(held.claim, spec, outcome, held.started, self._clock.now())
@@ -294,7 +300,8 @@ class Worker:
         claim, definition = held.claim, held.definition
         if definition is None:
             return Failed("The job's definition is gone, or this version cannot read it.", retryable=False)
-        verdict = "cancel" if claim.cancel else await self._may_start(claim, definition.spec)
+        noted = claim.cancel or self._is_noted(claim, definition.spec)
+        verdict = "go" if not noted else "cancel" if claim.cancel else await self._note_start(claim)
         if verdict == "cancel":
             return Cancelled("cancelled before it started")
         if verdict == "begun":
@@ -315,18 +322,18 @@ class Worker:
             call, accepted, held.started, lambda traced: execute(traced, self._runners), self._clock.now
         )
 
-    async def _may_start(self, claim: Claim, spec: JobSpec) -> str:
+    @staticmethod
+    def _is_noted(claim: Claim, spec: JobSpec) -> bool:
         """A crash from here on is a lost attempt, where that must be known: the run survived one already, or it may be
         called only once. A start is also noted where somebody waits for it."""
-        noted = claim.once or claim.crashes or spec.expect_start_within is not None
-        return await self._note_start(claim) if noted else "go"
+        return claim.once or claim.crashes > 0 or spec.expect_start_within is not None
 
     async def _start_all(self, claims: Sequence[Claim]) -> Sequence[str]:
         verdicts = await self._store.live.start(self._membership.node, claims)
         return [verdicts.get((claim.job, claim.lane), "lost") for claim in claims]
 
     def _let_go(self, held: Held) -> None:
-        self._held.pop(held.claim.identity, None)
+        self._held.remove(held.claim)
 
     async def _give_back(self, claims: Sequence[Claim]) -> None:
         """Tried for as long as this node is trusted: otherwise they wait until reconciling has seen them long enough,
@@ -342,12 +349,14 @@ class Worker:
                 await asyncio.sleep(backoff(failures))
 
     def _settled(self, claim: Claim) -> None:
-        held = self._held.pop(claim.identity, None)
+        held = self._held.remove(claim)
         self.settled += 1
+        if held is not None and held.passed_on:
+            self.place.written()
         if held is not None and held.followed:
             self._promoter.freed(claim.job)
             self.loop.wake()
-        enough = self._backlog and self.room >= self.concurrency // 2 + 1
+        enough = self._backlog and self.room >= self.place.concurrency // 2 + 1
         if enough or claim.queue in self._claiming.limited:
             self.loop.wake()
 
@@ -357,8 +366,12 @@ class Worker:
     def holding(self, run_id: str, token: int) -> Held | None:
         """The run a handler speaks of, unless it was cancelled or is no longer ours. Called from handlers' threads."""
         key = decode_run_id(UUID(run_id))
-        held = self._held.get((*key, token)) if key is not None else None
-        return held if held is not None and not held.stop and self._membership.trusted else None
+        if key is None or not self._membership.trusted:
+            return None
+        asked = (*key, token)
+        return next(
+            (held for held in self._held.of_job(key.job) if held.claim.identity == asked and not held.stop), None
+        )
 
     # --- what the database says we hold ---
 
@@ -369,7 +382,7 @@ class Worker:
         looked = await self._store.live.reconcile(self._membership.node)
         unknown = []
         for claim in looked:
-            held = self._held.get(claim.identity)
+            held = self._held.find(claim)
             if held is None:
                 unknown.append(claim)
             elif claim.cancel and not held.stop:
@@ -416,7 +429,8 @@ class Worker:
             await returning
         finally:
             returning.cancel()
-        await self._stop_learning()
+        self._deadlines.close()
+        await self.learner.stop()
         await self.settler.drain(2 * self._answer_seconds)
 
     async def _give_back_for_good(self, claims: Sequence[Claim], seconds: float) -> None:
@@ -428,7 +442,7 @@ class Worker:
             self._given_back()
 
     async def _finish(self, seconds: float) -> None:
-        tasks = [held.task for held in self._held.values() if held.task is not None]
+        tasks = [held.task for held in self._held if held.task is not None]
         if tasks:
             log.info("waiting for runs to finish", runs=len(tasks), seconds=seconds)
             _, unfinished = await asyncio.wait(tasks, timeout=seconds)
@@ -448,7 +462,7 @@ class Worker:
             transitions.tell_all("run given back", claims, self._membership.node)
 
     def _take_waiting(self) -> list[Claim]:
-        waiting = [held for held in self._held.values() if not held.begun]
+        waiting = [held for held in self._held if not held.begun]
         self._waiting.clear()
         for held in waiting:
             self._let_go(held)
@@ -459,15 +473,10 @@ class Worker:
         self._draining = True
         await self.loop.abort()
         await self.reconciling.abort()
-        tasks = [held.task for held in self._held.values() if held.task is not None]
+        tasks = [held.task for held in self._held if held.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._stop_learning()
-        await self.settler.abort()
-
-    async def _stop_learning(self) -> None:
         self._deadlines.close()
-        for task in self._learning:
-            task.cancel()
-        await asyncio.gather(*self._learning, return_exceptions=True)
+        await self.learner.stop()
+        await self.settler.abort()

@@ -3,12 +3,17 @@
 -- A tick is as expected (ok), missed, or neither: one that was skipped or cancelled was not to run after all. It is found in
 -- history, among the live runs, under the cursor if it has not even fired, or among those to be made up for.
 -- An incident is over when a later tick was as expected, or when the tick it is about has begun, or succeeded, after all.
-WITH me AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
+-- While all ticks are held nothing is judged, since the clock may be wrong, and afterwards nothing from before.
+WITH me AS MATERIALIZED (
+    SELECT n.node, coalesce(c.resumed_at, '-infinity') AS resumed_at FROM nodes n, cluster c
+     WHERE n.node = $1 AND NOT n.evicted AND c.held_at IS NULL FOR KEY SHARE OF n),
 due AS MATERIALIZED (
-    SELECT e.*, greatest(e.judged, now() - e.within - $4::interval) AS through
+    SELECT e.job, e.kind, e.within, e.notify_after, e.misses, e.missed_tick, e.incident, s.since AS judged,
+           greatest(s.since, now() - e.within - $4::interval) AS through
       FROM me, unnest($2::smallint[]) AS p (partition) CROSS JOIN LATERAL (
         SELECT * FROM expectations WHERE partition = p.partition AND check_at <= now()
-         ORDER BY check_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED) e LIMIT $3::bigint),
+         ORDER BY check_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED) e
+     CROSS JOIN LATERAL (SELECT least(greatest(e.judged, me.resumed_at), now()) AS since) s LIMIT $3::bigint),
 looked AS MATERIALIZED (
     SELECT d.*, c.next_tick, t.ok_tick, t.miss_tick, coalesce(t.missed, 0) AS missed,
            CASE WHEN t.ok_tick IS NULL THEN d.misses ELSE 0 END + coalesce(t.missed_since, 0) AS streak,

@@ -1,6 +1,7 @@
 -- How the cluster stands, in one row, for those who collect figures. $1 how many of a kind are counted at the most, $2 how
 -- many due ticks of a partition. Nothing here reads more than that, whatever there is: due ticks are found in each
--- partition's part of the index, ready runs by leaping from one queue and priority to the next, dead runs by their index.
+-- partition's part of the index, ready runs by leaping from one queue and priority to the next, dead runs by their index. What
+-- is looked up for each of them has a LIMIT 1, so that no plan reads all jobs instead, whatever it believes of their number.
 -- A job was not executed for two of its intervals when its tick is due for longer than one, or when its run has waited for
 -- two and never began. The interval is the last one.
 WITH RECURSIVE heads AS (
@@ -21,8 +22,8 @@ ready AS MATERIALIZED (
          WHERE queue = h.queue AND priority = h.priority AND owner IS NULL AND lane >= 0 AND not_before <= now()
          ORDER BY not_before LIMIT $1::bigint) r LIMIT $1::bigint),
 dead AS (
-    SELECT FROM run_history h WHERE h.status = 2 AND h.reason IS DISTINCT FROM 'discarded'
-       AND EXISTS (SELECT FROM jobs j WHERE j.job = h.job AND j.status <> 'deleted') LIMIT $1::bigint),
+    SELECT FROM run_history h CROSS JOIN LATERAL (SELECT status FROM jobs WHERE job = h.job LIMIT 1) j
+     WHERE h.status = 2 AND h.reason IS DISTINCT FROM 'discarded' AND j.status <> 'deleted' LIMIT $1::bigint),
 standing AS (
     SELECT tzdata, version, evicted, CASE WHEN evicted OR expires_at <= now() THEN 'evicted'
         WHEN now() - beat_at > ttl * 2 / 3 THEN 'silent' WHEN draining THEN 'draining' ELSE 'alive' END AS state
@@ -32,7 +33,8 @@ SELECT (SELECT count(*) FROM due) AS ticks_due,
        (SELECT count(*) FROM ready) AS runs_ready,
        now() - (SELECT min(not_before) FROM ready) AS oldest_ready,
        (SELECT count(*) FROM due WHERE isfinite(last_tick) AND now() - next_tick > next_tick - last_tick)
-     + (SELECT count(DISTINCT r.job) FROM (SELECT * FROM ready ORDER BY not_before LIMIT 1000) r JOIN cursors c ON c.job = r.job
+     + (SELECT count(DISTINCT r.job) FROM (SELECT * FROM ready ORDER BY not_before LIMIT 1000) r
+         CROSS JOIN LATERAL (SELECT last_tick, next_tick FROM cursors WHERE job = r.job LIMIT 1) c
          WHERE r.attempt = 1 AND r.crashes = 0 AND isfinite(c.last_tick) AND c.next_tick > now()
            AND now() - r.scheduled_at > 2 * (c.next_tick - c.last_tick)) AS jobs_overdue,
        (SELECT count(*) FROM dead) AS dead_letters,
