@@ -1,4 +1,4 @@
-"""How a worker comes to know the definitions of the runs it holds: from memory, ahead of time, or when they are here."""
+"""How a worker comes to know the definitions of the runs it holds: from memory, ahead of time, or when they come."""
 
 from __future__ import annotations
 

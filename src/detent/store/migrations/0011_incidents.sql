@@ -1,4 +1,4 @@
--- detent: compatible with 0009
+-- detent: compatible with 0010
 -- Open incidents are counted and listed for one tenant at a time, on every page of the dashboard: however many other tenants
 -- have, and however many are closed, nobody reads those.
 DROP INDEX incidents_open;
