@@ -81,6 +81,23 @@ async def test_a_plain_function_runs_in_a_thread_and_its_result_is_kept(look: An
     assert threads[0].startswith("detent-handler_")
 
 
+async def test_what_a_handler_does_to_its_payload_is_not_seen_by_other_runs(look: Any, serve: Any) -> None:
+    """Jobs that are alike share what was read of them, and so do the runs of one job."""
+    app = Detent()
+
+    @app.function("greedy")
+    def greedy(run: Run) -> list[int]:
+        taken: list[int] = run.payload["left"]
+        before = list(taken)
+        run.payload["left"].pop()
+        assert len(run.payload["left"]) == len(before) - 1
+        return before
+
+    jobs = [await due_job(look, "greedy", payload={"left": [1, 2]}) for _ in range(3)]
+    await serve(app)
+    assert [(await outcome(look, job))["result"] for job in jobs] == ["[1,2]"] * 3
+
+
 async def test_a_coroutine_that_blocks_its_loop_does_not_hold_up_the_scheduler(look: Any, serve: Any) -> None:
     app = Detent()
     blocked, release = threading.Event(), threading.Event()

@@ -57,7 +57,7 @@ def read_ratio(text: str | None) -> float:
 
 @command(bench, "loop", examples=("detent bench loop", "detent bench loop --history 50000000 --rounds 3"))
 @option("--jobs", default="100000", metavar="N", help="Ticks that fall due at one instant. [100000]")
-@option("--concurrency", default="4000", metavar="N", help="Runs at the same time. [4000]")
+@option("--concurrency", default="100", metavar="N", help="Runs at the same time. [100, as a node has it]")
 @option("--rounds", default="5", metavar="N", help="How often, each time beside the raw limit. [5]")
 @option("--history", default="0", metavar="N", help="Finished runs to have on record before it begins. [0]")
 @option("--idle-reader", is_flag=True, help="Somebody leaves a transaction open all the while.")
@@ -84,7 +84,7 @@ def loop(jobs: str, concurrency: str, rounds: str, history: str, idle_reader: bo
 @command(bench, "soak", examples=("detent bench soak --minutes 10 --rate 12000",))
 @option("--rate", default="12000", metavar="N", help="Ticks that fall due in a second. [12000]")
 @option("--minutes", default="10", metavar="N", help="How long. [10]")
-@option("--concurrency", default="4000", metavar="N", help="Runs at the same time. [4000]")
+@option("--concurrency", default="100", metavar="N", help="Runs at the same time. [100, as a node has it]")
 @shapes()
 def soak(rate: str, minutes: str, concurrency: str) -> None:
     """A steady load for a long time, and how large the tables are after it."""
@@ -111,7 +111,7 @@ def latency(rates: str, burst: str) -> None:
 
 @command(bench, "hot-second", examples=("detent bench hot-second --jobs 500000",))
 @option("--jobs", default="500000", metavar="N", help="Daily jobs that are all due in one second. [500000]")
-@option("--concurrency", default="4000", metavar="N", help="Runs at the same time. [4000]")
+@option("--concurrency", default="100", metavar="N", help="Runs at the same time. [100, as a node has it]")
 @shapes()
 def hot_second(jobs: str, concurrency: str) -> None:
     """Very many daily jobs due in one second, while others tick on."""

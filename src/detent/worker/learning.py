@@ -1,4 +1,4 @@
-"""How a worker comes to know the definitions of the runs it holds: from memory, ahead of time, or when they come."""
+"""How a worker comes to know the definitions of the runs it holds: from memory, ahead, or when they have come."""
 
 from __future__ import annotations
 

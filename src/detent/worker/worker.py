@@ -1,8 +1,8 @@
 """One node's worker: it holds runs, calls their targets, and passes outcomes on.
 
 Runs come in three ways: handed off by the fire of the same node, claimed from the queues, or adopted, when the database
-says that this node holds a run it does not know (a reply was lost). Up to `concurrency` run at once and as many again
-wait in memory; a crash costs those that had not started nothing.
+says that this node holds a run it does not know (a reply was lost). Up to `concurrency` run at once and others
+wait in memory (room.py); a crash costs those that had not started nothing.
 
 Adoption must not take up a run whose reply is merely on its way. A run is adopted only when two looks at the database,
 further apart than any statement can take, both show it under the same token and it is held at neither.
