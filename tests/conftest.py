@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from leftovers import fail_if_too_many
@@ -13,6 +14,11 @@ from leftovers import fail_if_too_many
 if TYPE_CHECKING:
     from pgbouncer import PgBouncer
     from postgres import Postgres
+
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("detent", deadline=None)
+hypothesis.settings.load_profile("detent")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -78,6 +78,7 @@ async def test_a_fail_over_ends_the_memberships_of_before_however_long_their_lea
         for node in (1, 2):
             await add_node(session, node)
     standby = await servers.standby(primary)
+    await until(lambda: ask(standby, "SELECT count(*) = 2 FROM nodes"), 20, "the standby to have them")
     await fail_over(primary, standby)
     assert await ask(standby, "SELECT bool_and(NOT evicted AND expires_at > now()) FROM nodes")
     async with opened(standby.url) as store:

@@ -82,3 +82,16 @@ async def test_a_worker_that_does_not_get_on_is_not_waited_for_again(monkeypatch
     now[0] += handing.MOMENT
     worker.settled += 1
     assert line.batch(OURS, 0.1, BATCH) == BATCH
+    assert line.batch(OURS, 0.1, BATCH) == BATCH
+    now[0] += handing.MOMENT
+    worker.settled += handing.QUICK
+    assert line.batch(OURS, 0.1, BATCH) == 0
+
+
+async def test_room_that_is_promised_to_a_batch_is_not_given_to_the_next() -> None:
+    line = waiting(FullWorker(room=1500))
+    assert line.batch(OURS, 0.1, BATCH) == BATCH
+    line.promised = BATCH
+    assert line.batch(OURS, 0.1, BATCH) == 500
+    line.promised = 1400
+    assert line.batch(OURS, 0.1, BATCH) == 0

@@ -153,6 +153,7 @@ class Firing:
             batch = self._next_batch(self._room_for_next())
             if not batch:
                 return
+            self.waiting.promised += len(batch)
             task = asyncio.create_task(self._fire_batch(batch))
             self._tasks.add(task)
             task.add_done_callback(self._done)
@@ -197,17 +198,24 @@ class Firing:
     async def _fire_batch(self, batch: Sequence[Cursor]) -> None:
         """Plan a batch, cursor by cursor, and do it; what is not answered for in the end is read again."""
         try:
-            schedules = await self._store.cursors.schedules({cursor.schedule for cursor in batch})
-            planned, leaps = self._plan(batch, schedules)
-            if leaps:
-                run = await self._leap(sorted(leaps, key=lambda leap: leap.cursor.job))
-                planned += self._plan(run, schedules)[0]
+            planned = await self._prepare(batch)
             for way in WAYS:
                 chosen = [item for item in planned if item.way == way]
                 if chosen:
                     await self._fire_by_place(chosen, way)
         finally:
             self._read_again([cursor.job for cursor in batch if self._firing.get(cursor.job) is cursor])
+
+    async def _prepare(self, batch: Sequence[Cursor]) -> list[Planned]:
+        try:
+            schedules = await self._store.cursors.schedules({cursor.schedule for cursor in batch})
+            planned, leaps = self._plan(batch, schedules)
+            if leaps:
+                run = await self._leap(sorted(leaps, key=lambda leap: leap.cursor.job))
+                planned += self._plan(run, schedules)[0]
+            return planned
+        finally:
+            self.waiting.promised -= len(batch)
 
     def _plan(self, cursors: Iterable[Cursor], schedules: dict[int, Schedule]) -> tuple[list[Planned], list[Leap]]:
         planned: list[Planned] = []
@@ -271,7 +279,9 @@ class Firing:
     async def _fire_by_place(self, planned: list[Planned], way: Way) -> None:
         """Two statements at most: the runs our own worker takes at once, and those that wait in their queue. Room is
         given by priority, statements are sent in the order of jobs."""
-        by_priority = planned if _all_equal(planned) else sorted(planned, key=lambda item: -item.before.priority)
+        by_priority = planned
+        if len({item.before.priority for item in planned}) > 1:
+            by_priority = sorted(planned, key=lambda item: -item.before.priority)
         queues = [item.before.queue for item in by_priority]
         ours = self._handoff.reserve(queues) if self._handoff is not None else [False] * len(queues)
         for hand_off in (True, False):
@@ -393,7 +403,3 @@ class Firing:
         self._answered(cursor.job)
         self._quarantined.add((cursor.job, cursor.generation))
         log.error("job set aside until it is changed: its tick cannot be fired", job=cursor.job, error=repr(error))
-
-
-def _all_equal(planned: Sequence[Planned]) -> bool:
-    return len({item.before.priority for item in planned}) == 1

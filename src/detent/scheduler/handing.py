@@ -16,7 +16,8 @@ from typing import Protocol
 from detent.clock import monotonic
 from detent.model import Claim
 
-MOMENT = 0.2
+# Long enough for a server that stops for a checkpoint: once ticks are in a queue, all that follow them have to be.
+MOMENT = 1.0
 # To be worth waiting for, a worker settles at least so many in a moment, and then has room for a good part of a batch.
 QUICK = 100
 ENOUGH = 500
@@ -67,6 +68,9 @@ class Waiting:
         self._look_again = look_again
         self._since: float | None = None
         self._settled = 0
+        self._quick = True
+        # Room for batches that are under way, but have not reserved it yet.
+        self.promised = 0
         # Nodes or programs that only work: what we keep back, they could run.
         self.others_work = False
 
@@ -75,19 +79,22 @@ class Waiting:
         handoff = self._handoff
         if handoff is None or self.others_work or late_seconds > LONGEST_SECONDS or not handoff.takes(queue):
             return most
-        room = handoff.open_room
+        room = handoff.open_room - self.promised
         if room >= min(most, ENOUGH, handoff.breath):
             self._since = None
             return min(room, most)
         return 0 if self._worthwhile(handoff) else most
 
     def _worthwhile(self, handoff: Handoff) -> bool:
+        """For the first moment in any case; then for as long as the worker got on in the moment before."""
         now = monotonic()
-        if self._since is not None and now - self._since < MOMENT:
-            return True
-        quick = self._since is None or handoff.settled - self._settled >= min(QUICK, handoff.breath)
-        self._since = now if quick else None
-        self._settled = handoff.settled
-        if quick:
+        if self._since is None:
+            self._quick = True
+        elif now - self._since < MOMENT:
+            return self._quick
+        else:
+            self._quick = handoff.settled - self._settled >= min(QUICK, handoff.breath)
+        self._since, self._settled = now, handoff.settled
+        if self._quick:
             asyncio.get_running_loop().call_later(MOMENT, self._look_again)
-        return quick
+        return self._quick
