@@ -63,6 +63,10 @@ FILL = (
     " SELECT n, now(), 1, CASE WHEN n % 2 = 0 THEN 7 END, now(), 1, 1, 0, 5 FROM generate_series(1, 2000) n",
     "INSERT INTO run_minutes SELECT 1, date_trunc('minute', finished_at), status, 3, count(*) FROM run_history"
     " WHERE finished_at > now() - interval '8 days' GROUP BY 1, 2, 3",
+    "INSERT INTO incidents (tenant, job, kind, within, tick, misses, opened_at, closed_at, closed)"
+    " SELECT 1, 1 + n % {jobs}, 'finish', interval '1 min', now(), 1, now(), CASE WHEN n % 1000 > 0 THEN now() END,"
+    " CASE WHEN n % 1000 > 0 THEN 'recovered' END FROM generate_series(1, {jobs} / 10) n",
+    "INSERT INTO notices (incident, event, ended_at) SELECT incident, 'missed', now() FROM incidents",
     "VACUUM ANALYZE",
 )
 
@@ -117,7 +121,12 @@ async def overview(jobs: int, runs: int) -> None:
         print(f"counting all jobs, in the background: {(time.perf_counter() - began) * 1000:.0f} ms")
         async with served(store) as address, aiohttp.ClientSession() as session:
             await look(session, address, watched, "/", 20)
-            for path in ("/jobs", "/runs?search=status:dead", "/dead-letters", "/timeline", "/cluster"):
+            (job, *_), _ = await store.jobs.list(limit=1)
+            groups = (await store.dead_letters.groups()).items
+            chosen = f"/dead-letters?group={groups[0].group}"
+            for path in ("/jobs", "/runs?search=status:dead", "/dead-letters", chosen, "/timeline", "/cluster"):
+                await look(session, address, watched, path, 3)
+            for path in ("/cluster/problems", f"/jobs/{job.id}"):
                 await look(session, address, watched, path, 3)
             await first_paint(address)
         await watched.close()
@@ -131,7 +140,7 @@ async def fill(url: str, jobs: int, runs: int) -> None:
     connection = await connect(url, "detent", patient)
     for text in FILL:
         began = time.perf_counter()
-        await connection.execute(text.format(jobs=jobs, runs=runs) if "{" in text and "kind" not in text else text)
+        await connection.execute(text.format(jobs=jobs, runs=runs) if "{jobs}" in text or "{runs}" in text else text)
         print(f"  {time.perf_counter() - began:6.1f} s  {text[:60]}")
     await connection.close()
 

@@ -103,7 +103,7 @@ async def _one(browser: Browser, path: str, file: Path) -> None:
         await browser.live()
     if path == "/":  # a machine that is busy with something else has ticks that are late; that is not what is shown
         with contextlib.suppress(Exception):
-            await browser.page.wait_for_selector(".strip.good", timeout=120_000)
+            await browser.page.wait_for_selector(".strip:not(:has([data-kind=lag]))", timeout=120_000)
     await browser.page.wait_for_timeout(900)
     readme = file.stem in IN_README
     await browser.page.screenshot(path=file, full_page=not readme)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.async_api import Browser as Chrome
 from playwright.async_api import ConsoleMessage, Page, Response, async_playwright
 
 PATIENCE = 90_000.0  # milliseconds; many tests may run on few processors
@@ -98,14 +99,25 @@ class Browser:
 async def running_browser(
     url: str, *, width: int = 1440, height: int = 900, theme: str = "light"
 ) -> AsyncIterator[Browser]:
+    async with running_chromium() as chrome:
+        yield await new_tab(chrome, url, width=width, height=height, theme=theme)
+
+
+@asynccontextmanager
+async def running_chromium() -> AsyncIterator[Chrome]:
     path = require_chromium()
     async with async_playwright() as playwright:
         chrome = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         try:
-            context = await chrome.new_context(
-                viewport={"width": width, "height": height}, color_scheme="dark" if theme == "dark" else "light"
-            )
-            context.set_default_timeout(PATIENCE)
-            yield Browser(url, await context.new_page())
+            yield chrome
         finally:
             await chrome.close()
+
+
+async def new_tab(chrome: Chrome, url: str, *, width: int = 1440, height: int = 900, theme: str = "light") -> Browser:
+    """A tab that shares nothing with others but the process."""
+    context = await chrome.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if theme == "dark" else "light"
+    )
+    context.set_default_timeout(PATIENCE)
+    return Browser(url, await context.new_page())

@@ -43,10 +43,11 @@ class Pages:
             return Shown(response.status, response.headers, await response.text())
 
     async def post(self, path: str, csrf: str | None = None, **fields: Any) -> Shown:
-        """A change, as a page of the dashboard sends it."""
+        """A change, as a page of the dashboard sends it; a field that is a list is sent once for each value."""
         headers = {"HX-Request": "true", **({} if csrf is None else {"X-CSRF-Token": csrf})}
         url = self.url + path
-        async with self.session.post(url, data=fields, headers=headers, allow_redirects=False) as response:
+        pairs = [(name, str(each)) for name, value in fields.items() for each in _list(value)]
+        async with self.session.post(url, data=pairs, headers=headers, allow_redirects=False) as response:
             return Shown(response.status, response.headers, await response.text())
 
     async def stream(self, path: str) -> str:
@@ -61,6 +62,10 @@ class Pages:
                 elif told:
                     break
         return "".join(told)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 async def _ready() -> dict[str, Check]:

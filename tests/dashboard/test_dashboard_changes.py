@@ -103,15 +103,74 @@ async def test_many_jobs_are_counted_before_they_are_paused(pages: Pages, token:
     assert paused == ["mail-0", "mail-1", "mail-2"]
 
 
+async def test_jobs_that_were_selected_are_paused_and_no_others(pages: Pages, token: str) -> None:
+    target = {"type": "http", "url": "http://127.0.0.1:9/"}
+    specs = [read_document({"name": f"mail-{n}", "schedule": "every 1h", "target": target}) for n in range(4)]
+    jobs = await pages.store.jobs.add(specs)
+    chosen = [str(jobs[0].id), str(jobs[2].id)]
+    asked = await pages.post("/jobs/bulk", csrf=token, action="pause", search="", id=chosen)
+    assert "<b>2</b> jobs would be paused" in asked.text
+    assert "the selected jobs" in asked.text
+    assert all(f'name="id" value="{each}"' in asked.text for each in chosen)
+    done = await pages.post("/jobs/bulk", csrf=token, action="pause", search="", sure="yes", id=chosen)
+    assert "<b>2</b> jobs were paused" in done.text
+    paused = [job.name for job in (await pages.store.jobs.list())[0] if job.status == "paused"]
+    assert paused == ["mail-0", "mail-2"]
+    assert (await pages.post("/jobs/bulk", csrf=token, action="pause", sure="yes", id="x")).status == 422
+    assert len([job for job in (await pages.store.jobs.list())[0] if job.status == "paused"]) == 2
+
+
+DEAD = (
+    "INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt,"
+    " status, reason) SELECT job, date_trunc('hour', now()) - $1 * interval '1 hour', 1, 1, now(), now(), 0, 1, 1, 2,"
+    " 'broken ' || $1 FROM jobs"
+)
+
+
+async def test_all_dead_letters_go_on_at_the_rate_that_was_asked_for(pages: Pages, token: str, sql: Any) -> None:
+    target = {"type": "http", "url": "http://127.0.0.1:9/"}
+    specs = [read_document({"name": f"mail-{n}", "schedule": "every 1h", "target": target}) for n in range(5)]
+    await pages.store.jobs.add(specs)
+    await sql.execute(DEAD, 1)
+    path = "/dead-letters/redrive-many"
+    asked = await pages.post(path, csrf=token)
+    assert 'name="rate"' in asked.text
+    before = asked.text.partition('name="before" value="')[2].partition('"')[0].replace("&#43;", "+")
+    fields = {"before": before, "sure": "yes", "rate": "4/s"}
+    assert (await pages.post(path, csrf=token, **{**fields, "rate": "many"})).status == 422
+    assert (await pages.post(path, csrf=token, **{**fields, "before": "then"})).status == 422
+    first = await pages.post(path, csrf=token, **fields)
+    assert "<b>2</b> go on, at 4/s; <b>3</b> to go" in first.text
+    assert "load delay:500ms" in first.text
+    second = await pages.post(path, csrf=token, **{**fields, "redriven": "2", "rate": ""})
+    assert "<b>5</b> runs go on." in second.text
+    assert "data-done" in second.text
+    assert (await pages.store.dead_letters.list()) == ([], None)
+
+
+async def test_of_very_many_dead_letters_the_newest_are_grouped(
+    pages: Pages, token: str, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detent.dashboard.views.dead_letters.AMONG", 3)
+    await pages.post("/jobs", csrf=token, name="weekly", **FIELDS)
+    for hours in range(1, 6):
+        await sql.execute(DEAD.replace("broken", "other" if hours == 5 else "broken"), hours)
+    text = (await pages.get("/dead-letters")).text
+    assert "The newest 3 runs in 1 group" in text
+    rare = (await pages.store.dead_letters.groups()).items[-1]
+    assert (rare.runs, rare.error) == (1, "other <n>")
+    assert "among the newest" not in (await pages.get(f"/dead-letters?group={rare.group}")).text
+    common = (await pages.store.dead_letters.groups()).items[0]
+    chosen = (await pages.get(f"/dead-letters?group={common.group}")).text
+    assert "Of this group, among the newest" in chosen
+    assert chosen.count('id="dead-') == 3
+
+
 async def test_a_dead_letter_goes_on_or_is_discarded(pages: Pages, token: str, sql: Any) -> None:
     await pages.post("/jobs", csrf=token, name="weekly", **FIELDS)
     job = await only_job(pages)
     for position in range(2):
-        await sql.execute(
-            "INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision,"
-            " attempt, status, reason) SELECT job, date_trunc('hour', now()) - $1 * interval '1 hour', 1, 1, now(),"
-            " now(), 0, 1, 1, 2, 'broken ' || $1 FROM jobs", position + 1,
-        )  # fmt: skip
+        await sql.execute(DEAD, position + 1)
     runs, _ = await pages.store.dead_letters.list()
     shown = await pages.get("/dead-letters")
     assert "broken &lt;n&gt;" in shown.text

@@ -165,7 +165,7 @@ def _spec(name: str = "report") -> Any:
 
 def test_every_command_that_the_problems_advise_is_one() -> None:
     from detent.cli.root import root
-    from detent.dashboard.views.problems import ADVICE
+    from detent.dashboard.problems import ADVICE
 
     for kind, advice in ADVICE.items():
         program, *words = advice.command.split()

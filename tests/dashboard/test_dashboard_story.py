@@ -84,11 +84,46 @@ async def bring_back(browser: Browser, run: str) -> None:
     await browser.open("/dead-letters")
     await browser.live()
     await expect(page.locator("#groups")).to_contain_text("HTTP 503")
-    await page.locator("#groups").get_by_role("button", name="Let go on").click()
-    await expect(page.locator(".toast")).to_contain_text("on, with all tries anew")
+    await page.locator("#groups").get_by_role("button", name="Let go on …").click()
+    dialog = page.locator("#dialog[open]")
+    await dialog.locator("#rate").fill("5/s")
+    assert await browser.axe() == []
+    await dialog.get_by_role("button", name="Let go on").click()
+    # One run of the job at a time: the others wait for it, a lot after the other.
+    await expect(dialog.locator("[data-done]")).to_contain_text("on.")
+    await dialog.get_by_role("button", name="Good").click()
+    await expect(page.locator("#groups")).to_contain_text("No dead letters")
     await browser.open(run)
     await expect(page.locator("#state .s-succeeded")).to_be_visible()
     await expect(page.locator("#tracks .track .s-succeeded.span")).to_have_count(1)
+
+
+@pytest.mark.long
+async def test_a_job_that_is_not_as_expected_shows_by_itself_until_it_is(
+    cluster: Nodes, sink: Sink, browse: Any
+) -> None:
+    node = await cluster.start("serve")
+    async with browse(node.url) as browser:
+        page = browser.page
+        await build(browser, f"{sink.url}/fail/99", "<b>late</b>", max_retries="0", expect_finish_within="5s")
+        await expect(page.locator("#incidents")).to_contain_text("To succeed within 5 s of each tick")
+        await expect(page.locator("#status .note.bad")).to_contain_text("It had not succeeded within 5 s of its tick")
+        await browser.open("/")
+        await browser.live()
+        await expect(page.locator("#alarms [aria-hidden]")).to_have_text("1")
+        await expect(page.locator("#problems .strip.bad")).to_contain_text("<b>late</b> had not succeeded within 5 s")
+        await page.get_by_role("link", name="What to do").click()
+        row = page.locator("#found tr[id^=incident]")
+        await expect(row).to_contain_text("<b>late</b>")
+        assert await browser.axe() == []
+        await browser.live()
+        await row.get_by_role("link", name="Edit").click()
+        await page.fill("#url", f"{sink.url}/ok")
+        await page.get_by_role("button", name="Save as revision 2").click()
+        await page.wait_for_url("**/jobs/0*")
+        await browser.live()
+        await expect(page.locator("#incidents")).to_contain_text("recovered")
+        await expect(page.locator("#alarms .badge")).to_have_count(0)
 
 
 @pytest.mark.long

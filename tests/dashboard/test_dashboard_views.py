@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import product
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from browsing import Browser
-from processes import Nodes
+from browsing import PATIENCE, Browser, new_tab, running_chromium
+from playwright.async_api import expect
+from processes import Node, Nodes
 
 from detent.demo.filling import fill
 from detent.store import Database, Store
 
 DAYS = 2
+expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -55,23 +59,48 @@ async def look_at(browser: Browser, views: dict[str, str]) -> None:
         assert await browser.axe() == [], name
 
 
-async def test_the_main_views_of_a_live_cluster_are_clean(cluster: Nodes, filled: dict[str, str], browse: Any) -> None:
+async def test_the_main_views_of_a_live_node_are_clean(cluster: Nodes, filled: dict[str, str], browse: Any) -> None:
     node = await cluster.start("serve")
-    await cluster.start("serve")
     async with browse(node.url) as browser:
-        await look_at(browser, {name: filled[name] for name in ("overview", "jobs", "run", "cluster")})
+        await look_at(browser, {name: filled[name] for name in ("overview", "jobs", "run", "problems")})
+        await select_by_key(browser, node)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 400])
 async def test_every_view_is_clean_in_both_themes_and_on_a_narrow_screen(
-    cluster: Nodes, filled: dict[str, str], browse: Any, theme: str, width: int
+    cluster: Nodes, filled: dict[str, str]
 ) -> None:
     node = await cluster.start("serve")
     await cluster.start("serve")
-    async with browse(node.url, theme=theme, width=width) as browser:
-        await look_at(browser, filled)
+    async with running_chromium() as chrome:
+        for theme, width in product(("light", "dark"), (1440, 400)):
+            browser = await new_tab(chrome, node.url, theme=theme, width=width)
+            await look_at(browser, filled)
+            browser.check()
+            await browser.page.context.close()
+
+
+async def select_by_key(browser: Browser, node: Node) -> None:
+    """Rows are selected with x, stay so while the page is live, and are what many are changed of."""
+    page = browser.page
+    await browser.open("/jobs")
+    await browser.live()
+    for key in "jxjjx":
+        await page.keyboard.press(key)
+    label = page.locator("[data-many]")
+    await expect(label).to_have_text("2 selected:")
+    names = await page.locator("tr.chosen .name a").all_text_contents()
+    await asyncio.to_thread(node.client.pause_job, "telemetry-rollup")
+    await expect(page.locator("tr.chosen ~ tr .s-paused")).to_have_count(2)  # one is paused from the beginning
+    await expect(label).to_have_text("2 selected:")
+    assert await page.locator("tr.chosen .name a").all_text_contents() == names
+    await page.get_by_role("button", name="Pause …").click()
+    await expect(page.locator("#dialog .sample li")).to_have_text([f"●active {name}" for name in names])
+    await page.locator("#dialog [data-close]").click()
+    await page.keyboard.press("Shift+X")
+    await expect(label).not_to_have_text("2 selected:")
+    await page.get_by_role("button", name="Select none").click()
+    await expect(label).to_have_text("All that match (everything):")
 
 
 @pytest.mark.long
@@ -107,13 +136,7 @@ async def test_the_keyboard_goes_everywhere(cluster: Nodes, filled: dict[str, st
         await page.keyboard.press("u")
         assert await page.locator("#clock").input_value() == "job"
         assert await first.text_content() != before
-
-
-@pytest.mark.long
-async def test_times_and_themes_are_remembered(cluster: Nodes, filled: dict[str, str], browse: Any) -> None:
-    node = await cluster.start("serve")
-    async with browse(node.url) as browser:
-        page = browser.page
+        # Times and themes are remembered.
         await browser.open("/jobs")
         await page.select_option("#theme", "dark")
         await page.select_option("#clock", "local")

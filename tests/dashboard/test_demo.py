@@ -38,6 +38,12 @@ async def test_every_tick_of_the_demo_is_accounted_for(store: Store, sql: Any) -
     assert await sql.fetchval("SELECT count(DISTINCT node) FROM elections") == 3
     assert await sql.fetchval("SELECT bool_and(finished_at <= now()) FROM run_history")
     assert {job.status for job in (await store.jobs.list())[0]} == {"active", "paused", "completed"}
+    incidents = await store.expectations.incidents(tenant=1, before=None, limit=500)
+    assert {incident.expectation for incident in incidents} == {"start", "finish"}
+    assert {incident.job for incident in incidents} >= {"checkout-health", "payment-reconcile", "partner-export"}
+    still = [incident.id for incident in incidents if incident.closed is None]
+    known = await sql.fetch("SELECT incident FROM expectations WHERE incident IS NOT NULL")
+    assert sorted(row["incident"] for row in known) == sorted(still)
 
 
 async def test_a_database_with_jobs_is_left_alone_unless_told(store: Store) -> None:

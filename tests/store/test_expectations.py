@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from detent.identity import decode_run_id
 from detent.model import HttpTarget, JobSpec
 from detent.store import Store
 from detent.store.db import statement
@@ -397,3 +398,40 @@ async def test_people_see_incidents_of_their_tenant_from_the_newest_on(verbs: St
     assert seen.closed is seen.notified_at is None
     assert await verbs.expectations.incidents(tenant=1, before=seen.id, limit=10) == []
     assert await verbs.expectations.incidents(tenant=2, before=None, limit=10) == []
+
+
+async def test_open_incidents_are_found_among_very_many_that_are_over(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look)
+    await look.execute(
+        "INSERT INTO incidents (tenant, job, kind, within, tick, misses, closed_at, closed)"
+        " SELECT 1, $1, 'finish', interval '1 min', now(), 1, now(), 'recovered' FROM generate_series(1, 5000)",
+        made.job,
+    )
+    await ended(look, made, 5, status=2)
+    await judge(verbs, look)
+    await look.execute("ANALYZE incidents")
+    await look.execute("SET plan_cache_mode = force_generic_plan")
+    for name, arguments in (("open_incidents", "1, NULL, 20"), ("count_open_incidents", "1, 1000")):
+        types = "integer, bigint, bigint" if name == "open_incidents" else "integer, integer"
+        await look.execute(f"PREPARE looking ({types}) AS {statement(name)}")
+        plan = "\n".join(row[0] for row in await look.fetch(f"EXPLAIN EXECUTE looking ({arguments})"))
+        await look.execute("DEALLOCATE looking")
+        assert "incidents_open" in plan, plan
+    await look.execute("RESET plan_cache_mode")
+    assert await verbs.expectations.count_open(tenant=1) == (1, False)
+    assert await verbs.expectations.count_open(tenant=2) == (0, False)
+    (seen,) = await verbs.expectations.incidents(tenant=1, before=None, limit=10, only_open=True)
+    assert seen.run_id is not None
+    assert decode_run_id(seen.run_id) == (made.job, made.born + 5 * MINUTE, 0)
+    of_job = await verbs.expectations.incidents(tenant=1, before=None, limit=10, job_id=made.id)
+    assert len(of_job) == 10
+    assert of_job[0] == seen
+    assert await verbs.expectations.incidents(tenant=2, before=None, limit=10, job_id=made.id) == []
+
+
+async def test_an_incident_about_a_tick_that_never_fired_names_no_run(verbs: Store, look: Any) -> None:
+    made = await make(verbs, look)
+    await look.execute("UPDATE cursors SET next_tick = $2, fire_at = $2 WHERE job = $1", made.job, made.born + MINUTE)
+    await judge(verbs, look)
+    (seen,) = await verbs.expectations.incidents(tenant=1, before=None, limit=10, only_open=True)
+    assert (seen.scheduled_at, seen.run_id) == (made.born + MINUTE, None)

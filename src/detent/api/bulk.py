@@ -50,9 +50,13 @@ class BulkRequest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 @routes.post("/bulk", scope="operate")
 async def change_many(api: Api, body: BulkRequest) -> BulkResult:
     """Pause, resume or delete the jobs that a search finds, retry their dead runs or cancel their runs, in chunks."""
+    return await change_found(api, body, _search(body.filter))
+
+
+async def change_found(api: Api, body: BulkRequest, search: JobSearch) -> BulkResult:
+    """As change_many, for a search that is not written."""
     api.caller.check(SCOPES[body.action])
     _check_pause(body)
-    search = _search(body.filter)
     bound = binding(api.tenant, _Asked(body.action, body.filter, body.dry_run))
     after = read_after_job(body.cursor, bound)
     if body.dry_run:

@@ -19,7 +19,7 @@ from detent.api.runs import found_run, run_key
 from detent.errors import UsageError
 from detent.identity import RunKey, decode_run_id, run_id
 from detent.shapes import DeadGroups, Discarded, Instant, Left, Page, Redriven, Run
-from detent.store.dead_letters import MOST_AT_ONCE, Which
+from detent.store.dead_letters import MOST_AT_ONCE, MOST_LOOKED_AT, Which
 from detent.transitions import tell_asked
 
 routes = Routes(PREFIX)
@@ -72,11 +72,16 @@ async def retry_run(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - as above
 @routes.get("/dead-letters")
 async def list_dead_letters(api: Api, query: DeadLetterQuery) -> Page[Run]:
     """List dead runs from the newest tick to the oldest."""
+    return await page_of_dead_letters(api, query)
+
+
+async def page_of_dead_letters(api: Api, query: DeadLetterQuery, among: int | None = None) -> Page[Run]:
+    """`among`: a group is looked for only in so many of the newest."""
     job = None if query.job is None else await job_id(api, query.job)
     bound = binding(api.tenant, query)
     after = read_after_run(query.cursor, bound)
     runs, following = await api.store.dead_letters.list(
-        job=job, group=query.group, after=after, limit=query.limit, tenant=api.tenant
+        job=job, group=query.group, after=after, limit=query.limit, among=among, tenant=api.tenant
     )
     return Page(runs, None if following is None else after_run(following, bound))
 
@@ -84,8 +89,13 @@ async def list_dead_letters(api: Api, query: DeadLetterQuery) -> Page[Run]:
 @routes.get("/dead-letters/groups")
 async def list_dead_groups(api: Api, query: GroupQuery) -> DeadGroups:
     """List dead runs by what their errors have in common: without numbers, ids and addresses."""
+    return await dead_groups(api, query)
+
+
+async def dead_groups(api: Api, query: GroupQuery, among: int = MOST_LOOKED_AT) -> DeadGroups:
+    """`among`: so many of the newest dead runs are looked at."""
     job = None if query.job is None else await job_id(api, query.job)
-    return await api.store.dead_letters.groups(job=job, tenant=api.tenant)
+    return await api.store.dead_letters.groups(job=job, among=among, tenant=api.tenant)
 
 
 @routes.post("/dead-letters/redrive", scope="operate", once=True)

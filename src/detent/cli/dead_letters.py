@@ -108,7 +108,8 @@ def redrive(
     after all can say so. The job is taken as it is now. What is broken off
     can be begun again: no run is brought back twice.
     """
-    from detent.cli.redriving import Chosen, read_rate, redrive_all, redrive_some
+    from detent.cli.redriving import Chosen, redrive_all, redrive_some
+    from detent.pace import read_rate
 
     chosen = Chosen(job, group, every)
     chosen.check(run_ids)
@@ -117,7 +118,7 @@ def redrive(
             if rate is not None:
                 raise UsageError("--rate is given beside ids: it is for --job, --group and --all.")
             return redrive_some(client, run_ids, dry_run)
-        return redrive_all(client, chosen, None if rate is None else read_rate(rate), dry_run, yes)
+        return redrive_all(client, chosen, None if rate is None else read_rate("--rate", rate), dry_run, yes)
 
 
 @command(

@@ -6,7 +6,6 @@ was begun are touched, or it would go on for ever with runs that die again.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Sequence
@@ -16,16 +15,15 @@ from detent.cli import output
 from detent.cli.progress import Progress
 from detent.cli.session import session
 from detent.errors import Conflict, UsageError
+from detent.pace import STEP_SECONDS, pace
 
 if TYPE_CHECKING:
     from detent.client import Client
 
 MOST_AT_ONCE = 1000
-STEP_SECONDS = 0.5
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 2.0
 WHY = {"not dead": "is not dead", "overlap": "has to wait: a run of its job is still under way"}
-PER_SECOND = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Chosen(NamedTuple):
@@ -53,15 +51,6 @@ class Chosen(NamedTuple):
     def body(self, at: str, limit: int) -> dict[str, Any]:
         filters = {name: value for name, value in (("job", self.job), ("group", self.group)) if value}
         return {"all": True, **filters, "before": at, "limit": limit}
-
-
-def read_rate(text: str) -> float:
-    """Runs per second: `100/s`, `100`, `600/m`."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/(s|m|h))?", text.strip())
-    rate = float(found[1]) / PER_SECOND[found[2] or "s"] if found else 0.0
-    if not 0 < rate <= 100_000:
-        raise UsageError(f"--rate is {text!r}: give a number of runs per second, such as 100/s or 600/m.")
-    return rate
 
 
 # --- by id ---
@@ -147,7 +136,7 @@ def _fast(client: Client, chosen: Chosen, at: str, ids: list[str], progress: Pro
 def _paced(client: Client, chosen: Chosen, at: str, rate: float, ids: list[str], progress: Progress) -> int:
     """Each lot is due when those before it have had their time. Time in which nothing could go is not made up for."""
     waiting = threading.Event()
-    lot = max(1, min(MOST_AT_ONCE, round(rate * STEP_SECONDS)))
+    lot = pace(rate, MOST_AT_ONCE).lot
     start, pause = time.monotonic(), FIRST_PAUSE
     while True:
         answer = client.redrive(chosen.body(at, lot))

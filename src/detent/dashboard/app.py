@@ -23,6 +23,7 @@ from detent.dashboard.changes import Answer, Change, Form, form_of, text_of
 from detent.dashboard.entrance import Entrance, Visitor, login_path, safe_next, set_cookie
 from detent.dashboard.live import Hub
 from detent.dashboard.page import Page, View, names_of
+from detent.dashboard.problems import Alarms
 from detent.dashboard.rendering import environment, parts_of
 from detent.errors import DetentError, NotAuthorised
 from detent.log import logger
@@ -62,6 +63,7 @@ class Dashboard:
         self._assets = Assets()
         self._templates = environment(self._assets)
         self._entrance = Entrance(api)
+        self._alarms = Alarms()
         self.hub = Hub()
 
     def routes(self) -> list[Route]:
@@ -84,7 +86,7 @@ class Dashboard:
         page = await self._page(request)
         if page is None:
             return self._to_login(request)
-        values = {**self._frame(view, page), **await view.look(page)}
+        values = await self._values(view, page)
         return await asyncio.to_thread(partial(self._html, view.file, 200, **values))
 
     async def _follow(self, view: View, request: Request) -> Response:
@@ -112,9 +114,16 @@ class Dashboard:
 
     async def _parts(self, view: View, page: Page) -> Mapping[str, str]:
         page = dataclasses.replace(page, now=await self._api.store.upkeep.now())
-        values = {**self._frame(view, page), **await view.look(page)}
+        values = await self._values(view, page)
         # In a thread: a large page takes a while, and this loop also fires.
-        return await asyncio.to_thread(parts_of, self._templates.get_template(view.file), view.parts, values)
+        parts = await asyncio.to_thread(parts_of, self._templates.get_template(view.file), view.parts, values)
+        return {**parts, "alarms": self._templates.get_template("alarms.html").render(alarms=values["alarms"])}
+
+    async def _values(self, view: View, page: Page) -> dict[str, Any]:
+        values = {**self._frame(view, page), **await view.look(page)}
+        if "alarms" not in values:
+            values["alarms"] = await self._alarms.of(page)
+        return values
 
     async def _page(self, request: Request, path: str | None = None) -> Page | None:
         visitor = await self._entrance.visitor(request)
@@ -153,6 +162,7 @@ class Dashboard:
         api = dataclasses.replace(self._api, caller=visitor.caller)
         answer = await change.make(api, names_of(request), form)
         if change.changes:
+            self._alarms.forget()
             self.hub.wake()
         return self._answer(answer)
 

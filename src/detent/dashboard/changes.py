@@ -54,6 +54,12 @@ async def form_of(request: Request, api: Api) -> Form:
         raise UsageError(f"The form cannot be read ({error}): reload the page and try again.") from error
 
 
+def number_of(form: Form, name: str) -> int:
+    """A count that a page of ours was given and hands back; 0 where it is none."""
+    text = text_of(form, name)
+    return int(text) if text.isdecimal() and len(text) < 12 else 0
+
+
 def text_of(form: Form, name: str) -> str:
     """A field of a form as text without spaces around it; empty where it is not there."""
     return form.get(name, [""])[-1].strip()

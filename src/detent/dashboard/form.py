@@ -12,6 +12,7 @@ import msgspec
 from detent.dashboard.changes import Form, text_of
 from detent.errors import UsageError
 from detent.model import JobSpec, kind_of
+from detent.schedule.interval import parse_every
 from detent.shapes import Job
 
 Kind = Literal["text", "whole", "number", "choice", "instant", "words", "grace"]
@@ -57,6 +58,16 @@ GROUPS = (
             Field("concurrent_policy", "Overlap", "choice", "", ("SKIP", "ALLOW", "QUEUE", "REPLACE")),
             Field("max_concurrent", "At once", "whole", "for ALLOW"),
             Field("delivery", "Delivery", "choice", "", ("at_least_once", "at_most_once")),
+        ),
+    ),
+    Group(
+        "What is expected",
+        (
+            Field("expect_start_within", "Starts within", "number", "of its tick: seconds, or such as 5m"),
+            Field("expect_finish_within", "Succeeds within", "number", "of its tick, retries included"),
+            Field("notify_after", "Tell somebody after", "whole", "ticks in a row that were not so"),
+            Field("notify_url", "Whom to tell", "text", "an address; empty: that of the settings"),
+            Field("notify_format", "As", "choice", "", ("webhook", "slack")),
         ),
     ),
     Group(
@@ -168,10 +179,17 @@ def _number(field: Field, text: str) -> Any:
     if field.kind == "grace" and text == "auto":
         return text
     try:
-        return float(text) if field.kind == "number" else int(text)
+        return _seconds(text) if field.kind == "number" else int(text)
     except ValueError:
-        kind = "a number" if field.kind == "number" else "a whole number"
+        kind = "seconds, or a time such as 90s, 15m or 1h30m" if field.kind == "number" else "a whole number"
         raise UsageError(f"{field.label} is {text!r}: give {kind}.", f"/{field.name}") from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return parse_every(text) / 1000
 
 
 def without_nulls(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,6 +211,15 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
     payload = "" if job.payload is None else json.dumps(job.payload, indent=2, ensure_ascii=False)
     told = {"name": job.name, "timezone": job.timezone, "tags": ", ".join(job.tags), "payload": payload}
     return {**values, **told, **_schedule_values(job.schedule), **_target_values(job)}
+
+
+def changed_groups(values: Mapping[str, Any]) -> list[str]:
+    """The groups in which something is not as by default."""
+    return [
+        group.title
+        for group in GROUPS
+        if any(values[field.name] != _shown(_default(field.name)) for field in group.fields)
+    ]
 
 
 def _default(name: str) -> Any:

@@ -47,7 +47,7 @@ def rate(per_second: float) -> str:
 
 
 def seconds(value: float | timedelta | None) -> str:
-    """`340 µs`, `12 ms`, `1.5 s`, `3 min 20 s`, `2 h 5 min`, `40 d`"""
+    """`340 µs`, `12 ms`, `1.5 s`, `2 s`, `3 min 20 s`, `2 h 5 min`, `40 d`"""
     if value is None:
         return NOTHING
     amount = value.total_seconds() if isinstance(value, timedelta) else float(value)
@@ -56,7 +56,7 @@ def seconds(value: float | timedelta | None) -> str:
     if amount < 1:
         return f"{amount * 1000:.0f} ms"
     if amount < 60:
-        return f"{amount:.1f} s" if amount < 10 else f"{amount:.0f} s"
+        return f"{amount:.1f} s" if amount < 10 and not amount.is_integer() else f"{amount:.0f} s"
     minutes, rest = divmod(round(amount), 60)
     hours, minutes_left = divmod(minutes, 60)
     if not hours:
@@ -67,6 +67,9 @@ def seconds(value: float | timedelta | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
+    """Of whole milliseconds, none means less than one."""
+    if value == 0:
+        return "<1 ms"
     return seconds(None if value is None else value / 1000)
 
 

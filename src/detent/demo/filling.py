@@ -6,6 +6,7 @@ import random
 from datetime import timedelta
 from typing import NamedTuple
 
+from detent.demo.expected import IncidentRow, incidents
 from detent.demo.history import Month, Teller, elections
 from detent.demo.jobs import demo_jobs
 from detent.documents import MAX_PAYLOAD_BYTES
@@ -39,14 +40,16 @@ async def fill(store: Store, days: int, echo_url: str, *, beside: bool) -> Fille
     jobs = demo_jobs(now, echo_url)
     registered = await store.demonstration.register([job.spec for job in jobs], month.since, MAX_PAYLOAD_BYTES)
     runs, attempts, last_ticks = [], [], []
+    missed: list[IncidentRow] = []
     for job, (prepared, _) in zip(jobs, registered, strict=True):
         teller = Teller(month, job, prepared.number, prepared.partition, chance)
         rows = list(teller.tell(prepared.schedule))
         runs += rows
         attempts += teller.attempts
+        missed += incidents(job.spec, rows, now)
         last_ticks += [(prepared.number, max(row.until or row.scheduled_at for row in rows))] if rows else []
     over = [prepared.number for job, (prepared, _) in zip(jobs, registered, strict=True) if job.over]
-    await store.demonstration.write(Rows(runs, attempts, elections(month)), last_ticks, over)
+    await store.demonstration.write(Rows(runs, attempts, elections(month), missed), last_ticks, over)
     for job, (_, job_id) in zip(jobs, registered, strict=True):
         if job.paused is not None:
             await store.jobs.pause(job_id, job.paused, by="anna")

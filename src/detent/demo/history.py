@@ -192,6 +192,8 @@ class Teller:
         )
 
     def _outcome(self, tick: datetime, start: datetime, end: datetime) -> tuple[str, str | None]:
+        if end >= self._month.now:  # it has no time left to be tried again
+            return "succeeded", None
         died = self._month.died_at
         if start < died <= end:  # whoever led its partition: the node that died ran it
             return "lost", "its node was lost"

@@ -54,24 +54,32 @@ class DeadLetterStore:
         group: str | None = None,
         after: RunKey | None = None,
         limit: int = 50,
+        among: int | None = None,
         tenant: int = DEFAULT_TENANT,
     ) -> tuple[list[Run], RunKey | None]:
-        """From the newest tick to the oldest, and the key to pass as `after` for more (None: these were all)."""
+        """From the newest tick to the oldest, and the key to pass as `after` for more (None: these were all). A group
+        is looked for `among` so many of the newest only, if that is given."""
         number = await self._number(job, tenant)
         last, at, serial = after or NEWEST
+        arguments = (tenant, at, last, serial, limit + 1, number, group)
+        bounded = group is not None and among is not None
+        verb = "newest_dead_of_group" if bounded else "dead_letters"
         async with self._database.connection("people") as connection, connection.transaction(readonly=True):
             await connection.fetch(statement("limit_reader"))
-            rows = await connection.fetch(statement("dead_letters"), tenant, at, last, serial, limit + 1, number, group)
+            rows = await connection.fetch(statement(verb), *arguments, *((among,) if bounded else ()))
             page = await documents(connection, rows[:limit])
         return page, key_of(rows[limit - 1]) if len(rows) > limit else None
 
-    async def groups(self, *, job: UUID | None = None, tenant: int = DEFAULT_TENANT) -> DeadGroups:
-        """By what their errors have in common, the largest groups first."""
+    async def groups(
+        self, *, job: UUID | None = None, among: int = MOST_LOOKED_AT, tenant: int = DEFAULT_TENANT
+    ) -> DeadGroups:
+        """By what their errors have in common, the largest groups first. Each error has to be read: that is done
+        `among` so many of the newest."""
         number = await self._number(job, tenant)
         async with self._database.connection("people") as connection, connection.transaction(readonly=True):
             await connection.fetch(statement("limit_reader"))
             (clock,) = await connection.fetch(statement("clock"))
-            rows = await connection.fetch(statement("dead_groups"), tenant, number, MOST_LOOKED_AT, MOST_GROUPS)
+            rows = await connection.fetch(statement("dead_groups"), tenant, number, among, MOST_GROUPS)
         groups = [
             DeadGroup(
                 group=row["group"],
@@ -84,7 +92,7 @@ class DeadLetterStore:
             )
             for row in rows
         ]
-        complete = not rows or (rows[0]["looked_at"] < MOST_LOOKED_AT and len(rows) < MOST_GROUPS)
+        complete = not rows or (rows[0]["looked_at"] < among and len(rows) < MOST_GROUPS)
         return DeadGroups(at=clock["now"], runs=sum(each.runs for each in groups), more=not complete, items=groups)
 
     async def redrive(self, which: Which, limit: int = MOST_AT_ONCE, *, tenant: int = DEFAULT_TENANT) -> Done:

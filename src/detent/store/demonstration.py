@@ -37,6 +37,7 @@ class Rows(NamedTuple):
     runs: Sequence[tuple[Any, ...]]
     attempts: Sequence[tuple[Any, ...]]
     elections: Sequence[tuple[Any, ...]]
+    incidents: Sequence[tuple[Any, ...]] = ()
 
 
 class DemonstrationStore:
@@ -70,6 +71,8 @@ class DemonstrationStore:
             numbers, ticks = zip(*last_ticks, strict=True)
             await connection.fetch(statement("demo_cursors"), numbers, ticks)
             await connection.fetch(statement("demo_over"), list(over))
+            if rows.incidents:
+                await connection.fetch(statement("demo_incidents"), *zip(*rows.incidents, strict=True))
 
         await self._database.transaction("people", work)
         async with self._database.connection("people") as connection:

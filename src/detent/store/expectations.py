@@ -9,11 +9,12 @@ from uuid import UUID
 
 from detent.incident_shapes import Incident
 from detent.model import NoticeFormat
-from detent.store.db import Database
+from detent.store.db import Database, Row
 
 # What has happened by a deadline may take so long until it is written.
 SLACK = timedelta(seconds=1)
 FORGOTTEN_AT_ONCE = 500
+MOST_COUNTED = 1_000
 
 Kind = Literal["start", "finish"]
 
@@ -89,21 +90,32 @@ class ExpectationStore:
     async def incidents(
         self, *, tenant: int, before: int | None, limit: int, only_open: bool = False, job_id: UUID | None = None
     ) -> list[Incident]:
-        rows = await self._database.fetch("people", "list_incidents", tenant, before, limit, only_open, job_id)
-        return [
-            Incident(
-                id=row["incident"],
-                job_id=row["id"],
-                job=row["name"],
-                expectation=row["kind"],
-                within_seconds=row["within"].total_seconds(),
-                scheduled_at=row["tick"],
-                misses=row["misses"],
-                opened_at=row["opened_at"],
-                closed_at=row["closed_at"],
-                closed=row["closed"],
-                notified_at=row["told_at"],
-                notify_error=row["trouble"],
-            )
-            for row in rows
-        ]
+        if job_id is not None:
+            rows = await self._database.fetch("people", "incidents_of_job", tenant, before, limit, only_open, job_id)
+        else:
+            verb = "open_incidents" if only_open else "list_incidents"
+            rows = await self._database.fetch("people", verb, tenant, before, limit)
+        return [_incident(row) for row in rows]
+
+    async def count_open(self, *, tenant: int) -> tuple[int, bool]:
+        """How many incidents are open, and whether there are more than were counted."""
+        (row,) = await self._database.fetch("people", "count_open_incidents", tenant, MOST_COUNTED)
+        return row["incidents"], row["incidents"] >= MOST_COUNTED
+
+
+def _incident(row: Row) -> Incident:
+    return Incident(
+        id=row["incident"],
+        job_id=row["id"],
+        job=row["name"],
+        expectation=row["kind"],
+        within_seconds=row["within"].total_seconds(),
+        scheduled_at=row["tick"],
+        run_id=row["run"],
+        misses=row["misses"],
+        opened_at=row["opened_at"],
+        closed_at=row["closed_at"],
+        closed=row["closed"],
+        notified_at=row["told_at"],
+        notify_error=row["trouble"],
+    )

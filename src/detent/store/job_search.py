@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from detent.model import TargetKind
 from detent.shapes import JobStatus
@@ -27,7 +28,7 @@ Moment = datetime | timedelta
 
 class JobSearch(NamedTuple):
     """All of this must hold; what is empty or None does not matter. Without statuses, deleted jobs are left out; where
-    they contradict each other there are none."""
+    they contradict each other there are none. Of `ids`, nothing else but statuses is asked."""
 
     statuses: tuple[JobStatus, ...] | None = None
     prefix: str | None = None
@@ -38,6 +39,7 @@ class JobSearch(NamedTuple):
     next_before: Moment | None = None
     next_after: Moment | None = None
     owner: str | None = None
+    ids: tuple[UUID, ...] = ()
 
     @property
     def wanted(self) -> tuple[JobStatus, ...]:
@@ -69,6 +71,10 @@ async def find(connection: Any, tenant: int, search: JobSearch, after: int, limi
     """The numbers of a page, and what to pass as `after` for more (None: these were all)."""
     if not search.wanted:
         return [], None
+    if search.ids:
+        arguments = (tenant, list(search.wanted), list(search.ids), after, limit + 1)
+        found = [row["job"] for row in await connection.fetch(statement("jobs_by_ids"), *arguments)]
+        return found[:limit], found[limit - 1] if len(found) > limit else None
     if not search.walks:
         found = await _stretch(connection, tenant, search, after, LAST, limit + 1)
         return found[:limit], found[limit - 1] if len(found) > limit else None

@@ -4,6 +4,7 @@ import { startDialogs } from "./dialogs.js";
 import { startForms } from "./forms.js";
 import { startKeys } from "./keys.js";
 import { startLive } from "./live.js";
+import { startSelection } from "./selection.js";
 import { startTheme } from "./settings.js";
 import { startTimes } from "./times.js";
 
@@ -20,5 +21,6 @@ startTheme();
 startDialogs();
 startForms();
 startKeys();
+startSelection();
 startLive();
 startCharts();

@@ -48,12 +48,12 @@ function axes(values) {
   ];
 }
 
-const moment = { label: "at", value: (_u, at) => (at ? `${shownDate(at).toLocaleDateString("en-GB", { day: "2-digit", month: "short" })} ${two(shownDate(at).getHours())}:${two(shownDate(at).getMinutes())}` : "–") };
+const moment = { label: "", value: (_u, at) => (at ? `${shownDate(at).toLocaleDateString("en-GB", { day: "2-digit", month: "short" })} ${two(shownDate(at).getHours())}:${two(shownDate(at).getMinutes())}` : "") };
 
 function runsOptions(chart) {
   const bars = uPlot.paths.bars({ size: [0.8, 12] });
   const series = (label, name, value) => ({ label, fill: colour(name), stroke: colour(name), width: 0, paths: bars, points: { show: false }, value });
-  const own = (name) => (u, _value, _series, index) => (index === null ? "–" : chart()[name][index]);
+  const own = (name) => (u, _value, _series, index) => (index === null ? "" : chart()[name][index]);
   return {
     series: [moment, series("– skipped, missed, cancelled", "other", own("other")), series("✕ dead", "dead", own("dead")), series("✓ succeeded", "succeeded", own("succeeded"))],
     axes: axes((_u, ticks) => ticks.map((value) => (value >= 1000 ? `${value / 1000}k` : value))),
@@ -62,7 +62,7 @@ function runsOptions(chart) {
 }
 
 function lateOptions() {
-  const series = (label, name, dash) => ({ label, stroke: colour(name), width: 1.5, dash, points: { show: false }, value: (_u, value) => spanOf(value), spanGaps: true });
+  const series = (label, name, dash) => ({ label, stroke: colour(name), width: 1.5, dash, points: { show: false }, value: (_u, value) => (value === null ? "" : spanOf(value)), spanGaps: true });
   const tens = (u, _axis, low, high) => [0.001, 0.01, 0.1, 1, 10, 100, 1000].filter((value) => value >= low && value <= high);
   const [time, span] = axes((_u, ticks) => ticks.map(spanOf));
   return {

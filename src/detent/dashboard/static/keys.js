@@ -1,6 +1,7 @@
-// The keyboard: jumps with g, rows with j and k, / for the search, ? for help.
+// The keyboard: jumps with g, rows with j and k, selected with x, / for the search, ? for help.
 import { nextClock } from "./settings.js";
 import { toggleLive } from "./live.js";
+import { toggle, toggleAll } from "./selection.js";
 
 const JUMPS = { o: "/", j: "/jobs", r: "/runs", t: "/timeline", d: "/dead-letters", c: "/cluster", p: "/cluster/problems" };
 let jumping = 0;
@@ -13,6 +14,10 @@ function linkOf(row) {
   return row.querySelector("a[href]");
 }
 
+function current() {
+  return rows().find((row) => row.contains(document.activeElement));
+}
+
 function move(step) {
   const all = rows();
   if (!all.length) return;
@@ -23,7 +28,7 @@ function move(step) {
 }
 
 function onKey(event) {
-  const typing = event.target.closest?.("input, textarea, select, dialog[open]");
+  const typing = event.target.closest?.("input:not([type=checkbox]), textarea, select, dialog[open]");
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   const key = event.key;
   if (jumping && Date.now() - jumping < 1500 && JUMPS[key]) {
@@ -36,6 +41,8 @@ function onKey(event) {
     "?": () => document.getElementById("help")?.showModal(),
     j: () => move(1),
     k: () => move(-1),
+    x: () => toggle(current()),
+    X: toggleAll,
     n: () => (location.href = "/jobs/new"),
     l: toggleLive,
     u: nextClock,

@@ -8,7 +8,7 @@ from zoneinfo import available_timezones
 
 from detent.api.conditions import ReadHeaders
 from detent.api.jobs import get_job
-from detent.dashboard.form import GROUPS, values_of
+from detent.dashboard.form import GROUPS, changed_groups, values_of
 from detent.dashboard.page import Page, View
 
 PRESETS = (
@@ -37,9 +37,11 @@ async def edit(page: Page) -> dict[str, Any]:
 
 
 def _values(job: Any, page: Page) -> dict[str, Any]:
+    values = values_of(job, page.query)
     return {
         "job": job,
-        "values": values_of(job, page.query),
+        "values": values,
+        "opened": changed_groups(values),
         "groups": GROUPS,
         "presets": PRESETS,
         "rules": RULES,

@@ -15,7 +15,9 @@ from detent.api.jobs import get_job
 from detent.api.lifecycle import RevisionQuery, list_revisions, list_skips
 from detent.api.preview import PreviewRequest, preview_schedule
 from detent.dashboard.drawings import heat, quantile
+from detent.dashboard.incidents import WANTED, told
 from detent.dashboard.page import Page, View
+from detent.dashboard.words import seconds
 from detent.errors import DetentError
 from detent.model import JobSpec
 from detent.shapes import Job, Preview
@@ -25,6 +27,7 @@ DURATIONS = 120
 NEXT = 10
 PLANNED = 200
 REVISIONS = 8
+INCIDENTS = 6
 DAYS_BACK = 28
 DEFAULTS = {field.name: field for field in msgspec.structs.fields(JobSpec)}
 NOT_SHOWN = {"name", "schedule", "timezone", "target", "payload", "tags"}
@@ -38,8 +41,11 @@ async def look(page: Page) -> dict[str, Any]:
     hours, complete = await api.store.overview.hours(job.id, page.now - timedelta(days=DAYS_BACK), tenant=page.tenant)
     planned = [tick.at for tick in preview.ticks] if preview and job.status == "active" else []
     lengths = [run.seconds for run in recent if run.seconds is not None]
+    incidents = await api.store.expectations.incidents(tenant=page.tenant, before=None, limit=INCIDENTS, job_id=job.id)
     return {
         "job": job,
+        "expected": expected_of(job),
+        "incidents": [told(incident) for incident in incidents],
         "runs": recent[:RUNS],
         "last": tuple(recent[:60]),
         "preview": preview,
@@ -67,6 +73,11 @@ async def _preview(page: Page, job: Job) -> tuple[Preview | None, str | None]:
         return await preview_schedule(page.api, asked), None
     except DetentError as error:
         return None, error.message
+
+
+def expected_of(job: Job) -> list[str]:
+    wanted = {"start": job.expect_start_within, "finish": job.expect_finish_within}
+    return [f"{WANTED[kind]} {seconds(within)}" for kind, within in wanted.items() if within is not None]
 
 
 def settings_of(job: Job) -> list[tuple[str, Any, bool]]:
@@ -114,4 +125,4 @@ def _segment(name: str) -> str:
     return quote(name, safe="")
 
 
-view = View("job", "/jobs/{id}", look, ("status", "recent"))
+view = View("job", "/jobs/{id}", look, ("status", "recent", "incidents"))

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from detent.dashboard.drawings import STATUSES, quantile_of_buckets
+from detent.dashboard.figures import HOUR
 from detent.dashboard.page import Page, View
+from detent.dashboard.problems import look_for_problems
 from detent.metrics import LATENESS
 from detent.store.db import Row
-from detent.store.jobs import DEFAULT_TENANT
 
-HOUR = timedelta(hours=1)
 UPCOMING = 10
 GROUPS = 6
 
@@ -39,42 +39,23 @@ async def look(page: Page) -> dict[str, Any]:
     since = _floor(page.now - span.length, span.step)
     ended = await store.overview.ended(since, span.step, tenant=tenant)
     late = await store.overview.lateness(since, span.step, tenant=tenant)
-    cluster = await store.cluster.look(operator=tenant == DEFAULT_TENANT, throughput=False)
+    looked = await look_for_problems(page)
     return {
         "ranges": RANGES,
         "range": name if name in RANGES else "24h",
         "span": span,
         "jobs": jobs,
         "open": await store.overview.open(tenant=tenant),
-        "dead": await store.overview.dead(tenant=tenant),
-        "figures": await last_hour(page),
+        "dead": looked.dead,
+        "figures": looked.figures,
         "chart": chart(ended, late, since, page.now, span.step),
         "upcoming": await store.overview.upcoming(UPCOMING, jobs.total, tenant=tenant),
         "groups": await store.overview.dead_groups(GROUPS, tenant=tenant),
-        "cluster": cluster,
-        "alive": [node for node in cluster.nodes if node.state == "alive"],
-    }
-
-
-async def last_hour(page: Page) -> dict[str, Any]:
-    """The last hour in a few numbers."""
-    since, tenant = page.now - HOUR, page.tenant
-    ended = await page.api.store.overview.ended(since, 24 * HOUR, tenant=tenant)
-    late = await page.api.store.overview.lateness(since, 24 * HOUR, tenant=tenant)
-    counts: dict[str, int] = defaultdict(int)
-    buckets: dict[int, int] = defaultdict(int)
-    for row in ended:
-        counts[STATUSES[row["status"]]] += row["runs"]
-    for row in late:
-        buckets[row["bucket"]] += row["runs"]
-    over = counts["succeeded"] + counts["dead"]
-    return {
-        **counts,
-        "ended": over + counts["cancelled"],
-        "per_second": (over + counts["cancelled"]) / HOUR.total_seconds(),
-        "good_share": None if not over else counts["succeeded"] / over,
-        "p50": quantile_of_buckets(buckets, LATENESS, 0.5),
-        "p99": quantile_of_buckets(buckets, LATENESS, 0.99),
+        "cluster": looked.cluster,
+        "alive": [node for node in looked.cluster.nodes if node.state == "alive"],
+        "alarms": looked.alarms,
+        # Dead letters have their own number on this page, and are grouped at its end.
+        "troubles": [problem for problem in looked.found if problem.kind != "dead"],
     }
 
 

@@ -52,7 +52,7 @@ def path_of(run: Run, page: Page) -> list[dict[str, Any]]:
     if len(failures) > (run.status == RunStatus.DEAD):
         count = len(failures) - (run.status == RunStatus.DEAD)
         told = f"{count} attempt{'' if count == 1 else 's'} failed"
-        steps.append({"name": "retried", "at": failures[-1].finished_at, "state": "done", "note": told})
+        steps.append({"name": "retried", "at": failures[count - 1].finished_at, "state": "done", "note": told})
     if run.status in OPEN:
         steps.append({"name": str(run.status), "at": page.now, "state": "now", "status": run.status})
         steps.append({"name": "finished", "at": None, "state": "to come"})
@@ -96,4 +96,4 @@ def _th(number: int) -> str:
     return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
 
 
-view = View("run", "/runs/{id}", look, ("state", "tracks", "result", "story"))
+view = View("run", "/runs/{id}", look, ("state", "tracks", "sent", "result", "story"))

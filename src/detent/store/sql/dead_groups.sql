@@ -7,10 +7,14 @@ WITH dead AS MATERIALIZED (
      ORDER BY h.scheduled_at DESC, h.job DESC, h.serial DESC LIMIT $3::integer),
 alike AS MATERIALIZED (                      -- first those that are the same word by word: patterns take time
     SELECT d.job, coalesce(a.error, d.reason, '') AS error, count(*) AS runs, min(d.scheduled_at) AS first,
-           max(d.scheduled_at) AS last, max(run_id(d.job, d.scheduled_at, d.serial)::text) AS sample
+           max(ARRAY[extract(epoch FROM d.scheduled_at), d.job, d.serial]) AS newest
       FROM dead d LEFT JOIN attempts a ON a.job = d.job AND a.scheduled_at = d.scheduled_at AND a.serial = d.serial AND a.token = d.token
-     GROUP BY d.job, coalesce(a.error, d.reason, ''))
-SELECT error_pattern(error) AS pattern, left(md5(error_pattern(error)), 12) AS "group", sum(runs)::integer AS runs,
-       count(DISTINCT job) AS jobs, min(first) AS first, max(last) AS last, max(sample)::uuid AS sample,
+     GROUP BY d.job, coalesce(a.error, d.reason, '')),
+patterns AS MATERIALIZED (SELECT error, error_pattern(error) AS pattern FROM alike GROUP BY error),
+groups AS MATERIALIZED (
+    SELECT pattern, sum(runs)::integer AS runs, count(DISTINCT job) AS jobs, min(first) AS first, max(newest) AS newest
+      FROM alike JOIN patterns USING (error) GROUP BY pattern ORDER BY sum(runs) DESC, max(newest) DESC LIMIT $4::integer)
+SELECT pattern, left(md5(pattern), 12) AS "group", runs, jobs, first, to_timestamp(newest[1]) AS last,
+       run_id(newest[2]::bigint, to_timestamp(newest[1]), newest[3]::integer) AS sample,
        (SELECT count(*) FROM dead) AS looked_at
-  FROM alike GROUP BY error_pattern(error) ORDER BY sum(runs) DESC, max(last) DESC LIMIT $4::integer
+  FROM groups ORDER BY runs DESC, newest DESC
