@@ -64,10 +64,8 @@ def run_id(key: RunKey) -> UUID:
     return UUID(int=high | _VARIANT | (key.serial & 0xFFFF) << 46 | key.job)
 
 
-def run_id_text(key: RunKey) -> str:
-    """As str(run_id(key)), a quarter of whose cost it is to make no UUID first and to cut nothing up."""
-    job, scheduled_at, serial = key
-    time = milliseconds(scheduled_at)
+def run_id_text(job: int, time: int, serial: int) -> str:
+    """As str(run_id(key)) of a tick at `time` milliseconds, at a quarter of its cost: asked for every run."""
     high, low = serial >> 16, serial & 0xFFFF
     parts = (time >> 16, time & 0xFFFF, high, 0x8000 | low >> 2, (low & 3) << 46 | job)
     return "%08x-%04x-7%03x-%04x-%012x" % parts  # noqa: UP031 - a third quicker than format

@@ -19,19 +19,18 @@ def idempotency_key(job_id: UUID, name: str, spec: JobSpec, key: RunKey) -> str:
 
 def templated_key(job_id: UUID, name: str, template: str | None, timezone: str, key: RunKey) -> str:
     """As idempotency_key, for readers that have not the whole definition at hand."""
-    if key.serial == 0 and template is None:  # nearly always, and asked for every run
-        return f"{job_id}:{unix_time(key)}"
     if key.manual:
         # Never the key of a tick, whatever the template says: the run was asked for on top of it.
         base = f"{job_id}:{run_id(key.first)}"
     elif template is not None:
         base = render_key(template, job_id=job_id, job=name, scheduled_at=key.scheduled_at, timezone=timezone)
     else:
-        base = f"{job_id}:{unix_time(key)}"
+        base = plain_key(job_id, milliseconds(key.scheduled_at))
     return f"{base}:{key.repeat}" if key.repeat else base
 
 
-def unix_time(key: RunKey) -> str:
-    """Seconds since 1970, with milliseconds only where the tick has them."""
-    seconds, thousandths = divmod(milliseconds(key.scheduled_at), 1000)
-    return f"{seconds}.{thousandths:03d}" if thousandths else str(seconds)
+def plain_key(job_id: UUID, time: int) -> str:
+    """Of a tick at `time` milliseconds whose job has no template: seconds since 1970, with milliseconds only where the
+    tick has them."""
+    seconds, thousandths = divmod(time, 1000)
+    return f"{job_id}:{seconds}.{thousandths:03d}" if thousandths else f"{job_id}:{seconds}"

@@ -52,6 +52,8 @@ REPLACING = -2
 class CatchUps(Protocol):
     """The release of missed ticks, as the fire sees it."""
 
+    @property
+    def busy(self) -> bool: ...
     def begin(self, jobs: Collection[int], ticks: int) -> None: ...
     def pending(self, job: int) -> bool: ...
     def fired(self, jobs: Iterable[int]) -> None: ...
@@ -221,8 +223,9 @@ class Firing:
         planned: list[Planned] = []
         leaps: list[Leap] = []
         now = self._clock.now()
+        releasing = self.catch_ups if self.catch_ups is not None and self.catch_ups.busy else None
         for cursor in cursors:
-            crowded = self.catch_ups is not None and self.catch_ups.pending(cursor.job)
+            crowded = releasing is not None and releasing.pending(cursor.job)
             try:
                 item = self._planner.plan(cursor, schedules[cursor.schedule], now, crowded=crowded)
             except Exception as error:

@@ -128,6 +128,10 @@ class Releaser:
             self._metrics.large_catch_ups += 1
             log.warning("a large catch-up starts", jobs=jobs, ticks=ticks)
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._jobs or self._released)
+
     def pending(self, job: int) -> bool:
         """Whether ticks of this job are being made up for, as far as this node knows. The last of them is still running
         when nothing of the range is left, so that is over only with the next live tick that is fired."""

@@ -8,8 +8,8 @@ from functools import partial
 
 from detent import failpoints
 from detent.errors import NotRetryable, RetryLater
-from detent.identity import RunKey, run_id_text
-from detent.keys import idempotency_key
+from detent.identity import RunKey, milliseconds, run_id_text
+from detent.keys import idempotency_key, plain_key
 from detent.model import Call, Claim, Definition, Failed, JobSpec, Outcome, TargetKind, kind_of
 from detent.worker.windows import Windows
 
@@ -21,15 +21,20 @@ windows = Windows()
 
 
 def call_of(claim: Claim, definition: Definition) -> Call:
-    job_id, name, spec, *_ = definition
-    key = RunKey(claim.job, claim.scheduled_at, claim.serial)
+    job_id, name, spec = definition[:3]
+    job, serial, scheduled_at = claim.job, claim.serial, claim.scheduled_at
+    time = milliseconds(scheduled_at)
+    if serial or spec.idempotency_key_template is not None:
+        key = idempotency_key(job_id, name, spec, RunKey(job, scheduled_at, serial))
+    else:  # nearly always
+        key = plain_key(job_id, time)
     return Call(
         job_id=str(job_id),
         job=name,
-        run_id=run_id_text(key),
-        scheduled_at=claim.scheduled_at,
+        run_id=run_id_text(job, time, serial),
+        scheduled_at=scheduled_at,
         attempt=claim.attempt,
-        idempotency_key=idempotency_key(job_id, name, spec, key),
+        idempotency_key=key,
         token=claim.token,
         payload=spec.payload,
         target=spec.target,

@@ -6,7 +6,7 @@ and what is left of a cancellation ends with it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from detent.model import Claim, Definition
@@ -34,43 +34,55 @@ class InHand:
     each was hashed three times, and that took a twentieth of what a run cost."""
 
     def __init__(self) -> None:
-        self._by_job: dict[int, tuple[Held, ...]] = {}
-        self._count = 0
+        self._first: dict[int, Held] = {}
+        self._others: dict[int, list[Held]] = {}
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._first) + sum(map(len, self._others.values()))
 
     def __iter__(self) -> Iterator[Held]:
-        for some in self._by_job.values():
+        yield from self._first.values()
+        for some in self._others.values():
             yield from some
 
     def add(self, held: Held) -> None:
         """One that is here already under the same claim makes way."""
         job = held.claim.job
-        if job in self._by_job:
+        if job in self._first:
             self.remove(held.claim)
-        self._by_job[job] = (*self._by_job.get(job, ()), held)
-        self._count += 1
+        if job in self._first:
+            self._others.setdefault(job, []).append(held)
+        else:
+            self._first[job] = held
 
     def find(self, claim: Claim) -> Held | None:
-        for held in self._by_job.get(claim.job, ()):
+        for held in self.of_job(claim.job):
             if held.claim is claim or held.claim.identity == claim.identity:
                 return held
         return None
 
-    def of_job(self, job: int) -> tuple[Held, ...]:
-        return self._by_job.get(job, ())
+    def of_job(self, job: int) -> Sequence[Held]:
+        first = self._first.get(job)
+        return () if first is None else (first, *self._others.get(job, ()))
 
     def remove(self, claim: Claim) -> Held | None:
+        if not self._others:
+            held = self._first.get(claim.job)
+            if held is not None and held.claim is claim:
+                return self._first.pop(claim.job)
         held = self.find(claim)
         if held is not None:
-            others = tuple(other for other in self._by_job[claim.job] if other is not held)
-            if others:
-                self._by_job[claim.job] = others
-            else:
-                del self._by_job[claim.job]
-            self._count -= 1
+            self._take_out(claim.job, held)
         return held
+
+    def _take_out(self, job: int, held: Held) -> None:
+        left = [other for other in self.of_job(job) if other is not held]
+        del self._first[job]
+        self._others.pop(job, None)
+        if left:
+            self._first[job] = left[0]
+        if left[1:]:
+            self._others[job] = left[1:]
 
 
 def is_running(held: Held) -> bool:

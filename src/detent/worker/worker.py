@@ -85,6 +85,7 @@ class Worker:
         self._running = 0
         self._slots = 0
         self._starting = 0
+        self._filling = False
         self._deadlines: Deadlines[Held] = Deadlines(is_running, expire)
         self.settled = 0
         self._backlog = True
@@ -182,12 +183,18 @@ class Worker:
     def _fill(self) -> None:
         """Begin a few more slots where runs wait; each of them begins more. A slot takes one run after another, since a
         task for each costs more than all else that is done for a run that is over at once."""
+        self._filling = False
         while (
             self._starting < STARTED_AT_ONCE and self._slots < self.place.concurrency and self._waiting and self._takes
         ):
             self._starting += 1
             self._slots += 1
             asyncio.create_task(self._slot()).add_done_callback(self._slot_over)
+
+    def _fill_soon(self) -> None:
+        """When this slot lets others have a turn: if its runs are over at once, it needs no help until then."""
+        self._filling = True
+        asyncio.get_running_loop().call_soon(self._fill)
 
     @property
     def _takes(self) -> bool:
@@ -202,7 +209,8 @@ class Worker:
             held = self._waiting.popleft()
             held.task = task
             self._running += 1
-            self._fill()
+            if not self._filling:
+                self._fill_soon()
             try:
                 await self._run(held)
             except Exception as error:
