@@ -35,7 +35,7 @@ def test_a_quick_worker_lets_more_wait_and_a_slow_one_no_longer(clock: list[floa
     place = Room(100)
     over(place, 2500)
     clock[0] += 0.25
-    assert place.free(0) == 100 + 1000
+    assert place.free(0) == 100 + int(10_000 * room.MOMENT)
     clock[0] += 10
     assert place.free(0) == 200
 

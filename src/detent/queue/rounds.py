@@ -45,40 +45,30 @@ class Rounds:
 class Line(Generic[Item]):
     """Who waits: the higher priority first, and among equals who came first."""
 
-    __slots__ = ("_by_priority",)
+    __slots__ = ("by_priority",)
 
     def __init__(self) -> None:
-        self._by_priority: dict[int, deque[Item]] = {}
+        self.by_priority: dict[int, deque[Item]] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_priority.values()))
+        return sum(map(len, self.by_priority.values()))
 
     def __bool__(self) -> bool:
-        return bool(self._by_priority)
+        return bool(self.by_priority)
 
     def __iter__(self) -> Iterator[Item]:
-        for waiting in self._by_priority.values():
+        for waiting in self.by_priority.values():
             yield from waiting
 
-    def append(self, item: Item, priority: int) -> None:
-        try:
-            self._by_priority[priority].append(item)
-        except KeyError:
-            self._by_priority[priority] = deque((item,))
-
     def first(self) -> Item:
-        return self._by_priority[max(self._by_priority)][0]
+        return self.by_priority[max(self.by_priority)][0]
 
     def take(self, lowest_first: bool, newest: bool) -> Item:
-        by_priority = self._by_priority
-        if len(by_priority) == 1:
-            (priority,) = by_priority
-        else:
-            priority = (min if lowest_first else max)(by_priority)
-        waiting = by_priority[priority]
+        priority = (min if lowest_first else max)(self.by_priority)
+        waiting = self.by_priority[priority]
         item = waiting.pop() if newest else waiting.popleft()
         if not waiting:
-            del by_priority[priority]
+            del self.by_priority[priority]
         return item
 
 
@@ -115,20 +105,30 @@ class FairLine(Generic[Item]):
         if line is None:
             line = self._lines[tenant] = Line()
             heapq.heappush(self._behind, (max(self._left.pop(tenant, 0.0), self._now), tenant))
-        line.append(item, priority)
+        try:
+            line.by_priority[priority].append(item)
+        except KeyError:
+            line.by_priority[priority] = deque((item,))
 
-    def popleft(self, *, lowest_first: bool = False, newest: bool = False) -> Item:
+    def popleft(self, lowest_first: bool = False, newest: bool = False) -> Item:
         """Of the tenant that is furthest behind. IndexError: nobody waits."""
         lines = self._lines
         if len(lines) == 1:
             (line,) = lines.values()
-            item = line.take(lowest_first, newest)
-            if not line:
-                self.clear()
-            return item
+            if len(line.by_priority) == 1:
+                return self._pop_of_one_line(line, newest)
+            return line.take(lowest_first, newest)
         if not lines:
             raise IndexError("the line is empty")
         return self._pop_in_turn(lowest_first, newest)
+
+    def _pop_of_one_line(self, line: Line[Item], newest: bool) -> Item:
+        """One tenant, and one priority: nearly always, and asked twice for every run."""
+        (waiting,) = line.by_priority.values()
+        item = waiting.pop() if newest else waiting.popleft()
+        if not waiting:
+            self.clear()
+        return item
 
     def _pop_in_turn(self, lowest_first: bool, newest: bool) -> Item:
         self._now, tenant = self._behind[0]

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import compress
+from operator import attrgetter, not_
 from typing import Protocol
 
 from detent import failpoints
@@ -47,6 +49,7 @@ LOWEST_FIRST_EVERY = 8
 NEWEST_EVERY = 8
 FINISH_SECONDS = 0.5
 REPLACING = -2
+_job_of = attrgetter("before.job")
 
 
 class CatchUps(Protocol):
@@ -177,7 +180,7 @@ class Firing:
         newest_every = NEWEST_EVERY if len(self._ready) > BATCH else BATCH + 1
         while self._order and len(batch) < most:
             newest = len(batch) % newest_every == newest_every - 1
-            job = self._order.popleft(lowest_first=lowest_first, newest=newest)
+            job = self._order.popleft(lowest_first, newest)
             if job in self._firing:
                 not_yet.append(job)
             elif job in self._ready:
@@ -288,9 +291,9 @@ class Firing:
         queues = [item.before.queue for item in by_priority]
         ours = self._handoff.reserve(queues) if self._handoff is not None else [False] * len(queues)
         for hand_off in (True, False):
-            chosen = [item for item, taken in zip(by_priority, ours, strict=True) if taken == hand_off]
+            chosen = list(compress(by_priority, ours if hand_off else map(not_, ours)))
             if chosen:
-                chosen.sort(key=lambda item: item.before.job)
+                chosen.sort(key=_job_of)
                 reservation = Reservation(self._handoff, len(chosen) if hand_off else 0)
                 try:
                     await failpoints.hit("S3")
@@ -368,16 +371,17 @@ class Firing:
         moved: list[Cursor] = []
         now, token = self._clock.now(), first_token(self._membership.incarnation)
         for item in batch:
-            exception = exceptions.get(item.before.job)
+            before, after, _ = item
+            exception = exceptions.get(before.job) if exceptions else None
             if exception is not None and exception.why == "refused":
-                self._read_again([item.before.job], self._patience.pause(item.before.job) if way == "patient" else None)
+                self._read_again([before.job], self._patience.pause(before.job) if way == "patient" else None)
                 continue
-            self._answered(item.before.job)
+            self._firing.pop(before.job, None)
             self._patience.fired(item, now)
-            moved.append(item.after)
+            moved.append(after)
             lane = 0 if exception is None else exception.lane
             if hand_off and lane is not None and lane >= 0:
-                claims.append(first_claim(item.before, lane, token))
+                claims.append(first_claim(before, lane, token))
         overlaps = sum(exception.why == "overlap" for exception in exceptions.values())
         self._metrics.overlaps += overlaps
         self._metrics.fired += len(moved) - overlaps - sum(item.why == "by request" for item in exceptions.values())
@@ -385,7 +389,7 @@ class Firing:
             self._metrics.refused_fires += len(batch) - len(moved)
         if len(moved) < len(batch) and not self._membership.trusted:
             log.warning("fires refused: others have taken this node's place", jobs=len(batch) - len(moved))
-        if self.catch_ups is not None:
+        if self.catch_ups is not None and self.catch_ups.busy:
             self.catch_ups.fired(cursor.job for cursor in moved)
         reservation.accept(claims)
         if moved and not hand_off:

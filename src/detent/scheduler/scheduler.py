@@ -197,9 +197,10 @@ class Scheduler:
     def _admit(self, cursor: Cursor, horizon: datetime, earliest: int = 0) -> None:
         known = self._known.get(cursor.job)
         if known is not None:
-            if _newer(known, cursor):
-                return
-            if _same(known, cursor) and (self._under_way(cursor.job) or (not earliest and cursor.job in self._wheel)):
+            news = _news(known, cursor)
+            if news < 0 or (
+                news == 0 and (self._under_way(cursor.job) or (not earliest and cursor.job in self._wheel))
+            ):
                 return
         if cursor.fire_at is None or cursor.fire_at > horizon or cursor.partition not in self._leads:
             self._known.pop(cursor.job, None)
@@ -242,12 +243,11 @@ class Scheduler:
         return max(wait, 0.0005)
 
 
-def _newer(known: Cursor, read: Cursor) -> bool:
-    """Is what we know newer than what was read? Generations only rise, and within one the tick only rises."""
+def _news(known: Cursor, read: Cursor) -> int:
+    """Below zero: what we know is newer than what was read. 0: it is the same. Generations only rise, and within one
+    the tick only rises."""
     if known.generation != read.generation:
-        return known.generation > read.generation
-    return read.next_tick is not None and known.next_tick is not None and known.next_tick > read.next_tick
-
-
-def _same(known: Cursor, read: Cursor) -> bool:
-    return known.generation == read.generation and known.next_tick == read.next_tick
+        return read.generation - known.generation
+    if known.next_tick == read.next_tick:
+        return 0
+    return -1 if read.next_tick is not None and known.next_tick is not None and known.next_tick > read.next_tick else 1

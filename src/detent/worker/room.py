@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from detent.clock import monotonic
 
-MOMENT = 0.1
+MOMENT = 0.07
 MOST_UNWRITTEN = 10_000
 
 
