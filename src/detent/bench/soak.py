@@ -56,6 +56,7 @@ async def _stretch(at: Ground, node: Loaded) -> Stretch:
 def as_table(result: SoakResult) -> list[tuple[str, ...]]:
     rates = sorted(each.runs_per_second for each in result.stretches)
     first, last = result.stretches[0], result.stretches[-1]
+    middle = result.stretches[len(result.stretches) // 2]
     return [
         ("ticks due in a second", f"{result.rate:,}"),
         (f"stretches of {STRETCH_SECONDS:g} s", f"{len(rates)}"),
@@ -64,8 +65,14 @@ def as_table(result: SoakResult) -> list[tuple[str, ...]]:
             f"{rates[0]:,.0f} / {rates[len(rates) // 2]:,.0f} / {rates[-1]:,.0f}",
         ),
         ("ticks skipped or missed for being behind", f"{result.skipped:,} / {result.missed:,}"),
-        ("cursors with indexes, first and last", f"{_size(first.cursors_bytes)} / {_size(last.cursors_bytes)}"),
-        ("live runs with indexes, first and last", f"{_size(first.live_runs_bytes)} / {_size(last.live_runs_bytes)}"),
+        (
+            "cursors with indexes: first, half-way, last",
+            " / ".join(_size(each.cursors_bytes) for each in (first, middle, last)),
+        ),
+        (
+            "live runs with indexes: first, half-way, last",
+            " / ".join(_size(each.live_runs_bytes) for each in (first, middle, last)),
+        ),
         ("largest meanwhile", _size(max(each.cursors_bytes + each.live_runs_bytes for each in result.stretches))),
     ]
 
