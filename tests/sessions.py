@@ -9,12 +9,14 @@ import pytest
 
 from detent.metrics import Metrics
 from detent.model import Call, Outcome, Succeeded
+from detent.queue import book
 from detent.session import Session
 from detent.settings import Settings
 from detent.store import Database, Store
 from detent.store.db import connect
 from detent.store.limits import PEOPLE
 from detent.targets.messenger import Messenger
+from detent.worker import worker
 
 StartSession = Callable[..., Awaitable[Session]]
 
@@ -40,7 +42,14 @@ async def store(reach: dict[str, Any]) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-async def start(store: Store) -> AsyncIterator[StartSession]:
+def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is told of what tests change in the tables, so what is a last resort elsewhere is the rule here."""
+    monkeypatch.setattr(worker, "POLL_EVERY", 1.0)
+    monkeypatch.setattr(book, "LOOK_EVERY", 3.0)
+
+
+@pytest.fixture
+async def start(store: Store, looking_often: None) -> AsyncIterator[StartSession]:
     """Start sessions; those still open at the end are closed."""
     opened: list[Session] = []
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from receiver import SECRET, Receiver, receiving, silence
 
+from detent import session as sessions_of_nodes
 from detent.metrics import Metrics
 from detent.model import Call, Failed, HttpTarget, JobSpec, Outcome, Succeeded
 from detent.store import Store
@@ -24,6 +25,7 @@ from waiting import until
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens every few seconds happens several times in one."""
+    monkeypatch.setattr(sessions_of_nodes, "UPKEEP_EVERY", 0.2)
     monkeypatch.setattr(watch, "LOOK_EVERY", 0.1)
     monkeypatch.setattr(sending, "FIRST_PAUSE", 0.05)
     monkeypatch.setattr(sending, "SWEEP_EVERY", 0.3)

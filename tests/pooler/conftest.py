@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sessions import look, start, store
+from sessions import look, looking_often, start, store
 
-__all__ = ["look", "start", "store"]
+__all__ = ["look", "looking_often", "start", "store"]
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 import factories
 from detent import Detent, Run
 from detent.errors import OwnershipLost, UsageError
+from detent.queue import book
 from detent.session import Session
 from detent.settings import Settings
 from detent.store import Database, Store
@@ -30,8 +31,9 @@ async def look(database_url: str) -> AsyncIterator[Any]:
 
 
 @pytest.fixture
-async def serve(reach: dict[str, Any]) -> AsyncIterator[Callable[[Detent], Any]]:
-    """Run an app's functions in a session of this process."""
+async def serve(reach: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[Detent], Any]]:
+    """Run an app's functions in a session of this process. Nobody tells it of queues that a test adds."""
+    monkeypatch.setattr(book, "LOOK_EVERY", 3.0)
     database = Database(**reach)
     await database.open()
     thread = HandlerThread(4)

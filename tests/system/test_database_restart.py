@@ -95,6 +95,7 @@ async def server_connections(look: Any) -> int:
     return count
 
 
+@pytest.mark.long
 async def test_restarts_under_load_lose_no_tick_and_leak_no_connection(
     nodes: Nodes, server: EmbeddedServer, way: Way, sink: Sink
 ) -> None:

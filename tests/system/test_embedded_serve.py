@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ledger import check_calls, check_ledger, create_ticking, database_now, none_open, pause_all, succeeded_after
 from processes import Node, Nodes, is_alive
 from sink import Sink, http_target
@@ -83,6 +84,7 @@ async def test_several_share_the_server_and_the_last_one_out_stops_it(nodes: Nod
     assert not is_alive(server)
 
 
+@pytest.mark.long
 async def test_after_a_kill_with_runs_in_flight_every_tick_is_accounted_for(
     nodes: Nodes, folder: Path, sink: Sink
 ) -> None:

@@ -12,7 +12,7 @@ from detent.clock import monotonic
 from detent.store import Store
 from detent.store.queues import QueueRow
 
-LOOK_EVERY = 30.0
+LOOK_EVERY = 20.0
 NOBODY = 0
 
 
