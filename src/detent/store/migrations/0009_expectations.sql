@@ -34,7 +34,8 @@ CREATE TABLE incidents (
 );
 CREATE INDEX incidents_of_tenant ON incidents (tenant, incident);
 CREATE INDEX incidents_of_job ON incidents (job, incident);
-CREATE INDEX incidents_open ON incidents (incident) WHERE closed_at IS NULL;
+-- Open ones are counted and listed for one tenant at a time, on every page of the dashboard.
+CREATE INDEX incidents_open ON incidents (tenant, incident) WHERE closed_at IS NULL;
 
 -- Messages to the outside, written together with what they tell. A message that is being sent is out of the others' reach until
 -- due_at; one whose sender died is sent again then, under the same id.
@@ -53,14 +54,22 @@ CREATE INDEX notices_of_incident ON notices (incident);
 
 -- Follows every change of a job, whoever makes it. Ticks from before the job was made, resumed or expected anything are not
 -- judged. An incident about something that is no longer expected is over without a word.
+-- A job that is deleted, or expected no more, just as its leader opens an incident: whoever waits for the leader to let go of the
+-- expectation learns of the incident from it, but a statement that began before does not see the incident itself. So it is
+-- closed by a statement of its own, which begins afterwards. Otherwise it would be open for ever.
 CREATE FUNCTION expect_of_job() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    ended bigint[];
 BEGIN
     WITH gone AS (
         DELETE FROM expectations e
          WHERE e.job = NEW.job AND (NEW.status = 'deleted' OR NEW.definition->>('expect_' || e.kind || '_within') IS NULL)
         RETURNING e.incident)
-    UPDATE incidents i SET closed_at = now(), closed = CASE NEW.status WHEN 'deleted' THEN 'deleted' ELSE 'changed' END
-      FROM gone WHERE i.incident = gone.incident;
+    SELECT array_agg(incident) FILTER (WHERE incident IS NOT NULL) INTO ended FROM gone;
+    IF ended IS NOT NULL THEN
+        UPDATE incidents SET closed_at = now(), closed = CASE NEW.status WHEN 'deleted' THEN 'deleted' ELSE 'changed' END
+         WHERE incident = ANY (ended) AND closed_at IS NULL;
+    END IF;
     INSERT INTO expectations AS e (job, kind, partition, within, notify_after, judged, check_at)
     SELECT NEW.job, k.kind, NEW.partition, make_interval(secs => k.seconds),
            coalesce((NEW.definition->>'notify_after')::integer, 1), now(), now()
@@ -80,3 +89,16 @@ CREATE TRIGGER expect_of_changed_job AFTER UPDATE OF definition, status ON jobs 
     WHEN (OLD.definition->>'expect_start_within' IS NOT NULL OR OLD.definition->>'expect_finish_within' IS NOT NULL
        OR NEW.definition->>'expect_start_within' IS NOT NULL OR NEW.definition->>'expect_finish_within' IS NOT NULL)
     EXECUTE FUNCTION expect_of_job();
+
+-- When ticks that were held were let go: what was to happen before is not judged, as with the ticks of a pause.
+ALTER TABLE cluster ADD COLUMN resumed_at timestamptz;
+
+-- Incidents as people are told of them: of which job, when somebody was told, what kept a message from arriving, and the run.
+CREATE VIEW told_incidents AS
+SELECT i.incident, i.tenant, i.kind, i.within, i.tick, i.misses, i.opened_at, i.closed_at, i.closed, j.id, j.name,
+       (SELECT min(n.ended_at) FROM notices n WHERE n.incident = i.incident AND n.event = 'missed' AND n.error IS NULL) AS told_at,
+       (SELECT n.error FROM notices n WHERE n.incident = i.incident AND n.error IS NOT NULL ORDER BY n.notice DESC LIMIT 1) AS trouble,
+       CASE WHEN EXISTS (SELECT FROM run_history h WHERE h.job = i.job AND h.scheduled_at = i.tick AND h.serial = 0)
+              OR EXISTS (SELECT FROM live_runs r WHERE r.job = i.job AND r.scheduled_at = i.tick AND r.serial = 0)
+            THEN run_id(i.job, i.tick, 0) END AS run
+  FROM incidents i JOIN jobs j ON j.job = i.job;
