@@ -31,7 +31,7 @@ from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger, check_address
-from detent.watching.messages import read_secrets
+from detent.watching.sending import address_of
 from detent.worker.execute import Runner
 
 log = logger("node")
@@ -55,8 +55,8 @@ def run(settings: Settings, roles: tuple[str, ...], demo: bool = False) -> int:
 
 
 def collect_garbage_seldom() -> None:
-    """A batch of jobs or runs is many objects that all live until it is over; looking through them for garbage again
-    and again took up to half of the time of a registration when it was measured."""
+    """A batch is many objects that all live until it is over; looking through them again and again took up to half of
+    the time of a registration when it was measured."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
@@ -118,8 +118,7 @@ class Node:
             url = getattr(self._settings, name)
             if url is not None:
                 check_address(name, url)
-        if self._settings.notify_secret is not None:
-            read_secrets(self._settings.notify_secret)
+        address_of(self._settings)
 
     # --- the parts ---
 

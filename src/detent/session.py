@@ -29,7 +29,7 @@ from detent.identity import node_name
 from detent.log import logger
 from detent.metrics import Metrics, Standing
 from detent.misfire import AUTOMATIC
-from detent.model import Call, NoticeFormat, TargetKind
+from detent.model import Call, TargetKind
 from detent.queue.book import QueueBook
 from detent.queue.hints import Hints
 from detent.retention.archive import open_archive
@@ -54,9 +54,8 @@ from detent.store.requests import FORGOTTEN_AT_ONCE
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger
 from detent.version import __version__
-from detent.watching.messages import read_secrets
 from detent.watching.ping import Ping
-from detent.watching.sending import Address, Sender
+from detent.watching.sending import Sender, address_of
 from detent.watching.watch import Watch
 from detent.worker.execute import Runner
 from detent.worker.pull import sweep
@@ -158,7 +157,8 @@ class Session:
     def _start_parts(self) -> None:
         self.book = QueueBook(self._store)
         self.life = Life(self._store, schedules=self.schedules)
-        self._sender = self._make_sender()
+        address = address_of(self._settings)
+        self._sender = Sender(self._store, self.membership, self._messenger, address, self._metrics)
         self.watch = Watch(
             self._store, self.membership, lambda: self.leadership.terms, self._metrics, self._sender.loop.wake
         )
@@ -266,13 +266,6 @@ class Session:
         if due.changes:
             await self._store.upkeep.forget_changes()
         return UPKEEP_EVERY
-
-    def _make_sender(self) -> Sender:
-        chosen = self._settings
-        secrets = read_secrets(chosen.notify_secret) if chosen.notify_secret else []
-        form: NoticeFormat = "slack" if chosen.notify_format == "slack" else "webhook"
-        address = Address(chosen.notify_url, form, secrets)
-        return Sender(self._store, self.membership, self._messenger, address, self._metrics)
 
     def _watchers(self) -> Iterator[Watch | Sender | Ping]:
         chosen = self._settings

@@ -19,7 +19,6 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import compress
 from operator import attrgetter, not_
-from typing import Protocol
 
 from detent import failpoints
 from detent.clock import DatabaseClock
@@ -32,7 +31,7 @@ from detent.model import Claim
 from detent.queue.book import QueueBook
 from detent.queue.rounds import FairLine
 from detent.schedule import Schedule
-from detent.scheduler.handing import Handoff, Reservation, Waiting
+from detent.scheduler.handing import CatchUps, Handoff, Reservation, Waiting
 from detent.scheduler.planning import SHORTEST_PAUSE_MS, WAYS, Planned, Planner, Way
 from detent.scheduler.telling import first_claim, observed, tell_fired, tell_missed
 from detent.store import Store
@@ -50,16 +49,6 @@ NEWEST_EVERY = 8
 FINISH_SECONDS = 0.5
 REPLACING = -2
 _job_of = attrgetter("before.job")
-
-
-class CatchUps(Protocol):
-    """The release of missed ticks, as the fire sees it."""
-
-    @property
-    def busy(self) -> bool: ...
-    def begin(self, jobs: Collection[int], ticks: int) -> None: ...
-    def pending(self, job: int) -> bool: ...
-    def fired(self, jobs: Iterable[int]) -> None: ...
 
 
 class Firing:
@@ -285,9 +274,7 @@ class Firing:
     async def _fire_by_place(self, planned: list[Planned], way: Way) -> None:
         """Two statements at most: the runs our own worker takes at once, and those that wait in their queue. Room is
         given by priority, statements are sent in the order of jobs."""
-        by_priority = planned
-        if len({item.before.priority for item in planned}) > 1:
-            by_priority = sorted(planned, key=lambda item: -item.before.priority)
+        by_priority = sorted(planned, key=lambda item: -item.before.priority)
         queues = [item.before.queue for item in by_priority]
         ours = self._handoff.reserve(queues) if self._handoff is not None else [False] * len(queues)
         for hand_off in (True, False):

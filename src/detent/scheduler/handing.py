@@ -10,7 +10,7 @@ already: a tick that is not fired in time counts as missed, a run in its queue d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from detent.clock import monotonic
@@ -40,6 +40,16 @@ class Handoff(Protocol):
     def reserve(self, queues: Sequence[int]) -> list[bool]: ...
     def release(self, count: int) -> None: ...
     def accept_handed_off(self, claims: Sequence[Claim]) -> None: ...
+
+
+class CatchUps(Protocol):
+    """The release of missed ticks, as the fire sees it."""
+
+    @property
+    def busy(self) -> bool: ...
+    def begin(self, jobs: Collection[int], ticks: int) -> None: ...
+    def pending(self, job: int) -> bool: ...
+    def fired(self, jobs: Iterable[int]) -> None: ...
 
 
 class Reservation:

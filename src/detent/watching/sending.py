@@ -17,10 +17,11 @@ from detent.log import logger
 from detent.metrics import Metrics
 from detent.model import NoticeFormat
 from detent.service import Loop
+from detent.settings import Settings
 from detent.store import Store
 from detent.store.expectations import Notice
 from detent.targets.messenger import Messenger
-from detent.watching.messages import body_of, id_of, signed
+from detent.watching.messages import body_of, id_of, read_secrets, signed
 
 log = logger("notices")
 
@@ -45,6 +46,11 @@ class Address:
         if notice.url is None:
             return self.url, self.form, self.secrets
         return notice.url, notice.format, self.secrets if notice.ours else ()
+
+
+def address_of(settings: Settings) -> Address:
+    secrets = read_secrets(settings.notify_secret) if settings.notify_secret else []
+    return Address(settings.notify_url, "slack" if settings.notify_format == "slack" else "webhook", secrets)
 
 
 class Sender:
