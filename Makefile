@@ -37,14 +37,14 @@ test-long: $(READY)  ## Run all tests with full counts, and those with processes
 check: lint test  ## What CI runs
 
 lint: $(READY)  ## Formatting, lint, types, import layers
-	@$(BIN)/ruff format --check src tests benchmarks
-	@$(BIN)/ruff check src tests benchmarks
+	@$(BIN)/ruff format --check src tests benchmarks chaos tools
+	@$(BIN)/ruff check src tests benchmarks chaos tools
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
 format: $(READY)  ## Format the code
-	@$(BIN)/ruff format src tests benchmarks
-	@$(BIN)/ruff check --fix src tests benchmarks
+	@$(BIN)/ruff format src tests benchmarks chaos tools
+	@$(BIN)/ruff check --fix src tests benchmarks chaos tools
 
 bench: $(READY)  ## Measure everything on throw-away databases, beside the raw limits of this machine (20 minutes)
 	@$(BIN)/detent bench loop

@@ -1,4 +1,4 @@
-# ruff: noqa: T201, E402, E501 - a script talks on its standard output, and finds the tests first
+# ruff: noqa: E402, E501 - a script finds the tests first
 """What looking costs: the overview of a million jobs, query by query, and fifty browsers beside a busy loop.
 
     python tools/looking.py overview [jobs] [runs]

@@ -1,4 +1,4 @@
-# ruff: noqa: T201, E402 - a script talks on its standard output, and finds the tests first
+# ruff: noqa: E402 - a script finds the tests first
 """Pictures of every view, light and dark, wide and narrow, from two nodes with a month of history.
 
     python tools/screenshots.py [folder]

@@ -32,11 +32,13 @@ async def measure(system: System, at: Stores, peers_python: str) -> Cell:
     async with at.fresh(system.store) as url:
         adapter = [peers_python, str(ADAPTERS / system.adapter)]
         apart = system.phase == "work"
-        (filled,) = await _answers([*adapter, "fill", url, str(system.jobs if apart else 0), "0"], 1)
+        put_in = str(system.jobs if apart else 0)
+        (filled,) = await _answers([*adapter, "fill", url, put_in, "0"], 1, system.settings)
         await at.settle(system.store, url)
         start = str(time.time() + READY_SECONDS)
         before = at.cpu_seconds(system.store)
-        works = await _answers([*adapter, system.phase, url, str(system.jobs), start], system.workers)
+        asked = [*adapter, system.phase, url, str(system.jobs), start]
+        works = await _answers(asked, system.workers, system.settings)
         after = at.cpu_seconds(system.store)
     done = sum(work["runs"] for work in works)
     recorded = max(work["recorded"] for work in works)
@@ -60,21 +62,21 @@ def _per_run(seconds: Sequence[float | None], runs: int) -> float | None:
 
 async def _detent(system: System) -> Cell:
     command = [sys.executable, "-m", "detent", "bench", "loop", "--rounds", "1", "--jobs", str(system.jobs), "--json"]
-    (answer,) = await _answers(command, 1)
+    (answer,) = await _answers(command, 1, system.settings)
     median = answer["median"]
     cpu, server = median["our_microseconds_per_run"], median["server_microseconds_per_run"]
     return Cell(median["runs_per_second"], None, cpu, server)
 
 
-async def _answers(command: Sequence[str], processes: int) -> list[Mapping[str, Any]]:
+async def _answers(command: Sequence[str], processes: int, settings: Mapping[str, str]) -> list[Mapping[str, Any]]:
     async with asyncio.timeout(LONGEST_CELL):
-        return await asyncio.gather(*(_answer(command) for _ in range(processes)))
+        return await asyncio.gather(*(_answer(command, settings) for _ in range(processes)))
 
 
-async def _answer(command: Sequence[str]) -> Mapping[str, Any]:
+async def _answer(command: Sequence[str], settings: Mapping[str, str]) -> Mapping[str, Any]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("DETENT_")}
     process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environ
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env={**environ, **settings}
     )
     try:
         said, errors = await process.communicate()
