@@ -50,17 +50,21 @@ async function work(run) {
 }
 
 const running = new Set();
-const stopping = new AbortController();
-for (const name of ["SIGINT", "SIGTERM"]) process.once(name, () => stopping.abort());
-while (!stopping.signal.aborted) {
+const hangingUp = new AbortController();
+let stopping = false;
+// Told to stop, it listens a second longer before it hangs up: runs whose claim is being answered right now would
+// otherwise wait until their lease ends.
+const stop = () => { stopping = true; setTimeout(() => hangingUp.abort(), 1000).unref(); };
+for (const name of ["SIGINT", "SIGTERM"]) process.once(name, stop);
+while (!stopping) {
   const claim = { worker: `${os.hostname()}-${process.pid}`, functions: Object.keys(functions), lease_seconds,
     limit: Math.min(slots - running.size, 100), wait_seconds: 20 };
   try {
-    const { runs } = await post(`/queues/${encodeURIComponent(queue)}/claim`, claim, stopping.signal);
+    const { runs } = await post(`/queues/${encodeURIComponent(queue)}/claim`, claim, hangingUp.signal);
     for (const run of runs) { const task = work(run).finally(() => running.delete(task)); running.add(task); }
     while (running.size > slots * 0.75) await Promise.race(running);
   } catch (error) {
-    if (!stopping.signal.aborted) { console.error(error.message); await new Promise((done) => setTimeout(done, 1000)); }
+    if (!stopping) { console.error(error.message); await new Promise((done) => setTimeout(done, 1000)); }
   }
 }
 await Promise.all(running); // claims nothing more, and finishes what it has
