@@ -145,7 +145,7 @@ class Definition(NamedTuple):
     spec: JobSpec
     created_at: datetime | None = None
     size: int = 0
-    """Characters, as it is stored."""
+    """About how many bytes of memory it takes."""
 
 
 class Call(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +12,9 @@ from detent.model import Claim
 from detent.store import Store
 from detent.worker import definitions
 from detent.worker.definitions import Definitions
+from detent.worker.held import Held
+from detent.worker.learning import Learner
+from waiting import until
 
 
 def claim(job: int) -> Claim:
@@ -26,34 +30,45 @@ async def jobs(look: Any) -> list[int]:
     return [await factories.add_job(look) for _ in range(5)]
 
 
-async def test_what_was_read_ahead_is_known_when_its_run_comes(store: Store, jobs: list[int]) -> None:
-    known = Definitions(store)
-    await known.read_ahead([*keys(*jobs), (jobs[0], 99), (12345, 1)])
-    assert all(known.get(claim(job)) is not None for job in jobs)
-    assert known.get(claim(12345)) is None
+async def test_what_was_foreseen_is_known_when_its_run_comes(store: Store, jobs: list[int]) -> None:
+    learner = Learner(store, lambda _held: None, nobody_fails)
+    learner.foresee([*keys(*jobs[:3]), (jobs[0], 99), (12345, 1)])
+    learner.foresee(keys(*jobs))  # while the first are being read
+    held = [Held(claim(job), factories.LONG_AGO) for job in jobs]
+    await until(lambda: all(learner.knows(one) for one in held))
+    assert not learner.knows(Held(claim(12345), factories.LONG_AGO))
+    await learner.stop()
+
+
+async def nobody_fails(held: Sequence[Held]) -> None:
+    raise AssertionError(f"{len(held)} could not be read")
 
 
 async def test_the_definitions_that_were_used_last_stay(
     store: Store, jobs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(definitions, "KEPT", 3)
     known = Definitions(store)
     await known.read(keys(*jobs[:3]))
+    monkeypatch.setattr(definitions, "MOST_BYTES", known.bytes)
     assert known.get(claim(jobs[0])) is not None
     await known.read(keys(*jobs[3:4]))
     assert [known.get(claim(job)) is not None for job in jobs[:4]] == [True, False, True, True]
 
 
 async def test_large_definitions_leave_room_for_fewer(
-    store: Store, jobs: list[int], monkeypatch: pytest.MonkeyPatch
+    store: Store, look: Any, jobs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = Definitions(store)
-    (size,) = {found.size for found in (await known.read(keys(*jobs))).values()}
-    monkeypatch.setattr(definitions, "MOST_CHARACTERS", 2 * size)
+    alike = Definitions(store)
+    await alike.read(keys(*jobs))
+    longer = "UPDATE jobs SET definition = definition || jsonb_build_object('payload', repeat('x', 1000) || job)"
+    await look.execute(longer)
+    monkeypatch.setattr(definitions, "MOST_BYTES", alike.bytes * 3)
     known = Definitions(store)
     found = await known.read(keys(*jobs))
     assert len(found) == 5
-    assert [known.get(claim(job)) is not None for job in jobs] == [False, False, False, True, True]
+    kept = [known.get(claim(job)) is not None for job in jobs]
+    assert kept == sorted(kept)
+    assert 0 < sum(kept) < 5
 
 
 async def test_jobs_with_the_same_definition_share_it(store: Store, jobs: list[int]) -> None:

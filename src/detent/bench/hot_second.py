@@ -21,6 +21,9 @@ from detent.errors import Unavailable
 from detent.model import Call, Outcome, Succeeded
 from detent.store.bench import FAR_AWAY, Herd
 
+# Further away than a node looks ahead, so that the herd comes into the wheel as jobs do that are a day old, and not as
+# half a million that were registered a moment before they are due.
+HERD_LEAD_SECONDS = 75.0
 LIVE_JOBS = 100
 LIVE_PERIOD = 1
 SAMPLE_SECONDS = 0.1
@@ -63,7 +66,7 @@ async def bench_hot_second(jobs: int, concurrency: int, progress: Callable[[int]
         raw = await _raw_rate(at, max(jobs // 5, 1))
         live = await at.bench.make_due(LIVE_JOBS, 1.0, f"every {LIVE_PERIOD}s")
         witness.live = {f"bench-{number}" for number in range(live.first, live.last + 1)}
-        herd = await at.bench.make_due(jobs, LEAD_SECONDS, "every 1d")
+        herd = await at.bench.make_due(jobs, HERD_LEAD_SECONDS, "every 1d")
         await node.until_due(herd)
         meter = Meter(at)
         await meter.start()

@@ -23,6 +23,11 @@ MOST_PROMOTED = 1000
 SUCCEEDED = CODES[RunStatus.SUCCEEDED]
 PLAIN_COLUMNS = 7
 MOST_SPECS = 1_000
+# Bytes a definition takes: whatever it says (400 were seen), and for what it says where it shares that with no other
+# (1,280 in all for one of 105 characters, 2,410 for one of 427).
+DEFINITION_BYTES = 400
+SPEC_BYTES = 500
+CHARACTER_BYTES = 4
 
 Verdict = Literal["go", "cancel", "begun"]
 
@@ -120,9 +125,11 @@ class LiveRunStore:
         rows = await self._database.fetch("work", "definitions", jobs, one_for_all(revisions))
         found = {}
         for job, revision, number, name, created_at, text in map(row_values, rows):
-            spec = self._specs.get(text) or self._read_spec(name, text)
+            spec, size = self._specs.get(text), DEFINITION_BYTES
+            if spec is None:
+                spec, size = self._read_spec(name, text), size + SPEC_BYTES + CHARACTER_BYTES * len(text)
             if spec is not None:
-                found[job, revision] = Definition(number, name, spec, created_at, len(text))
+                found[job, revision] = Definition(number, name, spec, created_at, size)
         return found
 
     def _read_spec(self, job: str, text: str) -> JobSpec | None:

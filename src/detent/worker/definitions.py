@@ -13,8 +13,8 @@ import msgspec
 from detent.model import Claim, Definition
 from detent.store import Store
 
-KEPT = 100_000
-MOST_CHARACTERS = 100_000_000
+# Room for half a million that are alike, or a hundred thousand that are not.
+MOST_BYTES = 200_000_000
 AT_ONCE = 1000
 Key = tuple[int, int]
 
@@ -34,7 +34,7 @@ class Definitions:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: OrderedDict[Key, Definition] = OrderedDict()
-        self._characters = 0
+        self.bytes = 0
 
     def get(self, claim: Claim) -> Definition | None:
         key = (claim.job, claim.revision)
@@ -51,20 +51,17 @@ class Definitions:
         self._keep(found)
         return found
 
-    async def read_ahead(self, wanted: Iterable[Key]) -> None:
-        """Those of these that are not known, as far as there is room for them all."""
-        unknown = [key for key in dict.fromkeys(wanted) if key not in self._known]
-        for some in _in_parts(unknown[:KEPT]):
-            self._keep(await self._store.live.definitions(some))
+    def unknown(self, jobs: Iterable[Key]) -> list[Key]:
+        return [key for key in jobs if key not in self._known]
 
     def _keep(self, found: Mapping[Key, Definition]) -> None:
         for key, definition in found.items():
             if key not in self._known:
-                self._characters += definition.size
-            self._known[key] = definition
-        while len(self._known) > KEPT or (self._characters > MOST_CHARACTERS and self._known):
+                self.bytes += definition.size
+                self._known[key] = definition
+        while self.bytes > MOST_BYTES and self._known:
             _, dropped = self._known.popitem(last=False)
-            self._characters -= dropped.size
+            self.bytes -= dropped.size
 
 
 def _in_parts(wanted: Sequence[Key]) -> Iterator[Sequence[Key]]:

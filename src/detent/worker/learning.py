@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
@@ -13,6 +14,9 @@ from detent.worker.definitions import Definitions, Key
 from detent.worker.held import Held
 
 log = logger("worker")
+
+AHEAD_AT_ONCE = 1_000
+MOST_AHEAD = 500_000
 
 
 class Learner:
@@ -28,6 +32,7 @@ class Learner:
         self._failed = failed
         self._tasks: set[asyncio.Task[None]] = set()
         self._ahead: asyncio.Task[None] | None = None
+        self._foreseen: deque[Key] = deque(maxlen=MOST_AHEAD)
 
     def knows(self, held: Held) -> bool:
         held.definition = self._definitions.get(held.claim)
@@ -39,8 +44,9 @@ class Learner:
 
     def foresee(self, jobs: Iterable[Key]) -> None:
         """Runs of these jobs may come within seconds."""
-        if self._ahead is None or self._ahead.done():
-            self._ahead = self._begin(self._learn_ahead(jobs))
+        self._foreseen.extend(self._definitions.unknown(jobs))
+        if self._foreseen and (self._ahead is None or self._ahead.done()):
+            self._ahead = self._begin(self._learn_ahead())
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -64,8 +70,11 @@ class Learner:
             held.definition = found.get((held.claim.job, held.claim.revision))
         self._learned(unknown)
 
-    async def _learn_ahead(self, jobs: Iterable[Key]) -> None:
+    async def _learn_ahead(self) -> None:
         try:
-            await self._definitions.read_ahead(jobs)
+            while self._foreseen:
+                some = [self._foreseen.popleft() for _ in range(min(len(self._foreseen), AHEAD_AT_ONCE))]
+                await self._definitions.read(self._definitions.unknown(some))
         except DetentError as error:
+            self._foreseen.clear()
             log.info("definitions not read ahead", error=str(error))
