@@ -1,4 +1,5 @@
-"""Plans of the hot statements at 100,000 jobs, also after an idle night in which a vacuum saw the queue empty.
+"""Plans of the hot statements at 100,000 jobs, also after an idle night in which a vacuum saw the queue empty, and
+when all are due that were far from it when the planner last looked.
 
 A plan is looked at as the product would get it: on a connection with the product's settings, with arrays of the size it
 sends, and by what it really read. A generic plan made while `live_runs` was empty is a sequential scan for good, which
@@ -128,6 +129,23 @@ async def fill(url: str) -> None:
     await connection.close()
 
 
+async def fill_before_a_herd(url: str) -> None:
+    """When the planner last looked, nothing was due before tomorrow; now everything is."""
+    connection = await connect(url)
+    await connection.execute("ALTER TABLE cursors SET (autovacuum_enabled = false)")
+    await connection.execute(FILL_CURSORS, JOBS, await connection.fetchval("SELECT now() + interval '1 day'"))
+    await connection.execute("VACUUM (ANALYZE) cursors")
+    await connection.execute(
+        "UPDATE cursors SET next_tick = at, fire_at = at FROM (SELECT job AS number, $1::timestamptz"
+        " + job * interval '1 second' AS at FROM cursors) AS t WHERE job = number",
+        LONG_AGO,
+    )
+    await add_node(connection, NODE)
+    await connection.execute(FILL_EXPECTATIONS, JOBS, LONG_AGO)
+    await connection.execute(FILL_RUNS, JOBS, LONG_AGO, TOKEN, NODE)
+    await connection.close()
+
+
 async def empty_the_queue(connection: Any) -> None:
     """As after an idle night: the last a vacuum saw of the queue was nothing."""
     await connection.execute("DELETE FROM live_runs")
@@ -154,9 +172,23 @@ def url_after_an_idle_night(postgres: Postgres) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def url_with_a_herd(postgres: Postgres) -> Iterator[str]:
+    with postgres.database_apart() as address:
+        run_apart(fill_before_a_herd(address))
+        yield address
+
+
 @pytest.fixture
 async def full(url: str) -> AsyncIterator[Any]:
     connection = await connect(url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def with_a_herd(url_with_a_herd: str) -> AsyncIterator[Any]:
+    connection = await connect(url_with_a_herd)
     yield connection
     await connection.close()
 
@@ -227,6 +259,13 @@ async def test_a_hot_statement_probes_indexes_after_a_vacuum_saw_its_table_empty
     await refill_the_queue(connection)
     judge(name, await plan_of(connection, name))
     await transaction.rollback()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+async def test_a_hot_statement_probes_indexes_when_all_are_due_that_were_not_when_the_planner_last_looked(
+    with_a_herd: Any, name: str
+) -> None:
+    judge(name, await plan_of(with_a_herd, name))
 
 
 async def test_the_room_under_a_limit_is_counted_from_the_runs_that_are_under_it(full: Any) -> None:

@@ -10,7 +10,8 @@ v AS MATERIALIZED (
 u AS (
     UPDATE cursors c SET next_tick = v.next_tick, fire_at = v.fire_at, last_tick = v.last_tick, ended = v.next_tick IS NULL
       FROM v, me
-     WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation AND c.fire_at <= now()
+     WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation
+       AND coalesce(c.fire_at, 'infinity') <= now()         -- as in the fire: not by the index on fire_at
        AND (SELECT held_at IS NULL FROM cluster)
     RETURNING c.job, c.revision, c.partition, c.schedule),
 s AS (
