@@ -24,7 +24,7 @@ HELD = (
     "job = v.job AND lane = v.lane AND scheduled_at = v.scheduled_at AND serial = v.serial AND token = v.token",
     "AND token = v.token AND owner = $1",
     "ORDER BY job, lane",
-    "r.job = l.job AND r.lane = l.lane",
+    "r.job = ANY (ARRAY(SELECT job FROM l)) AND ((r.job, r.lane) IN (SELECT job, lane FROM l",
 )
 LEASED = ("scheduled_at = v.scheduled_at AND serial = v.serial AND token = v.token", "FOR UPDATE) l")
 # What no tick passes while all are held.
@@ -88,7 +88,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "ORDER BY job, lane FOR UPDATE",
     ),
     "mark_all_limited": ("SET limited = true", "owner IS NOT NULL AND NOT limited", "ORDER BY job, lane FOR UPDATE"),
-    "start": (*HELD, "owner = $1 FOR UPDATE", "AND NOT l.cancel AND NOT l.begun"),
+    "start": (*HELD, "owner = $1 FOR UPDATE", "FROM l WHERE NOT cancel AND NOT begun)) IS TRUE"),
     "settle": (*HELD, "owner = $1 FOR UPDATE"),
     "settle_succeeded": (*HELD, "owner = $1 AND attempt = 1 FOR UPDATE"),
     "settle_retry": (*HELD, "owner = $1 FOR UPDATE"),
@@ -107,7 +107,8 @@ FENCES: dict[str, tuple[str, ...]] = {
     "rescue": (
         "r.owner = $1 AND EXISTS (SELECT FROM nodes WHERE node = $1 AND evicted)",
         "ORDER BY r.job, r.lane LIMIT $3 FOR UPDATE OF r",
-        "r.job = l.job AND r.lane = l.lane",
+        "FROM l WHERE dead OR stop)) IS TRUE",
+        "FROM l WHERE NOT dead AND NOT stop)) IS TRUE",
         "token = r.token + 1",
     ),
     "forget": ("n.node = $1 AND n.evicted", "NOT EXISTS (SELECT FROM live_runs WHERE owner = $1)"),
@@ -142,7 +143,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     "trigger_now": (LANE, "INSERT INTO run_history"),
     "rerun": (LANE,),
     "redrive": (LANE, "greatest(token, (SELECT incarnation FROM cluster) << 22) + 1"),
-    "cancel": ("FOR UPDATE) r", "l.owner IS NULL", "l.owner IS NOT NULL", "r.job = l.job AND r.lane = l.lane"),
+    "cancel": ("FOR UPDATE) r", "FROM l WHERE owner IS NULL)) IS TRUE", "FROM l WHERE owner IS NOT NULL)) IS TRUE"),
     "quarantine": (
         "scheduled_at = $4 AND serial = $5 AND token = $6 AND owner = $1 FOR UPDATE)",
         "r.job = l.job AND r.lane = l.lane",
@@ -202,7 +203,8 @@ def test_nothing_is_written_by_the_place_of_a_row(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, tables in WRITERS.items() if "live_runs" in tables])
 def test_rows_of_live_runs_are_changed_by_their_whole_key(name: str) -> None:
     changes = re.findall(r"(?<!FOR )(?:UPDATE|DELETE FROM) live_runs\b", STATEMENTS[name])
-    by_key = re.findall(r"r\.job = \w\.job AND r\.lane = \w\.lane", STATEMENTS[name])
+    joined, listed = r"r\.job = \w\.job AND r\.lane = \w\.lane", r"\(r\.job, r\.lane\) IN \(SELECT job, lane FROM"
+    by_key = re.findall(f"{joined}|{listed}", STATEMENTS[name])
     assert len(by_key) >= len(changes), f"{name}.sql changes live_runs {len(changes)} times, {len(by_key)} times by key"
 
 

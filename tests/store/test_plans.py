@@ -71,6 +71,8 @@ EXPECTED = {
     "signals": {"cursors_due", "live_ready", "cursors_pkey"},
     "judge_expectations": {"expectations_due", "live_runs_pkey", "cursors_pkey"},
 }
+# What is tried again needs a column of the batch, so a plan may compare the batch with itself; but nothing else.
+COMPARED = {"settle_retry"}
 
 
 def all_of(value: object) -> list[object]:
@@ -154,8 +156,19 @@ async def empty_the_queue(connection: Any) -> None:
     assert tuple(pages) == (0, 0)
 
 
+async def leave_the_last_run(connection: Any) -> None:
+    """The last a vacuum saw of the queue was one run at the end of a large file, which it then could not shorten."""
+    await connection.execute("DELETE FROM live_runs WHERE ctid <> (SELECT max(ctid) FROM live_runs)")
+    await connection.execute("VACUUM (ANALYZE) live_runs")
+    pages, rows = await connection.fetchrow(
+        "SELECT relpages, reltuples FROM pg_class WHERE oid = 'live_runs'::regclass"
+    )
+    assert pages > BATCH
+    assert rows <= 1
+
+
 async def refill_the_queue(connection: Any) -> None:
-    await connection.execute(FILL_RUNS, JOBS, LONG_AGO, TOKEN, NODE)
+    await connection.execute(FILL_RUNS + " ON CONFLICT DO NOTHING", JOBS, LONG_AGO, TOKEN, NODE)
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +186,22 @@ def url_after_an_idle_night(postgres: Postgres) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
+def url_with_one_run(postgres: Postgres) -> Iterator[str]:
+    with postgres.database_apart() as address:
+        run_apart(fill(address))
+        run_apart(leave_only_one(address))
+        yield address
+
+
+async def leave_only_one(url: str) -> None:
+    connection = await connect(url)
+    await connection.execute("ALTER TABLE live_runs SET (autovacuum_enabled = false)")
+    await leave_the_last_run(connection)
+    await refill_the_queue(connection)
+    await connection.close()
+
+
+@pytest.fixture(scope="module")
 def url_with_a_herd(postgres: Postgres) -> Iterator[str]:
     with postgres.database_apart() as address:
         run_apart(fill_before_a_herd(address))
@@ -182,6 +211,13 @@ def url_with_a_herd(postgres: Postgres) -> Iterator[str]:
 @pytest.fixture
 async def full(url: str) -> AsyncIterator[Any]:
     connection = await connect(url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def after_one_run(url_with_one_run: str) -> AsyncIterator[Any]:
+    connection = await connect(url_with_one_run)
     yield connection
     await connection.close()
 
@@ -232,6 +268,14 @@ def rows_read(nodes: list[dict[str, Any]], table: str) -> float:
     )
 
 
+def most_compared(nodes: list[dict[str, Any]]) -> float:
+    """Rows that went through the busiest step: a batch compared with itself would be a thousand times a thousand."""
+    removed = ("Rows Removed by Filter", "Rows Removed by Join Filter")
+    return max(
+        (node["Actual Rows"] + sum(node.get(why, 0) for why in removed)) * node["Actual Loops"] for node in nodes
+    )
+
+
 def judge(name: str, nodes: list[dict[str, Any]]) -> None:
     assert not sequential(nodes) & {"cursors", "live_runs", "run_history", "attempts"}, name
     indexes = {node["Index Name"] for node in nodes if node.get("Index Name") and node["Actual Loops"]}
@@ -239,6 +283,7 @@ def judge(name: str, nodes: list[dict[str, Any]]) -> None:
     # A fire probes the lanes of its jobs, a claim finds its runs and then updates them: twice a batch, and not more.
     for table in ("cursors", "live_runs"):
         assert rows_read(nodes, table) <= 6 * BATCH, (name, table)
+    assert most_compared(nodes) <= (BATCH * BATCH if name in COMPARED else 50 * BATCH), name
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -259,6 +304,13 @@ async def test_a_hot_statement_probes_indexes_after_a_vacuum_saw_its_table_empty
     await refill_the_queue(connection)
     judge(name, await plan_of(connection, name))
     await transaction.rollback()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+async def test_a_hot_statement_probes_indexes_after_a_vacuum_saw_one_run_in_a_large_file(
+    after_one_run: Any, name: str
+) -> None:
+    judge(name, await plan_of(after_one_run, name))
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +19,7 @@ from detent.store.db import OutcomeUnknown, Rejected
 from detent.store.live import Retry, Settlement
 from detent.worker.settle import Settler
 from factories import LONG_AGO, add_live_run, add_node
+from waiting import until
 
 NODE, OTHER = 11, 12
 SECOND = timedelta(seconds=1)
@@ -372,3 +375,44 @@ async def test_one_run_of_several_lanes_is_cancelled_by_its_key(look: Any, verbs
     await verbs.live.cancel([RunKey(1, LONG_AGO + SECOND)])
     assert [row["lane"] for row in await look.fetch("SELECT lane FROM live_runs ORDER BY lane")] == [0, 2]
     assert [row["scheduled_at"] for row in await history(look)] == [LONG_AGO + SECOND]
+
+
+Verb = Callable[[Store, Claim], Awaitable[Any]]
+AFTER_A_WAIT: dict[str, Verb] = {
+    "settle_succeeded": lambda store, claim: store.live.settle(NODE, [success(claim, None)]),
+    "settle": lambda store, claim: store.live.settle(NODE, [success(claim)]),
+    "retry": lambda store, claim: store.live.retry(NODE, [failure(claim)]),
+    "start": lambda store, claim: store.live.start(NODE, [claim]),
+    "give_back": lambda store, claim: store.live.give_back(NODE, [claim]),
+}
+# Each: what it answers, and how the run stands then: live and owned, or not, or ended with this status.
+WHAT_BECAME: dict[str, tuple[object, str]] = {
+    "settle_succeeded": ([], "ended 1"),
+    "settle": ([], "ended 1"),
+    "retry": ([], "free"),
+    "start": ({(1, 0): "go"}, "owned"),
+    "give_back": ({(1, 0)}, "free"),
+}
+
+
+@pytest.mark.parametrize("verb", WHAT_BECAME)
+async def test_after_a_wait_for_somebody_who_changed_the_row_it_is_still_found(
+    look: Any, verbs: Store, another: Any, verb: str
+) -> None:
+    """The version that the statement saw when it began is gone by then: it has to follow the row to the next."""
+    claim = await held(look)
+    transaction = another.transaction()
+    await transaction.start()
+    await another.execute("UPDATE live_runs SET priority = 3")
+    answer = asyncio.ensure_future(AFTER_A_WAIT[verb](verbs, claim))
+    await until(lambda: look.fetchval("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
+    await transaction.commit()
+    assert (await answer, await standing(look)) == WHAT_BECAME[verb]
+
+
+async def standing(look: Any) -> str:
+    row = await look.fetchrow("SELECT owner, started_at IS NOT NULL AS started, priority FROM live_runs")
+    if row is None:
+        return f"ended {await look.fetchval('SELECT status FROM run_history')}"
+    assert row["priority"] == 3
+    return "owned" if row["owner"] else "free"

@@ -4,9 +4,12 @@ WITH l AS MATERIALIZED (
     SELECT r.* FROM (SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::integer[]) AS t (job, scheduled_at, serial)
                       ORDER BY job) v CROSS JOIN LATERAL (
         SELECT * FROM live_runs WHERE job = v.job AND scheduled_at = v.scheduled_at AND serial = v.serial FOR UPDATE) r),
-d AS (DELETE FROM live_runs r USING l WHERE r.job = l.job AND r.lane = l.lane AND l.owner IS NULL),
+d AS (                                       -- as in settle
+    DELETE FROM live_runs r WHERE r.job = ANY (ARRAY(SELECT job FROM l)) AND ((r.job, r.lane) IN (SELECT job, lane FROM l WHERE owner IS NULL)) IS TRUE),
 h AS (
     INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason)
     SELECT job, scheduled_at, token, now(), serial, revision, attempt, 3, 'cancelled' FROM l WHERE owner IS NULL),
-f AS (UPDATE live_runs r SET cancel = true FROM l WHERE r.job = l.job AND r.lane = l.lane AND l.owner IS NOT NULL)
+f AS (
+    UPDATE live_runs r SET cancel = true
+     WHERE r.job = ANY (ARRAY(SELECT job FROM l)) AND ((r.job, r.lane) IN (SELECT job, lane FROM l WHERE owner IS NOT NULL)) IS TRUE)
 SELECT job, lane, scheduled_at, serial, owner FROM l

@@ -14,5 +14,5 @@ picked AS MATERIALIZED (
              WHERE queue = ranges.queue AND priority = ranges.priority AND not_before <= now() AND owner IS NULL AND lane >= 0
              ORDER BY not_before LIMIT s.share FOR UPDATE SKIP LOCKED) x LIMIT s.share) r)
 UPDATE live_runs r SET owner = $1, token = greatest(r.token, $2::bigint << 22) + 1
-  FROM picked p WHERE r.job = p.job AND r.lane = p.lane
+ WHERE r.job = ANY (ARRAY(SELECT job FROM picked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM picked)) IS TRUE          -- as in settle
 RETURNING r.job, r.lane, r.scheduled_at, r.serial, r.token, r.revision, r.attempt, r.crashes, r.once, r.cancel, r.queue

@@ -5,5 +5,6 @@ WITH l AS MATERIALIZED (
         AS t (job, lane, scheduled_at, serial, token) ORDER BY job, lane) v CROSS JOIN LATERAL (
         SELECT FROM live_runs WHERE job = v.job AND lane = v.lane AND scheduled_at = v.scheduled_at
            AND serial = v.serial AND token = v.token AND owner = $1 FOR UPDATE) r)
-UPDATE live_runs r SET owner = NULL, started_at = NULL, token = r.token + 1 FROM l
- WHERE r.job = l.job AND r.lane = l.lane RETURNING r.job, r.lane
+UPDATE live_runs r SET owner = NULL, started_at = NULL, token = r.token + 1         -- as in settle
+ WHERE r.job = ANY (ARRAY(SELECT job FROM l)) AND ((r.job, r.lane) IN (SELECT job, lane FROM l)) IS TRUE
+RETURNING r.job, r.lane

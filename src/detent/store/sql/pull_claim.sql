@@ -18,7 +18,7 @@ taken AS (
                SELECT FROM limits l WHERE l.tenant = $1 AND (l.queue IS NULL OR l.queue = $3)),
            owner = -$2::bigint, started_at = CASE WHEN r.once OR r.crashes > 0 THEN now() END,
            token = greatest(r.token, (SELECT incarnation FROM cluster) << 22) + 1
-      FROM picked p WHERE r.job = p.job AND r.lane = p.lane RETURNING r.*),
+     WHERE r.job = ANY (ARRAY(SELECT job FROM picked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM picked)) IS TRUE RETURNING r.*),
 known AS MATERIALIZED (
     SELECT t.job, t.lane, t.scheduled_at, t.serial, t.token, t.revision, t.attempt, t.crashes, t.once, t.cancel, j.id, j.name,
            j.created_at, d.definition, now() + make_interval(secs => coalesce((d.definition->>'timeout_seconds')::float8, 300)) AS ends_at

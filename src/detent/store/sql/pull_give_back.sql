@@ -8,4 +8,4 @@ WITH p AS MATERIALIZED (
 g AS (
     DELETE FROM pull_leases t USING p WHERE t.job = p.job AND t.scheduled_at = p.scheduled_at AND t.serial = p.serial)
 UPDATE live_runs r SET owner = NULL, started_at = NULL, token = r.token + 1 FROM p
- WHERE r.job = p.job AND r.lane = p.lane AND r.token = p.token AND r.owner = -p.worker RETURNING r.job, r.lane
+ WHERE r.job = ANY (ARRAY(SELECT job FROM p)) AND r.job = p.job AND r.lane = p.lane AND r.token = p.token AND r.owner = -p.worker RETURNING r.job, r.lane

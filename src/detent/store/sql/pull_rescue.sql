@@ -18,7 +18,8 @@ a AS (
     SELECT job, scheduled_at, serial, token, owner, started_at, now(), attempt, 'lost',
            CASE WHEN started_at IS NULL THEN 'the lease ended without a word from its worker; it may not have started'
                 ELSE 'the lease ended without a word from its worker' END FROM l),
-d AS (DELETE FROM live_runs r USING l WHERE r.job = l.job AND r.lane = l.lane AND (l.dead OR l.stop)),
+d AS (                                       -- as in settle
+    DELETE FROM live_runs r WHERE r.job = ANY (ARRAY(SELECT job FROM l)) AND ((r.job, r.lane) IN (SELECT job, lane FROM l WHERE dead OR stop)) IS TRUE),
 h AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status, reason)
     SELECT job, scheduled_at, token, owner, started_at, now(), serial, revision, attempt, CASE WHEN dead THEN 2 ELSE 3 END, 'lost'
@@ -27,5 +28,5 @@ b AS (
     UPDATE live_runs r SET owner = NULL, started_at = NULL, token = r.token + 1,
            crashes = r.crashes + (r.started_at IS NOT NULL OR r.crashes = 0)::integer,
            attempt = r.attempt + (r.started_at IS NOT NULL)::integer, not_before = now()
-      FROM l WHERE r.job = l.job AND r.lane = l.lane AND NOT l.dead AND NOT l.stop)
+     WHERE r.job = ANY (ARRAY(SELECT job FROM l)) AND ((r.job, r.lane) IN (SELECT job, lane FROM l WHERE NOT dead AND NOT stop)) IS TRUE)
 SELECT job, lane, dead, scheduled_at, serial, token, attempt FROM l

@@ -22,10 +22,11 @@ e AS MATERIALIZED (
            AND owner = -p.worker FOR UPDATE) r),
 g AS (
     DELETE FROM pull_leases l USING p WHERE l.job = p.job AND l.scheduled_at = p.scheduled_at AND l.serial = p.serial),
-d AS (DELETE FROM live_runs r USING e WHERE r.job = e.job AND r.lane = e.lane AND e.final IS NOT NULL),
+d AS (                                       -- as in settle
+    DELETE FROM live_runs r WHERE r.job = ANY (ARRAY(SELECT job FROM e)) AND ((r.job, r.lane) IN (SELECT job, lane FROM e WHERE final IS NOT NULL)) IS TRUE),
 u AS (
     UPDATE live_runs r SET owner = NULL, started_at = NULL, attempt = r.attempt + 1, not_before = now() + e.delay
-      FROM e WHERE r.job = e.job AND r.lane = e.lane AND e.final IS NULL),
+      FROM e WHERE r.job = ANY (ARRAY(SELECT job FROM e)) AND r.job = e.job AND r.lane = e.lane AND e.final IS NULL),
 h AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status, reason, result)
     SELECT job, scheduled_at, token, -worker, claimed_at, clock_timestamp(), serial, revision, attempt, final, why, result

@@ -13,11 +13,12 @@ l AS MATERIALIZED (
 a AS (
     INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error)
     SELECT job, scheduled_at, serial, token, $1, started, finished, attempt, outcome, error FROM l),
-d AS (DELETE FROM live_runs r USING l WHERE r.job = l.job AND r.lane = l.lane AND l.cancel),
+d AS (
+    DELETE FROM live_runs r WHERE r.job = ANY (ARRAY(SELECT job FROM l)) AND ((r.job, r.lane) IN (SELECT job, lane FROM l WHERE cancel)) IS TRUE),
 h AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status, reason)
     SELECT job, scheduled_at, token, $1, started, finished, serial, revision, attempt, 3, 'cancelled' FROM l WHERE cancel),
 u AS (
     UPDATE live_runs r SET owner = NULL, started_at = NULL, attempt = r.attempt + 1, not_before = now() + l.delay
-      FROM l WHERE r.job = l.job AND r.lane = l.lane AND NOT l.cancel)
+      FROM l WHERE r.job = ANY (ARRAY(SELECT job FROM l)) AND r.job = l.job AND r.lane = l.lane AND NOT l.cancel)
 SELECT job, lane FROM v WHERE (job, lane) NOT IN (SELECT job, lane FROM l)

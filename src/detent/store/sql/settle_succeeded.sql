@@ -10,15 +10,16 @@ WITH v AS MATERIALIZED (
       FROM unnest($2::bigint[], $3::timestamptz[], $4::bigint[], $5::double precision[], $6::double precision[], $7::smallint[], $8::integer[])
         AS t (job, scheduled_at, token, started, finished, lane, serial) ORDER BY job, lane),
 l AS MATERIALIZED (
-    SELECT v.* FROM v CROSS JOIN LATERAL (
-        SELECT FROM live_runs
+    SELECT v.*, r.* FROM v CROSS JOIN LATERAL (
+        SELECT revision FROM live_runs
          WHERE job = v.job AND lane = v.lane AND scheduled_at = v.scheduled_at AND serial = v.serial
            AND token = v.token AND owner = $1 AND attempt = 1 FOR UPDATE) r),
 d AS (
-    DELETE FROM live_runs r USING l WHERE r.job = l.job AND r.lane = l.lane
-    RETURNING l.*, r.revision),
+    DELETE FROM live_runs r WHERE r.job = ANY (ARRAY(SELECT job FROM l)) AND ((r.job, r.lane) IN (SELECT job, lane FROM l)) IS TRUE
+    RETURNING r.job, r.lane),
 h AS (
     INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt, status)
-    SELECT job, scheduled_at, token, $1, started, finished, serial, revision, 1, 1 FROM d)
+    SELECT job, scheduled_at, token, $1, started, finished, serial, revision, 1, 1 FROM l
+     WHERE ((job, lane) IN (SELECT job, lane FROM d)) IS TRUE)
 SELECT job, lane FROM v
  WHERE (SELECT count(*) FROM d) < (SELECT count(*) FROM v) AND (job, lane) NOT IN (SELECT job, lane FROM d)

@@ -8,6 +8,6 @@ WITH l AS MATERIALIZED (
         SELECT cancel, once, started_at FROM live_runs WHERE job = v.job AND lane = v.lane AND scheduled_at = v.scheduled_at
            AND serial = v.serial AND token = v.token AND owner = $1 FOR UPDATE) r),
 u AS (
-    UPDATE live_runs r SET started_at = clock_timestamp() FROM l
-     WHERE r.job = l.job AND r.lane = l.lane AND NOT l.cancel AND NOT l.begun)
+    UPDATE live_runs r SET started_at = clock_timestamp()          -- as in settle
+     WHERE r.job = ANY (ARRAY(SELECT job FROM l)) AND ((r.job, r.lane) IN (SELECT job, lane FROM l WHERE NOT cancel AND NOT begun)) IS TRUE)
 SELECT job, lane, CASE WHEN cancel THEN 'cancel' WHEN begun THEN 'begun' ELSE 'go' END AS verdict FROM l
