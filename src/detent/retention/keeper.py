@@ -24,7 +24,7 @@ from detent.store.retention import Part
 log = logger("retention")
 
 TURN = timedelta(minutes=5)
-LOOK_SECONDS = 60.0
+LOOK_SECONDS = 120.0
 PAGES_A_TURN = 20
 
 

@@ -43,7 +43,7 @@ from detent.worker.settle import Settler
 log = logger("worker")
 
 # Whoever makes runs ready says so; this is for when nobody could.
-POLL_EVERY = 8.0
+POLL_EVERY = 10.0
 LARGEST_CLAIM = 1000
 STARTED_AT_ONCE = 8
 # So many runs that are over at once a slot takes before others have a turn.
