@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from detent.bench.ground import Cost, Ground, Meter, ground
 from detent.clock import monotonic
@@ -47,18 +48,29 @@ class Round:
 class LoopResult:
     jobs: int
     rounds: list[Round] = field(default_factory=list)
+    before: list[Round] = field(default_factory=list)
+    """Without the long history that the rounds have."""
     page_ms: float | None = None
 
     def median(self, name: str) -> float:
         return float(median(getattr(each, name) for each in self.rounds))
+
+    @property
+    def kept(self) -> float | None:
+        """Of the speed without the history."""
+        if not self.before:
+            return None
+        return self.median("runs_per_second") / median(each.runs_per_second for each in self.before)
 
     def as_document(self) -> dict[str, Any]:
         names = [name for name in asdict(self.rounds[0]) if name != "lateness_ms"]
         return {
             "jobs": self.jobs,
             "page_ms": self.page_ms,
+            "kept": self.kept,
             "median": {name: self.median(name) for name in names},
             "rounds": [asdict(each) for each in self.rounds],
+            "before": [asdict(each) for each in self.before],
         }
 
 
@@ -114,31 +126,49 @@ class Plan(NamedTuple):
 async def bench_loop(plan: Plan, progress: Callable[[int], None]) -> LoopResult:
     result = LoopResult(plan.jobs)
     async with ground() as at:
-        if plan.history:
-            result.page_ms = await _long_history(at, plan.history, progress)
+        past = await _Past.of(at, plan.history) if plan.history else None
         async with loaded(at, plan.concurrency) as node, at.bench.idle_reader() if plan.idle_reader else nullcontext():
-            for number in range(plan.rounds):
-                done = partial(_shifted, progress, plan.history)
-                result.rounds.append(await _round(at, node, plan.jobs, raw_first=bool(number % 2), progress=done))
+            if past is not None:
+                result.before = await _rounds(at, node, plan, lambda _: None)
+                result.page_ms = await past.fill(at, plan.history, progress)
+            result.rounds = await _rounds(at, node, plan, partial(_shifted, progress, plan.history))
     return result
+
+
+async def _rounds(at: Ground, node: Loaded, plan: Plan, progress: Callable[[int], None]) -> list[Round]:
+    return [
+        await _round(at, node, plan.jobs, raw_first=bool(number % 2), progress=progress)
+        for number in range(plan.rounds)
+    ]
 
 
 def _shifted(progress: Callable[[int], None], by: int, done: int) -> None:
     progress(by + done)
 
 
-async def _long_history(at: Ground, runs: int, progress: Callable[[int], None]) -> float:
-    """Runs of the past; then how long a page of one job's runs takes."""
-    herd = await at.bench.make_due(min(HISTORY_JOBS, runs), FAR_AWAY)
-    async for made in at.bench.make_history(herd, runs):
-        progress(made)
-    jobs, _ = await at.store.jobs.list(limit=PAGES)
-    took = []
-    for job in jobs:
-        began = monotonic()
-        await at.store.runs.list(job=job.id, limit=50)
-        took.append((monotonic() - began) * 1000)
-    return float(median(took))
+class _Past(NamedTuple):
+    """Jobs that get a long history."""
+
+    herd: Herd
+    jobs: list[UUID]
+
+    @classmethod
+    async def of(cls, at: Ground, runs: int) -> _Past:
+        herd = await at.bench.make_due(min(HISTORY_JOBS, runs), FAR_AWAY)
+        jobs, _ = await at.store.jobs.list(limit=PAGES)
+        return cls(herd, [job.id for job in jobs])
+
+    async def fill(self, at: Ground, runs: int, progress: Callable[[int], None]) -> float:
+        """Runs of the past, as they are some hours later; then how long a page of one job's runs takes."""
+        async for made in at.bench.make_history(self.herd, runs):
+            progress(made)
+        await at.bench.settle_down()
+        took = []
+        for job in self.jobs:
+            began = monotonic()
+            await at.store.runs.list(job=job, limit=50)
+            took.append((monotonic() - began) * 1000)
+        return float(median(took))
 
 
 async def _round(at: Ground, node: Loaded, jobs: int, *, raw_first: bool, progress: Callable[[int], None]) -> Round:
@@ -192,6 +222,9 @@ def as_table(result: LoopResult) -> list[tuple[str, ...]]:
     rows.append((f"{result.jobs:,} ticks due at one instant; last round: lateness p50 / p99 / max {late}",))
     if result.page_ms is not None:
         rows.append((f"a page of a job's runs: {result.page_ms:.1f} ms",))
+    if result.kept is not None:
+        without = median(each.runs_per_second for each in result.before)
+        rows.append((f"without the history, just before: {without:,.0f} runs/s; it keeps {result.kept:.0%}",))
     return rows
 
 

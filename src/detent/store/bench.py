@@ -66,6 +66,7 @@ class BenchStore:
         async with self._database.apart() as connection:
             await connection.execute("SET statement_timeout = 0; SET maintenance_work_mem = '512MB'")
             await connection.execute(statement("bench_settle_down"), timeout=3600)
+            await connection.execute("CHECKPOINT", timeout=3600)
 
     async def prepare_commits(self) -> None:
         await self._database.fetch("people", "bench_raw_table")

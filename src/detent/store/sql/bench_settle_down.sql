@@ -1,1 +1,1 @@
-VACUUM (ANALYZE) cursors, jobs
+VACUUM (ANALYZE) cursors, jobs, run_history
