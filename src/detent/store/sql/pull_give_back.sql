@@ -6,6 +6,7 @@ WITH p AS MATERIALIZED (
         SELECT * FROM pull_leases
          WHERE job = v.job AND scheduled_at = v.scheduled_at AND serial = v.serial AND token = v.token FOR UPDATE) l),
 g AS (
-    DELETE FROM pull_leases t USING p WHERE t.job = p.job AND t.scheduled_at = p.scheduled_at AND t.serial = p.serial)
+    DELETE FROM pull_leases t USING p
+     WHERE t.job = ANY (ARRAY(SELECT job FROM p)) AND t.job = p.job AND t.scheduled_at = p.scheduled_at AND t.serial = p.serial)
 UPDATE live_runs r SET owner = NULL, started_at = NULL, token = r.token + 1 FROM p
  WHERE r.job = ANY (ARRAY(SELECT job FROM p)) AND r.job = p.job AND r.lane = p.lane AND r.token = p.token AND r.owner = -p.worker RETURNING r.job, r.lane

@@ -11,7 +11,7 @@ p AS MATERIALIZED (
            AND ends_at > now() FOR UPDATE) l),
 u AS (
     UPDATE pull_leases l SET lease = p.lease, lease_until = least(now() + p.lease, l.ends_at) FROM p
-     WHERE l.job = p.job AND l.scheduled_at = p.scheduled_at AND l.serial = p.serial
+     WHERE l.job = ANY (ARRAY(SELECT job FROM p)) AND l.job = p.job AND l.scheduled_at = p.scheduled_at AND l.serial = p.serial
     RETURNING l.job, l.lane, l.lease_until)
 SELECT p.position, u.lease_until, coalesce(r.cancel, false) AS cancel
-  FROM p JOIN u ON u.job = p.job AND u.lane = p.lane LEFT JOIN live_runs r ON r.job = p.job AND r.lane = p.lane
+  FROM p JOIN u ON u.job = p.job AND u.lane = p.lane LEFT JOIN live_runs r ON r.job = ANY (ARRAY(SELECT job FROM p)) AND r.job = p.job AND r.lane = p.lane

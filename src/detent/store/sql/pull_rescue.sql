@@ -12,7 +12,8 @@ l AS MATERIALIZED (
          WHERE job = p.job AND lane = p.lane AND scheduled_at = p.scheduled_at AND serial = p.serial AND token = p.token
            AND owner = -p.worker FOR UPDATE) r),
 g AS (
-    DELETE FROM pull_leases t USING p WHERE t.job = p.job AND t.scheduled_at = p.scheduled_at AND t.serial = p.serial),
+    DELETE FROM pull_leases t USING p
+     WHERE t.job = ANY (ARRAY(SELECT job FROM p)) AND t.job = p.job AND t.scheduled_at = p.scheduled_at AND t.serial = p.serial),
 a AS (
     INSERT INTO attempts (job, scheduled_at, serial, token, node, started_at, finished_at, attempt, outcome, error)
     SELECT job, scheduled_at, serial, token, owner, started_at, now(), attempt, 'lost',

@@ -21,7 +21,8 @@ e AS MATERIALIZED (
          WHERE job = p.job AND lane = p.lane AND scheduled_at = p.scheduled_at AND serial = p.serial AND token = p.token
            AND owner = -p.worker FOR UPDATE) r),
 g AS (
-    DELETE FROM pull_leases l USING p WHERE l.job = p.job AND l.scheduled_at = p.scheduled_at AND l.serial = p.serial),
+    DELETE FROM pull_leases l USING p
+     WHERE l.job = ANY (ARRAY(SELECT job FROM p)) AND l.job = p.job AND l.scheduled_at = p.scheduled_at AND l.serial = p.serial),
 d AS (                                       -- as in settle
     DELETE FROM live_runs r WHERE r.job = ANY (ARRAY(SELECT job FROM e)) AND ((r.job, r.lane) IN (SELECT job, lane FROM e WHERE final IS NOT NULL)) IS TRUE),
 u AS (
