@@ -81,10 +81,11 @@ async def test_under_skip_nothing_missed_runs_and_the_ledger_says_so(look: Any, 
 
     async def told() -> Any:
         rows = await history(look, job)
-        return rows if len(rows) == 2 else None
+        return rows if rows and rows[-1]["status"] == 1 else None
 
-    rows = await until(told)
-    assert [(row["status"], row["reason"], row["ticks"]) for row in rows] == [(5, "policy", 10), (1, None, None)]
+    *missed, _ = await until(told)
+    assert {(row["status"], row["reason"]) for row in missed} == {(5, "policy")}
+    assert sum(row["ticks"] for row in missed) == 10, "in one range, or in two where midnight is between them"
 
 
 async def test_more_than_max_missed_are_not_made_up_for(look: Any, start: Any) -> None:
@@ -94,8 +95,9 @@ async def test_more_than_max_missed_are_not_made_up_for(look: Any, start: Any) -
     await start(seen, **FAST)
     await until(lambda: len(seen.ticks) >= 6)
     assert sorted(seen.ticks)[:5] == [first + number * MINUTE for number in range(5)]
-    (row,) = [row for row in await history(look, job) if row["status"] == 5]
-    assert (row["reason"], row["ticks"], row["scheduled_at"]) == ("limit", 15, first + 5 * MINUTE)
+    missed = [row for row in await history(look, job) if row["status"] == 5]
+    assert ({row["reason"] for row in missed}, sum(row["ticks"] for row in missed)) == ({"limit"}, 15)
+    assert missed[0]["scheduled_at"] == first + 5 * MINUTE
 
 
 async def test_a_live_tick_is_not_skipped_for_a_run_that_makes_up_for_a_missed_one(look: Any, start: Any) -> None:

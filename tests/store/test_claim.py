@@ -58,6 +58,14 @@ async def test_the_highest_priority_goes_first_then_the_oldest(look: Any, verbs:
     assert claimed == list(reversed(range(len(order))))
 
 
+async def test_runs_that_are_claimed_together_come_in_the_order_in_which_they_should_start(
+    look: Any, verbs: Store
+) -> None:
+    for job, priority, age in ((1, 3, 9), (2, 9, 1), (3, 9, 7), (4, 5, 5), (5, 9, 4)):
+        await add_live_run(look, job, LONG_AGO - age * SECOND, priority=priority)
+    assert [claim.job for claim in await verbs.live.claim(NODE, 1, [1], 10)] == [3, 5, 2, 4, 1]
+
+
 @pytest.mark.parametrize("queues", [2, 20])
 async def test_the_highest_priority_goes_first_on_whichever_queue_it_is(look: Any, verbs: Store, queues: int) -> None:
     numbers = [await add_queue(look, f"queue-{n}") for n in range(queues)]

@@ -12,7 +12,10 @@ picked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT job, lane FROM live_runs
          WHERE queue = q AND priority = p AND not_before <= now() AND owner IS NULL AND lane >= 0
-         ORDER BY not_before LIMIT $4 FOR UPDATE SKIP LOCKED) r LIMIT $4)
-UPDATE live_runs r SET owner = $1, token = greatest(r.token, $2::bigint << 22) + 1
- WHERE r.job = ANY (ARRAY(SELECT job FROM picked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM picked)) IS TRUE          -- as in settle
-RETURNING r.job, r.lane, r.scheduled_at, r.serial, r.token, r.revision, r.attempt, r.crashes, r.once, r.cancel, r.queue
+         ORDER BY not_before LIMIT $4 FOR UPDATE SKIP LOCKED) r LIMIT $4),
+taken AS (                                   -- by key, as in settle
+    UPDATE live_runs r SET owner = $1, token = greatest(r.token, $2::bigint << 22) + 1
+     WHERE r.job = ANY (ARRAY(SELECT job FROM picked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM picked)) IS TRUE
+    RETURNING r.*)
+SELECT job, lane, scheduled_at, serial, token, revision, attempt, crashes, once, cancel, queue FROM taken
+ ORDER BY CASE WHEN $5::boolean THEN 0 ELSE priority END DESC, not_before

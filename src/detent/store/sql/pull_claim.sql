@@ -26,7 +26,8 @@ known AS MATERIALIZED (
       JOIN jobs j ON j.job = t.job
       LEFT JOIN job_revisions o ON o.job = t.job AND o.revision = t.revision AND j.revision <> t.revision
      CROSS JOIN LATERAL (
-        SELECT CASE WHEN j.revision = t.revision THEN j.definition ELSE o.definition END AS definition) d),
+        SELECT CASE WHEN j.revision = t.revision THEN j.definition ELSE o.definition END AS definition) d
+     ORDER BY CASE WHEN $8::boolean THEN 0 ELSE t.priority END DESC, t.not_before),
 leased AS (
     INSERT INTO pull_leases (job, scheduled_at, serial, token, worker, tenant, lane, ends_at, lease, lease_until)
     SELECT job, scheduled_at, serial, token, $2, $1, lane, ends_at, $7, least(now() + $7::interval, ends_at) FROM known
