@@ -114,7 +114,8 @@ async def no_op(_call: Call) -> Outcome:
 
 
 class Plan(NamedTuple):
-    """`history`: finished runs that are on record before it begins. `idle_reader`: a transaction is open all along."""
+    """`history`: finished runs that are put on record after rounds without them. `idle_reader`: a transaction is
+    open all along."""
 
     jobs: int
     concurrency: int

@@ -59,7 +59,7 @@ def read_ratio(text: str | None) -> float:
 @option("--jobs", default="100000", metavar="N", help="Ticks that fall due at one instant. [100000]")
 @option("--concurrency", default="100", metavar="N", help="Runs at the same time. [100, as a node has it]")
 @option("--rounds", default="5", metavar="N", help="How often, each time beside the raw limit. [5]")
-@option("--history", default="0", metavar="N", help="Finished runs to have on record before it begins. [0]")
+@option("--history", default="0", metavar="N", help="Measure again with so many finished runs on record. [0]")
 @option("--idle-reader", is_flag=True, help="Somebody leaves a transaction open all the while.")
 @option("--at-least", metavar="RATIO", help="Exit code 1 when the median ratio to the raw limit is below this.")
 @shapes()
