@@ -280,6 +280,7 @@ class Session:
 
     def standing(self) -> Standing:
         now = monotonic()
+        ticks_unsent, oldest_unsent = self.scheduler.unsent()
         return Standing(
             partitions_led=len(self.leadership.terms),
             partitions_flapping=self.leadership.flapping,
@@ -289,6 +290,9 @@ class Session:
             clock_offset=self.clock.offset,
             draining=self.draining,
             held=self.membership.held,
+            ticks_unsent=ticks_unsent,
+            oldest_unsent=oldest_unsent,
+            fires_failing=self.firing.failing_seconds,
             **({} if self.worker is None else self.worker.load()),
         )
 

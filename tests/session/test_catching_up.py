@@ -122,7 +122,7 @@ async def test_a_live_tick_is_not_skipped_for_a_run_that_makes_up_for_a_missed_o
         job,
     )
     session.scheduler.jobs_changed({job})
-    await until(lambda: not session.firing.under_way(job) and job in session.firing._patience._waiting)
+    await until(lambda: not session.firing.under_way(job) and job in session.firing._patience._blocked)
     release.set()
     await until(lambda: live in seen)
     assert seen.index(live) == 2, "before the others that wait"
@@ -159,7 +159,7 @@ async def test_a_live_tick_is_not_skipped_for_the_last_run_that_makes_up_for_som
         job,
     )
     session.scheduler.jobs_changed({job})
-    await until(lambda: not session.firing.under_way(job) and job in session.firing._patience._waiting)
+    await until(lambda: not session.firing.under_way(job) and job in session.firing._patience._blocked)
     release.set()
     await until(lambda: live in seen)
     assert not [row for row in await history(look, job) if row["status"] == 4]

@@ -37,6 +37,7 @@ from detent.worker.execute import Runner, call_of, execute
 from detent.worker.held import Held, InHand, come_to_rest, expire, is_running
 from detent.worker.learning import Learner
 from detent.worker.promoting import Promoter
+from detent.worker.retries import Retries
 from detent.worker.room import Room
 from detent.worker.settle import Settler
 
@@ -94,6 +95,7 @@ class Worker:
         self._suspects: dict[Claim, float] = {}
         self.learner = Learner(store, self._wait, self._return)
         self._promoter = Promoter(store)
+        self._retries = Retries()
         self._note_start = Batcher(self._start_all)
         self.settler = Settler(
             store, membership.node, settled=self._settled, written=made_room, retrying=self._retry_in,
@@ -109,6 +111,11 @@ class Worker:
         if self._draining or self._resting:
             return 0
         return self.place.free(len(self._held))
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is in hand or on its way here, whose end makes room."""
+        return bool(self._held) or self.place.reserved > 0
 
     @property
     def breath(self) -> int:
@@ -246,21 +253,30 @@ class Worker:
         await self._claiming.learn()
         if await self._promoter.promote():
             self._given_back()
-        limit = min(self.room, LARGEST_CLAIM)
+        limit = self._claimable()
         if not limit or not self._claiming.serving:
             self._backlog = True
-            return POLL_EVERY
+            return self._retries.pause(POLL_EVERY)
         free = self.place.concurrency - self._running - len(self._waiting)
         self.place.reserved += limit
+        begun = monotonic()
         try:
             claimed = await self._claiming.claim(limit, free, self._waiting.waits)
         finally:
             self.place.reserved -= limit
+            self._made_room()
+        self._retries.looked(begun)
         self._backlog = claimed.more
         self._accept(claimed.claims)
         if self._backlog and self.room:
             return 0.0
-        return POLL_EVERY if claimed.wait is None else min(claimed.wait, POLL_EVERY)
+        return self._retries.pause(POLL_EVERY if claimed.wait is None else min(claimed.wait, POLL_EVERY))
+
+    def _claimable(self) -> int:
+        """How many runs a claim may bring. Where our last claim left nothing behind, it keeps half the room free: ticks
+        that are fired while it waits for its answer would otherwise have to wait as well."""
+        room = min(self.room, LARGEST_CLAIM)
+        return room if self._backlog else (room + 1) // 2
 
     # --- one run ---
 
@@ -369,7 +385,8 @@ class Worker:
             self.loop.wake()
 
     def _retry_in(self, seconds: float) -> None:
-        asyncio.get_running_loop().call_later(seconds, self.loop.wake)
+        self._retries.add(monotonic() + seconds)
+        asyncio.get_running_loop().call_later(seconds, self.loop.wake)  # a hint: the pauses of the loop know, too
 
     def holding(self, run_id: str, token: int) -> Held | None:
         """The run a handler speaks of, unless it was cancelled or is no longer ours. Called from handlers' threads."""
