@@ -7,6 +7,7 @@ the faults below are of timing, and need no luck here.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,15 +25,31 @@ from detent.scheduler import scheduler as scheduler_module
 from detent.scheduler.firing import Firing
 from detent.scheduler.planning import Planner
 from detent.scheduler.scheduler import Scheduler
-from detent.store.cursors import Advance, Cursor, Exceptional
+from detent.store.cursors import Advance, Cursor, Exceptional, Leap
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EVERY_SECOND = Schedule.parse("every 1s", anchor=NOW)
-QUEUE, PARTITION = 1, 7
+QUEUE, PARTITION, SLOW = 1, 7, 2
 
 
-def cursor(job: int = 1, at: datetime = NOW) -> Cursor:
-    return Cursor(job, at, at, 1, False, QUEUE, 1, 1, -1, PARTITION, 5, 1, False)
+def cursor(job: int = 1, at: datetime = NOW, schedule: int = 1) -> Cursor:
+    return Cursor(job, at, at, 1, False, QUEUE, schedule, 1, -1, PARTITION, 5, 1, False)
+
+
+class SlowSchedule:
+    """One whose missed ticks take long to count: until the test says so."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.answers = threading.Event()
+
+    def anchored(self, _moment: datetime) -> Schedule:
+        self.asked.set()
+        assert self.answers.wait(30)
+        return EVERY_SECOND
+
+    def jitter(self, _job: int, _tick: datetime) -> timedelta:
+        return timedelta()
 
 
 class Cursors:
@@ -41,6 +58,8 @@ class Cursors:
     def __init__(self) -> None:
         self.rows: dict[int, Cursor] = {}
         self.sent: list[Advance] = []
+        self.missed: list[Leap] = []
+        self.slow = SlowSchedule()
         self.error: Exception | None = None
         self.tries = 0
 
@@ -50,8 +69,12 @@ class Cursors:
     async def load(self, jobs: Sequence[int]) -> list[Cursor]:
         return [self.rows[job] for job in jobs if job in self.rows]
 
-    async def schedules(self, _numbers: object) -> dict[int, Schedule]:
-        return {1: EVERY_SECOND}
+    async def schedules(self, _numbers: object) -> dict[int, Any]:
+        return {1: EVERY_SECOND, SLOW: self.slow}
+
+    async def miss(self, _node: int, leaps: Sequence[Leap]) -> set[int]:
+        self.missed += leaps
+        return {leap.cursor.job for leap in leaps}
 
     async def fire(self, *_by: object, careful: bool = False, patient: bool = False) -> list[Exceptional]:
         self.tries += 1
@@ -201,6 +224,36 @@ async def test_a_batch_whose_task_is_cancelled_before_it_begins_is_read_again(
     await asyncio.gather(task, return_exceptions=True)
     await node.silence(2)
     assert NOW in node.ticks_sent
+
+
+async def test_live_ticks_do_not_wait_while_missed_ones_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(monkeypatch, None)
+    outage = [cursor(job, NOW - timedelta(days=1), schedule=SLOW) for job in range(10, 40)]
+    node.add([*outage, cursor(1)])
+    await node.tick()
+    slow = node.store.cursors.slow
+    await asyncio.to_thread(slow.asked.wait, 30)
+    node.now += 1
+    await node.silence(1)
+    assert {NOW, NOW + timedelta(seconds=1)} <= set(node.ticks_sent)
+    assert node.store.cursors.missed == []
+    slow.answers.set()
+    while node.firing.misses.task is not None:
+        await asyncio.sleep(0)
+    assert {leap.cursor.job for leap in node.store.cursors.missed} == set(range(10, 40))
+
+
+async def test_a_missed_tick_that_is_to_run_after_all_is_fired_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(monkeypatch, None)
+    node.add([cursor(1, NOW - timedelta(minutes=10))])
+    node.store.cursors.slow.answers.set()
+    await node.tick()
+    while node.firing.misses.task is not None:
+        await asyncio.sleep(0)
+    await node.tick()
+    (leap,) = node.store.cursors.missed
+    assert leap.missed[0].reason == "merged"
+    assert node.ticks_sent[0] == leap.next_tick
 
 
 async def test_a_fire_that_the_database_refuses_is_tried_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
