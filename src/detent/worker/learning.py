@@ -62,8 +62,9 @@ class Learner:
     async def _learn(self, unknown: Sequence[Held]) -> None:
         try:
             found = await self._definitions.read((held.claim.job, held.claim.revision) for held in unknown)
-        except DetentError as error:
-            log.warning("runs could not be started", runs=len(unknown), error=str(error))
+        except Exception as error:  # whatever it was: runs that nobody has in hand would be held for ever
+            expected = isinstance(error, DetentError)
+            log.warning("runs could not be started", runs=len(unknown), error=str(error), exc_info=not expected)
             await self._failed(unknown)
             return
         for held in unknown:
