@@ -10,6 +10,7 @@ A range of a job that is over, because it was deleted or has spent its runs, is 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -204,11 +205,9 @@ class Releaser:
         if not dead:
             return
         schedules = await self._store.cursors.schedules({due.schedule for due in dead})
-        droppings = [
-            Dropping(due.catchup, due.next_tick, rest_of(schedules[due.schedule], due, _why(due)))
-            for due in dead
-            if due.schedule in schedules
-        ]
+        readable = [due for due in dead if due.schedule in schedules]
+        rests = await asyncio.to_thread(lambda: [rest_of(schedules[due.schedule], due, _why(due)) for due in readable])
+        droppings = [Dropping(due.catchup, due.next_tick, rest) for due, rest in zip(readable, rests, strict=True)]
         ticks = await self._store.catchups.drop(droppings)
         log.info("catch-ups written off: their jobs are over", ranges=len(droppings), ticks=ticks)
         for due in dead:
