@@ -25,7 +25,8 @@ from detent.store.db import Rejected
 from detent.store.live import Retry, Settlement
 from detent.store.pull import Beat, Extended, Held, Recorded, Report
 from detent.store.upkeep import RUNS_CHANNEL
-from detent.worker.execute import LONGEST_ERROR
+from detent.targets.raised import LONGEST_ERROR
+from detent.targets.text import storable_text
 from detent.worker.settle import decide
 
 log = logger("pull")
@@ -186,7 +187,8 @@ def _decided(held: Held, failed: Failed) -> Report:
     """The decision our own workers would make, as a report."""
     claim = held.claim
     spec = held.definition.spec if held.definition is not None else None
-    failed = Failed(failed.error[:LONGEST_ERROR], failed.retryable, failed.outcome, failed.retry_after)
+    error = storable_text(failed.error[:LONGEST_ERROR])
+    failed = Failed(error, failed.retryable, failed.outcome, failed.retry_after)
     match decide(claim, spec, failed, held.claimed_at, held.claimed_at, random.random()):
         case Retry(delay=delay):
             return Report(claim.key, claim.token, None, failed.outcome, error=failed.error, delay=delay)
