@@ -156,21 +156,15 @@ async def test_a_result_that_postgresql_refuses_is_kept_with_replacements(look: 
     assert (run["status"], run["result"], len(calls)) == (1, '"\ufffd \ufffd end"', 1)
 
 
-async def test_a_run_that_cannot_be_made_into_a_call_is_a_failed_attempt(
-    look: Any, start: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_call(*_: object) -> Call:
-        raise OverflowError("year 10000 is out of range")
-
+async def test_a_run_that_cannot_be_made_into_a_call_is_a_failed_attempt(look: Any, start: Any) -> None:
     calls, target = counting(Succeeded)
-    monkeypatch.setattr(worker, "call_of", no_call)
-    job = await due(look, delivery="at_most_once")
+    job = await due(look, delivery="at_most_once", idempotency_key_template="{{nothing}}")
     session = await start(target)
     run = await ended(look, job)
     await settled_idle(session)
     assert (run["status"], run["reason"], calls) == (DEAD, "not retryable", [])
     (attempt,) = await attempts(look, job)
-    assert attempt[2] == "This run cannot be made into a call: OverflowError: year 10000 is out of range"
+    assert attempt[2] == "This run cannot be made into a call: KeyError: 'nothing'"
 
 
 async def triggered(look: Any, store: Store, session: Session, payload: str) -> int:
