@@ -78,6 +78,14 @@ class Tracing:
         run = run_id(key)
         if not self.sampled(run):
             return
+        try:
+            self._tell_fired(run, key, node, sent, answered, handed_off)
+        except Exception as error:  # a trace is not worth a run
+            log.warning("a fire is not traced", run=str(run), error=str(error))
+
+    def _tell_fired(
+        self, run: UUID, key: RunKey, node: int, sent: datetime, answered: datetime, handed_off: bool
+    ) -> None:
         facts = {"detent.run_id": str(run), "detent.job_number": key.job, "detent.node": node_name(node)}
         schedule = self._begin("schedule", run, None, key.scheduled_at, facts, _digest(run, SCHEDULE))
         fire = self._begin("fire", run, _digest(run, SCHEDULE), sent, facts, _digest(run, FIRE))

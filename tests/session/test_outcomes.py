@@ -255,3 +255,27 @@ async def test_a_definition_that_cannot_be_read_holds_up_no_other(look: Any, sta
     assert (await ended(look, good))["status"] == 1
     assert (await ended(look, bad))["status"] == DEAD
     assert len(calls) == 1
+
+
+async def test_definitions_that_fail_to_be_read_for_any_reason_end_only_their_own_runs(
+    look: Any, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs whose definitions were being read when something raised stayed in hand for ever, uncalled."""
+    calls, target = counting(Succeeded)
+    jobs = [await factories.add_job(look, None) for _ in range(4)]
+    session = await start(target)
+    live = session.worker._store.live
+    read = live.definitions
+
+    async def fails_with_bad(wanted: Any) -> Any:
+        if any(job == jobs[1] for job, _ in wanted):
+            raise ValueError("a mistake of our own")
+        return await read(wanted)
+
+    monkeypatch.setattr(live, "definitions", fails_with_bad)
+    async with look.transaction():
+        for job in jobs:
+            await factories.add_live_run(look, job)
+    session.worker.loop.wake()
+    assert [(await ended(look, job))["status"] for job in jobs] == [1, DEAD, 1, 1]
+    assert len(calls) == 3
