@@ -141,7 +141,7 @@ async def test_a_run_that_is_not_chosen_tells_its_target_so(
 async def test_a_trace_that_fails_costs_no_run_its_outcome(
     store: Store, start: StartSession, collector: Collector, look: Any, step: str
 ) -> None:
-    """A span processor that raises: before the call the run would not be started, after it its outcome would be lost."""
+    """Raised before the call, it kept the run from being started; raised after it, the outcome was lost."""
     from opentelemetry.sdk.trace import SpanProcessor
 
     calls: list[str] = []
