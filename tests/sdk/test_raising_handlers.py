@@ -137,6 +137,29 @@ async def test_a_handler_that_cancels_its_own_task_has_failed(invoke: Invoke) ->
     await still_works(invoke)
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
+async def test_a_task_of_a_handler_that_exits_ends_its_own_handler_alone(invoke: Invoke, error: BaseException) -> None:
+    """Such an exception leaves the loop that all handlers share, whatever the handler does about it."""
+
+    async def groups() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(coroutine(error)())
+
+    outcome = await invoke(groups)
+    assert isinstance(outcome, Failed) and outcome.error.startswith(type(error).__name__)
+    await still_works(invoke)
+
+
+async def test_a_handler_cannot_stop_the_loop_of_the_others(invoke: Invoke) -> None:
+    async def stops() -> str:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+        return "stopped"
+
+    assert await invoke(stops) == Succeeded('"stopped"')
+    await still_works(invoke)
+
+
 async def test_exceptions_are_described_where_the_handler_runs(invoke: Invoke) -> None:
     """Describing one calls the user's code, which must not run on the loop that fires."""
     threads: list[str] = []

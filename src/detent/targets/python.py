@@ -21,7 +21,7 @@ import msgspec
 from detent.log import logger
 from detent.model import Call, Committed, Failed, Outcome, PythonTarget, Succeeded
 from detent.run import Run
-from detent.targets.raised import failure_of
+from detent.targets.raised import describe, failure_of
 from detent.targets.text import storable_text
 
 Result = TypeVar("Result")
@@ -71,11 +71,21 @@ class HandlerThread:
 
     def __init__(self, threads: int) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="detent-handlers", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="detent-handlers", daemon=True)
+        self._stopping = False
         self._pool = DaemonThreads(threads)
 
     def start(self) -> None:
         self._thread.start()
+
+    def _run(self) -> None:
+        """Until `stop`, and nothing else: a handler may stop the loop, and SystemExit or KeyboardInterrupt out of a task
+        that it began leaves the loop. Left stopped, every other coroutine would wait for its time limit, uncalled."""
+        while not self._stopping:
+            try:
+                self._loop.run_forever()
+            except BaseException as error:
+                log.error("a handler's task tried to end the process", error=describe(error))
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """From our loop: run a coroutine over there; cancelling here cancels it there."""
@@ -87,6 +97,7 @@ class HandlerThread:
 
     async def stop(self) -> None:
         self._pool.end()
+        self._stopping = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join, 2)
         if not self._thread.is_alive():
