@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span
 
-log = logger("tracing")
-
 SCHEDULE, FIRE = b"schedule", b"fire"
 
 
@@ -81,7 +79,7 @@ class Tracing:
         try:
             self._tell_fired(run, key, node, sent, answered, handed_off)
         except Exception as error:  # a trace is not worth a run
-            log.warning("a fire is not traced", run=str(run), error=str(error))
+            _warn("a fire is not traced", run=str(run), error=str(error))
 
     def _tell_fired(
         self, run: UUID, key: RunKey, node: int, sent: datetime, answered: datetime, handed_off: bool
@@ -108,7 +106,7 @@ class Tracing:
         try:
             span, traced = self._begin_attempt(call, run, accepted, started)
         except Exception as error:  # a trace is not worth a run
-            log.warning("an attempt is not traced", run=call.run_id, error=str(error))
+            _warn("an attempt is not traced", run=call.run_id, error=str(error))
             return await execute(call)
         outcome: Outcome | None = None
         try:
@@ -206,6 +204,10 @@ def _facts(call: Call) -> dict[str, Any]:
     }
 
 
+def _warn(event: str, **facts: object) -> None:
+    logger("tracing").warning(event, **facts)  # made here: users import this module, and a logger costs them time
+
+
 def _end_attempt(span: Span, outcome: Outcome | None, now: Callable[[], datetime]) -> None:
     """Without an outcome, it was cancelled or out of time. The target was called: whatever fails here, its outcome
     goes on."""
@@ -216,7 +218,7 @@ def _end_attempt(span: Span, outcome: Outcome | None, now: Callable[[], datetime
             _tell_outcome(span, outcome)
         span.end(_nanoseconds(now()))
     except Exception as error:
-        log.warning("the end of an attempt is not traced", error=str(error))
+        _warn("the end of an attempt is not traced", error=str(error))
 
 
 def _tell_outcome(span: Span, outcome: Outcome) -> None:

@@ -79,8 +79,8 @@ class HandlerThread:
         self._thread.start()
 
     def _run(self) -> None:
-        """Until `stop`, and nothing else: a handler may stop the loop, and SystemExit out of a task that a handler began
-        leaves it. Were it not run again, every other coroutine would wait for its time limit, uncalled."""
+        """Only `stop` ends it. A handler may stop the loop, and SystemExit out of a task of a handler leaves it;
+        were it not run again, every other coroutine would wait for its time limit, uncalled."""
         while not self._stopping:
             try:
                 self._loop.run_forever()
