@@ -137,7 +137,7 @@ class LiveRunStore:
         share what was read."""
         try:
             spec = msgspec.json.decode(text, type=JobSpec)
-        except msgspec.MsgspecError as error:
+        except Exception as error:  # not the decoder's own errors alone: one nested too deeply is a RecursionError
             log.error("a job's definition cannot be read", job=job, error=str(error))
             return None
         if len(self._specs) >= MOST_SPECS:

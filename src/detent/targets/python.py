@@ -14,13 +14,15 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from detent.log import logger
 from detent.model import Call, Committed, Failed, Outcome, PythonTarget, Succeeded
 from detent.run import Run
+from detent.targets.raised import describe, failure_of
+from detent.targets.text import storable_text
 
 Result = TypeVar("Result")
 MakeRun = Callable[[Call], Run]
@@ -69,11 +71,21 @@ class HandlerThread:
 
     def __init__(self, threads: int) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="detent-handlers", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="detent-handlers", daemon=True)
+        self._stopping = False
         self._pool = DaemonThreads(threads)
 
     def start(self) -> None:
         self._thread.start()
+
+    def _run(self) -> None:
+        """Only `stop` ends it. A handler may stop the loop, and SystemExit out of a task of a handler leaves it;
+        were it not run again, every other coroutine would wait for its time limit, uncalled."""
+        while not self._stopping:
+            try:
+                self._loop.run_forever()
+            except BaseException as error:
+                log.error("a handler's task tried to end the process", error=describe(error))
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """From our loop: run a coroutine over there; cancelling here cancels it there."""
@@ -85,6 +97,7 @@ class HandlerThread:
 
     async def stop(self) -> None:
         self._pool.end()
+        self._stopping = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.to_thread(self._thread.join, 2)
         if not self._thread.is_alive():
@@ -111,26 +124,45 @@ class PythonTargetRunner:
         if function is None:
             return Failed(f"This worker has no function {call.target.function!r}.", retryable=False)
         run = self._make_run(call)
-        try:
-            result = await self._thread.run(self._invoke(function, run))
-        except Exception as error:
-            if not run.committed:
-                raise
-            # The run has succeeded, in the handler's own transaction; what came after can only be told.
-            log.error("a handler failed after its run had committed", run=call.run_id, job=call.job, error=repr(error))
+        result = await self._thread.run(self._invoke(function, run))
+        if run.committed:
+            if isinstance(result, Raised):
+                # The run has succeeded, in the handler's own transaction; what came after can only be logged.
+                facts = {"run": call.run_id, "job": call.job, "error": result.failed.error}
+                log.error("a handler failed after its run had committed", **facts)
             return Committed()
-        return Committed() if run.committed else Succeeded(as_json(result, self._limit))
+        return result.failed if isinstance(result, Raised) else Succeeded(as_json(result, self._limit))
 
     async def _invoke(self, function: Callable[..., Any], run: Run) -> Any:
-        arguments = (run,) if takes_run(function) else ()
+        """What the handler returned, or `Raised`."""
         try:
+            arguments = (run,) if takes_run(function) else ()
             if inspect.iscoroutinefunction(function):
                 return await function(*arguments)
-            result = await self._thread.in_thread(partial(function, *arguments))
+            result = await self._thread.in_thread(partial(_returned_or_raised, partial(function, *arguments)))
             return await result if inspect.isawaitable(result) else result
-        except (SystemExit, KeyboardInterrupt) as error:
-            # Left alone, it would end the loop that all handlers share.
-            raise RuntimeError(f"The handler tried to end the process: {error!r}.") from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return Raised(failure_of(error))
+        except BaseException as error:
+            return Raised(failure_of(error))
+
+
+class Raised(NamedTuple):
+    """The handler raised. Its exceptions are described where they are raised and cross no thread and no loop: a future
+    refuses StopIteration and is never done, SystemExit and KeyboardInterrupt end the loop that all handlers share, and
+    describing one calls the user's code."""
+
+    failed: Failed
+
+
+def _returned_or_raised(function: Callable[[], Any]) -> Any:
+    try:
+        return function()
+    except BaseException as error:
+        return Raised(failure_of(error))
 
 
 def takes_run(function: Callable[..., Any]) -> bool:
@@ -144,7 +176,7 @@ def as_json(result: object, limit: int = MAX_RESULT_BYTES) -> str | None:
     try:
         text = msgspec.json.encode(result).decode()
     except (TypeError, ValueError, msgspec.MsgspecError):
-        text = msgspec.json.encode(str(result)).decode()
+        text = msgspec.json.encode(storable_text(str(result))).decode()
     if len(text) > limit:
         text = msgspec.json.encode({"truncated": True, "beginning": text[:limit]}).decode()
     return text.replace("\\u0000", "\\ufffd")

@@ -21,7 +21,7 @@ from uuid import UUID
 from detent import failpoints, tracing, transitions
 from detent.clock import DatabaseClock, monotonic
 from detent.coordination.membership import Membership
-from detent.errors import DetentError
+from detent.errors import DetentError, Unavailable
 from detent.identity import MANUAL, decode_run_id
 from detent.log import logger
 from detent.metrics import Metrics
@@ -30,6 +30,8 @@ from detent.queue.book import QueueBook
 from detent.queue.rounds import FairLine
 from detent.service import Batcher, Loop, backoff
 from detent.store import Store
+from detent.store.db import OutcomeUnknown
+from detent.targets.raised import describe, failure_of
 from detent.worker.claiming import Claiming
 from detent.worker.deadlines import Deadlines
 from detent.worker.definitions import with_own_payload
@@ -222,7 +224,7 @@ class Worker:
                 await self._run(held)
             except Exception as error:
                 facts = transitions.facts_of(held.claim, self._membership.node)
-                log.error("a run was dropped", **facts, error=repr(error))
+                log.error("a run was not carried out", **facts, error=describe(error))
             finally:
                 self._ended(held)
             if task.cancelling():
@@ -281,8 +283,10 @@ class Worker:
     # --- one run ---
 
     async def _run(self, held: Held) -> None:
-        """From a claim to an outcome, which goes to the settler. What cannot even be started goes back."""
+        """From a claim to an outcome, which goes to the settler. A run goes back only where its target was not called
+        because the database did not answer; anything else that goes wrong would go wrong again, without end."""
         held.begun = True
+        outcome: Outcome | None
         try:
             if held.claim.serial >= MANUAL:
                 held.definition = await with_own_payload(self._store, held.claim, held.definition)
@@ -295,14 +299,16 @@ class Worker:
             else:
                 raise
         except Exception as error:
-            facts = transitions.facts_of(held.claim, self._membership.node)
-            log.warning("run could not be started", **facts, error=str(error))
-            await self._give_back([held.claim])
-            return
-        if outcome is not None:
+            if isinstance(error, Unavailable | OutcomeUnknown) and not held.called:
+                facts = transitions.facts_of(held.claim, self._membership.node)
+                log.warning("run could not be started", **facts, error=str(error))
+                await self._give_back([held.claim])
+                return
+            outcome = _failure_of_ours(held, error)
+        if outcome is not None or held.called:
             self._pass_on(held, outcome)
 
-    def _pass_on(self, held: Held, outcome: Outcome) -> None:
+    def _pass_on(self, held: Held, outcome: Outcome | None) -> None:
         held.passed_on = True
         self.place.over()
         spec = held.definition.spec if held.definition is not None else None
@@ -314,7 +320,9 @@ class Worker:
         self._running -= 1
         held.task = None
         if not held.passed_on and not self._draining:
-            if held.stop:
+            if held.called:
+                self._pass_on(held, Failed("The worker was interrupted while it called the target."))
+            elif held.stop:
                 self._pass_on(held, Cancelled("cancelled before it started"))
             else:
                 self._let_go(held)  # reconciling finds it again
@@ -334,12 +342,16 @@ class Worker:
             )
         if verdict == "lost" or not self._membership.trusted:
             return None
+        try:
+            call = call_of(claim, definition)
+        except Exception as error:
+            return Failed(f"This run cannot be made into a call: {describe(error)}", retryable=False)
         accepted, held.started = held.started, self._clock.now()
         self._metrics.starts += 1
         self._deadlines.add(held, definition.spec.timeout_seconds)
         if transitions.told():
             transitions.tell("run started", claim, self._membership.node, job=definition.name)
-        call = call_of(claim, definition)
+        held.called = True
         if tracing.active is None:
             return await execute(call, self._runners)
         return await tracing.active.attempt(
@@ -505,3 +517,10 @@ class Worker:
         self._deadlines.close()
         await self.learner.stop()
         await self.settler.abort()
+
+
+def _failure_of_ours(held: Held, error: Exception) -> Failed:
+    """For what was raised around the call of a target, not by it."""
+    if held.called:
+        return failure_of(error)
+    return Failed(f"This attempt failed before its target was called: {describe(error)}")
