@@ -89,6 +89,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     ),
     "mark_all_limited": ("SET limited = true", "owner IS NOT NULL AND NOT limited", "ORDER BY job, lane FOR UPDATE"),
     "start": (*HELD, "owner = $1 FOR UPDATE", "FROM l WHERE NOT cancel AND NOT begun)) IS TRUE"),
+    "accompany": ("job = $2 AND lane = $3 AND scheduled_at = $4 AND serial = $5 AND token = $6 AND owner = $1",),
     "settle": (*HELD, "owner = $1 FOR UPDATE"),
     "settle_succeeded": (*HELD, "owner = $1 AND attempt = 1 FOR UPDATE"),
     "settle_retry": (*HELD, "owner = $1 FOR UPDATE"),

@@ -74,10 +74,19 @@ class LiveRunStore:
     async def reconcile(self, node: int) -> list[Claim]:
         return claims_of(await self._database.fetch("work", "reconcile", node))
 
-    async def start(self, node: int, claims: Sequence[Claim]) -> dict[tuple[int, int], Verdict]:
-        """Note that these are about to be called. By (job, lane): whether they may be; those left out are not ours."""
-        rows = await self._database.fetch("work", "start", node, *_columns(claims))
+    async def start(
+        self, node: int, claims: Sequence[Claim], alone: Sequence[bool] | None = None
+    ) -> dict[tuple[int, int], Verdict]:
+        """Note that these are about to be called. By (job, lane): whether they may be; those left out are not ours.
+        `alone`: for each, whether it is the only run on this node until `accompany`."""
+        flags = [False] * len(claims) if alone is None else list(alone)
+        rows = await self._database.fetch("work", "start", node, *_columns(claims), flags)
         return {(row["job"], row["lane"]): row["verdict"] for row in rows}
+
+    async def accompany(self, node: int, claim: Claim) -> None:
+        """Others are about to start beside this run, which was started alone."""
+        run = (claim.job, claim.lane, claim.scheduled_at, claim.serial, claim.token)
+        await self._database.fetch("work", "accompany", node, *run)
 
     async def give_back(self, node: int, claims: Sequence[Claim]) -> set[tuple[int, int]]:
         return _addresses(await self._database.fetch("work", "give_back", node, *_columns(claims)))

@@ -39,6 +39,7 @@ from detent.worker.learning import Learner
 from detent.worker.promoting import Promoter
 from detent.worker.room import Room
 from detent.worker.settle import Settler
+from detent.worker.suspects import SUSPECT_FROM, Trials, is_suspect
 
 log = logger("worker")
 
@@ -95,6 +96,10 @@ class Worker:
         self.learner = Learner(store, self._wait, self._return)
         self._promoter = Promoter(store)
         self._note_start = Batcher(self._start_all)
+        self._trials = Trials(
+            store, membership, running=lambda: self._running, begin=self._begin_apart, resume=self._resume,
+            give_back=self._give_back_held_up,
+        )  # fmt: skip
         self.settler = Settler(
             store, membership.node, settled=self._settled, written=made_room, retrying=self._retry_in,
             metrics=metrics, died=died,
@@ -106,7 +111,7 @@ class Worker:
 
     @property
     def room(self) -> int:
-        if self._draining or self._resting:
+        if self._draining or self._resting or self._trials.holding:
             return 0
         return self.place.free(len(self._held))
 
@@ -126,7 +131,11 @@ class Worker:
         return queue in self._claiming.unlimited
 
     def load(self) -> dict[str, int]:
-        return {"running": self._running, "waiting": len(self._waiting), "slots": self.place.concurrency}
+        return {
+            "running": self._running,
+            "waiting": len(self._waiting) + len(self._trials),
+            "slots": self.place.concurrency,
+        }
 
     def reserve(self, queues: Sequence[int]) -> list[bool]:
         """For each tick about to fire: may it be handed to this worker? Only where nothing is bypassed: we serve its
@@ -159,7 +168,10 @@ class Worker:
             held = Held(claim, now)
             self._held.add(held)
             if self.learner.knows(held):
-                self._waiting.append(self._book.tenant_of(claim.queue), held)
+                if claim.crashes < SUSPECT_FROM:
+                    self._waiting.append(self._book.tenant_of(claim.queue), held)
+                else:
+                    self._trials.add(held)
             else:
                 unknown.append(held)
         self.learner.learn(unknown)
@@ -169,7 +181,11 @@ class Worker:
 
     def _wait(self, some: Iterable[Held]) -> None:
         for held in some:
-            if self._held.find(held.claim) is held:
+            if self._held.find(held.claim) is not held:
+                continue
+            if is_suspect(held.claim):
+                self._trials.add(held)
+            else:
                 self._waiting.append(self._book.tenant_of(held.claim.queue), held)
         self._fill()
 
@@ -198,7 +214,7 @@ class Worker:
 
     @property
     def _takes(self) -> bool:
-        return not self._draining and not self._resting
+        return not self._draining and not self._resting and not self._trials.holding
 
     async def _slot(self) -> None:
         self._starting -= 1
@@ -232,13 +248,39 @@ class Worker:
             task.exception()
         self._fill()
 
+    # --- runs that are tried alone (suspects.py) ---
+
+    def _begin_apart(self, held: Held) -> None:
+        """In a task of its own, since slots take nothing while it is tried."""
+        self._running += 1
+        held.task = asyncio.create_task(self._run_apart(held))
+
+    async def _run_apart(self, held: Held) -> None:
+        try:
+            await self._run(held)
+        except Exception as error:
+            facts = transitions.facts_of(held.claim, self._membership.node)
+            log.error("a run was dropped", **facts, error=repr(error))
+        finally:
+            self._ended(held)
+
+    def _resume(self) -> None:
+        self._fill()
+        self._made_room()
+        self.loop.wake()
+
+    async def _give_back_held_up(self) -> None:
+        """What waits here behind a run that is tried: other nodes may have it."""
+        await self._give_back_waiting(keep=is_suspect)
+        self._given_back()
+
     # --- the loop: claim what is ready ---
 
     async def tick(self) -> float:
         if self._draining or not self._membership.trusted:
             return 0.5
         if self._resting:
-            if self._waiting:
+            if self._waiting or len(self._trials):
                 await self._give_back_waiting()
                 self._given_back()
             return POLL_EVERY
@@ -288,6 +330,8 @@ class Worker:
 
     def _pass_on(self, held: Held, outcome: Outcome) -> None:
         held.passed_on = True
+        if held.stop or held.expired:
+            self._trials.left_behind = True
         self.place.over()
         spec = held.definition.spec if held.definition is not None else None
         held.followed = Promoter.concerns(spec)
@@ -337,7 +381,8 @@ class Worker:
         return claim.once or claim.crashes > 0 or spec.expect_start_within is not None
 
     async def _start_all(self, claims: Sequence[Claim]) -> Sequence[str]:
-        verdicts = await self._store.live.start(self._membership.node, claims)
+        alone = [self._trials.is_alone(claim) for claim in claims]
+        verdicts = await self._store.live.start(self._membership.node, claims, alone)
         return [verdicts.get((claim.job, claim.lane), "lost") for claim in claims]
 
     def _let_go(self, held: Held) -> None:
@@ -431,6 +476,7 @@ class Worker:
         self._draining = True
         await self.loop.stop()
         await self.reconciling.stop()
+        await self._trials.stop(self._answer_seconds)
         returning = asyncio.create_task(self._give_back_for_good(self._take_waiting(), seconds))
         try:
             await self._finish(seconds)
@@ -458,8 +504,8 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
 
-    async def _give_back_waiting(self) -> None:
-        claims = self._take_waiting()
+    async def _give_back_waiting(self, keep: Callable[[Claim], bool] | None = None) -> None:
+        claims = self._take_waiting(keep)
         if not claims:
             return
         try:
@@ -469,9 +515,11 @@ class Worker:
         if transitions.told():
             transitions.tell_all("run given back", claims, self._membership.node)
 
-    def _take_waiting(self) -> list[Claim]:
-        waiting = [held for held in self._held if not held.begun]
+    def _take_waiting(self, keep: Callable[[Claim], bool] | None = None) -> list[Claim]:
+        waiting = [held for held in self._held if not held.begun and not (keep is not None and keep(held.claim))]
         self._waiting.clear()
+        if keep is None:
+            self._trials.clear()
         for held in waiting:
             self._let_go(held)
         return [held.claim for held in waiting]
@@ -481,6 +529,7 @@ class Worker:
         self._draining = True
         await self.loop.abort()
         await self.reconciling.abort()
+        await self._trials.stop(0)
         tasks = [held.task for held in self._held if held.task is not None]
         for task in tasks:
             task.cancel()
