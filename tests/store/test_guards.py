@@ -59,10 +59,10 @@ FENCES: dict[str, tuple[str, ...]] = {
     # whoever claims, for runs that wait in nobody's hands: locked, and a free lane
     "promote": (
         "w.lane < 0 AND",
-        "ORDER BY w.job, w.lane LIMIT $2 FOR UPDATE SKIP LOCKED",
+        "ORDER BY w.job, w.lane LIMIT $2 FOR UPDATE OF w SKIP LOCKED",
         LANE,
         "AND r.job IN (SELECT job FROM i)",
-        "ORDER BY r.job FOR UPDATE OF r SKIP LOCKED",
+        "ORDER BY r.job, r.lane FOR UPDATE OF r SKIP LOCKED",
     ),
     "miss": (NODE, "FROM v, me WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation", OPEN),
     "take": (
@@ -129,6 +129,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "ORDER BY job) v CROSS JOIN LATERAL ( SELECT FROM cursors WHERE job = v.job AND generation = v.generation",
         "FOR NO KEY UPDATE) c",
     ),
+    "mark_crowded": ("SET crowded = true", "c.job = ANY ($1::bigint[])"),
     "move_cursors": (
         "generation = c.generation + 1",
         "ORDER BY job) v CROSS JOIN LATERAL ( SELECT FROM cursors WHERE job = v.job AND generation = v.generation",

@@ -179,6 +179,7 @@ async def revise(
     revised = await connection.fetch(statement("revise_jobs"), *zip(*rows, strict=True), owner, last_ticks, by, *missed)
     if len(revised) < len(changes):
         raise Moved
+    await connection.fetch(statement("mark_crowded"), [job.number for job in jobs])
     moves = [edited(job, row, edit) for (job, row), edit in zip(changes, edits, strict=True)]
     await move(connection, [each for each in moves if each is not None], by)
     await announce(connection, [job.number for job in jobs])

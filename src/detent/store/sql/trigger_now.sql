@@ -7,7 +7,8 @@ placed AS MATERIALIZED (
     SELECT u.*, greatest(date_trunc('milliseconds', now()), (
         SELECT max(scheduled_at) + interval '1 millisecond' FROM runs
          WHERE job = $1::bigint AND scheduled_at >= date_trunc('milliseconds', now()) AND serial >= $2::integer)) AS at,
-           CASE WHEN lanes = 1 THEN 0::smallint
+           CASE WHEN crowded AND lanes > 0 AND lanes <= (SELECT count(*) FROM live_runs r WHERE r.job = u.job AND r.lane >= 0) THEN NULL
+        WHEN lanes = 1 THEN 0::smallint
         WHEN lanes < 0 THEN CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = u.job) THEN lanes ELSE 0::smallint END
         ELSE (SELECT g::smallint FROM generate_series(0, u.lanes - 1) g
          WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = u.job AND r.lane = g)
