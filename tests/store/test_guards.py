@@ -146,6 +146,11 @@ FENCES: dict[str, tuple[str, ...]] = {
     "rerun": (LANE,),
     "redrive": (LANE, "greatest(token, (SELECT incarnation FROM cluster) << 22) + 1"),
     "cancel": ("FOR UPDATE) r", "FROM l WHERE owner IS NULL)) IS TRUE", "FROM l WHERE owner IS NOT NULL)) IS TRUE"),
+    "end_deleted": (
+        "j.status = 'deleted'",
+        "AND r.owner IS NULL ORDER BY r.job, r.lane FOR UPDATE OF r)",
+        "(r.job, r.lane) IN (SELECT job, lane FROM l)) IS TRUE",
+    ),
     "quarantine": (
         "scheduled_at = $4 AND serial = $5 AND token = $6 AND owner = $1 FOR UPDATE)",
         "r.job = l.job AND r.lane = l.lane",

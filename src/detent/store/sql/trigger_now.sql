@@ -1,8 +1,10 @@
 -- A run beside the schedule, which does not move. $1 job, $2 the serial of such runs. Its time is now, or the first
 -- millisecond after the job's last run of this kind, so that the time alone names it. The highest free lane of an ALLOW
 -- job, while fires take the lowest, so that they meet only in the last; QUEUE and REPLACE wait if they
--- are not alone. No free lane: skipped, and that is in the ledger.
-WITH u AS (UPDATE cursors SET serials = serials + 1 WHERE job = $1::bigint RETURNING *),
+-- are not alone. No free lane: skipped, and that is in the ledger. Nothing returned: the job was deleted meanwhile.
+WITH u AS (
+    UPDATE cursors SET serials = serials + 1
+     WHERE job = $1::bigint AND EXISTS (SELECT FROM jobs j WHERE j.job = $1::bigint AND j.status <> 'deleted') RETURNING *),
 placed AS MATERIALIZED (
     SELECT u.*, greatest(date_trunc('milliseconds', now()), (
         SELECT max(scheduled_at) + interval '1 millisecond' FROM runs
