@@ -167,7 +167,7 @@ async def test_missed_ticks_start_no_more_than_may_run_at_once(scene: Scene, pol
     now: datetime = await scene.look.fetchval("SELECT date_trunc('milliseconds', now())")
     tick = now - HOUR
     row = await scene.look.fetchrow(
-        "UPDATE cursors SET next_tick = $2::timestamptz + interval '1 hour', fire_at = $2::timestamptz + interval '1 hour'"
+        "UPDATE cursors SET next_tick = t, fire_at = t FROM (SELECT $2::timestamptz + interval '1 hour' AS t) n"
         " WHERE job = $1 RETURNING generation, schedule",
         scene.job,
         now,

@@ -231,8 +231,8 @@ async def end_deleted_by_upkeep(look: Any, verbs: Store) -> None:
 
 
 DOORS: list[Callable[[Any, Store], Awaitable[None]]] = [
-    fire, fire_careful, miss, catch_up, drop_catchups, settle, settle_succeeded, settle_retry, quarantine, stale, rescue,
-    pull_settle, pull_rescue, cancel, cancel_of_a_job, cancel_of_many, promote, trigger_now,
+    fire, fire_careful, miss, catch_up, drop_catchups, settle, settle_succeeded, settle_retry, quarantine, stale,
+    rescue, pull_settle, pull_rescue, cancel, cancel_of_a_job, cancel_of_many, promote, trigger_now,
     trigger_with_an_idempotency_key, move_cursors, end_deleted, end_deleted_by_upkeep,
 ]  # fmt: skip
 

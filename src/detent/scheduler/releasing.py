@@ -215,8 +215,8 @@ class Releaser:
             self._known.pop(due.catchup, None)
 
     async def _drop(self, droppings: Sequence[Dropping]) -> int:
-        """How many ticks. One range that breaks a constraint keeps no other from being written off: halve until it stands
-        alone, and set it aside."""
+        """How many ticks. One range that breaks a constraint keeps no other from being written off: halve until it
+        stands alone, and set it aside."""
         try:
             return await self._store.catchups.drop(droppings)
         except Rejected as error:

@@ -164,7 +164,7 @@ class LiveRunStore:
             return await self._promote_apart(jobs, error)
 
     async def _promote_apart(self, jobs: Sequence[int] | None, error: Rejected) -> bool:
-        """One of the jobs breaks a constraint: halve until it stands alone, so that it keeps no other from moving up."""
+        """One of the jobs breaks a constraint: halve until it stands alone, and keeps no other from moving up."""
         if jobs is None:
             jobs = [row["job"] for row in await self._database.fetch("work", "waiting_jobs")]
         if len(jobs) < 2:

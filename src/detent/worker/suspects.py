@@ -1,19 +1,19 @@
 """Runs that may have ended their node are tried alone, so that they harm no others and only their own crash counts.
 
-When a node is lost, any run that it was executing may be the cause (a handler that calls os._exit, exhausts the memory
-or crashes in native code). A run that was lost once runs as usual, and its start is recorded. A run that was called when
-its node was lost, and had been lost before, is a suspect. A worker runs its suspects one at a time, the most suspicious
-first:
+When a node is lost, any run that it was executing may be the cause (a handler that calls os._exit, exhausts the
+memory or crashes in native code). A run that was lost once runs as usual, and its start is recorded. A run that was
+called when its node was lost, and had been lost before, is a suspect. A worker runs its suspects one at a time, the
+most suspicious first:
 
     1. It starts nothing else and waits until nothing runs here, at most for `patience`.
     2. It starts the suspect and records that it is alone. If the node is lost now, that counts against the suspect.
     3. When the suspect has ended, or after a `window`, the others go on. A suspect that runs longer is recorded as
        accompanied first: the loss of its node no longer counts.
 
-A suspect that has to start beside others, because they run for longer than the patience lasts, is not recorded as alone.
-So an innocent run is never given up for the crash of another one, and every suspect gets its turn. Patience and window
-double with every loss, so a run that ends its node is alone when it does so after a few losses, however long it takes and
-whatever runs beside it. Most runs that end their node do so at once, and are given up at the fourth loss.
+A suspect that has to start beside others, because they run for longer than the patience lasts, is not recorded as
+alone. So an innocent run is never given up for the crash of another one, and every suspect gets its turn. Patience and
+window double with every loss, so a run that ends its node is alone when it does so after a few losses, however long it
+takes and whatever runs beside it. Most runs that end their node do so at once, and are given up at the fourth loss.
 
 The others are held for a short time only: after `MOST_HELD` seconds of trials they go on for as long as they were held,
 and what waits in memory for longer than `SHORT` is given back, so that other nodes can run it.
