@@ -259,6 +259,8 @@ class Session:
         self.watch.needed = due.expectations
         if due.leases or due.waiting:
             await sweep(self._store, self._metrics)
+        while due.ended and await self._store.upkeep.end_deleted():
+            pass
         while due.ended and await self._store.upkeep.complete_jobs():
             pass
         while due.requests and await self._store.requests.forget(self.clock.now()) >= FORGOTTEN_AT_ONCE:

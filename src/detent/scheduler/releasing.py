@@ -205,13 +205,26 @@ class Releaser:
         if not dead:
             return
         schedules = await self._store.cursors.schedules({due.schedule for due in dead})
-        readable = [due for due in dead if due.schedule in schedules]
+        readable = [due for due in dead if due.schedule in schedules and due.catchup not in self._broken]
         rests = await asyncio.to_thread(lambda: [rest_of(schedules[due.schedule], due, _why(due)) for due in readable])
         droppings = [Dropping(due.catchup, due.next_tick, rest) for due, rest in zip(readable, rests, strict=True)]
-        ticks = await self._store.catchups.drop(droppings)
+        ticks = await self._drop(droppings)
         log.info("catch-ups written off: their jobs are over", ranges=len(droppings), ticks=ticks)
         for due in dead:
             self._known.pop(due.catchup, None)
+
+    async def _drop(self, droppings: Sequence[Dropping]) -> int:
+        """How many ticks. One range that breaks a constraint keeps no other from being written off: halve until it
+        stands alone, and set it aside."""
+        try:
+            return await self._store.catchups.drop(droppings)
+        except Rejected as error:
+            if len(droppings) > 1:
+                half = len(droppings) // 2
+                return await self._drop(droppings[:half]) + await self._drop(droppings[half:])
+            self._broken.add(droppings[0].catchup)
+            log.error("catch-up set aside: it cannot be written off", catchup=droppings[0].catchup, error=repr(error))
+            return 0
 
     async def _release_some(self) -> None:
         chosen = await self._choose()

@@ -179,6 +179,7 @@ async def revise(
     revised = await connection.fetch(statement("revise_jobs"), *zip(*rows, strict=True), owner, last_ticks, by, *missed)
     if len(revised) < len(changes):
         raise Moved
+    await connection.fetch(statement("mark_crowded"), [job.number for job in jobs])
     # In a thread: the ticks of a long pause take up to half a second to count, and this loop also fires.
     moves = await asyncio.to_thread(
         lambda: [edited(job, row, edit) for (job, row), edit in zip(changes, edits, strict=True)]

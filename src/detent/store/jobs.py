@@ -255,11 +255,13 @@ class JobStore:
     async def delete(
         self, job_id: UUID, *, tenant: int = DEFAULT_TENANT, expected: Expected = ANYTHING, by: str | None = None
     ) -> None:
-        """No more ticks, and the name is free again. Runs in flight go on; history stays."""
+        """No more ticks, and the name is free again. Runs under way go on, those that wait are cancelled; history
+        stays."""
 
         async def change(connection: Any, row: Row) -> None:
             expected.check(row)
             await move(connection, [await asyncio.to_thread(stopped, row, "deleted")], by)
+            await connection.fetch(statement("end_deleted"), [row["job"]])
             await announce(connection, [row["job"]])
 
         await self._change(job_id, tenant, change)
@@ -273,7 +275,10 @@ class JobStore:
 
         async def change(connection: Any, row: Row) -> RunKey:
             await connection.fetch(statement("trigger_lock"), row["job"])
-            (run,) = await connection.fetch(statement("trigger_now"), row["job"], MANUAL)
+            made = await connection.fetch(statement("trigger_now"), row["job"], MANUAL)
+            if not made:
+                raise missing(job_id)
+            run = made[0]
             if payload is not UNSET:
                 await connection.fetch(statement("keep_payload"), run["job"], run["at"], encode_json(payload))
             if run["lane"] is not None:

@@ -81,6 +81,11 @@ class UpkeepStore:
     async def complete_jobs(self, limit: int = 1000) -> list[int]:
         return [row["job"] for row in await self._database.fetch("work", "complete_jobs", limit)]
 
+    async def end_deleted(self, limit: int = 1000) -> int:
+        """Cancel runs of deleted jobs that wait again; how many. They were under way when their job was deleted."""
+        jobs = [row["job"] for row in await self._database.fetch("work", "deleted_with_runs", limit)]
+        return len(await self._database.fetch("work", "end_deleted", jobs)) if jobs else 0
+
     async def forget_changes(self) -> None:
         await self._database.fetch("work", "forget_changes")
 

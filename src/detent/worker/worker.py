@@ -42,6 +42,7 @@ from detent.worker.promoting import Promoter
 from detent.worker.retries import Retries
 from detent.worker.room import Room
 from detent.worker.settle import Settler
+from detent.worker.suspects import SUSPECT_FROM, Trials, is_suspect
 
 log = logger("worker")
 
@@ -99,6 +100,10 @@ class Worker:
         self._promoter = Promoter(store)
         self._retries = Retries()
         self._note_start = Batcher(self._start_all)
+        self._trials = Trials(
+            store, membership, running=lambda: self._running, begin=self._begin_apart, resume=self._resume,
+            give_back=self._give_back_held_up,
+        )  # fmt: skip
         self.settler = Settler(
             store, membership.node, settled=self._settled, written=made_room, retrying=self._retry_in,
             metrics=metrics, died=died,
@@ -110,7 +115,7 @@ class Worker:
 
     @property
     def room(self) -> int:
-        if self._draining or self._resting:
+        if self._draining or self._resting or self._trials.holding:
             return 0
         return self.place.free(len(self._held))
 
@@ -135,7 +140,11 @@ class Worker:
         return queue in self._claiming.unlimited
 
     def load(self) -> dict[str, int]:
-        return {"running": self._running, "waiting": len(self._waiting), "slots": self.place.concurrency}
+        return {
+            "running": self._running,
+            "waiting": len(self._waiting) + len(self._trials),
+            "slots": self.place.concurrency,
+        }
 
     def reserve(self, queues: Sequence[int]) -> list[bool]:
         """For each tick about to fire: may it be handed to this worker? Only where nothing is bypassed: we serve its
@@ -168,7 +177,10 @@ class Worker:
             held = Held(claim, now)
             self._held.add(held)
             if self.learner.knows(held):
-                self._waiting.append(self._book.tenant_of(claim.queue), held)
+                if claim.crashes < SUSPECT_FROM:
+                    self._waiting.append(self._book.tenant_of(claim.queue), held)
+                else:
+                    self._trials.add(held)
             else:
                 unknown.append(held)
         self.learner.learn(unknown)
@@ -178,7 +190,11 @@ class Worker:
 
     def _wait(self, some: Iterable[Held]) -> None:
         for held in some:
-            if self._held.find(held.claim) is held:
+            if self._held.find(held.claim) is not held:
+                continue
+            if is_suspect(held.claim):
+                self._trials.add(held)
+            else:
                 self._waiting.append(self._book.tenant_of(held.claim.queue), held)
         self._fill()
 
@@ -207,7 +223,7 @@ class Worker:
 
     @property
     def _takes(self) -> bool:
-        return not self._draining and not self._resting
+        return not self._draining and not self._resting and not self._trials.holding
 
     async def _slot(self) -> None:
         self._starting -= 1
@@ -241,13 +257,39 @@ class Worker:
             task.exception()
         self._fill()
 
+    # --- runs that are tried alone (suspects.py) ---
+
+    def _begin_apart(self, held: Held) -> None:
+        """In a task of its own, since slots take nothing while it is tried."""
+        self._running += 1
+        held.task = asyncio.create_task(self._run_apart(held))
+
+    async def _run_apart(self, held: Held) -> None:
+        try:
+            await self._run(held)
+        except Exception as error:
+            facts = transitions.facts_of(held.claim, self._membership.node)
+            log.error("a run was dropped", **facts, error=repr(error))
+        finally:
+            self._ended(held)
+
+    def _resume(self) -> None:
+        self._fill()
+        self._made_room()
+        self.loop.wake()
+
+    async def _give_back_held_up(self) -> None:
+        """What waits here behind a run that is tried: other nodes may have it."""
+        await self._give_back_waiting(keep=is_suspect)
+        self._given_back()
+
     # --- the loop: claim what is ready ---
 
     async def tick(self) -> float:
         if self._draining or not self._membership.trusted:
             return 0.5
         if self._resting:
-            if self._waiting:
+            if self._waiting or len(self._trials):
                 await self._give_back_waiting()
                 self._given_back()
             return POLL_EVERY
@@ -310,6 +352,8 @@ class Worker:
 
     def _pass_on(self, held: Held, outcome: Outcome | None) -> None:
         held.passed_on = True
+        if held.stop or held.expired:
+            self._trials.left_behind = True
         self.place.over()
         spec = held.definition.spec if held.definition is not None else None
         held.followed = Promoter.concerns(spec)
@@ -365,7 +409,8 @@ class Worker:
         return claim.once or claim.crashes > 0 or spec.expect_start_within is not None
 
     async def _start_all(self, claims: Sequence[Claim]) -> Sequence[str]:
-        verdicts = await self._store.live.start(self._membership.node, claims)
+        alone = [self._trials.is_alone(claim) for claim in claims]
+        verdicts = await self._store.live.start(self._membership.node, claims, alone)
         return [verdicts.get((claim.job, claim.lane), "lost") for claim in claims]
 
     def _let_go(self, held: Held) -> None:
@@ -460,6 +505,7 @@ class Worker:
         self._draining = True
         await self.loop.stop()
         await self.reconciling.stop()
+        await self._trials.stop(self._answer_seconds)
         returning = asyncio.create_task(self._give_back_for_good(self._take_waiting(), seconds))
         try:
             await self._finish(seconds)
@@ -487,8 +533,8 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
 
-    async def _give_back_waiting(self) -> None:
-        claims = self._take_waiting()
+    async def _give_back_waiting(self, keep: Callable[[Claim], bool] | None = None) -> None:
+        claims = self._take_waiting(keep)
         if not claims:
             return
         try:
@@ -498,9 +544,11 @@ class Worker:
         if transitions.told():
             transitions.tell_all("run given back", claims, self._membership.node)
 
-    def _take_waiting(self) -> list[Claim]:
-        waiting = [held for held in self._held if not held.begun]
+    def _take_waiting(self, keep: Callable[[Claim], bool] | None = None) -> list[Claim]:
+        waiting = [held for held in self._held if not held.begun and not (keep is not None and keep(held.claim))]
         self._waiting.clear()
+        if keep is None:
+            self._trials.clear()
         for held in waiting:
             self._let_go(held)
         return [held.claim for held in waiting]
@@ -510,6 +558,7 @@ class Worker:
         self._draining = True
         await self.loop.abort()
         await self.reconciling.abort()
+        await self._trials.stop(0)
         tasks = [held.task for held in self._held if held.task is not None]
         for task in tasks:
             task.cancel()
