@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from detent.cluster_shapes import Held
-from detent.errors import UsageError
+from detent.errors import DetentError, UsageError
 from detent.explanation import Change, Facts, Leader, Rule
 from detent.identity import RunKey, node_name, token_text
 from detent.ledger import Entry, Segment, fates
@@ -59,6 +59,8 @@ class ExplainStore:
             deletion=Change(job["since"], job["opened_by"]) if job["status"] == "deleted" and job["since"] else None,
         )
         segment = _in_force(reading)
+        if segment is None and reading.unread:
+            return Story(job["id"], facts._replace(unknown=reading.unread[0].why, entry=_only(reading.entries)), None)
         if segment is None:
             return Story(job["id"], facts._replace(after=await self._first_after(number, moment)), None)
         facts = await self._with_rule(facts, number, segment)
@@ -166,8 +168,16 @@ def _moment(text: str, job: Row) -> datetime:
 
 
 def _schedule(job: Row) -> Schedule:
-    spec = msgspec.json.decode(job["definition"], type=JobSpec)
-    return schedule_of(spec, job["job"], job["created_at"])
+    """That of the present definition; one that this version cannot read is told in UTC."""
+    try:
+        spec = msgspec.json.decode(job["definition"], type=JobSpec)
+        return schedule_of(spec, job["job"], job["created_at"])
+    except (msgspec.MsgspecError, ScheduleError, DetentError):
+        return Schedule.parse("* * * * *")
+
+
+def _only(entries: list[Entry]) -> Entry | None:
+    return entries[0] if entries else None
 
 
 def _in_force(reading: Reading) -> Segment | None:
