@@ -46,8 +46,8 @@ class Leader(NamedTuple):
 class Facts(NamedTuple):
     """All that is known about one instant of a job. `rule` None: there was none then. `status` and `entry` say what
     became of the tick, `run` is its run, `blocker` the run that stood in its way; `pause`, `edit` and `deletion` are
-    what happened to the job when the tick was given up. `fires_at` is later than the tick by the job's jitter. `unknown`
-    says why the schedule of that time cannot be read."""
+    what happened to the job when the tick was given up. `fires_at` is later than the tick by the job's jitter.
+    `unknown` says why the schedule of that time cannot be read."""
 
     job: str
     at: datetime

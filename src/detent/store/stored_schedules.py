@@ -11,7 +11,7 @@ from detent.schedule import Schedule, ScheduleError
 MOST_REMEMBERED = 50_000
 
 
-class UnreadableSchedule(DetentError):
+class UnreadableSchedule(DetentError):  # noqa: N818 - it says what is wrong
     """A job's schedule is missing, or was written by a version that knows more."""
 
 
