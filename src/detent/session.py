@@ -194,6 +194,7 @@ class Session:
         self._beside = [Loop("hints", self.hints.tick), Loop("queues", self.book.tick), self.life.loop]
         if self.schedules:
             self._firing_loops = [self.scheduler.loop, self.scheduler.releaser.loop]
+            self._beside.append(self.firing.aside.loop)
             tally = Tally(self._store, self.membership.node, lambda: self._metrics.fired + self._metrics.starts)
             self._beside += [Loop("upkeep", self._upkeep), Loop("retention", self._keeper().tick)]
             self._beside += [Loop("tally", tally.tick), *(watcher.loop for watcher in self._watchers())]

@@ -33,6 +33,7 @@ from detent.queue.rounds import FairLine
 from detent.schedule import Schedule
 from detent.scheduler.handing import CatchUps, Handoff, Reservation, Waiting
 from detent.scheduler.planning import SHORTEST_PAUSE_MS, WAYS, Planned, Planner, Way
+from detent.scheduler.set_aside import SetAside
 from detent.scheduler.telling import first_claim, observed, tell_fired, tell_missed
 from detent.store import Store
 from detent.store.cursors import Cursor, Exceptional, Leap
@@ -80,7 +81,7 @@ class Firing:
         self._order: FairLine[int] = FairLine(book.weight_of)
         self._book = book
         self._tasks: set[asyncio.Task[None]] = set()
-        self._quarantined: set[tuple[int, int]] = set()
+        self.aside = SetAside(store, membership)
         self._planner = planner
         self._patience = planner.patience
         self._firing: dict[int, Cursor] = {}
@@ -92,7 +93,7 @@ class Firing:
         """Due cursors, to be fired as soon as a statement is free. A newer cursor of a job replaces one that waits."""
         for cursor in cursors:
             job = cursor.job
-            if self._quarantined and (job, cursor.generation) in self._quarantined:
+            if self.aside and self.aside.holds(cursor):
                 continue
             if job not in self._ready:
                 self._order.append(self._book.tenant_of(cursor.queue), job, cursor.priority)
@@ -335,7 +336,7 @@ class Firing:
         error: LockTimeout | Rejected,
     ) -> None:
         """One row holds the others up, or breaks a constraint: halve until it stands alone. A held one is read again, a
-        broken one is set aside until its job changes."""
+        broken one is set aside, and tried again later."""
         if len(batch) == 1:
             if isinstance(error, Rejected):
                 self._set_aside(batch[0].before, error)
@@ -395,5 +396,4 @@ class Firing:
 
     def _set_aside(self, cursor: Cursor, error: Exception) -> None:
         self._answered(cursor.job)
-        self._quarantined.add((cursor.job, cursor.generation))
-        log.error("job set aside until it is changed: its tick cannot be fired", job=cursor.job, error=repr(error))
+        self.aside.add(cursor, error)

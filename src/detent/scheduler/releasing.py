@@ -21,6 +21,7 @@ from detent.coordination.membership import Membership
 from detent.log import logger
 from detent.metrics import Metrics
 from detent.scheduler.pacing import Pace, catch_up_rate
+from detent.scheduler.set_aside import SetAside
 from detent.service import Loop
 from detent.store import Store
 from detent.store.catchups import Dropping, Due, Fate, Release, following, rest_of
@@ -47,6 +48,8 @@ class Live(Protocol):
 
     @property
     def behind(self) -> bool: ...
+    @property
+    def aside(self) -> SetAside: ...
 
 
 class Standing:
@@ -98,7 +101,6 @@ class Releaser:
         self._after: dict[int, int] = {}
         self._look_next = 0.0
         self._looked_at = -SOONEST_LOOK
-        self._broken: set[int] = set()
         self.loop = Loop("catch-up", self.tick)
 
     # --- what others tell and ask ---
@@ -197,7 +199,8 @@ class Releaser:
         return Standing(due)
 
     def _keep(self, standing: Iterable[Standing]) -> None:
-        self._known = {item.due.catchup: item for item in standing if item.due.catchup not in self._broken}
+        aside = self._live.aside
+        self._known = {item.due.catchup: item for item in standing if not (aside and aside.holds_range(item.due))}
         self._jobs = {item.due.job for item in self._known.values()}
 
     async def _write_off(self, dead: Sequence[Due]) -> None:
@@ -222,11 +225,12 @@ class Releaser:
         planned = []
         for item in sorted(chosen, key=lambda item: item.due.job):
             due = item.due
-            if due.schedule in schedules:
+            try:
                 after = following(schedules[due.schedule], due)
-                planned.append((item, Release(due.catchup, due.next_tick, due.generation, after)))
-            else:  # this version cannot read it: a newer node may
-                item.wait(monotonic())
+            except Exception as error:  # this version cannot read it: a newer node may
+                self._set_aside(item, error)
+                continue
+            planned.append((item, Release(due.catchup, due.next_tick, due.generation, after)))
         if planned:
             await self._release(planned)
 
@@ -280,13 +284,16 @@ class Releaser:
             await self._release(planned[:half])
             await self._release(planned[half:])
             return
-        ((item, release),) = planned
+        ((item, _),) = planned
         if isinstance(error, LockTimeout):
             item.wait(monotonic())
             return
-        self._broken.add(release.catchup)
-        self._known.pop(release.catchup, None)
-        log.error("catch-up set aside: its tick cannot be released", job=item.due.job, error=repr(error))
+        self._set_aside(item, error)
+
+    def _set_aside(self, item: Standing, error: Exception) -> None:
+        """Looked for again with the others, and tried when its time has come."""
+        self._known.pop(item.due.catchup, None)
+        self._live.aside.add_range(item.due, error)
 
     def _tell(self, planned: Sequence[tuple[Standing, Release]], fates: Mapping[int, Fate]) -> None:
         now = monotonic()

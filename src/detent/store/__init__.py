@@ -32,6 +32,7 @@ from detent.store.reruns import RerunStore
 from detent.store.retention import RetentionStore
 from detent.store.revisions import RevisionStore
 from detent.store.runs import RunStore
+from detent.store.set_aside import SetAsideStore
 from detent.store.signals import SignalStore
 from detent.store.tallies import TallyStore
 from detent.store.tenants import TenantStore
@@ -65,6 +66,7 @@ class Store:
         self.revisions = RevisionStore(database)
         self.retention = RetentionStore(database)
         self.runs = RunStore(database)
+        self.set_aside = SetAsideStore(database)
         self.signals = SignalStore(database)
         self.bulk = BulkStore(database, self.jobs, self.reruns)
         self.demonstration = DemonstrationStore(database)
