@@ -5,7 +5,8 @@ dies, and is where the next one goes on:
 
     attached     readers and writers see it
     detaching    nobody new sees it; those who did are being waited for
-    detached     a table by itself, which does not change any more: now it is archived, if that is wanted,
+    detached     a table by itself: what ended lately, although its tick is old, goes back into history, which makes
+                 a new partition for it; then it does not change any more, and is archived, if that is wanted,
     gone         and only when its archive is complete, dropped
 """
 
@@ -86,6 +87,8 @@ class Keeper:
             return
         if part.state in ("attached", "detaching"):
             await store.detach(part)
+        while part.state != "gone" and await store.keep_late(part, self._days, self._present()):
+            await self._go_on("history")
         if self._archive is not None and not part.archived and part.state != "gone":
             await self._put_away(part, self._archive)
         await store.drop(part)

@@ -26,6 +26,3 @@ SELECT s.job, s.kind, s.tick, s.why, s.node, s.since, s.tried_at
 -- waits for the other, so a schedule that is in use again is not removed (keep_schedules.sql, forget_schedules.sql).
 ALTER TABLE schedules ADD COLUMN unused_since timestamptz;
 CREATE INDEX schedules_unused ON schedules (unused_since) WHERE unused_since IS NOT NULL;
-
--- Until when a partition of history stays although its time is over: something in it ended later than its day.
-ALTER TABLE history_parts ADD COLUMN kept_until timestamptz;
