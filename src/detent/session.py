@@ -277,7 +277,8 @@ class Session:
 
     def _keeper(self) -> Keeper:
         archive = open_archive(self._settings.archive_url)
-        return Keeper(self._store, self.membership.node, self._settings.history_days, archive, self.clock.now)
+        days, revisions = self._settings.history_days, self._settings.revisions_kept
+        return Keeper(self._store, self.membership.node, days, archive, self.clock.now, revisions)
 
     def standing(self) -> Standing:
         now = monotonic()

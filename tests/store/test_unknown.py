@@ -124,7 +124,8 @@ async def test_the_ticks_of_an_unknown_span_are_listed_as_unknown(verbs: Store, 
 async def test_a_tick_that_is_long_overdue_is_not_clean(verbs: Store, look: Any) -> None:
     await job_of_old(verbs, look, 5.5 * HOUR, name="stuck")
     now = await database_time(look)
-    found, _ = await verbs.ledger.audit((now - DAY, now), overdue_before=now - timedelta(minutes=1))
+    found, _ = await verbs.ledger.audit((now - DAY, now), overdue_before=now)
     assert not found[0].account.clean
-    assert found[0].account.overdue == found[0].account.open["due"] == 5
-    await look.execute("UPDATE cursors SET next_tick = now() + interval '1 hour', fire_at = now() + interval '1 hour'")
+    assert found[0].account.overdue == found[0].account.open["due"] >= 5
+    found, _ = await verbs.ledger.audit((now - DAY, now), overdue_before=now - DAY)
+    assert found[0].account.clean

@@ -12,7 +12,7 @@ dies, and is where the next one goes on:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from detent.errors import DetentError
 from detent.log import logger
 from detent.retention.archive import Place, write
 from detent.store import Store
+from detent.store.leftovers import Marked
 from detent.store.retention import Part
 
 log = logger("retention")
@@ -27,6 +28,11 @@ log = logger("retention")
 TURN = timedelta(minutes=5)
 LOOK_SECONDS = 120.0
 PAGES_A_TURN = 20
+REVISIONS = 100
+# So few schedules are not worth the look at every job that tells which are unused.
+SCHEDULES_SPARED = 1_000
+UNUSED_FOR = timedelta(days=1)
+AT_ONCE = 1_000
 
 
 class Task(NamedTuple):
@@ -41,9 +47,17 @@ class TurnLost(Exception):  # noqa: N818 - it says what happened
 
 class Keeper:
     def __init__(
-        self, store: Store, node: int, days: int, archive: Place | None, present: Callable[[], datetime | None]
+        self,
+        store: Store,
+        node: int,
+        days: int,
+        archive: Place | None,
+        present: Callable[[], datetime | None],
+        revisions: int = REVISIONS,
     ) -> None:
-        """`present` tells the time as the node has known it for a while: a clock that has just stepped ages nothing."""
+        """`present` tells the time as the node has known it for a while: a clock that has just stepped ages nothing.
+        `revisions`: how many former ones of each job are kept."""
+        self._revisions = revisions
         self._store = store
         self._present = present
         self._node = node
@@ -54,6 +68,7 @@ class Keeper:
             Task("counts", timedelta(hours=6), self._correct_counts),
             Task("reservations", timedelta(minutes=10), self._give_up_reservations),
             Task("leftovers", timedelta(hours=1), self._forget),
+            Task("growth", timedelta(days=1), self._forget_unused),
         )
 
     async def tick(self) -> float:
@@ -131,5 +146,59 @@ class Keeper:
             await self._go_on("leftovers")
         while await self._store.expectations.forget(self._days):
             await self._go_on("leftovers")
+        while await self._store.set_aside.forget():
+            await self._go_on("leftovers")
+        while await self._store.leftovers.forget_sessions(self._present()):
+            await self._go_on("leftovers")
         await self._store.retention.forget_workers(self._days)
         await self._store.retention.forget_skips(self._days)
+
+    # --- what nothing needs any more, looked for among everything ---
+
+    async def _forget_unused(self) -> None:
+        store = self._store.leftovers
+        gone = {"revisions": 0, "spans": 0}
+        async for count in store.forget_revisions(self._revisions):
+            gone["revisions"] += count
+            await self._go_on("growth")
+        async for count in store.forget_segments(self._days, self._present()):
+            gone["spans"] += count
+            await self._go_on("growth")
+        schedules = await self._forget_schedules()
+        if schedules or any(gone.values()):
+            log.info("what nothing needs any more is removed", **gone, schedules=schedules)
+
+    async def _forget_schedules(self) -> int:
+        """A schedule that nothing has is marked, and removed a day later if nothing has it then. A registration that uses
+        it meanwhile takes the mark away, so neither has to wait for the other."""
+        store = self._store.leftovers
+        known = [marked async for page in self._schedules() for marked in page]
+        if len(known) <= SCHEDULES_SPARED:
+            return 0
+        used: set[int] = set()
+        async for some in store.used_schedules():
+            used |= some
+            await self._go_on("growth")
+        unused = [schedule.number for schedule in known if schedule.number not in used]
+        news = [schedule.number for schedule in known if not schedule.marked and schedule.number not in used]
+        again = [schedule.number for schedule in known if schedule.marked and schedule.number in used]
+        gone = 0
+        for some_unused in _in_parts(unused):
+            gone += await store.forget_schedules(some_unused, UNUSED_FOR, self._present())
+            await self._go_on("growth")
+        for some_news in _in_parts(news):
+            await store.mark_schedules(some_news, [])
+        for some_again in _in_parts(again):
+            await store.mark_schedules([], some_again)
+        return gone
+
+    async def _schedules(self) -> AsyncIterator[list[Marked]]:
+        behind = 0
+        while page := await self._store.leftovers.schedules(behind):
+            behind = page[-1].number
+            yield page
+            await self._go_on("growth")
+
+
+def _in_parts(numbers: list[int]) -> Iterator[list[int]]:
+    return (numbers[start : start + AT_ONCE] for start in range(0, len(numbers), AT_ONCE))

@@ -21,6 +21,7 @@ from detent.store.holding import HoldingStore
 from detent.store.jobs import JobStore
 from detent.store.keys import KeyStore
 from detent.store.ledger import LedgerStore
+from detent.store.leftovers import LeftoverStore
 from detent.store.lifecycle import LifeStore
 from detent.store.live import LiveRunStore
 from detent.store.nodes import NodeStore
@@ -54,6 +55,7 @@ class Store:
         self.jobs = JobStore(database)
         self.keys = KeyStore(database)
         self.ledger = LedgerStore(database)
+        self.leftovers = LeftoverStore(database)
         self.life = LifeStore(database, self.jobs)
         self.live = LiveRunStore(database)
         self.nodes = NodeStore(database)

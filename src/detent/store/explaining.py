@@ -20,7 +20,7 @@ from detent.schedule.instants import parse_instant
 from detent.shapes import Run
 from detent.store.db import Database, Row
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.ledger import LedgerStore, Reading
+from detent.store.ledger import LedgerStore, Reading, forgotten
 from detent.store.runs import RunStore, number_of
 
 MICROSECOND = timedelta(microseconds=1)
@@ -58,6 +58,9 @@ class ExplainStore:
             completed=job["status"] == "completed",
             deletion=Change(job["since"], job["opened_by"]) if job["status"] == "deleted" and job["since"] else None,
         )
+        kept = await self._ledger.kept_since()
+        if kept is not None and moment < kept and job["created_at"] < kept and not reading.entries:
+            return Story(job["id"], facts._replace(unknown=forgotten(kept - MICROSECOND)), None)
         segment = _in_force(reading)
         if segment is None and reading.unread:
             return Story(job["id"], facts._replace(unknown=reading.unread[0].why, entry=_only(reading.entries)), None)

@@ -122,8 +122,12 @@ class LedgerStore:
         rows = await self._database.fetch("people", "audited_jobs", tenant, after, until, 0, 1, [number])
         zone = _zone(rows[0]) if rows else UTC
         found: list[Fate] = []
-        for window in _slices(after, until, _length(_density(rows[0], until))) if rows else ():
+        edge = await self._forgotten(rows[0]["created_at"], after, until) if rows else after
+        slices = _slices(edge, until, _length(_density(rows[0], until))) if rows else ()
+        for window in [(after, edge), *slices] if after < edge else slices:
             reading = await self.read(number, window)
+            if window[1] <= edge:
+                reading = reading._replace(segments=[], unread=[Unread(*window, forgotten(edge))])
             (clock,) = await self._database.fetch("people", "clock")
             skips = {row["tick"] for row in await self._database.fetch("people", "skips_of_job", number)}
             told = fates(
@@ -134,6 +138,13 @@ class LedgerStore:
                     return Ticks(number, zone, found, _end(found[-1]))
                 found.append(fate)
         return Ticks(number, zone, found, None)
+
+    async def _forgotten(self, created_at: datetime, after: datetime, until: datetime) -> datetime:
+        """Up to when nothing is known of the ticks of a job, because history is no longer kept; `after`: all is."""
+        kept = await self.kept_since()
+        if kept is None or created_at >= kept:
+            return after
+        return min(max(after, kept - MICROSECOND), until)
 
     # -- reading
 
@@ -237,6 +248,11 @@ class Auditor:
             # With the schedule, so that its id stays its own.
             found = self._ticks[key] = segment.schedule, expected_ticks(segment, after, until)
         return found[1]
+
+
+def forgotten(kept: datetime) -> str:
+    """Why nobody knows what became of earlier ticks."""
+    return f"History before {kept + MICROSECOND:%Y-%m-%d %H:%M:%S} UTC is no longer kept (history_days)."
 
 
 def entry_of(row: Row) -> Entry:
