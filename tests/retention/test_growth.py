@@ -28,7 +28,7 @@ KNOWS = 1_000
 
 @pytest.fixture(autouse=True)
 def none_are_spared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "SCHEDULES_SPARED", 0)
+    monkeypatch.setattr(keeping, "SPARED", {"schedules": 0, "queues": 0})
 
 
 @pytest.fixture
@@ -181,6 +181,24 @@ async def test_what_is_remembered_of_schedules_is_bounded(
     numbers = [row["schedule"] for row in await look.fetch("SELECT schedule FROM schedules")]
     assert len(await store.cursors.schedules(set(numbers))) == 20
     assert len(store.cursors._schedules) == 5
+
+
+async def test_a_queue_that_nothing_is_in_is_removed_a_day_later(look: Any, store: Store) -> None:
+    jobs = {name: await add(store, "1 1 * * *", queue=name) for name in ("left", "busy", "limited", "again", "used")}
+    for name in ("left", "busy", "limited", "again"):
+        await store.jobs.patch(jobs[name].id, {"queue": "used"})
+    number = await look.fetchval("SELECT job FROM jobs WHERE id = $1", jobs["busy"].id)
+    await add_live_run(look, number, queue=await look.fetchval("SELECT queue FROM queues WHERE name = 'busy'"))
+    await look.execute("INSERT INTO limits (tenant, queue, max_concurrent) VALUES (1, 'limited', 3)")
+    await keep_house(look, store)
+    await look.execute("UPDATE queues SET unused_since = unused_since - interval '25 hours'")
+    await store.jobs.patch(jobs["again"].id, {"queue": "again"})
+    await keep_house(look, store)
+    names = {row["name"] for row in await look.fetch("SELECT name FROM queues")}
+    assert names == {"default", "busy", "limited", "again", "used"}
+    await store.jobs.patch(jobs["left"].id, {"queue": "left"})
+    place = "SELECT q.name FROM cursors c JOIN queues q USING (queue) JOIN jobs j USING (job) WHERE id = $1"
+    assert await look.fetchval(place, jobs["left"].id) == "left"
 
 
 # --- revisions ---

@@ -20,7 +20,7 @@ from detent.errors import DetentError
 from detent.log import logger
 from detent.retention.archive import Place, write
 from detent.store import Store
-from detent.store.leftovers import Marked
+from detent.store.leftovers import Marked, Shared, Used
 from detent.store.retention import Part
 
 log = logger("retention")
@@ -29,8 +29,8 @@ TURN = timedelta(minutes=5)
 LOOK_SECONDS = 120.0
 PAGES_A_TURN = 20
 REVISIONS = 100
-# So few schedules are not worth the look at every job that tells which are unused.
-SCHEDULES_SPARED = 1_000
+# So few are not worth the look at every job that tells which are unused.
+SPARED: dict[Shared, int] = {"schedules": 1_000, "queues": 200}
 UNUSED_FOR = timedelta(days=1)
 AT_ONCE = 1_000
 
@@ -164,40 +164,42 @@ class Keeper:
         async for count in store.forget_segments(self._days, self._present()):
             gone["spans"] += count
             await self._go_on("growth")
-        schedules = await self._forget_schedules()
-        if schedules or any(gone.values()):
-            log.info("what nothing needs any more is removed", **gone, schedules=schedules)
+        removed = await self._forget_shared()
+        if any((removed | gone).values()):
+            log.info("what nothing needs any more is removed", **gone, **removed)
 
-    async def _forget_schedules(self) -> int:
-        """A schedule that nothing has is marked, and removed a day later if nothing has it then. A registration that uses
-        it meanwhile takes the mark away, so neither has to wait for the other."""
+    async def _forget_shared(self) -> dict[Shared, int]:
+        """A schedule or a queue that nothing has is marked, and removed a day later if nothing has it then. A
+        registration that uses it meanwhile takes the mark away, so neither has to wait for the other."""
+        known: dict[Shared, list[Marked]] = {kind: await self._listed(kind) for kind in SPARED}
+        many = [kind for kind, spared in SPARED.items() if len(known[kind]) > spared]
+        if not many:
+            return {}
+        used: Used = {kind: set() for kind in SPARED}
+        async for some in self._store.leftovers.used():
+            for kind, numbers in some.items():
+                used[kind] |= numbers
+            await self._go_on("growth")
+        return {kind: await self._sweep(kind, known[kind], used[kind]) for kind in many}
+
+    async def _sweep(self, kind: Shared, known: list[Marked], used: set[int]) -> int:
         store = self._store.leftovers
-        known = [marked async for page in self._schedules() for marked in page]
-        if len(known) <= SCHEDULES_SPARED:
-            return 0
-        used: set[int] = set()
-        async for some in store.used_schedules():
-            used |= some
-            await self._go_on("growth")
-        unused = [schedule.number for schedule in known if schedule.number not in used]
-        news = [schedule.number for schedule in known if not schedule.marked and schedule.number not in used]
-        again = [schedule.number for schedule in known if schedule.marked and schedule.number in used]
         gone = 0
-        for some_unused in _in_parts(unused):
-            gone += await store.forget_schedules(some_unused, UNUSED_FOR, self._present())
+        for part in _in_parts([one.number for one in known if one.number not in used]):
+            gone += await store.forget_unused(kind, part, UNUSED_FOR, self._present())
             await self._go_on("growth")
-        for some_news in _in_parts(news):
-            await store.mark_schedules(some_news, [])
-        for some_again in _in_parts(again):
-            await store.mark_schedules([], some_again)
+        for part in _in_parts([one.number for one in known if not one.marked and one.number not in used]):
+            await store.mark(kind, part, [])
+        for part in _in_parts([one.number for one in known if one.marked and one.number in used]):
+            await store.mark(kind, [], part)
         return gone
 
-    async def _schedules(self) -> AsyncIterator[list[Marked]]:
-        behind = 0
-        while page := await self._store.leftovers.schedules(behind):
-            behind = page[-1].number
-            yield page
+    async def _listed(self, kind: Shared) -> list[Marked]:
+        found: list[Marked] = []
+        while page := await self._store.leftovers.listed(kind, found[-1].number if found else 0):
+            found += page
             await self._go_on("growth")
+        return found
 
 
 def _in_parts(numbers: list[int]) -> Iterator[list[int]]:

@@ -182,6 +182,8 @@ class Releaser:
         """Of ranges that nobody told us of: backfills, and pauses whose ticks are to run."""
         if len(self._told) > MOST_TOLD:
             self._told.clear()
+        if len(self._begun) > MOST_TOLD:  # of jobs that were deleted before their range was seen here
+            self._begun.clear()
         new = [due for due in found if due.untouched and not due.dead and due.catchup not in self._told]
         self._told.update(due.catchup for due in new)
         others = [due for due in new if due.kind == "backfill" or due.job not in self._begun]

@@ -248,5 +248,11 @@ async def _queue_numbers(connection: Any, tenant: int, jobs: Sequence[Prepared])
 
 
 async def _queues(connection: Any, tenant: int, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Of those that are there, as for schedules."""
     rows = await connection.fetch(statement("queue_numbers"), tenant, *zip(*pairs, strict=True))
-    return {(row["name"], row["needs"]): row["queue"] for row in rows}
+    found = {(row["name"], row["needs"]): row["queue"] for row in rows if not row["marked"]}
+    marked = [row["queue"] for row in rows if row["marked"]]
+    if marked:
+        kept = await connection.fetch(statement("keep_queues"), marked)
+        found |= {(row["name"], row["needs"]): row["queue"] for row in kept}
+    return found

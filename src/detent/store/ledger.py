@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import chain
 from typing import NamedTuple
 from uuid import UUID
 
@@ -123,8 +124,8 @@ class LedgerStore:
         zone = _zone(rows[0]) if rows else UTC
         found: list[Fate] = []
         edge = await self._forgotten(rows[0]["created_at"], after, until) if rows else after
-        slices = _slices(edge, until, _length(_density(rows[0], until))) if rows else ()
-        for window in [(after, edge), *slices] if after < edge else slices:
+        slices = _slices(edge, until, _length(_density(rows[0], until))) if rows else iter(())
+        for window in chain([(after, edge)] if after < edge else [], slices):
             reading = await self.read(number, window)
             if window[1] <= edge:
                 reading = reading._replace(segments=[], unread=[Unread(*window, forgotten(edge))])

@@ -1,4 +1,4 @@
-"""What nothing needs any more: former revisions, former spans, schedules without a job, sessions that are over.
+"""What nothing needs any more: former revisions and spans, schedules and queues without a job, sessions that are over.
 
 All of it is looked through page by page, each page one short statement, and removed by key.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from detent.store.db import Database
 
@@ -16,8 +16,13 @@ FORGOTTEN_AT_ONCE = 500
 BEGINNING = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
 
 
+# What jobs share: one row for each distinct one.
+Shared = Literal["schedules", "queues"]
+Used = dict[Shared, set[int]]
+
+
 class Marked(NamedTuple):
-    """A schedule, and whether it is marked as unused."""
+    """A schedule or a queue, and whether it is marked as unused."""
 
     number: int
     marked: bool
@@ -52,10 +57,10 @@ class LeftoverStore:
     async def forget_sessions(self, at: datetime | None = None) -> int:
         return len(await self._database.fetch("people", "forget_sessions", FORGOTTEN_AT_ONCE, at))
 
-    # -- schedules
+    # -- schedules and queues
 
-    async def used_schedules(self) -> AsyncIterator[set[int]]:
-        """What jobs have, then what spans have, then what is to be caught up with: a schedule only ever moves in that
+    async def used(self) -> AsyncIterator[Used]:
+        """What jobs have, then what spans have, then what is under way: a schedule or a queue only ever moves in that
         direction, so one that is in use is seen, wherever it goes meanwhile."""
         job = 0
         while True:
@@ -63,24 +68,26 @@ class LeftoverStore:
             if row["last"] is None:
                 break
             job = row["last"]
-            yield set(row["schedules"])
+            yield {"schedules": set(row["schedules"]), "queues": set(row["queues"])}
         job, since = 0, BEGINNING
         while True:
             (row,) = await self._database.fetch("people", "used_by_segments", job, since, LOOKED_AT_ONCE)
             if row["job"] is None:
                 break
             job, since = row["job"], row["since"]
-            yield set(row["schedules"])
+            yield {"schedules": set(row["schedules"])}
         (row,) = await self._database.fetch("people", "used_by_work")
-        yield set(row["schedules"])
+        yield {"schedules": set(row["schedules"]), "queues": set(row["queues"])}
 
-    async def schedules(self, behind: int) -> list[Marked]:
-        rows = await self._database.fetch("people", "schedules_by_use", behind, LOOKED_AT_ONCE)
+    async def listed(self, kind: Shared, behind: int) -> list[Marked]:
+        rows = await self._database.fetch("people", f"{kind}_by_use", behind, LOOKED_AT_ONCE)
         return [Marked(*row.values()) for row in rows]
 
-    async def mark_schedules(self, unused: Sequence[int], used: Sequence[int]) -> None:
-        await self._database.fetch("people", "mark_schedules", list(unused), list(used))
+    async def mark(self, kind: Shared, unused: Sequence[int], used: Sequence[int]) -> None:
+        await self._database.fetch("people", f"mark_{kind}", list(unused), list(used))
 
-    async def forget_schedules(self, unused: Sequence[int], after: timedelta, at: datetime | None = None) -> int:
+    async def forget_unused(
+        self, kind: Shared, unused: Sequence[int], after: timedelta, at: datetime | None = None
+    ) -> int:
         """Those of them that were marked so long ago; how many."""
-        return len(await self._database.fetch("people", "forget_schedules", list(unused), after, at))
+        return len(await self._database.fetch("people", f"forget_{kind}", list(unused), after, at))

@@ -25,4 +25,5 @@ SELECT s.job, s.kind, s.tick, s.why, s.node, s.since, s.tried_at
 -- removed. Whoever registers a job with a marked schedule takes the mark away, in the transaction of the registration: either
 -- waits for the other, so a schedule that is in use again is not removed (keep_schedules.sql, forget_schedules.sql).
 ALTER TABLE schedules ADD COLUMN unused_since timestamptz;
-CREATE INDEX schedules_unused ON schedules (unused_since) WHERE unused_since IS NOT NULL;
+-- The same of queues, which every node reads again and again: no job and no run that is not over is in it.
+ALTER TABLE queues ADD COLUMN unused_since timestamptz;
