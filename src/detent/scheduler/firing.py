@@ -91,9 +91,10 @@ class Firing:
 
     def offer(self, cursors: Iterable[Cursor]) -> None:
         """Due cursors, to be fired as soon as a statement is free. A newer cursor of a job replaces one that waits."""
+        aside = self.aside if self.aside else None  # nearly always: asked once, not for every tick
         for cursor in cursors:
             job = cursor.job
-            if self.aside and self.aside.holds(cursor):
+            if aside is not None and aside.holds(cursor):
                 continue
             if job not in self._ready:
                 self._order.append(self._book.tenant_of(cursor.queue), job, cursor.priority)
