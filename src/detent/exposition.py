@@ -223,6 +223,11 @@ def _cluster(signals: ClusterSignals) -> Iterator[Metric]:
             signals.partition_elections,
         ),
         ("incidents_open", "Jobs that are not as expected, which somebody was told.", signals.incidents_open),
+        (
+            "jobs_set_aside",
+            "Jobs whose tick cannot be fired, such as one with a schedule that cannot be read; they are tried again.",
+            signals.jobs_set_aside,
+        ),
         ("database_answer_seconds", "How long the database took to tell this.", signals.answer_seconds),
     ):
         yield GaugeMetricFamily(f"detent_{name}", text, float(value))

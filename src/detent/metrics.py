@@ -82,6 +82,7 @@ class ClusterSignals(NamedTuple):
     partition_elections: int
     incidents_open: int
     answer_seconds: float
+    jobs_set_aside: int = 0
 
 
 async def _unknown() -> ClusterSignals | None:

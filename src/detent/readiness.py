@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from detent.clock import monotonic
-from detent.diagnosis import CLOCK_OFFSET_MS
+from detent.diagnosis import CLOCK_OFFSET_MS, set_aside
 from detent.errors import DetentError
 from detent.health import DRAINING, Check
 from detent.identity import PARTITIONS, node_name
@@ -83,6 +83,7 @@ class Readiness:
         yield "history", _history(pulse)
         yield "original", _original(pulse)
         yield "ticks", _ticks(pulse)
+        yield "jobs", _jobs(pulse)
 
     def _draining(self, session: Session | None) -> Check:
         if self._stopping():
@@ -118,6 +119,12 @@ def _ticks(pulse: Pulse) -> Check:
     if pulse.held_at is None:
         return Check(True, "They fire.", needed=False)
     return Check(False, f"Held since {pulse.held_at:%Y-%m-%d %H:%M:%S} UTC: `detent node list` says why.", needed=False)
+
+
+def _jobs(pulse: Pulse) -> Check:
+    if not pulse.set_aside:
+        return Check(True, "None is set aside.", needed=False)
+    return Check(False, f"{set_aside(pulse.set_aside)} `detent doctor` names them.", needed=False)
 
 
 def _of_membership(session: Session | None) -> Iterator[tuple[str, Check]]:

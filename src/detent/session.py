@@ -194,6 +194,7 @@ class Session:
         self._beside = [Loop("hints", self.hints.tick), Loop("queues", self.book.tick), self.life.loop]
         if self.schedules:
             self._firing_loops = [self.scheduler.loop, self.scheduler.releaser.loop]
+            self._beside.append(self.firing.aside.loop)
             tally = Tally(self._store, self.membership.node, lambda: self._metrics.fired + self._metrics.starts)
             self._beside += [Loop("upkeep", self._upkeep), Loop("retention", self._keeper().tick)]
             self._beside += [Loop("tally", tally.tick), *(watcher.loop for watcher in self._watchers())]
@@ -278,7 +279,8 @@ class Session:
 
     def _keeper(self) -> Keeper:
         archive = open_archive(self._settings.archive_url)
-        return Keeper(self._store, self.membership.node, self._settings.history_days, archive, self.clock.now)
+        days, revisions = self._settings.history_days, self._settings.revisions_kept
+        return Keeper(self._store, self.membership.node, days, archive, self.clock.now, revisions)
 
     def standing(self) -> Standing:
         now = monotonic()

@@ -36,6 +36,7 @@ from detent.schedule import Schedule
 from detent.scheduler.handing import CatchUps, Handoff, Reservation, Waiting
 from detent.scheduler.misses import MissedTicks
 from detent.scheduler.planning import SHORTEST_PAUSE_MS, WAYS, Planned, Planner, Way
+from detent.scheduler.set_aside import SetAside
 from detent.scheduler.telling import first_claim, observed, tell_fired
 from detent.service import Failing
 from detent.store import Store
@@ -85,7 +86,7 @@ class Firing:
         self._book = book
         self._tasks: dict[asyncio.Task[None], Sequence[Cursor]] = {}
         self._unplanned: list[Sequence[Cursor]] = []
-        self._quarantined: set[tuple[int, int]] = set()
+        self.aside = SetAside(store, membership)
         self._planner = planner
         self._patience = planner.patience
         self._firing: dict[int, Cursor] = {}
@@ -103,8 +104,9 @@ class Firing:
     def offer(self, cursors: Iterable[Cursor]) -> None:
         """Due cursors, to be fired as soon as a statement is free. A newer cursor of a job replaces one that waits."""
         missed_before = self._clock.now() - THRESHOLD
+        aside = self.aside if self.aside else None  # nearly always: asked once, not for every tick
         for cursor in cursors:
-            if self._quarantined and (cursor.job, cursor.generation) in self._quarantined:
+            if aside is not None and aside.holds(cursor):
                 continue
             if cursor.fire_at is not None and cursor.fire_at < missed_before:
                 self._ready.pop(cursor.job, None)
@@ -376,7 +378,7 @@ class Firing:
         error: LockTimeout | Rejected,
     ) -> None:
         """One row holds the others up, or breaks a constraint: halve until it stands alone. A held one is read again, a
-        broken one is set aside until its job changes."""
+        broken one is set aside, and tried again later."""
         if len(batch) == 1:
             if isinstance(error, Rejected):
                 self.set_aside(batch[0].before, error)
@@ -438,5 +440,4 @@ class Firing:
 
     def set_aside(self, cursor: Cursor, error: Exception) -> None:
         self._answered(cursor.job)
-        self._quarantined.add((cursor.job, cursor.generation))
-        log.error("job set aside until it is changed: its tick cannot be fired", job=cursor.job, error=repr(error))
+        self.aside.add(cursor, error)

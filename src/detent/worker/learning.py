@@ -62,9 +62,8 @@ class Learner:
     async def _learn(self, unknown: Sequence[Held]) -> None:
         try:
             found = await self._definitions.read((held.claim.job, held.claim.revision) for held in unknown)
-        except Exception as error:  # whatever it was: runs that nobody has in hand would be held for ever
-            expected = isinstance(error, DetentError)
-            log.warning("runs could not be started", runs=len(unknown), error=str(error), exc_info=not expected)
+        except DetentError as error:
+            log.warning("runs could not be started", runs=len(unknown), error=str(error))
             await self._failed(unknown)
             return
         except Exception:

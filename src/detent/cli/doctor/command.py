@@ -104,7 +104,7 @@ async def _look_inside(
 
 
 async def _cluster(doctor: Doctor) -> list[Finding]:
-    from detent.cli.doctor import cluster, database, original
+    from detent.cli.doctor import cluster, database, original, silent
     from detent.cli.doctor.missing import OVERDUE
 
     nodes = await doctor.ask("nodes")
@@ -116,6 +116,7 @@ async def _cluster(doctor: Doctor) -> list[Finding]:
     found += cluster.check_nodes(nodes)
     found.append(cluster.check_partitions(await doctor.one("partitions"), nodes))
     found.append(cluster.check_ticks(await doctor.one("overdue", OVERDUE, None)))
+    found += await silent.check_jobs(doctor)
     return found
 
 
