@@ -93,7 +93,7 @@ def _wanted(queue: str, body: ClaimRequest) -> Wanted:
 async def _claimed(api: Api, pulled: Pulled) -> ClaimedRun | None:
     """None: nobody knows any more what was to be done, and the run is ended for that."""
     claim = pulled.claim
-    definition = await with_own_payload(api.store, claim, pulled.definition)
+    definition = await with_own_payload(api.store, claim, pulled.definition, pool="pull")
     if definition is None:
         gone = Failed("The job's definition is gone.", retryable=False)
         await api.pulled.fail(api.tenant, claim.key, claim.token, gone)

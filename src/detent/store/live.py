@@ -145,15 +145,15 @@ class LiveRunStore:
         self._specs[text] = spec
         return spec
 
-    async def promote(self, jobs: Sequence[int] | None = None) -> bool:
+    async def promote(self, jobs: Sequence[int] | None = None, *, pool: str = "work") -> bool:
         """Let runs that wait for the one before them move up where it is over, of these jobs or of all; ask those that
         are to be replaced to stop. Whether runs are ready that were not."""
-        async with self._database.connection("work") as connection:
+        async with self._database.connection(pool) as connection:
             return await promote_on(connection, jobs)
 
-    async def own_payload(self, key: RunKey) -> str | None:
+    async def own_payload(self, key: RunKey, *, pool: str = "work") -> str | None:
         """The payload that a run was triggered with, as JSON; None: it has that of its job."""
-        rows = await self._database.fetch("work", "run_payload", key.job, key.scheduled_at)
+        rows = await self._database.fetch(pool, "run_payload", key.job, key.scheduled_at)
         return rows[0]["payload"] if rows else None
 
     async def cancel(self, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:

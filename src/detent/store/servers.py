@@ -45,6 +45,10 @@ class Server(NamedTuple):
     timeline: int | None
 
 
+class NoConnectionLeft(Unavailable):
+    """The server is there and has as many connections as it may have."""
+
+
 class Servers:
     def __init__(self, url: str) -> None:
         self.url = url
@@ -194,11 +198,22 @@ def place(url: str) -> str:
 
 
 def _none_of(failures: list[tuple[str, BaseException]]) -> Unavailable:
+    for address, error in failures:
+        if _is_full(error):
+            return NoConnectionLeft(
+                f"The database server at {place(address)} has no connection left ({_reason(error)}): "
+                "raise its max_connections, or end some of those it has."
+            )
     if len(failures) == 1:
         address, error = failures[0]
         return error if isinstance(error, Unavailable) else unreachable(address, error)
     told = "; ".join(f"{place(address)}: {_reason(error)}" for address, error in failures)
     return Unavailable(f"No server of the database can be used ({told}).")
+
+
+def _is_full(error: BaseException) -> bool:
+    """As the server says it, or PgBouncer, which has no code of its own for it."""
+    return isinstance(error, asyncpg.TooManyConnectionsError) or "no more connections allowed" in str(error)
 
 
 def _reason(error: BaseException) -> str:
