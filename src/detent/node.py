@@ -7,14 +7,15 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from detent import failpoints, tracing
 from detent.coordination.guard import Guard, Held
-from detent.errors import DetentError, UsageError
+from detent.errors import DetentError, Unavailable, UsageError
 from detent.log import configure, logger
 from detent.metrics import Metrics
 from detent.model import Call
@@ -32,6 +33,9 @@ from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger, check_address
 from detent.watching.sending import address_of
 from detent.worker.execute import Runner
+
+if TYPE_CHECKING:
+    from detent.store.embedded import EmbeddedServer
 
 log = logger("node")
 
@@ -75,6 +79,7 @@ class Node:
         self._demo = demo
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._failure: DetentError | None = None
         self._refusals = 0
         self._session: Session | None = None
         self._store: Store | None = None
@@ -88,12 +93,21 @@ class Node:
         self._readiness = Readiness(roles, lambda: self._store, lambda: self._session, self._stop.is_set)
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        except DetentError:
+            if self._failure is None:
+                raise
+        if self._failure is not None:
+            raise self._failure
+
+    async def _run(self) -> None:
         self._listen_to_signals()
         app = self._load_app()  # before anything is started: what cannot work is refused at once
         self._check_archive()
         self._check_outside()
         async with AsyncExitStack() as stack:
-            url = await stack.enter_async_context(prepared_database(self._settings))
+            url = await stack.enter_async_context(prepared_database(self._settings, self._fail))
             store = await stack.enter_async_context(opened_store(url, self._settings))
             self._store = store
             guard = Guard(store, self._settings.clock_step_limit_seconds)
@@ -110,6 +124,12 @@ class Node:
             else:
                 runners = await stack.enter_async_context(self._runners(app, url))
                 await self._keep_session(store, app, runners, listening, guard)
+
+    def _fail(self, error: DetentError) -> None:
+        """End the process with this error: nothing can be drained any more."""
+        self._failure = error
+        self._stop.set()
+        self._hurry.set()
 
     def _check_outside(self) -> None:
         """An address that no message could ever go to would be noticed when the first one should have come."""
@@ -329,8 +349,11 @@ class Node:
 
 
 @asynccontextmanager
-async def prepared_database(settings: Settings) -> AsyncIterator[str]:
-    """The URL of the database that the settings name, or of the embedded one, which runs for as long as this does."""
+async def prepared_database(
+    settings: Settings, failed: Callable[[DetentError], None] | None = None
+) -> AsyncIterator[str]:
+    """The URL of the database that the settings name, or of the embedded one, which runs for as long as this does.
+    With `failed` it is watched and started again, and that is called once it cannot be."""
     if settings.database_url is not None:
         await prepare_database(
             settings.database_url, settings.database_schema, migrate=settings.migrate, pooled=settings.pooled
@@ -344,7 +367,32 @@ async def prepared_database(settings: Settings) -> AsyncIterator[str]:
         if server.note:
             _say(server.note)
         await prepare_database(server.url, settings.database_schema, migrate=True)
-        yield server.url
+        async with watched(server, failed):
+            yield server.url
+
+
+@asynccontextmanager
+async def watched(server: EmbeddedServer, failed: Callable[[DetentError], None] | None) -> AsyncIterator[None]:
+    if failed is None:
+        yield
+        return
+    from detent.store.embedded_watch import Watch
+
+    async def watch() -> None:
+        try:
+            await Watch(server, time.monotonic).run()
+        except DetentError as error:
+            failed(error)
+        except Exception as error:
+            log.exception("the embedded PostgreSQL is not watched any more")
+            failed(Unavailable(f"The embedded PostgreSQL in {server.place} cannot be watched ({error})."))
+
+    watching = asyncio.create_task(watch(), name="embedded")
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -40,6 +40,7 @@ import asyncpg
 
 from detent.errors import Unavailable
 from detent.store import embedded_host as host
+from detent.store.servers import note_embedded
 
 DATABASE = "detent"
 USER = "detent"
@@ -104,6 +105,7 @@ class EmbeddedServer:
         self._options = dict(options or {})
         self._system_dir = system_dir
         self._users: _Lock | None = None
+        self._launched = False
         self.binaries = Path()
         self._account: host.Account
 
@@ -144,6 +146,15 @@ class EmbeddedServer:
                 await self._leave(users)
                 raise
             self._users = users
+
+    async def revive(self) -> bool:
+        """Start the server again after it has ended; False: another process that uses it was first."""
+        self._launched = False
+        async with self._alone(_START_LIMIT):
+            if not (self._cluster / "PG_VERSION").exists():
+                raise Unavailable(f"There is no database in {self._cluster} any more.")
+            await self._bring_up()
+        return self._launched
 
     async def stop(self) -> None:
         """Detach; the last one out stops the server."""
@@ -261,6 +272,7 @@ class EmbeddedServer:
         except asyncpg.PostgresError as error:
             raise Unavailable(f"The PostgreSQL in {self.place} refuses a connection: {error}.") from error
         self.url = url
+        note_embedded(url, self.place, self.log)
         self.version = connection.get_settings().server_version.split()[0]
         await connection.close()
         return _State.READY
@@ -277,6 +289,7 @@ class EmbeddedServer:
         written = self._ready_log()
         code, output = await self._pg_ctl("start", "-l", self.log, "-t", f"{_START_LIMIT:.0f}")
         if not code:
+            self._launched = True
             return
         reason = _first_failure(self.log, written) or output
         if patient and ("postmaster.pid" in reason or "shared memory" in reason):
@@ -292,10 +305,9 @@ class EmbeddedServer:
 
     def _postmaster_lives(self) -> bool:
         try:
-            os.kill(self.postmaster, 0)
+            return host.process_of(self.postmaster) is not None
         except (OSError, ValueError, IndexError):
             return False
-        return True
 
     async def _make_database(self) -> None:
         folder, port = self._socket()
@@ -329,7 +341,7 @@ class EmbeddedServer:
             "port": str(PORT),
             "cluster_name": "detent",
             "max_connections": "200",
-            "shared_buffers": f"{_shared_buffers()}MB",
+            "shared_buffers": f"{host.shared_buffers()}MB",
             "fsync": "on",
             "synchronous_commit": "on",
             "full_page_writes": "on",
@@ -380,14 +392,6 @@ def _first_failure(log: Path, start: int) -> str:
     failures = [line for line in lines if "FATAL:" in line or "PANIC:" in line]
     chosen = (failures or lines[-1:] or [""])[0]
     return chosen.split("] ", 1)[-1].strip()
-
-
-def _shared_buffers() -> int:
-    """Megabytes: an eighth of the memory this process may use, within 16 and 256."""
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):  # no control group, or "max": no limit of its own
-        available = min(available, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return max(16, min(256, available // 8 // 1024 // 1024))
 
 
 def _rename_durably(source: Path, target: Path) -> None:

@@ -21,6 +21,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -179,8 +180,19 @@ def _places(url: str, query: dict[str, str]) -> list[dict[str, str]]:
     return [{"host": host, "port": ports[number % len(ports)]} for number, host in enumerate(hosts)]
 
 
+# What to look at instead of the settings, by the address of an embedded server, which no setting names.
+_embedded: dict[str, str] = {}
+
+
+def note_embedded(url: str, folder: Path, log: Path) -> None:
+    """From now on an error about this address names its folder and its log."""
+    _embedded[url] = f"The embedded PostgreSQL in {folder} cannot be reached ({{reason}}): its log is {log}."
+
+
 def unreachable(url: str, error: BaseException) -> Unavailable:
     reason = _reason(error)
+    if url in _embedded:
+        return Unavailable(_embedded[url].replace("{reason}", reason))
     if "unsupported startup parameter" in reason:
         return Unavailable(
             f"The database at {place(url)} is behind a pooler that passes no settings on ({reason}): "
