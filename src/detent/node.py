@@ -7,15 +7,14 @@ import gc
 import signal
 import socket
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from detent import failpoints, tracing
 from detent.coordination.guard import Guard, Held
-from detent.errors import DetentError, Unavailable, UsageError
+from detent.errors import DetentError, UsageError
 from detent.log import configure, logger
 from detent.metrics import Metrics
 from detent.model import Call
@@ -33,9 +32,6 @@ from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger, check_address
 from detent.watching.sending import address_of
 from detent.worker.execute import Runner
-
-if TYPE_CHECKING:
-    from detent.store.embedded import EmbeddedServer
 
 log = logger("node")
 
@@ -361,6 +357,7 @@ async def prepared_database(
         yield settings.database_url
         return
     from detent.store.embedded import EmbeddedServer
+    from detent.store.embedded_watch import watched
 
     server = EmbeddedServer(settings.data_dir)
     async with server:
@@ -369,30 +366,6 @@ async def prepared_database(
         await prepare_database(server.url, settings.database_schema, migrate=True)
         async with watched(server, failed):
             yield server.url
-
-
-@asynccontextmanager
-async def watched(server: EmbeddedServer, failed: Callable[[DetentError], None] | None) -> AsyncIterator[None]:
-    if failed is None:
-        yield
-        return
-    from detent.store.embedded_watch import Watch
-
-    async def watch() -> None:
-        try:
-            await Watch(server, time.monotonic).run()
-        except DetentError as error:
-            failed(error)
-        except Exception as error:
-            log.exception("the embedded PostgreSQL is not watched any more")
-            failed(Unavailable(f"The embedded PostgreSQL in {server.place} cannot be watched ({error})."))
-
-    watching = asyncio.create_task(watch(), name="embedded")
-    try:
-        yield
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
 
 
 @asynccontextmanager

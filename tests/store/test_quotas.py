@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
-
 import msgspec
 import pytest
 

@@ -21,7 +21,6 @@ from detent.errors import DetentError
 from detent.store.db import connect
 from waiting import until
 
-
 FOUND_DEAD = "the embedded PostgreSQL has ended unexpectedly"
 STARTED_AGAIN = "the embedded PostgreSQL was started again"
 

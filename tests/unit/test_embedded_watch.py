@@ -1,4 +1,4 @@
-"""When the embedded PostgreSQL is started again, and when that is given up: a server of the test's own, and its clock."""
+"""When the embedded PostgreSQL is started again, and when that is given up: with a process and a clock of the test."""
 
 from __future__ import annotations
 

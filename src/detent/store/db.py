@@ -45,7 +45,14 @@ MOST_HOMES = 20
 STANDARD = work_limits(DEFAULT_TTL)
 # How many connections each pool may have, and after how many seconds without use it closes all but one. What the node
 # does by itself keeps its connections: when others have taken all there are, it can go on.
-POOLS = {"fire": (2, 0.0), "work": (4, 0.0), "lead": (1, 0.0), "people": (5, 60.0), "aside": (2, 60.0), "pull": (3, 60.0)}
+POOLS = {
+    "fire": (2, 0.0),
+    "work": (4, 0.0),
+    "lead": (1, 0.0),
+    "people": (5, 60.0),
+    "aside": (2, 60.0),
+    "pull": (3, 60.0),
+}
 FOR_PEOPLE = frozenset({"people", "aside"})
 # Most processes serve no worker that pulls.
 OPENED_LATER = frozenset({"pull"})

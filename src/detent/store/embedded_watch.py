@@ -9,9 +9,11 @@ tries with a growing pause between them, and detent ends.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import monotonic
 
-from detent.errors import Unavailable
+from detent.errors import DetentError, Unavailable
 from detent.log import logger
 from detent.store.embedded import EmbeddedServer
 from detent.store.embedded_host import Process, process_of
@@ -39,7 +41,8 @@ class Watch:
     async def run(self) -> None:
         """Watch until cancelled; raise Unavailable once the server cannot be kept running."""
         while True:
-            await asyncio.sleep(await self.tick())
+            pause = await self.tick()
+            await asyncio.sleep(pause)
 
     async def tick(self) -> float:
         """Look once; the seconds until the next look."""
@@ -76,3 +79,27 @@ class Watch:
             f"The embedded PostgreSQL in {self._server.place} has ended and cannot be started again after {TRIES} "
             f"tries ({reason}): its log is {self._server.log}."
         )
+
+
+@asynccontextmanager
+async def watched(server: EmbeddedServer, failed: Callable[[DetentError], None] | None) -> AsyncIterator[None]:
+    """Watch the server inside the block; `failed` is called once it cannot be kept running. None: no watch."""
+    if failed is None:
+        yield
+        return
+
+    async def watch() -> None:
+        try:
+            await Watch(server, monotonic).run()
+        except DetentError as error:
+            failed(error)
+        except Exception as error:
+            log.exception("the embedded PostgreSQL is not watched any more")
+            failed(Unavailable(f"The embedded PostgreSQL in {server.place} cannot be watched ({error})."))
+
+    watching = asyncio.create_task(watch(), name="embedded")
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)

@@ -93,7 +93,8 @@ class Pool:
     def _abandon(self, waiter: asyncio.Future[Any]) -> None:
         if waiter in self._waiters:
             self._waiters.remove(waiter)
-        if waiter.done() and not waiter.cancelled() and waiter.exception() is None:  # given a connection at the same moment
+        served = waiter.done() and not waiter.cancelled() and waiter.exception() is None
+        if served:  # at the same moment
             self._return(waiter.result())
 
     def release(self, connection: Any, *, unsettled: bool = False) -> None:
