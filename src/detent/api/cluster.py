@@ -43,7 +43,7 @@ async def _drain(api: Api, name: str, draining: bool) -> ClusterNode:
     check_default_tenant(api, "Nodes are looked after")
     await api.store.cluster.drain(name, draining)
     with contextlib.suppress(DetentError):  # a hint: without it, the node sees it at its next look
-        await api.store.upkeep.wake(RUNS_CHANNEL, "share")
+        await api.store.upkeep.wake(RUNS_CHANNEL, "share", pool="people")
     for node in (await _look(api)).nodes:
         if node.id == name:
             return node

@@ -91,8 +91,8 @@ class UpkeepStore:
     async def forget_changes(self) -> None:
         await self._database.fetch("work", "forget_changes")
 
-    async def wake(self, channel: str, payload: str) -> None:
-        await self._database.fetch("work", "wake", channel, payload)
+    async def wake(self, channel: str, payload: str, *, pool: str = "work") -> None:
+        await self._database.fetch(pool, "wake", channel, payload)
 
 
 @cache
