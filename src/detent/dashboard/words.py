@@ -31,6 +31,7 @@ SIGNS = {
     "alive": "●",
     "draining": "◐",
     "evicted": "✕",
+    "left": "◌",
 }
 LONGEST_SHOWN = 20_000
 
