@@ -32,6 +32,7 @@ SIGNS = {
     "draining": "◐",
     "evicted": "✕",
     "left": "◌",
+    "unaccounted": "?",
 }
 LONGEST_SHOWN = 20_000
 

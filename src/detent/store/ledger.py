@@ -60,6 +60,13 @@ class Reading(NamedTuple):
     next_tick: datetime | None
 
 
+class Expectation(NamedTuple):
+    """The segments whose ticks are to be expected of a job, and the tick on which its cursor stands."""
+
+    segments: list[Segment]
+    next_tick: datetime | None
+
+
 class LedgerStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -129,6 +136,18 @@ class LedgerStore:
         return Ticks(number, zone, found, None)
 
     # -- reading
+
+    async def expectations(
+        self, jobs: Sequence[UUID], window: tuple[datetime, datetime], *, tenant: int
+    ) -> dict[UUID, Expectation]:
+        """Which ticks of these jobs were and are to be expected in a window, and up to where they were fired."""
+        ids = {row["job"]: row["id"] for row in await self._database.fetch("people", "numbers_of_jobs", jobs, tenant)}
+        found = {id_: Expectation([], None) for id_ in ids.values()}
+        for row in await self._database.fetch("people", "spans", list(ids), *window):
+            before = found[ids[row["job"]]]
+            segments = [] if row["since"] is None else list(self._segment(row))
+            found[ids[row["job"]]] = Expectation([*before.segments, *segments], row["next_tick"])
+        return found
 
     async def read(self, job: int, window: tuple[datetime, datetime]) -> Reading:
         return (await self.read_many([job], window))[job]
