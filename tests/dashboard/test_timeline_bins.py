@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -81,7 +82,7 @@ def test_ticks_that_come_every_few_steps_are_a_band_without_gaps(
     schedule = every(seconds)
     marks = drawn(schedule, past_ticks(schedule, axis, now), axis, now)
     assert len(marks) > 1
-    for earlier, later in zip(marks, marks[1:], strict=False):
+    for earlier, later in pairwise(marks):
         assert later.left == pytest.approx(earlier.left + earlier.width, abs=0.01)
 
 

@@ -246,8 +246,8 @@ class Axis(NamedTuple):
 
 
 class DueStep(NamedTuple):
-    """A step of the axis in which ticks were or are due: the last of them, and what it is where nothing is on record:
-    planned, pending (due and not fired yet), paused, or unaccounted: the cursor has passed it and nobody knows of it."""
+    """A step of the axis in which ticks were or are due: the last of them, and its status where nothing is on record:
+    planned, pending (due and not fired yet), paused, or unaccounted (the cursor has passed it)."""
 
     step: int
     at: datetime
