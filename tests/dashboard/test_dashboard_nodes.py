@@ -7,8 +7,12 @@ import signal
 
 import pytest
 from browsing import PATIENCE, new_tab, running_chromium
+from pages import Pages
 from playwright.async_api import expect
 from processes import Nodes
+
+from detent.identity import node_name
+from factories import add_node
 
 expect.set_options(timeout=PATIENCE)
 
@@ -48,3 +52,23 @@ async def test_a_node_that_was_killed_stays_in_the_table_and_among_the_problems(
         await expect(tabs[1].page.locator("#found article.problem")).to_have_count(0)
         await tabs[1].open("/cluster")
         await expect(tabs[1].page.locator(f"#node-{lost} .s-lost")).to_be_visible()
+
+
+async def test_a_node_that_was_lost_is_named_with_who_took_over_until_it_is_dismissed(pages: Pages, sql: Any) -> None:
+    lost, taker = node_name(21), node_name(22)
+    for node in (21, 22):
+        await add_node(sql, node)
+    await pages.store.nodes.take(21, 1, dict.fromkeys(range(256)))
+    await sql.execute("UPDATE nodes SET started_at = now() - interval '1 h'")
+    await sql.execute("UPDATE nodes SET expires_at = now() - interval '1 s' WHERE node = 21")
+    assert await pages.store.nodes.evict_expired() == [21]
+    await pages.store.nodes.take(22, 1, dict.fromkeys(range(256)))
+    await pages.store.nodes.forget(21)
+    shown = (await pages.get("/cluster")).text
+    assert f'id="node-{lost}"' in shown
+    assert "took 256 partitions" in shown
+    problems = await pages.get("/cluster/problems")
+    assert f"Node {lost} stopped answering at" in problems.text
+    assert f"node {taker} took over its 256 partitions after" in problems.text
+    assert (await pages.post(f"/cluster/nodes/{lost}/dismiss", csrf=problems.csrf)).status == 200
+    assert "stopped answering" not in (await pages.get("/cluster/problems")).text

@@ -69,17 +69,21 @@ function measure() {
   document.documentElement.style.setProperty("--banner", `${document.getElementById("stale").offsetHeight}px`);
 }
 
+function sign(text) {
+  const made = document.createElement("span");
+  made.className = "sign";
+  made.setAttribute("aria-hidden", "true");
+  made.textContent = text;
+  return made;
+}
+
 function parts([before, after]) {
-  const sign = document.createElement("span");
-  sign.className = "sign";
-  sign.setAttribute("aria-hidden", "true");
-  sign.textContent = "!";
   const time = document.createElement("time");
   time.dateTime = answeredAt;
   time.dataset.show = "clock";
   const words = document.createElement("span");
   words.append(before, time, after);
-  return [sign, words];
+  return [sign("!"), words];
 }
 
 // What the server says for itself: "Database" or "Server" does not answer, or "" when both do.
@@ -144,8 +148,7 @@ export function refuseChanges() {
     event.preventDefault();
     const toast = document.createElement("p");
     toast.className = "toast bad";
-    toast.innerHTML = '<span class="sign" aria-hidden="true">✕</span><span></span>';
-    toast.lastChild.textContent = `${cause} not answering. Nothing was changed: try again when it answers.`;
+    toast.append(sign("✕"), `${cause} not answering. Nothing was changed: try again when it answers.`);
     document.getElementById("toasts").append(toast);
   });
 }
