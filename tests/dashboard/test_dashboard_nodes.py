@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from typing import Any
 
 import pytest
 from browsing import PATIENCE, new_tab, running_chromium
