@@ -9,7 +9,7 @@ import contextlib
 
 from detent.api.context import PREFIX, Api, check_default_tenant
 from detent.api.routing import Routes
-from detent.cluster_shapes import Cluster, ClusterNode
+from detent.cluster_shapes import Cluster, ClusterNode, FormerNode
 from detent.errors import DetentError, NotFound
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.upkeep import RUNS_CHANNEL
@@ -33,6 +33,17 @@ async def drain_node(api: Api, id: str) -> ClusterNode:  # noqa: A002 - the name
 async def resume_node(api: Api, id: str) -> ClusterNode:  # noqa: A002 - the name is part of the contract
     """Let a node that is draining take part again."""
     return await _drain(api, id, False)
+
+
+@routes.post("/cluster/nodes/{id}/dismiss", scope="admin")
+async def dismiss_node(api: Api, id: str) -> FormerNode:  # noqa: A002 - the name is part of the contract
+    """Take note that a node was lost, so that it is no longer among the problems."""
+    check_default_tenant(api, "Nodes are looked after")
+    await api.store.cluster.dismiss(id)
+    for node in (await _look(api)).former_nodes:
+        if node.id == id:
+            return node
+    raise NotFound(f"Node {id!r} was lost more than a day ago.")
 
 
 async def _look(api: Api) -> Cluster:

@@ -293,6 +293,12 @@ class Database:
             rows: list[Row] = await connection.fetch(statement(name), *arguments, timeout=self._deadline(pool))
             return rows
 
+    async def fetch_within(self, seconds: float, pool: str, name: str, *arguments: object) -> list[Row]:
+        """As fetch, for a question whose answer is of no use after `seconds`: its connection is given up then."""
+        async with self.connection(pool, seconds) as connection:
+            rows: list[Row] = await connection.fetch(statement(name), *arguments, timeout=seconds)
+            return rows
+
     async def fetch_guarded(self, pool: str, name: str, before: str, after: str, *arguments: object) -> list[Row]:
         """As fetch, with failpoints: `before` the commit (only then is there an explicit transaction), `after` it."""
         if failpoints.armed(before):
@@ -343,14 +349,14 @@ class Database:
                 _joined.reset(before)
 
     @asynccontextmanager
-    async def connection(self, pool: str) -> AsyncIterator[Any]:
-        """A pooled connection; driver errors leave as one of the four meanings."""
+    async def connection(self, pool: str, seconds: float = CONNECTION_SECONDS) -> AsyncIterator[Any]:
+        """A pooled connection, waited for `seconds`; driver errors leave as one of the four meanings."""
         with _meanings():
-            async with self._acquired(pool) as connection:
+            async with self._acquired(pool, seconds) as connection:
                 yield connection
 
     @asynccontextmanager
-    async def _acquired(self, pool: str) -> AsyncIterator[Any]:
+    async def _acquired(self, pool: str, seconds: float) -> AsyncIterator[Any]:
         held = _joined.get() if pool == "people" else None
         if held is not None:
             yield held
@@ -359,7 +365,7 @@ class Database:
         source = self._pools.get(pool)
         if source is None:
             raise Unavailable("The database is closed.")
-        connection = await source.acquire(min(CONNECTION_SECONDS, self.limits[pool].answer))
+        connection = await source.acquire(min(seconds, self.limits[pool].answer))
         unsettled = False
         try:
             yield connection

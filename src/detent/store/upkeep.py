@@ -63,6 +63,11 @@ class UpkeepStore:
         moment: datetime = (await self._database.fetch("people", "clock"))[0]["now"]
         return moment
 
+    async def now_within(self, seconds: float) -> datetime:
+        """As `now`, for who wants to know whether the database answers: it fails after `seconds`."""
+        moment: datetime = (await self._database.fetch_within(seconds, "people", "clock"))[0]["now"]
+        return moment
+
     async def pulse(self) -> Pulse:
         began = monotonic()
         (row,) = await self._database.fetch("people", "pulse")
