@@ -41,9 +41,9 @@ class Liveness(NamedTuple):
 
     def open_runs(self, record: Record) -> list[str]:
         """L2: a run ends: it is claimed, retried, promoted and settled, each without an event from outside."""
-        ended = {(run.job, int(run.scheduled_at)): run.finished_at for run in record.tables.runs if run.serial == 0}
+        ended = ended_at(record)
         waits = (
-            (job, tick, (tick + job.takes, min(ended.get((job.number, tick), job.pausing), job.pausing)))
+            (job, tick, (tick + job.takes, min(ended.get((job.name, tick), job.pausing), job.pausing)))
             for job in record.jobs
             for tick in job.due()
         )
@@ -87,21 +87,28 @@ def oldest_due(record: Record, recovery: float) -> float:
 
 def accounted_at(record: Record) -> dict[tuple[str, int], float]:
     """When something came of each tick: its first call, or the row that says why there was none."""
-    names = {job.number: job for job in record.jobs}
-    seen: dict[tuple[str, int], float] = {}
+    seen = {tick: at for tick, at, called in _rows(record) if not called}
     for call in record.calls:
         if call.scheduled_at.is_integer():  # a run that somebody triggered stands for no tick
-            _earliest(seen, (call.job, int(call.scheduled_at)), call.at)
-    for run in record.tables.runs:
-        job = names.get(run.job)
-        if job is not None and run.serial == 0 and run.started_at is None:
-            for number in range(run.ticks or 1):
-                _earliest(seen, (job.name, int(run.scheduled_at) + number * job.every), run.finished_at)
+            tick = (call.job, int(call.scheduled_at))
+            seen[tick] = min(seen.get(tick, call.at), call.at)
     return seen
 
 
-def _earliest(seen: dict[tuple[str, int], float], tick: tuple[str, int], at: float) -> None:
-    seen[tick] = min(seen.get(tick, at), at)
+def ended_at(record: Record) -> dict[tuple[str, int], float]:
+    return {tick: at for tick, at, _ in _rows(record)}
+
+
+def _rows(record: Record) -> Iterator[tuple[tuple[str, int], float, bool]]:
+    """For each tick that has a row: when that was written, and whether the tick was called before. A range of skipped
+    or missed ticks stands for each of them."""
+    jobs = {job.number: job for job in record.jobs}
+    for run in record.tables.runs:
+        job = jobs.get(run.job)
+        if job is not None and run.serial == 0:
+            for number in range(run.ticks or 1):
+                tick = int(run.scheduled_at) + number * job.every
+                yield (job.name, tick), run.finished_at, run.started_at is not None
 
 
 def _call_times(record: Record, job: Job) -> list[float]:
@@ -125,7 +132,7 @@ def disturbances(record: Record, recovery: float) -> list[Span]:
 
 
 def longest_calm(wait: Span, disturbed: Sequence[Span]) -> float:
-    return max((until - since for since, until in _calm(wait, disturbed)), default=0.0)
+    return max(0.0, *(until - since for since, until in _calm(wait, disturbed)))
 
 
 def _calm(wait: Span, disturbed: Sequence[Span]) -> Iterator[Span]:
