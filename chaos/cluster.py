@@ -24,6 +24,7 @@ from typing import NamedTuple
 import harness  # noqa: F401 - finds the modules of the tests
 from scenarios import SCENARIOS, Scenario
 
+import guardian
 from fleet.checker import Verdict, check
 from fleet.clocks import MissingError
 from fleet.driver import perform
@@ -79,6 +80,7 @@ def planned(scenario: Scenario, seed: int, seconds: float) -> Plan:
 
 def play(plan: Plan, source: Path | None = None) -> Row:
     """Perform a plan and judge it; what was recorded is kept."""
+    guardian.protect()
     scenario = SCENARIOS[plan.scenario]
     shape = scenario.shape
     if source is not None:
