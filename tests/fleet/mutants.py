@@ -113,7 +113,7 @@ MUTANTS = (
         },
         QUIET,
         (Fault(4.0, "cut", "n1", 5.0, "replies swallow"),),
-        Promise(rules=Liveness(3.0, 12.0).rules),
+        Promise(rules=Liveness(8.0, 12.0).rules),
         with_disturbances,
         32.0,
     ),
