@@ -25,7 +25,7 @@ from waiting import until
 if TYPE_CHECKING:
     from fleet.driver import Stage
 
-SILENCE = 22.0
+SILENCE = 26.0
 FIRST = 4.0
 CLIENTS = 6
 HOG, STALL = "hog", "stall"
