@@ -29,7 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PREFIX = "detent-tests-"
-# Not yet locked: a folder under this name is nobody's prey.
+# A folder has this name until it is locked, so that no other process takes it for a stale one.
 UNFINISHED = "detent-unlocked-"
 LOCK = "lock"
 ALSO = "also"
@@ -49,7 +49,7 @@ _protected: list[Path] = []
 def protect() -> Path:
     """Called once in each test process, before it starts anything; its folder."""
     if not _protected and PROCESSES.is_dir():  # elsewhere nothing can be found by its path
-        bury_the_dead()
+        clean_up_stale()
         folders = [_locked_folder(place) for place in _places()]
         _start_guardian(folders)
         # Pytest keeps the folders of the last three runs: they may be looked at after a failure.
@@ -61,7 +61,7 @@ def protect() -> Path:
 
 
 def _start_guardian(folders: Sequence[Path]) -> None:
-    """It has none of our open files: whoever reads from a pipe of ours waits for all who hold its other end."""
+    """It inherits no open file: a process that reads from a pipe waits until every holder of its other end is gone."""
     command = [sys.executable, "-I", "-S", __file__, *map(str, folders)]
     nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
     os.posix_spawn(sys.executable, command, {}, file_actions=nowhere, setsid=True)
@@ -99,7 +99,7 @@ def _locked_folder(place: Path) -> Path:
     return folder.rename(place / f"{PREFIX}{name}")
 
 
-def bury_the_dead() -> None:
+def clean_up_stale() -> None:
     """What earlier processes left behind whose guardian was killed, too."""
     for place in _places():
         for folder in place.glob(f"{PREFIX}*"):
@@ -149,19 +149,19 @@ def belonging(paths: Sequence[bytes]) -> list[int]:
     return [
         int(entry.name)
         for entry in PROCESSES.iterdir()
-        if entry.name.isdigit() and int(entry.name) != os.getpid() and pattern.search(_told(entry))
+        if entry.name.isdigit() and int(entry.name) != os.getpid() and pattern.search(_carried(entry))
     ]
 
 
-def _told(entry: Path) -> bytes:
+def _carried(entry: Path) -> bytes:
     """Where a process works, what it was started with, and its environment as that was then."""
-    told = b""
+    carried = b""
     with suppress(OSError):
-        told += os.fsencode((entry / "cwd").readlink()) + b"\0"
+        carried += os.fsencode((entry / "cwd").readlink()) + b"\0"
     for name in ("cmdline", "environ"):
         with suppress(OSError):
-            told += (entry / name).read_bytes() + b"\0"
-    return told
+            carried += (entry / name).read_bytes() + b"\0"
+    return carried
 
 
 def _is_postgres(process: int) -> bool:

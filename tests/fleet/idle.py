@@ -178,7 +178,7 @@ class Deeds:
         return ""
 
     async def trigger(self, _fault: Fault) -> str:
-        """Three runs by hand: under QUEUE and REPLACE they have to wait for each other."""
+        """Three triggered runs: under QUEUE and REPLACE they have to wait for each other."""
         for _ in range(3):
             with suppress(Exception):  # a job that has its run already may refuse another
                 await asyncio.to_thread(self._stage.client.trigger_job, "job-0")

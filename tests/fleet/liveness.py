@@ -89,7 +89,7 @@ def accounted_at(record: Record) -> dict[tuple[str, int], float]:
     """When something came of each tick: its first call, or the row that says why there was none."""
     seen = {tick: at for tick, at, called in _rows(record) if not called}
     for call in record.calls:
-        if call.scheduled_at.is_integer():  # a run that somebody triggered stands for no tick
+        if call.scheduled_at.is_integer():  # a run that was triggered stands for no tick
             tick = (call.job, int(call.scheduled_at))
             seen[tick] = min(seen.get(tick, call.at), call.at)
     return seen

@@ -70,7 +70,7 @@ def folder() -> Iterator[Path]:
 
 @asynccontextmanager
 async def node() -> AsyncIterator[None]:
-    """`detent serve` with the PostgreSQL that it brings: the server daemonises, and is nobody's child."""
+    """`detent serve` with the PostgreSQL that it brings: the server daemonises, and is not a child of this process."""
     from processes import Nodes
 
     with folder() as place:

@@ -90,7 +90,7 @@ def test_what_is_left_when_the_guardian_is_killed_too_is_cleaned_up_by_the_next_
     os.kill(guarding, signal.SIGKILL)
     os.kill(announced["pid"], signal.SIGKILL)
     servers = [process for process in announced["processes"] if process != guarding]
-    assert all(map(is_alive, servers)), "nobody is there to end them"
+    assert all(map(is_alive, servers)), "no guardian is left to end them"
     started("postgres")
     until_sync(lambda: nothing_is_left(announced), SECONDS, "the next process to clean up")
 
