@@ -138,9 +138,10 @@ POLICIES = {
     "retry": Ticking(2, "fail/1", 1.5, {"max_retries": 8, "retry_base_seconds": 0.5, "retry_max_seconds": 1}),
 }
 QUIET_STATUSES = (SUCCEEDED, CANCELLED, SKIPPED)
-LIVE = Liveness(OLDEST, AFTER_A_CUT)
+# A run that a lost reply told of is adopted after two looks at the database, about a lease apart.
+LIVE = Liveness(OLDEST, 2 * (LEASE + 1.0))
 # Where runs take a while and come one after another, the ticks of an outage of 12 s are made up for in so many more.
-SLOWLY = Liveness(OLDEST, AFTER_A_CUT + 8.0)
+SLOWLY = LIVE._replace(recovery=LIVE.recovery + 5.0)
 
 
 def quiet(

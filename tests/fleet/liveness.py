@@ -86,8 +86,8 @@ def oldest_due(record: Record, recovery: float) -> float:
 
 
 def accounted_at(record: Record) -> dict[tuple[str, int], float]:
-    """When something came of each tick: its first call, or the row that says why there was none."""
-    seen = {tick: at for tick, at, called in _rows(record) if not called}
+    """When something came of each tick: its first call, or the row that says how it ended without one."""
+    seen = ended_at(record)
     for call in record.calls:
         if call.scheduled_at.is_integer():  # a run that was triggered stands for no tick
             tick = (call.job, int(call.scheduled_at))
@@ -96,19 +96,15 @@ def accounted_at(record: Record) -> dict[tuple[str, int], float]:
 
 
 def ended_at(record: Record) -> dict[tuple[str, int], float]:
-    return {tick: at for tick, at, _ in _rows(record)}
-
-
-def _rows(record: Record) -> Iterator[tuple[tuple[str, int], float, bool]]:
-    """For each tick that has a row: when that was written, and whether the tick was called before. A range of skipped
-    or missed ticks stands for each of them."""
+    """When the row of each tick was written. A range of skipped or missed ticks stands for each of them."""
     jobs = {job.number: job for job in record.jobs}
+    ended: dict[tuple[str, int], float] = {}
     for run in record.tables.runs:
         job = jobs.get(run.job)
         if job is not None and run.serial == 0:
             for number in range(run.ticks or 1):
-                tick = int(run.scheduled_at) + number * job.every
-                yield (job.name, tick), run.finished_at, run.started_at is not None
+                ended[job.name, int(run.scheduled_at) + number * job.every] = run.finished_at
+    return ended
 
 
 def _call_times(record: Record, job: Job) -> list[float]:
