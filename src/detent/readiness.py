@@ -117,7 +117,7 @@ def _original(pulse: Pulse) -> Check:
 
 def _ticks(pulse: Pulse) -> Check:
     if pulse.held_at is None:
-        return Check(True, "They fire.", needed=False)
+        return Check(True, "They are not held.", needed=False)
     return Check(False, f"Held since {pulse.held_at:%Y-%m-%d %H:%M:%S} UTC: `detent node list` says why.", needed=False)
 
 

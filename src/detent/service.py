@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from detent.clock import monotonic
@@ -28,6 +28,20 @@ Answer = TypeVar("Answer")
 def backoff(failures: int) -> float:
     """How long to wait after so many failures in a row: longer each time, and not everybody at the same moment."""
     return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1))
+
+
+async def do_each(parts: Iterable[Callable[[], Awaitable[object]]]) -> None:
+    """Do all parts of a pass. One that fails keeps no other from being done; the first failure is raised in the end."""
+    failed: Exception | None = None
+    for part in parts:
+        try:
+            await part()
+        except Exception as error:
+            if failed is not None:
+                log.warning("more than one part of a pass failed", error=str(error))
+            failed = failed or error
+    if failed is not None:
+        raise failed
 
 
 class Failing:
@@ -108,6 +122,12 @@ class Loop:
             pause = await self._tick()
             self._failures = 0
             return pause
+        except asyncio.CancelledError:
+            # Only `abort` cancels a loop. What was cancelled inside a pass must not end it unnoticed.
+            task = asyncio.current_task()
+            if self._stopping or (task is not None and task.cancelling()):
+                raise
+            log.warning("pass cancelled from inside", loop=self.name)
         except DetentError as error:
             log.warning("pass failed", loop=self.name, error=str(error))
         except Exception:

@@ -14,6 +14,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from detent.clock import DatabaseClock, monotonic
@@ -42,10 +43,11 @@ from detent.scheduler.life import Life
 from detent.scheduler.planning import Planner
 from detent.scheduler.releasing import Releaser
 from detent.scheduler.scheduler import Scheduler
-from detent.service import Loop, backoff
+from detent.service import Loop, backoff, do_each
 from detent.settings import Settings
 from detent.states import CODES, RunStatus
 from detent.store import Store
+from detent.store.db import LockTimeout
 from detent.store.effects import EffectPool
 from detent.store.heartbeat import HeartbeatConnection
 from detent.store.live import Settlement
@@ -108,8 +110,7 @@ class Session:
         """Join, and start everything once the first heartbeat has come back."""
         admission = await self._guard.admit()
         if self.schedules:
-            # Before the first fire: after a long outage the days since have no partition, and their ticks no home.
-            await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
+            await self._make_history_days()
         info = NodeInfo(
             new_node_number(), socket.gethostname(), os.getpid(), self._roles, __version__, tzdata_version(),
             self._address, self.draining,
@@ -134,6 +135,14 @@ class Session:
         self._start_parts()
         await self.hints.announce_share()
         log.info("joined", node=node_name(info.node), roles=list(self._roles))
+
+    async def _make_history_days(self) -> None:
+        """Before the first fire: after a long outage the days since have no partition, and their ticks no home. Where a
+        lock is in the way (an ANALYZE of history is enough), whoever needs a day makes it, and upkeep tries again."""
+        try:
+            await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
+        except LockTimeout as error:
+            log.warning("the days of history ahead are not made yet", error=str(error))
 
     async def _confirmed(self) -> None:
         try:
@@ -251,28 +260,46 @@ class Session:
                 self.worker.rest(draining)
 
     async def _upkeep(self) -> float:
+        parts: list[Callable[[], Awaitable[object]]] = [self._do_what_is_due]
         if self._upkeep_passes % HISTORY_EVERY_PASSES == 0:
-            await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
-            await self._store.cluster.forget_elections(self.clock.now())
-            await self._store.cluster.forget_nodes(self.clock.now())
-        self._upkeep_passes += 1
+            parts += [
+                partial(self._store.upkeep.make_history_days, HISTORY_DAYS_AHEAD),
+                lambda: self._store.cluster.forget_elections(self.clock.now()),
+                lambda: self._store.cluster.forget_nodes(self.clock.now()),
+            ]
+        await do_each(parts)
+        self._upkeep_passes += 1  # not before: what failed is done by the next pass, not in half an hour
+        return UPKEEP_EVERY
+
+    async def _do_what_is_due(self) -> None:
         due = await self._store.upkeep.due(self.clock.now(), timedelta(seconds=UPKEEP_EVERY))
         if due.pauses:
             self.life.loop.wake()
         if due.catchups and self.scheduler.releaser is not None:
             self.scheduler.releaser.look()
         self.watch.needed = due.expectations
+        parts: list[Callable[[], Awaitable[object]]] = []
         if due.leases or due.waiting:
-            await sweep(self._store, self._metrics)
-        while due.ended and await self._store.upkeep.end_deleted():
-            pass
-        while due.ended and await self._store.upkeep.complete_jobs():
-            pass
-        while due.requests and await self._store.requests.forget(self.clock.now()) >= FORGOTTEN_AT_ONCE:
-            pass
+            parts.append(lambda: sweep(self._store, self._metrics))
+        if due.ended:
+            parts += [self._end_deleted, self._complete_jobs]
+        if due.requests:
+            parts.append(self._forget_requests)
         if due.changes:
-            await self._store.upkeep.forget_changes()
-        return UPKEEP_EVERY
+            parts.append(self._store.upkeep.forget_changes)
+        await do_each(parts)
+
+    async def _end_deleted(self) -> None:
+        while await self._store.upkeep.end_deleted():
+            pass
+
+    async def _complete_jobs(self) -> None:
+        while await self._store.upkeep.complete_jobs():
+            pass
+
+    async def _forget_requests(self) -> None:
+        while await self._store.requests.forget(self.clock.now()) >= FORGOTTEN_AT_ONCE:
+            pass
 
     def _watchers(self) -> Iterator[Watch | Sender | Ping]:
         chosen = self._settings

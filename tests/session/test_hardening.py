@@ -20,7 +20,7 @@ from detent.scheduler.scheduler import LONGEST_WITHOUT_SWEEP, MANY_DUE
 from detent.session import Session
 from detent.settings import Settings
 from detent.store import Store
-from detent.store.db import LockTimeout, connect
+from detent.store.db import LockTimeout, OutcomeUnknown, connect
 from waiting import until
 
 FIRST_TOKEN = (1 << 22) | 1
@@ -232,3 +232,36 @@ async def test_a_node_that_cannot_open_its_coordinator_leaves_no_heartbeat_behin
     with pytest.raises(UsageError):
         await session.open()
     assert [thread.name for thread in set(threading.enumerate()) - before if "heartbeat" in thread.name] == []
+
+
+async def test_a_claim_whose_reply_is_lost_is_looked_into_at_once(
+    store: Store, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await start()
+    worker = session.worker
+    await worker.loop.stop()
+    await worker.reconciling.stop()
+    worker.reconciling._awake.clear()
+
+    async def lost(*_arguments: object, **_named: object) -> list[Claim]:
+        raise OutcomeUnknown("the reply was lost")
+
+    monkeypatch.setattr(store.live, "claim", lost)
+    with pytest.raises(OutcomeUnknown):
+        await worker.tick()
+    assert worker.reconciling._awake.is_set()
+
+
+async def test_a_node_joins_although_a_lock_keeps_it_from_making_days_of_history(
+    look: Any, start: Any, database_url: str
+) -> None:
+    newest = "SELECT max(inhrelid::regclass::text) FROM pg_inherits WHERE inhparent = 'run_history'::regclass"
+    day = await look.fetchval(newest)
+    await look.execute(f"ALTER TABLE run_history DETACH PARTITION {day}; DROP TABLE {day}")
+    other = await connect(database_url, "detent")
+    await other.execute("SET idle_in_transaction_session_timeout = 0")
+    async with other.transaction():
+        await other.execute("LOCK TABLE run_history IN SHARE UPDATE EXCLUSIVE MODE")
+        session = await start()
+        assert session.membership.trusted
+    await other.close()

@@ -38,7 +38,6 @@ TICK_NOW = (
 )
 
 
-@pytest.mark.xfail(reason="promoted only when upkeep looks, up to 5 s later: issue 15, beyond its list", strict=True)
 async def test_a_run_that_begins_to_wait_while_the_one_before_ends_is_promoted(
     look: Any, store: Store, start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

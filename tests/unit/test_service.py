@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
 from detent.errors import Unavailable
-from detent.service import FIRST_PAUSE, LONGEST_PAUSE, Batcher, Loop
+from detent.service import FIRST_PAUSE, LONGEST_PAUSE, Batcher, Loop, do_each
 
 FOR_EVER = 3600.0
 
@@ -234,3 +235,45 @@ async def test_a_batcher_can_be_asked_again_after_it_had_nothing_to_do() -> None
     ask = Batcher(answers)
     assert [await ask(2), await ask(3)] == [4, 9]
     assert answers.batches == [[2], [3]]
+
+
+async def test_a_pass_that_is_cancelled_from_inside_does_not_end_its_loop() -> None:
+    passes = 0
+    again = asyncio.Event()
+
+    async def tick() -> float:
+        nonlocal passes
+        passes += 1
+        if passes == 1:
+            raise asyncio.CancelledError
+        again.set()
+        return 60.0
+
+    loop = Loop("tested", tick)
+    loop.start()
+    await asyncio.wait_for(again.wait(), 10)
+    await loop.stop()
+    assert passes == 2
+
+
+async def test_a_part_of_a_pass_that_fails_keeps_no_other_from_being_done() -> None:
+    done: list[int] = []
+
+    async def part(number: int) -> None:
+        done.append(number)
+        if number < 2:
+            raise ValueError(number)
+
+    with pytest.raises(ValueError, match="0"):
+        await do_each([partial(part, number) for number in range(3)])
+    assert done == [0, 1, 2]
+
+
+async def test_who_asks_a_batcher_gets_an_error_where_there_are_too_few_answers() -> None:
+    async def forgetful(items: Sequence[int]) -> Sequence[int]:
+        return list(items)[:-1]
+
+    batcher: Batcher[int, int] = Batcher(forgetful)
+    answers = await asyncio.wait_for(asyncio.gather(batcher(1), batcher(2), return_exceptions=True), 10)
+    assert answers[0] == 1
+    assert isinstance(answers[1], ValueError)

@@ -80,7 +80,9 @@ class Keeper:
             except TurnLost:
                 continue
             except DetentError as error:
+                # Its turn is not ended, so that it is due again when the turn runs out, not when all would be well.
                 log.warning("not done this time", task=task.name, error=str(error))
+                continue
             await self._store.retention.end_turn(task.name, self._node)
         return LOOK_SECONDS
 

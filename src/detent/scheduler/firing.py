@@ -52,7 +52,6 @@ LOWEST_FIRST_EVERY = 8
 # While very many are due, one place in so many is for what came due last: it shall not wait until the others are done.
 NEWEST_EVERY = 8
 FINISH_SECONDS = 0.5
-REPLACING = -2
 _job_of = attrgetter("before.job")
 
 
@@ -359,15 +358,17 @@ class Firing:
                 tell_fired(batch, found, self._membership, sent, self._clock.now(), hand_off)
             self._fired(batch, way, reservation, hand_off, found)
             await failpoints.hit("S7")
-            await self._replace([item.job for item in exceptions if item.lane == REPLACING])
+            await self._promote([item.job for item in exceptions if item.lane is not None and item.lane < 0])
 
-    async def _replace(self, jobs: list[int]) -> None:
-        """These wait for a run to make way for them. Whoever claims also asks it to, a little later."""
+    async def _promote(self, jobs: list[int]) -> None:
+        """These wait for the run before them, which is asked to make way (REPLACE), or may have ended while this fire
+        was on its way: whoever ended it has looked for runs that wait before these were there."""
         if jobs:
             try:
-                await self._store.live.promote(jobs)
+                if await self._store.live.promote(jobs):
+                    self._announce()
             except DetentError as error:
-                log.warning("runs not asked to stop yet", jobs=len(jobs), error=str(error))
+                log.warning("runs that wait have not moved up yet", jobs=len(jobs), error=str(error))
 
     async def _fire_apart(
         self,

@@ -167,7 +167,11 @@ class Releaser:
         oldest = self._looked_at - REMEMBERED_SECONDS
         self._released = {job: at for job, at in self._released.items() if at > oldest}
         asked = dict(self._after)
-        found = await self._store.catchups.due(asked, WINDOW)
+        try:
+            found = await self._store.catchups.due(asked, WINDOW)
+        except BaseException:
+            self._look_next = 0.0  # the next pass looks, not the next minute
+            raise
         found = [due for due in found if due.partition in self._after]  # some may be others' by now
         counts = Counter(due.partition for due in found)
         last = {due.partition: due.catchup for due in found}

@@ -19,6 +19,7 @@ from detent.model import Claim
 from detent.queue.book import QueueBook
 from detent.queue.rounds import Rounds
 from detent.store import Store
+from detent.store.db import OutcomeUnknown
 from detent.store.queues import LimitedClaim, QueueRow, Ready
 
 log = logger("worker")
@@ -31,11 +32,13 @@ EVENLY_EVERY = 8
 
 
 class Claimed(NamedTuple):
-    """`more`: runs may be left that could start now. `wait`: look again after so many seconds, if there is a reason."""
+    """`more`: runs may be left that could start now. `wait`: look again after so many seconds, if there is a reason.
+    `unknown`: the reply to some part of it was lost, so more may be ours than these."""
 
     claims: list[Claim]
     more: bool = False
     wait: float | None = None
+    unknown: bool = False
 
 
 class Claiming:
@@ -56,6 +59,7 @@ class Claiming:
         self.limited: frozenset[int] = frozenset()
         self._one_tenant = True
         self._turn = 0
+        self._unknown = False
 
     async def learn(self) -> None:
         """Queues and limits appear and go; what changed is known after this."""
@@ -91,8 +95,10 @@ class Claiming:
         ready = await self._store.queues.ready(list(self.serving))
         if not ready:
             return Claimed([])
+        self._unknown = False
         limited = await self._claim_limited(max(free, 0), ready, waits)
-        return await self._claim_unlimited(room, ready, limited)
+        claimed = await self._claim_unlimited(room, ready, limited)
+        return claimed._replace(unknown=self._unknown)
 
     @property
     def _evenly(self) -> bool:
@@ -136,6 +142,7 @@ class Claiming:
         except DetentError as error:
             if not held:
                 raise
+            self._unknown = self._unknown or isinstance(error, OutcomeUnknown)
             log.warning("some runs could not be claimed", error=str(error))
             return []
 
@@ -199,6 +206,7 @@ class Claiming:
         except DetentError as error:
             if not held:
                 raise
+            self._unknown = self._unknown or isinstance(error, OutcomeUnknown)
             log.warning("some runs could not be claimed", error=str(error))
             return LimitedClaim([], busy=True)
 

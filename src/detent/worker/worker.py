@@ -48,6 +48,7 @@ log = logger("worker")
 
 # Whoever makes runs ready says so; this is for when nobody could.
 POLL_EVERY = 10.0
+UNTRUSTED_PAUSE = 0.5
 LARGEST_CLAIM = 1000
 STARTED_AT_ONCE = 8
 # So many runs that are over at once a slot takes before others have a turn.
@@ -306,9 +307,14 @@ class Worker:
         begun = monotonic()
         try:
             claimed = await self._claiming.claim(limit, free, self._waiting.waits)
+        except OutcomeUnknown:
+            self.reconciling.wake()
+            raise
         finally:
             self.place.reserved -= limit
             self._made_room()
+        if claimed.unknown:
+            self.reconciling.wake()
         self._retries.looked(begun)
         self._backlog = claimed.more
         self._accept(claimed.claims)
@@ -460,7 +466,7 @@ class Worker:
     async def reconcile(self) -> float:
         """Adopt what we hold without knowing, stop what was cancelled."""
         if not self._membership.trusted or self._draining:
-            return self._reconcile_every
+            return UNTRUSTED_PAUSE  # soon: somebody may have lost a reply just now, and woken us for it
         looked = await self._store.live.reconcile(self._membership.node)
         unknown = []
         for claim in looked:
