@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from typing import Any
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,9 +20,54 @@ MAX_DEPTH = 64
 MAX_NUMBER_BITS = 4096
 SHORTEST_TOO_LONG = 1_233  # digits: fewer cannot make a number of more bits
 
+Value = TypeVar("Value")
+
 _LONG_NUMBER = re.compile(rb"[0-9]{%d}" % SHORTEST_TOO_LONG)
 
 Path = tuple[str | int, ...]
+
+# Arithmetic with what lies outside, a few years further on, would leave the calendar.
+FIRST_YEAR = 1970
+LAST_YEAR = 9000
+
+
+def utc_instant(moment: datetime, name: str, pointer: str = "") -> datetime:
+    """An instant as everything inside takes it: in UTC, and of a year that can be reckoned with. Whatever reads an
+    instant that a person wrote passes it through here."""
+    try:
+        found = moment.astimezone(UTC)
+        if FIRST_YEAR <= found.year <= LAST_YEAR:
+            return found
+    except OverflowError:
+        pass
+    raise UsageError(
+        f"{name} is {moment.isoformat()}: give an instant of the years {FIRST_YEAR} to {LAST_YEAR}.", pointer
+    )
+
+
+def utc_instants(value: Value) -> Value:
+    """A document that was read, with its instants in UTC; one that has no zone is left to whoever reads it further."""
+    changed = {}
+    for name, written in _instants_of(type(value)):
+        moment = getattr(value, name)
+        if isinstance(moment, datetime) and moment.tzinfo is not None:
+            changed[name] = utc_instant(moment, written, pointer_to(written))
+    return msgspec.structs.replace(value, **changed) if changed else value  # type: ignore[type-var]  # it has fields
+
+
+@cache
+def _instants_of(kind: type) -> tuple[tuple[str, str], ...]:
+    """The fields of a struct that may hold an instant, with their names as they are written."""
+    info = msgspec.inspect.type_info(kind)
+    if not isinstance(info, msgspec.inspect.StructType):
+        return ()
+    return tuple((field.name, field.encode_name) for field in info.fields if _is_instant(field.type))
+
+
+def _is_instant(kind: msgspec.inspect.Type) -> bool:
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return any(_is_instant(each) for each in kind.types)
+    return isinstance(kind, msgspec.inspect.DateTimeType)
 
 
 def plain(value: Any) -> Any:

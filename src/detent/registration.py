@@ -16,7 +16,15 @@ from uuid import UUID
 
 import msgspec
 
-from detent.documents import MAX_PAYLOAD_BYTES, MAX_REST_BYTES, check_size, check_text, looks_sound, plain
+from detent.documents import (
+    MAX_PAYLOAD_BYTES,
+    MAX_REST_BYTES,
+    check_size,
+    check_text,
+    looks_sound,
+    plain,
+    utc_instant,
+)
 from detent.errors import UsageError
 from detent.identity import partition_of
 from detent.misfire import AUTOMATIC, MISSED, SHORTEST_GRACE
@@ -344,10 +352,7 @@ def _utc(moment: datetime | None, field: str) -> datetime | None:
             f"such as {moment.isoformat()}Z.",
             f"/{field}",
         )
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        raise UsageError(f"{field} is {moment.isoformat()}: give a year from 1971 to 9000.", f"/{field}") from None
+    return utc_instant(moment, field, f"/{field}")
 
 
 def _check_jitter(schedule: Schedule, since: datetime) -> None:

@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 from api_server import Readiness, serving
 
+from detent.errors import DetentError
 from detent.store import Database, db, migrate
 from detent.store.embedded import EmbeddedServer
 from postgres import OPTIONS, SCHEMA, chosen_binaries, run_apart
@@ -112,3 +113,15 @@ async def connected(url: str) -> Any:
 async def is_served(api: Any) -> bool:
     answer = await api.ask("GET", "/api/v1/jobs")
     return bool(answer.status == 200)
+
+
+async def test_an_argument_that_cannot_be_encoded_leaves_nothing_behind_on_its_connection(database_url: str) -> None:
+    """The driver leaves the statement's transaction open then, in which no isolation level can be asked for."""
+    database = Database(database_url)
+    await database.open()
+    for number in range(8):
+        with pytest.raises(DetentError):
+            await database.fetch("people", "job_quota", 2**31 + number)
+        async with database.connection("people") as connection, connection.transaction(isolation="repeatable_read"):
+            assert await connection.fetchval("SELECT 1") == 1
+    await database.close()

@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from detent.api.problems import Refusal
-from detent.documents import MAX_DEPTH, check_text, plain
+from detent.documents import MAX_DEPTH, check_text, plain, utc_instants
 from detent.errors import NotFound, UsageError
 from detent.refusal import nearest, refused
 
@@ -105,7 +105,7 @@ def decode_body(raw: bytes, expected: type[Value]) -> Value:
         raise too_deep() from None
     if b"\\u0000" in raw:
         check_text(plain(value))
-    return value
+    return utc_instants(value)
 
 
 def decode_plain(raw: bytes) -> Any:
@@ -147,7 +147,7 @@ def decode_query(raw: bytes, expected: type[Value]) -> Value:
         elif text or isinstance(fields[name].type, msgspec.inspect.BoolType):
             values[name] = _typed(text, fields[name].type)
     try:
-        return msgspec.convert(values, expected)
+        return utc_instants(msgspec.convert(values, expected))
     except msgspec.ValidationError as error:
         raise refused(error, values, expected) from error
 

@@ -14,6 +14,7 @@ from detent.cli.job_changes import job
 from detent.cli.jobs import argument
 from detent.cli.output import Column
 from detent.cli.session import asks_server, connect, read_number, session
+from detent.documents import utc_instant
 from detent.errors import UsageError
 
 __all__ = ["job"]  # with these verbs
@@ -158,4 +159,4 @@ def _instant(name: str, text: str, time_of_day: str) -> str:
         moment = datetime.fromisoformat(f"{text}T{time_of_day}" if len(text) == 10 else text)
     except ValueError:
         raise UsageError(f"{name} is {text!r}: give a time such as 2026-01-31T12:00:00Z, or a day.") from None
-    return times.written(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    return times.written(utc_instant(moment if moment.tzinfo else moment.replace(tzinfo=UTC), name))

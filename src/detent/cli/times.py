@@ -7,9 +7,11 @@ import re
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from detent.documents import utc_instant
 from detent.errors import UsageError
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+LONGEST_SECONDS = 36_525 * 86_400
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)\s*")
 
 
@@ -41,7 +43,7 @@ def start_of(text: str | None) -> datetime:
         instant = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(f"--from is {text!r}: give a time such as 2030-01-31T12:00:00Z.") from None
-    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    return utc_instant(instant if instant.tzinfo else instant.replace(tzinfo=UTC), "--from")
 
 
 def read_moment(flag: str, text: str, *, ahead: bool) -> str:
@@ -55,8 +57,10 @@ def read_moment(flag: str, text: str, *, ahead: bool) -> str:
             raise UsageError(
                 f"{flag} is {text!r}: give a time such as 2030-01-31T12:00:00Z, or a duration such as 90m or 2d."
             ) from None
+        if seconds > LONGEST_SECONDS:
+            raise UsageError(f"{flag} is {text!r}: give at most a hundred years.") from None
         return written(now() + timedelta(seconds=seconds if ahead else -seconds))
-    return written(instant if instant.tzinfo else instant.replace(tzinfo=UTC))
+    return written(utc_instant(instant if instant.tzinfo else instant.replace(tzinfo=UTC), flag))
 
 
 def written(instant: datetime) -> str:

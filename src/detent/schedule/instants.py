@@ -54,14 +54,24 @@ def parse_instant(text: object, zone: Zone, gap: str, overlap: str) -> datetime:
         except ValueError as error:
             raise ScheduleError(f"The instant {text!r} does not exist ({error}); {example}.") from None
     if moment.tzinfo is None:
+        _check_year(moment, moment)  # the walls of other years may have no instant
         moment = _resolve_wall(moment, zone, gap, overlap)
-    return check_range(moment.astimezone(UTC))
+    return check_range(moment)
 
 
 def check_range(moment: datetime) -> datetime:
-    if not 1971 <= moment.year <= 9000:
+    """The instant in UTC, in whole milliseconds."""
+    try:
+        found = moment.astimezone(UTC)
+    except OverflowError:  # the first or the last hours of the calendar, with an offset
+        found = datetime(1, 1, 1, tzinfo=UTC)
+    _check_year(found, moment)
+    return found.replace(microsecond=found.microsecond // 1000 * 1000)
+
+
+def _check_year(found: datetime, moment: datetime) -> None:
+    if not 1971 <= found.year <= 9000:
         raise ScheduleError(f"The instant {moment.isoformat()} is out of range; years 1971 to 9000 are kept.")
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 def _resolve_wall(wall: datetime, zone: Zone, gap: str, overlap: str) -> datetime:

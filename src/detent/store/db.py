@@ -369,8 +369,11 @@ class Database:
         unsettled = False
         try:
             yield connection
-        except (TimeoutError, asyncio.CancelledError) as error:
-            if isinstance(error, TimeoutError) or pool not in FOR_PEOPLE:
+        except DetentError:
+            raise
+        except BaseException as error:
+            lost = isinstance(error, TimeoutError)
+            if lost or (isinstance(error, asyncio.CancelledError) and pool not in FOR_PEOPLE):
                 # Its statement is still under way. The driver would wait for the server to confirm the end of it, for
                 # as long again, and a server that does not answer never does. The server's own limit ends it.
                 connection.terminate()

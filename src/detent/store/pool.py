@@ -98,7 +98,8 @@ class Pool:
             self._return(waiter.result())
 
     def release(self, connection: Any, *, unsettled: bool = False) -> None:
-        """Take a connection back. `unsettled`: its statement was cancelled, and the server may not have ended it."""
+        """Take a connection back. `unsettled`: its statement was cancelled or failed. Then the server may not have
+        ended it; and an argument that the driver cannot encode leaves the statement's own transaction open."""
         if connection.is_closed() or (not unsettled and connection.is_in_transaction()):
             connection.terminate()
             self._forget(connection)

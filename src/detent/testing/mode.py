@@ -15,6 +15,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
+from detent.documents import utc_instant
 from detent.errors import NotFound, UsageError
 from detent.identity import MANUAL, MILLISECOND, RunKey, first_token, run_id
 from detent.keys import idempotency_key
@@ -379,4 +380,4 @@ def _instant(name: str, value: str | datetime) -> datetime:
         raise UsageError(f"{name} is {value!r}: give a time such as 2026-03-29T00:00:00Z.") from error
     if moment.tzinfo is None:
         raise UsageError(f"{name} is {moment.isoformat()}, without a zone: write {moment.isoformat()}Z or an offset.")
-    return moment.astimezone(UTC)
+    return utc_instant(moment, name)

@@ -12,6 +12,7 @@ import msgspec
 from detent.api.context import Api
 from detent.api.dead_letters import ChosenRuns, discard_dead_letters, redrive_dead_letters
 from detent.dashboard.changes import Answer, Change, Form, number_of, text_of
+from detent.documents import utc_instant
 from detent.errors import UsageError
 from detent.pace import pace, read_rate
 from detent.registration import is_job_id
@@ -80,7 +81,7 @@ def _instant(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
         if found.tzinfo is not None:
-            return found
+            return utc_instant(found, "The time", "/before")
     except ValueError:
         pass
     raise UsageError(f"The time is {text!r}, which is none: reload the page and try again.", "/before")

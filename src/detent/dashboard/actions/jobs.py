@@ -24,6 +24,7 @@ from detent.dashboard.form import (
     schedule_from,
     without_nulls,
 )
+from detent.documents import utc_instant
 from detent.errors import UsageError
 from detent.model import JobSpec
 
@@ -139,7 +140,7 @@ def _instant(text: str, name: str) -> datetime | None:
     try:
         found = datetime.fromisoformat(text)
         if found.tzinfo is not None:
-            return found
+            return utc_instant(found, name, f"/{name}")
     except ValueError:
         pass
     raise UsageError(f"{name} is {text!r}: give a time such as 2026-12-24T18:00:00Z.", f"/{name}")

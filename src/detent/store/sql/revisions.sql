@@ -5,5 +5,5 @@ SELECT * FROM (
     UNION ALL
     SELECT r.revision, r.definition, r.changed_by, coalesce(r.made_at, j.created_at), r.replaced_at
       FROM job_revisions r JOIN jobs j USING (job) WHERE r.job = $1::bigint) AS all_of_them
- WHERE revision < $2::integer OR $2::integer IS NULL
+ WHERE revision < $2::bigint OR $2::bigint IS NULL
  ORDER BY revision DESC LIMIT $3::integer
