@@ -60,6 +60,7 @@ class Standing(NamedTuple):
     running: int = 0
     waiting: int = 0
     slots: int = 0
+    handlers_short: int = 0
 
 
 class ClusterSignals(NamedTuple):
@@ -104,6 +105,7 @@ class Metrics:
         self.large_catch_ups = 0
         self.released = 0
         self.starts = 0
+        self.not_begun = 0
         self.retries = 0
         self.ends: Counter[tuple[Kind, RunStatus]] = Counter()
         self.attempts: Counter[tuple[Kind, str]] = Counter()

@@ -199,5 +199,11 @@ class Committed(Struct, frozen=True):
 Outcome = Succeeded | Failed | Cancelled | Committed
 
 
+class NotBegun(Struct, frozen=True):
+    """No outcome: the target was surely never called, for want of what it needs. The run goes back, uncounted."""
+
+    why: str
+
+
 def encode_json(value: object) -> str:
     return msgspec.json.encode(value).decode()

@@ -28,10 +28,11 @@ from detent.signals import Signals
 from detent.store import Database, Store
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
+from detent.targets.calls import Capacity
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger, check_address
 from detent.watching.sending import address_of
-from detent.worker.execute import Runner
+from detent.worker.execute import Runner, failure_of
 
 log = logger("node")
 
@@ -81,6 +82,7 @@ class Node:
         self._announced = False
         self._held_told = False
         self._draining = False
+        self._capacity = Capacity()
         self._metrics = Metrics()
         self._metrics.standing = lambda: self._session.standing() if self._session is not None else None
         self._metrics.cluster = Signals(lambda: self._store)
@@ -200,8 +202,10 @@ class Node:
             app.functions if app else {},
             thread,
             lambda call: self._make_run(call, effects),
+            failure_of=failure_of,
             max_result_bytes=limit,
         )
+        self._capacity = python.capacity
         thread.start()
         await http.start()
         runners: dict[Any, Runner] = {"http": http, "python": python}
@@ -247,7 +251,7 @@ class Node:
             session = Session(
                 store, self._settings, self._roles, runners, functions,
                 address=listening and reachable(listening), metrics=self._metrics, guard=guard,
-                messenger=self._messenger, draining=self._draining,
+                messenger=self._messenger, draining=self._draining, capacity=self._capacity,
             )  # fmt: skip
             joined = await self._try_open(session)
             if joined is not None:  # the API answers also where nothing may fire

@@ -51,6 +51,7 @@ from detent.store.heartbeat import HeartbeatConnection
 from detent.store.live import Settlement
 from detent.store.nodes import NodeInfo
 from detent.store.requests import FORGOTTEN_AT_ONCE
+from detent.targets.calls import Capacity
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger
 from detent.version import __version__
@@ -83,6 +84,7 @@ class Session:
         guard: Guard | None = None,
         messenger: Messenger | None = None,
         draining: bool = False,
+        capacity: Capacity | None = None,
     ) -> None:
         """`address` is where the API of this process listens; what comes after it outlives the session; `draining`: the
         session before was asked to hand over, and nobody has taken that back."""
@@ -100,6 +102,7 @@ class Session:
         self._metrics = metrics or Metrics()
         self._guard = guard or Guard(store, settings.clock_step_limit_seconds)
         self._messenger = messenger or Messenger(AddressPolicy())
+        self.capacity = capacity or Capacity()
         self._firing_loops: list[Loop] = []
         self._beside: list[Loop] = []
         self._upkeep_passes = 0
@@ -167,8 +170,9 @@ class Session:
                 self._store, self.membership, self.clock, self._runners, book=self.book,
                 queues=self._settings.queues, has=self._has, concurrency=self._settings.concurrency,
                 metrics=self._metrics, given_back=lambda: self.hints.announce_runs(),
-                made_room=lambda: self.firing.pump(), died=self.life.died,
+                made_room=lambda: self.firing.pump(), died=self.life.died, capacity=self.capacity,
             )  # fmt: skip
+            self.capacity.notify = self.worker.loop.wake
             self.worker.rest(self.draining)
         self.scheduler = Scheduler(self._store, self.membership, self.clock, self._settings.window_seconds)
         self.hints = Hints(
@@ -289,6 +293,7 @@ class Session:
             clock_offset=self.clock.offset,
             draining=self.draining,
             held=self.membership.held,
+            handlers_short=len(self.capacity.shortages()),
             **({} if self.worker is None else self.worker.load()),
         )
 

@@ -25,7 +25,7 @@ import msgspec
 
 from detent.errors import UsageError
 from detent.identity import RunKey, node_name, run_id
-from detent.model import Call, Failed, Outcome, kind_of
+from detent.model import Call, Failed, NotBegun, Outcome, kind_of
 from detent.version import __version__
 
 if TYPE_CHECKING:
@@ -87,9 +87,9 @@ class Tracing:
         call: Call,
         accepted: datetime,
         started: datetime,
-        execute: Callable[[Call], Awaitable[Outcome]],
+        execute: Callable[[Call], Awaitable[Outcome | NotBegun]],
         now: Callable[[], datetime],
-    ) -> Outcome:
+    ) -> Outcome | NotBegun:
         """Call the target inside its spans. `accepted` is when the worker got the run."""
         run = UUID(call.run_id)
         if not self.sampled(run):
@@ -189,7 +189,7 @@ def _facts(call: Call) -> dict[str, Any]:
     }
 
 
-def _tell_outcome(span: Span, outcome: Outcome) -> None:
+def _tell_outcome(span: Span, outcome: Outcome | NotBegun) -> None:
     from opentelemetry.trace import Status, StatusCode
 
     span.set_attribute("detent.outcome", type(outcome).__name__.lower())

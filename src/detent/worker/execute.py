@@ -10,10 +10,10 @@ from detent import failpoints
 from detent.errors import NotRetryable, RetryLater
 from detent.identity import RunKey, milliseconds, run_id_text
 from detent.keys import idempotency_key, plain_key
-from detent.model import Call, Claim, Definition, Failed, JobSpec, Outcome, TargetKind, kind_of
+from detent.model import Call, Claim, Definition, Failed, JobSpec, NotBegun, Outcome, TargetKind, kind_of
 from detent.worker.windows import Windows
 
-Runner = Callable[[Call], Awaitable[Outcome]]
+Runner = Callable[[Call], Awaitable[Outcome | NotBegun]]
 
 LONGEST_ERROR = 8000
 LONGEST_WAIT = 31_536_000.0
@@ -43,7 +43,7 @@ def call_of(claim: Claim, definition: Definition) -> Call:
     )
 
 
-async def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Outcome:
+async def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Outcome | NotBegun:
     """Run the target. Being cancelled, also for want of time, is the caller's business and passes through."""
     kind = kind_of(call.target)
     runner = runners.get(kind)

@@ -25,11 +25,12 @@ from detent.errors import DetentError
 from detent.identity import MANUAL, decode_run_id
 from detent.log import logger
 from detent.metrics import Metrics
-from detent.model import Cancelled, Claim, Failed, JobSpec, Outcome, TargetKind
+from detent.model import Cancelled, Claim, Failed, JobSpec, NotBegun, Outcome, TargetKind, kind_of
 from detent.queue.book import QueueBook
 from detent.queue.rounds import FairLine
 from detent.service import Batcher, Loop, backoff
 from detent.store import Store
+from detent.targets.calls import Capacity
 from detent.worker.claiming import Claiming
 from detent.worker.deadlines import Deadlines
 from detent.worker.definitions import with_own_payload
@@ -66,14 +67,16 @@ class Worker:
         given_back: Callable[[], None],
         made_room: Callable[[], None],
         died: Callable[[Collection[int]], None] | None = None,
+        capacity: Capacity | None = None,
     ) -> None:
-        """`given_back`: runs are ready for others. `made_room`: runs are over, and there is room again."""
+        """`given_back`: runs are ready for others. `made_room`: runs are over, and there is room again. `capacity`:
+        of handlers, beyond the slots."""
         self._store = store
         self._membership = membership
         self._clock = clock
         self._runners = runners
         self._book = book
-        self._claiming = Claiming(store, membership, book, queues, ["", *has])
+        self._claiming = Claiming(store, membership, book, queues, ["", *has], capacity or Capacity())
         self.place = Room(concurrency)
         self._answer_seconds = store.database.answer_seconds
         self._reconcile_every = self._answer_seconds + 1.0
@@ -95,6 +98,9 @@ class Worker:
         self.learner = Learner(store, self._wait, self._return)
         self._promoter = Promoter(store)
         self._note_start = Batcher(self._start_all)
+        self._return_uncalled = Batcher(self._give_back_uncalled)
+        # The other runners count the time of their calls themselves.
+        self._timed = {kind for kind, runner in runners.items() if not getattr(runner, "keeps_time", False)}
         self.settler = Settler(
             store, membership.node, settled=self._settled, written=made_room, retrying=self._retry_in,
             metrics=metrics, died=died,
@@ -283,7 +289,9 @@ class Worker:
             log.warning("run could not be started", **facts, error=str(error))
             await self._give_back([held.claim])
             return
-        if outcome is not None:
+        if isinstance(outcome, NotBegun):
+            await self._return_uncalled(held.claim)
+        elif outcome is not None:
             self._pass_on(held, outcome)
 
     def _pass_on(self, held: Held, outcome: Outcome) -> None:
@@ -303,7 +311,7 @@ class Worker:
             else:
                 self._let_go(held)  # reconciling finds it again
 
-    async def _try(self, held: Held) -> Outcome | None:
+    async def _try(self, held: Held) -> Outcome | NotBegun | None:
         """None: the run is not ours to call any more."""
         claim, definition = held.claim, held.definition
         if definition is None:
@@ -320,7 +328,8 @@ class Worker:
             return None
         accepted, held.started = held.started, self._clock.now()
         self._metrics.starts += 1
-        self._deadlines.add(held, definition.spec.timeout_seconds)
+        if kind_of(definition.spec.target) in self._timed:
+            self._deadlines.add(held, definition.spec.timeout_seconds)
         if transitions.told():
             transitions.tell("run started", claim, self._membership.node, job=definition.name)
         call = call_of(claim, definition)
@@ -339,6 +348,13 @@ class Worker:
     async def _start_all(self, claims: Sequence[Claim]) -> Sequence[str]:
         verdicts = await self._store.live.start(self._membership.node, claims)
         return [verdicts.get((claim.job, claim.lane), "lost") for claim in claims]
+
+    async def _give_back_uncalled(self, claims: Sequence[Claim]) -> Sequence[None]:
+        """Their handlers could not be called here: others may have capacity, or this node later (claiming.py)."""
+        self._metrics.not_begun += len(claims)
+        await self._give_back(claims)
+        self._given_back()
+        return [None] * len(claims)
 
     def _let_go(self, held: Held) -> None:
         self._held.remove(held.claim)

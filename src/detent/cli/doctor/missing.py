@@ -85,7 +85,10 @@ def _worker_for(queue: str, needs: str) -> str:
         return f"Shell jobs need a worker that may run them: detent worker --allow-shell{option}."
     if needs.startswith("python:"):
         function = needs.removeprefix("python:")
-        return f"No worker has {function}: detent worker --app MODULE:NAME{option}, with an app that has it."
+        return (
+            f"No worker has {function}: detent worker --app MODULE:NAME{option}, with an app that has it. "
+            "Or those that have it cannot call it for now: see `handlers` in their /readyz?verbose."
+        )
     return f"Start one, or give it more room: detent worker{option} --concurrency 200."
 
 
