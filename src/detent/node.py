@@ -29,6 +29,7 @@ from detent.store import Database, Store
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
 from detent.targets.calls import Capacity
+from detent.targets.frames import Holding
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger, check_address
 from detent.watching.sending import address_of
@@ -185,6 +186,7 @@ class Node:
     async def _runners(self, app: Detent | None, url: str) -> AsyncIterator[dict[Any, Runner]]:
         """What this process can call, each kind with what it needs open."""
         from detent.targets.http import HttpTargetRunner
+        from detent.targets.processes import handler_processes
         from detent.targets.python import HandlerThread, PythonTargetRunner
         from detent.targets.shell import ShellTargetRunner
 
@@ -198,12 +200,15 @@ class Node:
             work_limits(self._settings.lease_ttl_seconds),
             pooled=self._settings.pooled,
         )
+        processes = None if self._demo else handler_processes(self._settings, url, self._hold)
         python = PythonTargetRunner(
             app.functions if app else {},
             thread,
             lambda call: self._make_run(call, effects),
             failure_of=failure_of,
             max_result_bytes=limit,
+            processes=processes,
+            isolate=self._settings.isolate == "process" and processes is not None,
         )
         self._capacity = python.capacity
         thread.start()
@@ -217,8 +222,13 @@ class Node:
             await http.close()
             await self._messenger.close()
             await shell.close()
+            if processes is not None:
+                await processes.close()
             await thread.run(effects.close())
             await thread.stop()
+
+    def _hold(self, call: Call) -> Holding | None:
+        return None if self._session is None else self._session.holding(call)
 
     def _make_run(self, call: Call, effects: EffectPool) -> Run:
         assert self._session is not None

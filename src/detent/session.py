@@ -11,10 +11,8 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
 
 from detent.clock import DatabaseClock, monotonic
 from detent.coordination.choose import choose
@@ -24,7 +22,7 @@ from detent.coordination.leadership import Leadership
 from detent.coordination.membership import BEATS_PER_TTL, Heartbeat, Membership, new_node_number
 from detent.coordination.rescue import Rescue
 from detent.coordination.services import Candidate
-from detent.errors import DetentError, OwnershipLost, Unavailable
+from detent.errors import DetentError, Unavailable
 from detent.identity import node_name
 from detent.log import logger
 from detent.metrics import Metrics, Standing
@@ -44,14 +42,13 @@ from detent.scheduler.releasing import Releaser
 from detent.scheduler.scheduler import Scheduler
 from detent.service import Loop, backoff
 from detent.settings import Settings
-from detent.states import CODES, RunStatus
 from detent.store import Store
 from detent.store.effects import EffectPool
 from detent.store.heartbeat import HeartbeatConnection
-from detent.store.live import Settlement
 from detent.store.nodes import NodeInfo
 from detent.store.requests import FORGOTTEN_AT_ONCE
 from detent.targets.calls import Capacity
+from detent.targets.frames import Holding
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger
 from detent.version import __version__
@@ -59,6 +56,7 @@ from detent.watching.ping import Ping
 from detent.watching.sending import Sender, address_of
 from detent.watching.watch import Watch
 from detent.worker.execute import Runner
+from detent.worker.handler_backend import HandlerBackend
 from detent.worker.pull import sweep
 from detent.worker.worker import Worker
 
@@ -92,7 +90,9 @@ class Session:
         self._settings = settings
         self._roles = roles
         self._runners = runners
-        self._has = [f"python:{name}" for name in functions] + (["shell"] if settings.allow_shell else [])
+        kinds = ("python", "process") if settings.app is not None else ("python",)
+        self._has = [f"{kind}:{name}" for kind in kinds for name in functions]
+        self._has += ["shell"] if settings.allow_shell else []
         self.clock = DatabaseClock()
         self.worker: Worker | None = None
         self.closed = False
@@ -300,7 +300,12 @@ class Session:
     # --- what handlers may ask ---
 
     def make_run(self, call: Call, effects: EffectPool) -> Run:
-        return Run(call, HandlerBackend(self, effects))
+        assert self.worker is not None
+        return Run(call, HandlerBackend(self.worker, self.membership.node, effects))
+
+    def holding(self, call: Call) -> Holding | None:
+        held = self.worker.holding(call.run_id, call.token) if self.worker is not None else None
+        return None if held is None else Holding(self.membership.node, held.claim, held.started)
 
     # --- the end ---
 
@@ -376,28 +381,3 @@ async def _abort(loops: Iterable[Loop]) -> None:
 
 def _grace(seconds: int | None) -> int:
     return AUTOMATIC if seconds is None else seconds
-
-
-class HandlerBackend:
-    """How a handler's Run reaches the session that holds it; called from handlers' threads."""
-
-    def __init__(self, session: Session, effects: EffectPool) -> None:
-        self._session = session
-        self._effects = effects
-
-    def held(self, run_id: str, token: int) -> bool:
-        worker = self._session.worker
-        return worker is not None and worker.holding(run_id, token) is not None
-
-    @asynccontextmanager
-    async def transaction(self, run_id: str, token: int) -> AsyncIterator[Any]:
-        worker = self._session.worker
-        held = worker.holding(run_id, token) if worker is not None else None
-        if held is None:
-            raise OwnershipLost("This run was cancelled or taken over: there is nothing to commit.")
-
-        def settlement(now: datetime) -> Settlement:
-            return Settlement(held.claim, held.started, now, CODES[RunStatus.SUCCEEDED])
-
-        async with self._effects.transaction(self._session.membership.node, settlement) as connection:
-            yield connection

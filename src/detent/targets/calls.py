@@ -63,18 +63,17 @@ def partial_threadsafe(callback: Callable[[], None]) -> Callable[[], None]:
 class Capacity:
     """What a node's handlers lack. The worker asks which queues it may claim from, people ask why runs wait."""
 
-    def __init__(self, lanes: Sequence[Lane] = (), lane_of: Callable[[str], Lane | None] = lambda needs: None) -> None:
-        """`lane_of`: in which lane runs are called that need this; None: in none that can be short."""
+    def __init__(self, lanes: Sequence[Lane] = (), needed: Callable[[str], Sequence[Lane]] = lambda needs: ()) -> None:
+        """`needed`: through which lanes runs are called that need this."""
         self._lanes = lanes
-        self._lane_of = lane_of
+        self._needed = needed
         self.version = 0
         self.notify: Callable[[], None] = lambda: None
         for lane in lanes:
             lane.changed = self._changed
 
     def lacks(self, needs: str) -> bool:
-        lane = self._lane_of(needs)
-        return lane is not None and lane.short
+        return any(lane.short for lane in self._needed(needs))
 
     def shortages(self) -> list[str]:
         return [lane.why for lane in self._lanes if lane.short]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -25,6 +25,7 @@ from detent.log import logger
 from detent.model import Call, Committed, Failed, NotBegun, Outcome, PythonTarget, Succeeded
 from detent.run import Run
 from detent.targets.calls import BEGIN_WITHIN, Capacity, HandlerCall, Lane
+from detent.targets.processes import HandlerProcesses
 
 Result = TypeVar("Result")
 MakeRun = Callable[[Call], Run]
@@ -145,7 +146,10 @@ class PythonTargetRunner:
         failure_of: Callable[[Exception], Failed],
         max_result_bytes: int = MAX_RESULT_BYTES,
         begin_within: float = BEGIN_WITHIN,
+        processes: HandlerProcesses | None = None,
+        isolate: bool = False,
     ) -> None:
+        """`processes`: for functions whose job asks for one, or, with `isolate`, for all."""
         self._functions = functions
         self._thread = thread
         self._make_run = make_run
@@ -154,13 +158,18 @@ class PythonTargetRunner:
         self._threads = Lane(f"All {thread.threads} threads for plain functions are busy.", thread.in_thread)
         self._loop = Lane("A coroutine blocks the loop that all coroutines share.", thread.on_loop)
         self._tasks: set[asyncio.Task[None]] = set()  # a loop alone does not keep its tasks
-        self.capacity = Capacity((self._threads, self._loop), self._lane_for)
+        self._processes = processes
+        self._isolate = isolate
+        lanes = () if processes is None else processes.lanes
+        self.capacity = Capacity((self._threads, self._loop, *lanes), self._lanes_for)
 
     async def __call__(self, call: Call) -> Outcome | NotBegun:
         assert isinstance(call.target, PythonTarget)
         function = self._functions.get(call.target.function)
         if function is None:
             return Failed(f"This worker has no function {call.target.function!r}.", retryable=False)
+        if self._isolate or call.target.isolate == "process":
+            return await self._in_process(call)
         lane = self._lane_of(function)
         if lane.short:
             return NotBegun(lane.why)
@@ -171,13 +180,21 @@ class PythonTargetRunner:
             self._thread.in_thread(partial(self._in_thread, pending, function, run))
         return await pending.wait(lane)
 
+    async def _in_process(self, call: Call) -> Outcome | NotBegun:
+        if self._processes is None:
+            return Failed("This worker has no app that a process could import: start it with --app.", retryable=False)
+        return await self._processes(call)
+
     def _lane_of(self, function: Callable[..., Any]) -> Lane:
         return self._loop if inspect.iscoroutinefunction(function) else self._threads
 
-    def _lane_for(self, needs: str) -> Lane | None:
+    def _lanes_for(self, needs: str) -> Sequence[Lane]:
         kind, _, name = needs.partition(":")
-        function = self._functions.get(name) if kind == "python" else None
-        return None if function is None else self._lane_of(function)
+        if kind not in ("python", "process") or name not in self._functions:
+            return ()
+        if kind == "process" or self._isolate:
+            return () if self._processes is None else self._processes.lanes
+        return (self._lane_of(self._functions[name]),)
 
     # --- in a handler's thread ---
 
