@@ -34,8 +34,7 @@ class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="typ
 
 
 class PythonTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="python"):
-    """What is not said is not stored: versions that do not know `isolate` go on reading the jobs without it."""
-
+    # What is not said is not stored: versions that do not know `isolate` go on reading the jobs without it.
     function: Annotated[str, Meta(min_length=1, max_length=500)]
     isolate: Isolation = "thread"
 

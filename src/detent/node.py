@@ -190,31 +190,22 @@ class Node:
         from detent.targets.python import HandlerThread, PythonTargetRunner
         from detent.targets.shell import ShellTargetRunner
 
-        limit = self._settings.max_result_bytes
+        chosen, limit = self._settings, self._settings.max_result_bytes
         http = HttpTargetRunner(AddressPolicy(self._allow_private()), max_result_bytes=limit)
         shell = ShellTargetRunner(max_result_bytes=limit)
-        thread = HandlerThread(min(self._settings.concurrency, 64))
-        effects = EffectPool(
-            url,
-            self._settings.database_schema,
-            work_limits(self._settings.lease_ttl_seconds),
-            pooled=self._settings.pooled,
-        )
-        processes = None if self._demo else handler_processes(self._settings, url, self._hold)
+        thread = HandlerThread(min(chosen.concurrency, 64))
+        bounds = work_limits(chosen.lease_ttl_seconds)
+        effects = EffectPool(url, chosen.database_schema, bounds, pooled=chosen.pooled)
+        processes = None if self._demo else handler_processes(chosen, url, self._hold)
         python = PythonTargetRunner(
-            app.functions if app else {},
-            thread,
-            lambda call: self._make_run(call, effects),
-            failure_of=failure_of,
-            max_result_bytes=limit,
-            processes=processes,
-            isolate=self._settings.isolate == "process" and processes is not None,
-        )
+            app.functions if app else {}, thread, lambda call: self._make_run(call, effects), failure_of=failure_of,
+            max_result_bytes=limit, processes=processes, isolate=chosen.isolate == "process",
+        )  # fmt: skip
         self._capacity = python.capacity
         thread.start()
         await http.start()
         runners: dict[Any, Runner] = {"http": http, "python": python}
-        if self._settings.allow_shell:
+        if chosen.allow_shell:
             runners["shell"] = shell
         try:
             yield runners
@@ -224,8 +215,7 @@ class Node:
             await shell.close()
             if processes is not None:
                 await processes.close()
-            await thread.run(effects.close())
-            await thread.stop()
+            await thread.stop(effects.terminate)
 
     def _hold(self, call: Call) -> Holding | None:
         return None if self._session is None else self._session.holding(call)

@@ -305,6 +305,22 @@ async def test_the_time_of_a_run_counts_from_its_call(one_thread: HandlerThread)
     assert (await first, await second) == (Succeeded(None), Succeeded('"called"'))
 
 
+async def test_a_coroutine_that_blocks_does_not_keep_the_node_from_ending() -> None:
+    app, thread = Detent(), HandlerThread(1)
+    hanging = Hanging(app)
+    thread.start()
+    runner = PythonTargetRunner(app.functions, thread, run_of, failure_of=failure_of)
+    running = asyncio.create_task(runner(call_of("blocks", 60)))
+    await until(lambda: hanging.hanging)
+    last: list[bool] = []
+    await thread.stop(lambda: last.append(True))
+    assert not last
+    hanging.release.set()
+    await running
+    await thread.stop()
+    assert last
+
+
 @pytest.mark.parametrize("function", ["hangs", "sleeps"])
 async def test_a_call_that_takes_too_long_is_a_timeout(one_thread: HandlerThread, function: str) -> None:
     app = Detent()

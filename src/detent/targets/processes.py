@@ -73,18 +73,22 @@ class HandlerProcesses:
             self._free.release()
 
     async def _run(self, call: Call) -> Outcome | NotBegun:
-        try:
-            process = await self._take()
-        except UnfitError as error:
-            self._failed(str(error))
-            return NotBegun(self._unfit.why)
-        try:
-            outcome = await process.run(call)
-        finally:
-            await self._return(process)
-        if isinstance(outcome, NotBegun):
-            self._failed(outcome.why)
-        return outcome
+        """A process that died while it was idle may be noticed only by the call: then another is taken."""
+        while True:
+            try:
+                process = await self._take()
+            except UnfitError as error:
+                self._failed(str(error))
+                return NotBegun(self._unfit.why)
+            try:
+                outcome = await process.run(call)
+            finally:
+                await self._return(process)
+            if not isinstance(outcome, NotBegun):
+                return outcome
+            if process.runs == 1:
+                self._failed(outcome.why)
+                return outcome
 
     def _failed(self, why: str) -> None:
         self._failures += 1

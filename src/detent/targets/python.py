@@ -30,6 +30,7 @@ from detent.targets.processes import HandlerProcesses
 Result = TypeVar("Result")
 MakeRun = Callable[[Call], Run]
 MAX_RESULT_BYTES = 16_384
+_STOP_SECONDS = 2.0
 
 log = logger("python")
 
@@ -94,10 +95,12 @@ class HandlerThread:
         """Call this in a thread of the pool. A blocked loop does not delay it."""
         self._pool.submit(work)
 
-    async def stop(self) -> None:
+    async def stop(self, last: Callable[[], None] = lambda: None) -> None:
+        """`last`: to do on the handlers' loop before it ends. Nobody waits for a loop that a handler blocks."""
         self._pool.end()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        await asyncio.to_thread(self._thread.join, 2)
+        self.on_loop(last)
+        self.on_loop(lambda: self._loop.call_soon(self._loop.stop))  # once what `last` began is done
+        await asyncio.to_thread(self._thread.join, _STOP_SECONDS)
         if not self._thread.is_alive():
             self._loop.close()
 
@@ -159,7 +162,7 @@ class PythonTargetRunner:
         self._loop = Lane("A coroutine blocks the loop that all coroutines share.", thread.on_loop)
         self._tasks: set[asyncio.Task[None]] = set()  # a loop alone does not keep its tasks
         self._processes = processes
-        self._isolate = isolate
+        self._isolate = isolate and processes is not None
         lanes = () if processes is None else processes.lanes
         self.capacity = Capacity((self._threads, self._loop, *lanes), self._lanes_for)
 

@@ -4,7 +4,7 @@
 -- Nobody will tell when a run starts, so where a crash must be told from a wait it counts as started from here on.
 WITH ranges AS MATERIALIZED (
     SELECT p, queue FROM queues, generate_series(9, 0, -1) AS p
-     WHERE tenant = $1 AND name = $3 AND (needs = ANY ($4::text[]) OR ($5 AND needs LIKE 'python:%'))
+     WHERE tenant = $1 AND name = $3 AND (needs = ANY ($4::text[]) OR ($5 AND (needs LIKE 'python:%' OR needs LIKE 'process:%')))
        AND EXISTS (SELECT FROM cluster JOIN whereabouts USING (system_identifier, database_oid, table_oid, timeline))
      ORDER BY CASE WHEN $8::boolean THEN 0 ELSE p END DESC, random()),
 picked AS MATERIALIZED (
