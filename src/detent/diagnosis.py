@@ -13,7 +13,7 @@ WAITING_MS = 60_000
 FEW = 5
 
 
-Kind = Literal["copy", "held", "leaders", "lag", "flapping", "clocks", "differences"]
+Kind = Literal["copy", "held", "leaders", "lag", "flapping", "clocks", "differences", "aside"]
 
 
 class Finding(NamedTuple):
@@ -31,9 +31,12 @@ def problems(
     lag: Lag,
     *,
     original: bool = True,
+    aside: int = 0,
 ) -> list[str]:
-    """`original`: the database is the one that it was when somebody last made sure of it."""
-    return [found.sentence for found in findings(nodes, partitions, elections, held, lag, original=original)]
+    """`original`: the database is the one that it was when somebody last made sure of it. `aside`: how many jobs are
+    set aside, because their ticks cannot be fired."""
+    found = findings(nodes, partitions, elections, held, lag, original=original, aside=aside)
+    return [each.sentence for each in found]
 
 
 def findings(
@@ -44,6 +47,7 @@ def findings(
     lag: Lag,
     *,
     original: bool = True,
+    aside: int = 0,
 ) -> list[Finding]:
     """As `problems`, each with its kind."""
     present = [node for node in nodes if node.state != "evicted"]
@@ -55,8 +59,15 @@ def findings(
         "flapping": _flapping(elections),
         "clocks": _clocks(present),
         "differences": _differences(present),
+        "aside": iter([set_aside(aside)] if aside else []),
     }
     return [Finding(kind, sentence) for kind, sentences in told.items() for sentence in sentences]
+
+
+def set_aside(jobs: int) -> str:
+    """`1 job is set aside: …`"""
+    told = "1 job is set aside: its tick" if jobs == 1 else f"{jobs} jobs are set aside: their ticks"
+    return f"{told} cannot be fired. The leader tries again at least every ten minutes."
 
 
 def _copy(original: bool) -> Iterator[str]:

@@ -19,6 +19,7 @@ The command line turns the class into its exit code, the API into its status.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import ClassVar
 
 
@@ -27,9 +28,13 @@ class NotRetryable(Exception):  # noqa: N818 - it says what the failure is
 
 
 class RetryLater(Exception):  # noqa: N818 - as above
-    """Raise this in a handler to have the next try wait for at least so many seconds."""
+    """Raise this in a handler to have the next try wait for at least so many seconds, as a number or a timedelta.
 
-    def __init__(self, message: str = "", *, seconds: float) -> None:
+    The job's `retry_max_seconds` is the longest wait. A value that is neither leaves the wait to the job, and the
+    attempt's error says so: an exception about a failure must not fail itself.
+    """
+
+    def __init__(self, message: str = "", *, seconds: float | timedelta) -> None:
         super().__init__(message)
         self.seconds = seconds
 

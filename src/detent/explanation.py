@@ -46,7 +46,8 @@ class Leader(NamedTuple):
 class Facts(NamedTuple):
     """All that is known about one instant of a job. `rule` None: there was none then. `status` and `entry` say what
     became of the tick, `run` is its run, `blocker` the run that stood in its way; `pause`, `edit` and `deletion` are
-    what happened to the job when the tick was given up. `fires_at` is later than the tick by the job's jitter."""
+    what happened to the job when the tick was given up. `fires_at` is later than the tick by the job's jitter.
+    `unknown` says why the schedule of that time cannot be read."""
 
     job: str
     at: datetime
@@ -72,6 +73,7 @@ class Facts(NamedTuple):
     skip: Change | None = None
     merged_into: datetime | None = None
     held: Held | None = None
+    unknown: str | None = None
 
 
 def explain(facts: Facts) -> list[str]:
@@ -85,6 +87,11 @@ class Teller:
 
     def tell(self) -> Iterator[str]:
         facts = self.facts
+        if facts.unknown is not None:
+            yield f"What was expected of {facts.job!r} at {self.when(facts.at)} is not known. {facts.unknown}"
+            if facts.entry is not None:
+                yield f"On record is: {facts.entry.words}."
+            return
         if facts.rule is None:
             yield from self._out_of_time()
             return

@@ -179,6 +179,13 @@ def _standing(standing: Standing) -> Iterator[Metric]:
         ("clock_offset_seconds", "How far this node's clock is ahead of the database's.", standing.clock_offset),
         ("draining", "1 while this node was asked to hand over.", standing.draining),
         ("held", "1 while no tick fires anywhere.", standing.held),
+        ("ticks_unsent", "Ticks that this node holds, due for more than a second.", standing.ticks_unsent),
+        ("oldest_unsent_seconds", "Since when the oldest of them is due; 0: none is.", standing.oldest_unsent),
+        (
+            "fires_failing_seconds",
+            "For how long no fire of this node has succeeded although it tries; 0: the last one did.",
+            standing.fires_failing,
+        ),
         ("worker_slots", "How many runs this node's worker may have under way at once.", standing.slots),
         (
             "handlers_short",
@@ -222,6 +229,11 @@ def _cluster(signals: ClusterSignals) -> Iterator[Metric]:
             signals.partition_elections,
         ),
         ("incidents_open", "Jobs that are not as expected, which somebody was told.", signals.incidents_open),
+        (
+            "jobs_set_aside",
+            "Jobs whose tick cannot be fired, such as one with a schedule that cannot be read; they are tried again.",
+            signals.jobs_set_aside,
+        ),
         ("database_answer_seconds", "How long the database took to tell this.", signals.answer_seconds),
     ):
         yield GaugeMetricFamily(f"detent_{name}", text, float(value))

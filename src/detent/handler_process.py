@@ -51,7 +51,6 @@ from detent.targets.frames import (
     read_by_process,
 )
 from detent.targets.python import DaemonThreads, Describer, invoke
-from detent.worker.execute import failure_of
 
 _PR_SET_PDEATHSIG = 1
 _LEAVING_SECONDS = 1.0
@@ -132,7 +131,7 @@ class Handlers:
         self._line = line
         self._loop = asyncio.get_running_loop()
         self._threads = DaemonThreads(1)
-        self._describer = Describer(failure_of, setup.max_result_bytes)
+        self._describer = Describer(setup.max_result_bytes)
         self._task: asyncio.Task[None] | None = None
         self._backend: NodeBackend | None = None
 

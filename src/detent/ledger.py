@@ -9,6 +9,7 @@ history, live runs and catch-ups say. Every expected tick must be on record exac
     missing         nobody knows of it, and the cursor has passed it
     doubled         more than one entry claims it
     extra           an entry that stands for no expected tick, or a range that counts its ticks wrongly
+    unknown         a span whose schedule cannot be read: nobody can say what was expected of it, so it is not clean
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 from detent.schedule import Schedule
 
 MILLISECOND = timedelta(milliseconds=1)
+MICROSECOND = timedelta(microseconds=1)
 MOST_NAMED = 100
 DUE = "due"
 PAUSED = "paused"
@@ -30,6 +33,7 @@ CATCHING_UP = "catching up"
 SCHEDULED = "scheduled"
 TO_BE_SKIPPED = "to be skipped"
 MISSING = "missing"
+UNKNOWN = "unknown"
 AT_A_TIME = 64
 
 
@@ -50,6 +54,18 @@ class Segment(NamedTuple):
     def fires_at(self, tick: datetime) -> datetime:
         """When a tick was to be fired: jitter puts it off."""
         return tick + self.schedule.jitter(self.job, tick)
+
+
+class Unread(NamedTuple):
+    """A span of which nobody can say what was to be expected, and why; until None: it goes on."""
+
+    since: datetime
+    until: datetime | None
+    why: str
+    optional: bool = False
+
+    def covers(self, tick: datetime) -> bool:
+        return self.since < tick and (self.until is None or tick <= self.until)
 
 
 class Entry(NamedTuple):
@@ -79,7 +95,8 @@ class Fate(NamedTuple):
 
 @dataclass(slots=True)
 class Account:
-    """What the ticks of one job come to. Of those that are wrong, the first so many are named."""
+    """What the ticks of one job come to. Of those that are wrong, the first so many are named. `overdue`: how many of
+    the due ticks should have fired long ago. `unknown`: the spans that could not be compared."""
 
     expected: int = 0
     accounted: Counter[str] = field(default_factory=Counter)
@@ -94,10 +111,20 @@ class Account:
     lateness: Counter[int] = field(default_factory=Counter)
     late: int = 0
     oldest_due: datetime | None = None
+    overdue: int = 0
+    unknown: list[Unread] = field(default_factory=list)
 
     @property
     def clean(self) -> bool:
-        return not (self.missing_count or self.doubled_count or self.extra_count)
+        """What is unknown is not clean: neither a span that cannot be read, nor a tick that only other zone data could
+        tell of."""
+        wrong = self.missing_count or self.doubled_count or self.extra_count or self.overdue
+        return not (wrong or self.unknown or self.other_zone_data)
+
+    def add_unknown(self, span: Unread) -> None:
+        """Once, however many pieces of the window it reaches into."""
+        if span not in self.unknown and len(self.unknown) < MOST_NAMED:
+            self.unknown.append(span)
 
 
 Expected = Callable[[Segment, datetime, datetime], Sequence[datetime]]
@@ -122,12 +149,17 @@ def settle_account(
     expected: Expected = expected_ticks,
     zone_data: str | None = None,
     late_after: timedelta = timedelta(seconds=1),
+    unread: Sequence[Unread] = (),
+    overdue_before: datetime | None = None,
 ) -> None:
     """Compare what was expected in the window, (after, until], with what is on record, and add it to the account.
 
     `next_tick` is where the cursor stands. `zone_data` is the release by which this is computed: what does not fit in
-    a segment of another one is set apart, since it may have been right then."""
+    a segment of another one is set apart, since it may have been right then. `unread` are the spans that cannot be
+    compared; what was due to fire before `overdue_before` is overdue."""
     after, until = window
+    for span in unread:
+        account.add_unknown(span)
     backfilled = [segment for segment in segments if segment.optional]
     segments = [segment for segment in segments if not segment.optional]
     _count_lateness(account, segments, entries, after, late_after)
@@ -146,12 +178,18 @@ def settle_account(
             _tally(account, singles[low:high])
             used += len(ticks)
             continue
-        used += _compare(account, segment, ticks, singles[low:high], ranges, next_tick, zone_data)
+        unfired = partial(_without_entry, account, segment, next_tick, zone_data, overdue_before)
+        used += _compare(account, ticks, singles[low:high], ranges, unfired)
     if used < unclaimed[1] - unclaimed[0]:
         allowed = {tick for segment in backfilled for tick in expected(segment, after, until)}
-        others = [entry for entry in singles[slice(*unclaimed)] if entry.first not in allowed]
+        others = [
+            entry
+            for entry in singles[slice(*unclaimed)]
+            if entry.first not in allowed and not any(span.covers(entry.first) for span in unread)
+        ]
         _name_extras(account, segments, others, window, expected, zone_data)
-    _check_ranges(account, segments, ranges, window, expected, zone_data)
+    judged = [entry for entry in ranges if not any(span.covers(entry.last) for span in unread)]
+    _check_ranges(account, segments, judged, window, expected, zone_data)
 
 
 def _first(entry: Entry) -> datetime:
@@ -160,14 +198,12 @@ def _first(entry: Entry) -> datetime:
 
 def _compare(
     account: Account,
-    segment: Segment,
     ticks: Sequence[datetime],
     singles: Sequence[Entry],
     ranges: Sequence[Entry],
-    next_tick: datetime | None,
-    zone_data: str | None,
+    unfired: Callable[[datetime], None],
 ) -> int:
-    """Tick by tick; how many of the single entries belong to ticks."""
+    """Tick by tick; how many of the single entries belong to ticks. `unfired` gets those that have no entry."""
     by_tick: dict[datetime, list[Entry]] = {}
     for entry in singles:
         by_tick.setdefault(entry.first, []).append(entry)
@@ -182,18 +218,24 @@ def _compare(
             account.doubled_count += 1
             _name(account.doubled, tick)
         else:
-            _without_entry(account, segment, tick, next_tick, zone_data)
+            unfired(tick)
     return used
 
 
 def _without_entry(
-    account: Account, segment: Segment, tick: datetime, next_tick: datetime | None, zone_data: str | None
+    account: Account,
+    segment: Segment,
+    next_tick: datetime | None,
+    zone_data: str | None,
+    overdue_before: datetime | None,
+    tick: datetime,
 ) -> None:
     if segment.paused and segment.until is None:
         account.open[PAUSED] += 1
     elif next_tick is not None and tick >= next_tick:
         account.open[DUE] += 1
         account.oldest_due = min(account.oldest_due or tick, tick)
+        account.overdue += overdue_before is not None and segment.fires_at(tick) < overdue_before
     elif _of_other_zone_data(segment, zone_data):
         account.other_zone_data += 1
     else:
@@ -325,9 +367,39 @@ def fates(
     next_tick: datetime | None,
     now: datetime,
     skips: Collection[datetime] = (),
+    unread: Sequence[Unread] = (),
 ) -> Iterator[Fate]:
     """Every tick in (after, until] with what became of it, oldest first; a range that is on record as one comes as one.
-    What is to come is `scheduled`, or `to be skipped` where it is among the skips."""
+    What is to come is `scheduled`, or `to be skipped` where it is among the skips. A span that cannot be read is one
+    entry, `unknown`, followed by what is on record in it."""
+    spans = [span for span in unread if not span.optional]
+    for span in sorted(spans, key=lambda span: span.since):
+        known = [segment for segment in segments if segment.since < span.since]
+        yield from _known_fates(known, entries, after, min(until, span.since), next_tick, now, skips)
+        yield from _unknown_fates(span, entries, after, until)
+        segments = [segment for segment in segments if segment.since >= span.since]
+    yield from _known_fates(segments, entries, after, until, next_tick, now, skips)
+
+
+def _unknown_fates(span: Unread, entries: Sequence[Entry], after: datetime, until: datetime) -> Iterator[Fate]:
+    first, last = max(after + MICROSECOND, span.since), until if span.until is None else min(until, span.until)
+    if first > last:
+        return
+    yield Fate(first, Entry(first, last, 1, UNKNOWN, span.why, open=True), UNKNOWN)
+    for entry in sorted(entries, key=_first):
+        if span.covers(entry.first) and after < entry.first <= until:
+            yield Fate(entry.first, entry, entry.status, entry.ticks)
+
+
+def _known_fates(
+    segments: Sequence[Segment],
+    entries: Sequence[Entry],
+    after: datetime,
+    until: datetime,
+    next_tick: datetime | None,
+    now: datetime,
+    skips: Collection[datetime],
+) -> Iterator[Fate]:
     singles = {entry.first: entry for entry in entries if entry.first == entry.last}
     ranges = [entry for entry in entries if entry.first != entry.last]
     done: Entry | None = None

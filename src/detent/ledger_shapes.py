@@ -55,7 +55,8 @@ class WholeRevision(Revision, frozen=True, kw_only=True):
 class LedgerTick(Struct, frozen=True, kw_only=True):
     """A tick and what became of it: the status of its run; `due` or `scheduled` where it is yet to fire, or `to be
     skipped`; `paused` in a pause that is not over; `catching up` where it was missed and is to run; `missing` where
-    nobody knows. A range of ticks that is on record as one is one entry: `ticks` of them, up to `until`."""
+    nobody knows. A range of ticks that is on record as one is one entry: `ticks` of them, up to `until`. A span whose
+    schedule cannot be read is one entry too, `unknown`, and its `reason` says why."""
 
     at: Instant
     local: str
@@ -90,10 +91,20 @@ class ExtraEntry(Struct, frozen=True, kw_only=True):
     status: str
 
 
+class UnknownSpan(Struct, frozen=True, kw_only=True):
+    """Ticks of which nobody can say what was expected, after `since` up to `until` (null: it goes on), and why."""
+
+    since: Instant
+    until: Instant | None
+    why: str
+
+
 class AuditedJob(Struct, frozen=True, kw_only=True):
     """The ticks of one job: how many were `expected`, what became of those that are `accounted_for`, and in which state
     the `open` ones are. Of those that are `missing`, `doubled` or `extra` the first hundred are named. `lateness_ms`
-    counts runs by how late they started, rounded up to two digits; `late` of them were later than was asked for."""
+    counts runs by how late they started, rounded up to two digits; `late` of them were later than was asked for.
+    `overdue` of the open ticks should have fired more than a minute ago and have not; `unknown` are the spans whose
+    schedule cannot be read, which are never clean."""
 
     job_id: UUID
     job: str
@@ -110,12 +121,15 @@ class AuditedJob(Struct, frozen=True, kw_only=True):
     late: int
     lateness_ms: dict[str, int]
     oldest_due: Instant | None
+    overdue: int = 0
+    unknown: list[UnknownSpan] = []
 
 
 class AuditPage(Struct, frozen=True, kw_only=True):
     """The ticks after `since`, up to and including `until`, of `audited` of the `jobs` that were asked about. Those of
     which nothing was expected, and nothing is on record, are not among the `items`. `next_cursor` asks for the jobs
-    that follow, and is null at the end."""
+    that follow, and is null at the end. `unaudited_since`: ticks after this time, up to `since`, were asked for and are
+    not known, because history of them is no longer kept."""
 
     since: Instant
     until: Instant
@@ -123,3 +137,4 @@ class AuditPage(Struct, frozen=True, kw_only=True):
     audited: int
     items: list[AuditedJob]
     next_cursor: str | None
+    unaudited_since: Instant | None = None

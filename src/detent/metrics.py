@@ -60,6 +60,9 @@ class Standing(NamedTuple):
     running: int = 0
     waiting: int = 0
     slots: int = 0
+    ticks_unsent: int = 0
+    oldest_unsent: float = 0.0
+    fires_failing: float = 0.0
     handlers_short: int = 0
 
 
@@ -80,6 +83,7 @@ class ClusterSignals(NamedTuple):
     partition_elections: int
     incidents_open: int
     answer_seconds: float
+    jobs_set_aside: int = 0
 
 
 async def _unknown() -> ClusterSignals | None:

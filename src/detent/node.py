@@ -33,7 +33,7 @@ from detent.targets.frames import Holding
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger, check_address
 from detent.watching.sending import address_of
-from detent.worker.execute import Runner, failure_of
+from detent.worker.execute import Runner
 
 log = logger("node")
 
@@ -198,7 +198,7 @@ class Node:
         effects = EffectPool(url, chosen.database_schema, bounds, pooled=chosen.pooled)
         processes = None if self._demo else handler_processes(chosen, url, self._hold)
         python = PythonTargetRunner(
-            app.functions if app else {}, thread, lambda call: self._make_run(call, effects), failure_of=failure_of,
+            app.functions if app else {}, thread, lambda call: self._make_run(call, effects),
             max_result_bytes=limit, processes=processes, isolate=chosen.isolate == "process",
         )  # fmt: skip
         self._capacity = python.capacity

@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from detent.clock import monotonic
-from detent.diagnosis import CLOCK_OFFSET_MS
+from detent.diagnosis import CLOCK_OFFSET_MS, set_aside
 from detent.errors import DetentError
 from detent.health import DRAINING, Check
 from detent.identity import PARTITIONS, node_name
 from detent.log import logger
+from detent.metrics import Standing
 from detent.session import Session
 from detent.store import Store
 from detent.store.upkeep import Pulse
@@ -24,6 +25,9 @@ log = logger("readiness")
 ANSWER_SECONDS = 1.0
 ASKED_AGAIN_AFTER = 1.0
 FEW_DAYS = 1
+FAILING_SECONDS = 5.0
+# As long as the fire itself waits for a worker that gets on with a herd, and a little more.
+UNSENT_SECONDS = 45.0
 
 
 class Readiness:
@@ -79,6 +83,7 @@ class Readiness:
         yield "history", _history(pulse)
         yield "original", _original(pulse)
         yield "ticks", _ticks(pulse)
+        yield "jobs", _jobs(pulse)
 
     def _draining(self, session: Session | None) -> Check:
         if self._stopping():
@@ -116,6 +121,12 @@ def _ticks(pulse: Pulse) -> Check:
     return Check(False, f"Held since {pulse.held_at:%Y-%m-%d %H:%M:%S} UTC: `detent node list` says why.", needed=False)
 
 
+def _jobs(pulse: Pulse) -> Check:
+    if not pulse.set_aside:
+        return Check(True, "None is set aside.", needed=False)
+    return Check(False, f"{set_aside(pulse.set_aside)} `detent doctor` names them.", needed=False)
+
+
 def _of_membership(session: Session | None) -> Iterator[tuple[str, Check]]:
     if session is None:
         yield "member", Check(False, "It has not joined the cluster, or lost its place and joins again.")
@@ -136,6 +147,17 @@ def _of_membership(session: Session | None) -> Iterator[tuple[str, Check]]:
         told = f"It leads {led} of {PARTITIONS}." if led else "It leads none: others do, or it has just joined."
         yield "partitions", Check(True, told, needed=False)
         yield "coordinator", _coordinator(session)
+        yield "fires", _fires(standing)
+
+
+def _fires(standing: Standing) -> Check:
+    if standing.fires_failing >= FAILING_SECONDS:
+        return Check(False, f"No tick could be fired for {standing.fires_failing:.0f} s: the log says why.")
+    if not standing.ticks_unsent:
+        return Check(True, "No due tick waits to be fired.", needed=False)
+    waits = "tick has" if standing.ticks_unsent == 1 else "ticks have"
+    found = f"{standing.ticks_unsent} due {waits} not been fired, the oldest for {standing.oldest_unsent:.1f} s."
+    return Check(standing.oldest_unsent < UNSENT_SECONDS, found, needed=False)
 
 
 def _handlers(shortages: list[str]) -> Check:

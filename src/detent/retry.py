@@ -25,3 +25,11 @@ def retry_delay(attempt: int, backoff: Backoff, base: float, ceiling: float, cha
     `chance` is a random number in [0, 1).
     """
     return longest_delay(attempt, backoff, base, ceiling) * chance
+
+
+def patient_delay(delay: float, retry_after: float | None, ceiling: float) -> float:
+    """The wait where a target asked for one with `Retry-After` or RetryLater: the longer of the two, and never longer
+    than the job's `retry_max_seconds`. A number that is none (NaN) asks for nothing."""
+    if retry_after is None or not retry_after > delay:
+        return delay
+    return max(delay, min(retry_after, ceiling))

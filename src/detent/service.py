@@ -11,6 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from detent.clock import monotonic
 from detent.errors import DetentError
 from detent.log import logger
 
@@ -18,6 +19,7 @@ log = logger("service")
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 2.0
+SAID_EVERY = 10.0
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -26,6 +28,44 @@ Answer = TypeVar("Answer")
 def backoff(failures: int) -> float:
     """How long to wait after so many failures in a row: longer each time, and not everybody at the same moment."""
     return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1))
+
+
+class Failing:
+    """Something that is tried again and again and does not succeed: since when, how often, and when to try next. The
+    first failure is worth a line in the log, and then one every `SAID_EVERY` seconds."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._since = 0.0
+        self._try_next = 0.0
+        self._said_next = 0.0
+        self.error = ""
+
+    def note(self, error: str) -> bool:
+        """One more failure; whether to log it."""
+        now = monotonic()
+        if not self.count:
+            self._since, self._said_next = now, now
+        self.count += 1
+        self.error = error
+        self._try_next = now + backoff(self.count)
+        said = now >= self._said_next
+        if said:
+            self._said_next = now + SAID_EVERY
+        return said
+
+    def over(self) -> None:
+        if self.count:
+            self.count, self._try_next, self.error = 0, 0.0, ""
+
+    @property
+    def pausing(self) -> bool:
+        return self.count > 0 and monotonic() < self._try_next
+
+    @property
+    def seconds(self) -> float:
+        """For how long; 0: it succeeded last."""
+        return monotonic() - self._since if self.count else 0.0
 
 
 class Loop:
@@ -111,13 +151,13 @@ class Batcher(Generic[Item, Answer]):
             self._task = None
 
     async def _answer(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
+        """Everybody who asked gets an answer or an error, also where there are too few answers."""
         try:
             answers = await self._ask([item for item, _ in batch])
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
         except Exception as error:
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)
-            return
-        for (_, future), answer in zip(batch, answers, strict=True):
-            if not future.done():
-                future.set_result(answer)

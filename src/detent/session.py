@@ -198,6 +198,7 @@ class Session:
         self._beside = [Loop("hints", self.hints.tick), Loop("queues", self.book.tick), self.life.loop]
         if self.schedules:
             self._firing_loops = [self.scheduler.loop, self.scheduler.releaser.loop]
+            self._beside.append(self.firing.aside.loop)
             tally = Tally(self._store, self.membership.node, lambda: self._metrics.fired + self._metrics.starts)
             self._beside += [Loop("upkeep", self._upkeep), Loop("retention", self._keeper().tick)]
             self._beside += [Loop("tally", tally.tick), *(watcher.loop for watcher in self._watchers())]
@@ -263,6 +264,8 @@ class Session:
         self.watch.needed = due.expectations
         if due.leases or due.waiting:
             await sweep(self._store, self._metrics)
+        while due.ended and await self._store.upkeep.end_deleted():
+            pass
         while due.ended and await self._store.upkeep.complete_jobs():
             pass
         while due.requests and await self._store.requests.forget(self.clock.now()) >= FORGOTTEN_AT_ONCE:
@@ -280,10 +283,12 @@ class Session:
 
     def _keeper(self) -> Keeper:
         archive = open_archive(self._settings.archive_url)
-        return Keeper(self._store, self.membership.node, self._settings.history_days, archive, self.clock.now)
+        days, revisions = self._settings.history_days, self._settings.revisions_kept
+        return Keeper(self._store, self.membership.node, days, archive, self.clock.now, revisions)
 
     def standing(self) -> Standing:
         now = monotonic()
+        ticks_unsent, oldest_unsent = self.scheduler.unsent()
         return Standing(
             partitions_led=len(self.leadership.terms),
             partitions_flapping=self.leadership.flapping,
@@ -293,6 +298,9 @@ class Session:
             clock_offset=self.clock.offset,
             draining=self.draining,
             held=self.membership.held,
+            ticks_unsent=ticks_unsent,
+            oldest_unsent=oldest_unsent,
+            fires_failing=self.firing.failing_seconds,
             handlers_short=len(self.capacity.shortages()),
             **({} if self.worker is None else self.worker.load()),
         )

@@ -188,7 +188,7 @@ class CompleteRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class FailRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The attempt failed. The job says whether and when it is tried again: not at all where it is not `retryable`, and
-    not before `retry_after` seconds are over."""
+    not before `retry_after` seconds are over, at most `retry_max_seconds` of the job."""
 
     token: Token
     error: Annotated[str, Meta(min_length=1)]

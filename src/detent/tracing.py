@@ -25,6 +25,7 @@ import msgspec
 
 from detent.errors import UsageError
 from detent.identity import RunKey, node_name, run_id
+from detent.log import logger
 from detent.model import Call, Failed, NotBegun, Outcome, kind_of
 from detent.version import __version__
 
@@ -75,6 +76,14 @@ class Tracing:
         run = run_id(key)
         if not self.sampled(run):
             return
+        try:
+            self._tell_fired(run, key, node, sent, answered, handed_off)
+        except Exception as error:  # a trace is not worth a run
+            _warn("a fire is not traced", run=str(run), error=str(error))
+
+    def _tell_fired(
+        self, run: UUID, key: RunKey, node: int, sent: datetime, answered: datetime, handed_off: bool
+    ) -> None:
         facts = {"detent.run_id": str(run), "detent.job_number": key.job, "detent.node": node_name(node)}
         schedule = self._begin("schedule", run, None, key.scheduled_at, facts, _digest(run, SCHEDULE))
         fire = self._begin("fire", run, _digest(run, SCHEDULE), sent, facts, _digest(run, FIRE))
@@ -94,20 +103,26 @@ class Tracing:
         run = UUID(call.run_id)
         if not self.sampled(run):
             return await execute(msgspec.structs.replace(call, traceparent=f"{traceparent_of(call.run_id)[:-2]}00"))
+        try:
+            span, traced = self._begin_attempt(call, run, accepted, started)
+        except Exception as error:  # a trace is not worth a run
+            _warn("an attempt is not traced", run=call.run_id, error=str(error))
+            return await execute(call)
+        outcome: Outcome | NotBegun | None = None
+        try:
+            outcome = await execute(traced)
+            return outcome
+        finally:
+            _end_attempt(span, outcome, now)
+
+    def _begin_attempt(self, call: Call, run: UUID, accepted: datetime, started: datetime) -> tuple[Span, Call]:
+        """The span of an attempt, and the call with that as its parent."""
         facts = _facts(call)
         claim = self._begin("claim", run, _digest(run, FIRE), accepted, facts)
         claim.end(_nanoseconds(started))
         span = self._begin("attempt", run, claim.get_span_context().span_id, started, facts)
         parent = f"00-{run.hex}-{span.get_span_context().span_id:016x}-01"
-        try:
-            outcome = await execute(msgspec.structs.replace(call, traceparent=parent))
-            _tell_outcome(span, outcome)
-            return outcome
-        except BaseException:  # cancelled, or out of time
-            span.set_attribute("detent.outcome", "interrupted")
-            raise
-        finally:
-            span.end(_nanoseconds(now()))
+        return span, msgspec.structs.replace(call, traceparent=parent)
 
     def _begin(
         self,
@@ -187,6 +202,23 @@ def _facts(call: Call) -> dict[str, Any]:
         "detent.target": kind_of(call.target),
         "detent.scheduled_at": call.scheduled_at.isoformat(),
     }
+
+
+def _warn(event: str, **facts: object) -> None:
+    logger("tracing").warning(event, **facts)  # made here: users import this module, and a logger costs them time
+
+
+def _end_attempt(span: Span, outcome: Outcome | NotBegun | None, now: Callable[[], datetime]) -> None:
+    """Without an outcome, it was cancelled or out of time. The target was called: whatever fails here, its outcome
+    goes on."""
+    try:
+        if outcome is None:
+            span.set_attribute("detent.outcome", "interrupted")
+        else:
+            _tell_outcome(span, outcome)
+        span.end(_nanoseconds(now()))
+    except Exception as error:
+        _warn("the end of an attempt is not traced", error=str(error))
 
 
 def _tell_outcome(span: Span, outcome: Outcome | NotBegun) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import aiohttp
 import pytest
 from api_client import ApiClient
 from api_server import Readiness, serving
 
+from detent import identity
 from detent.api import desk
+from detent.errors import Unavailable
 from detent.metrics import Metrics
 from detent.store import Store
+from detent.store.db import Rejected
+from detent.store.pull import Wanted
 from detent.worker.pull import sweep
 from factories import add_node
 from waiting import until
@@ -134,6 +140,11 @@ async def test_a_failed_run_waits_at_least_as_long_as_the_worker_asks(api: ApiCl
     answer = await say(api, run, "fail", error="busy", retry_after=3000)
     assert answer == {"id": run["run_id"], "status": "retrying", "retry_in_seconds": 3000}
     assert await sql.fetchval("SELECT not_before > now() + interval '2900 s' FROM live_runs")
+
+
+async def test_a_worker_asks_for_no_longer_a_wait_than_the_job_allows(api: ApiClient) -> None:
+    run = await claimed(api, retry_base_seconds=0, retry_max_seconds=60)
+    assert (await say(api, run, "fail", error="busy", retry_after=3000))["retry_in_seconds"] == 60
 
 
 async def test_a_heartbeat_holds_the_run_for_longer_and_tells_of_a_cancel(api: ApiClient) -> None:
@@ -309,6 +320,98 @@ async def test_a_run_whose_definition_is_gone_ends_and_is_not_handed_out(api: Ap
     assert await claim(api) == []
     assert await sql.fetchval("SELECT status FROM run_history") == 2
     assert await sql.fetchval("SELECT count(*) FROM live_runs") == 0
+
+
+TOO_DEEP = "[" * 2000 + "]" * 2000
+
+
+def job_of(run: str) -> int:
+    key = identity.decode_run_id(UUID(run))
+    assert key is not None
+    return key.job
+
+
+async def spoil(sql: Any, run: str, how: str) -> str:
+    """Make one run of those that wait impossible to hand out; its error begins so."""
+    job = job_of(run)
+    change = "UPDATE jobs SET definition = jsonb_set(definition, $2, $3::text::jsonb) WHERE job = $1"
+    if how == "payload":
+        tick = await sql.fetchval("SELECT scheduled_at FROM live_runs WHERE job = $1", job)
+        added = "INSERT INTO run_payloads (job, scheduled_at, payload) VALUES ($1, $2, $3)"
+        await sql.execute(added, job, tick, TOO_DEEP)
+        return "This run cannot be handed to a worker: RecursionError: "
+    if how == "definition":
+        await sql.execute(change, job, ["payload"], TOO_DEEP)
+        return "The job's definition is gone, or this version cannot read it."
+    await sql.execute(change, job, ["idempotency_key_template"], '"{{nothing}}"')
+    await sql.execute("UPDATE live_runs SET serial = 0 WHERE job = $1", job)  # only ticks use the template
+    return "This run cannot be handed to a worker: KeyError: 'nothing'"
+
+
+@pytest.mark.parametrize("how", ["payload", "definition", "call"])
+async def test_a_run_that_cannot_be_handed_out_has_failed_and_its_neighbours_are_delivered(
+    api: ApiClient, sql: Any, how: str
+) -> None:
+    bad, *good = await ready(api, 3)
+    error = await spoil(sql, bad, how)
+    assert {run["run_id"] for run in await claim(api, limit=10)} == set(good)
+    assert await sql.fetchval("SELECT count(*) FROM pull_leases") == 2
+    assert await sql.fetchrow("SELECT status, reason FROM run_history") == (2, "not retryable")
+    assert (await sql.fetchval("SELECT error FROM attempts")).startswith(error)
+    assert await claim(api) == []
+
+
+async def test_runs_that_cannot_be_read_while_the_database_is_away_are_given_back(
+    api: ApiClient, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (by_hand,) = await ready(api)
+    (tick,) = await ready(api)
+    await sql.execute("UPDATE live_runs SET serial = 0 WHERE job = $1", job_of(tick))
+
+    async def away(_key: Any) -> str | None:
+        raise Unavailable("The database has no connection to spare.")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(api.store.live, "own_payload", away)
+        assert len(await claim(api, limit=10)) == 1, "what needs no reading is delivered"
+        await api.problem("POST", "/api/v1/queues/mail/claim", 503, json={"worker": "js-1"})
+    assert await sql.fetchval("SELECT count(*) FROM pull_leases") == 1
+    assert [run["run_id"] for run in await claim(api)] == [by_hand]
+    assert await sql.fetchval("SELECT max(crashes) FROM live_runs") == 0
+
+
+async def test_a_run_served_to_a_request_that_is_cancelled_goes_back(api: ApiClient, sql: Any) -> None:
+    await ready(api)
+    (desk_of,) = DESKS
+    asking = desk.Asking(1, "js-1", Wanted("mail", (), True), 1, timedelta(seconds=60))
+    empty = asking._replace(wanted=Wanted("other", (), True))
+    waiting = asyncio.create_task(desk_of.claim(empty, 30, asyncio.Event().wait))
+    await standing(1)
+    (line,) = desk_of._lines.values()
+    line.waiters[0].serve(await desk_of._claim(asking))
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await sql.fetchval("SELECT count(*) FROM pull_leases") == 0
+    assert len(await claim(api)) == 1
+
+
+async def test_one_overdue_run_that_cannot_be_ended_leaves_the_others_no_worse(
+    api: ApiClient, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ready(api, 3, timeout_seconds=1)
+    runs = await claim(api, limit=10)
+    await sql.execute("UPDATE pull_leases SET ends_at = now(), lease_until = now()")
+    settle, refused = api.store.pull.settle, runs[0]["run_id"]
+
+    async def refusing(tenant: int, reports: Any) -> Any:
+        if str(identity.run_id(reports[0].key)) == refused:
+            raise Rejected("duplicate key", None, "23505")
+        return await settle(tenant, reports)
+
+    monkeypatch.setattr(api.store.pull, "settle", refusing)
+    await sweep(api.store, Metrics())
+    assert await sql.fetchval("SELECT count(*) FROM attempts WHERE outcome = 'timeout'") == 2
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ DEAD_NODE = (
     " 'gone.example', 1, '{scheduler,worker}', '0', '2020a')"
 )
 JOB = (
-    "INSERT INTO schedules (stored, digest) VALUES ('{{}}', '\\x{number:02x}');"
+    """INSERT INTO schedules (stored, digest) VALUES ('{{"kind": "once"}}', '\\x{number:02x}');"""
     "INSERT INTO jobs (job, id, name, partition, target, definition) OVERRIDING SYSTEM VALUE"
     " VALUES ({number}, gen_random_uuid(), '{name}', 5, 'http', '{definition}');"
     "INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition)"
@@ -241,6 +241,29 @@ def test_a_paused_job_is_told_before_anything_else(patient: Patient) -> None:
     patient.job(1, "still")
     patient.do("UPDATE jobs SET status = 'paused', reason = 'holiday'")
     assert patient.worst("stuck", "--job", "still")[0] == "The job still is paused (holiday), so it does not fire."
+
+
+def jobs_checked(patient: Patient) -> list[dict[str, Any]]:
+    return [check for check in patient.examine()[1]["checks"] if check["check"] == "jobs"]
+
+
+def test_a_job_whose_schedule_cannot_be_read_is_a_failure_that_names_it(patient: Patient) -> None:
+    patient.job(1, "fine")
+    assert [(one["status"], one["found"]) for one in jobs_checked(patient)] == [
+        ("ok", "Every schedule can be read, and no job is set aside.")
+    ]
+    patient.do("""UPDATE schedules SET stored = '{"kind": "lunar"}'""")
+    (found,) = jobs_checked(patient)
+    assert (found["status"], "The job fine cannot be fired." in found["found"]) == ("fail", True)
+    assert "'lunar'" in found["found"]
+    patient.do(
+        "INSERT INTO set_aside (job, kind, tick, generation, why, node)"
+        " SELECT job, 'tick', next_tick, generation, 'It is full.', 7 FROM cursors"
+    )
+    told = [one["found"] for one in jobs_checked(patient)]
+    assert any("The job fine is set aside" in one and "It is full." in one for one in told)
+    patient.do("DELETE FROM schedules")
+    assert any("nothing fires them: fine." in one["found"] for one in jobs_checked(patient))
 
 
 def test_stuck_runs_are_told_with_what_they_wait_for(patient: Patient) -> None:

@@ -97,6 +97,48 @@ def test_an_audit_is_clean_and_then_names_exactly_the_row_that_was_deleted(deten
     assert "Nobody knows what became of it" in told
 
 
+def test_an_audit_of_a_schedule_that_cannot_be_read_is_not_clean_and_names_the_job(
+    detent: CommandLine, database: str
+) -> None:
+    make(detent, "silent", "--cron", "23 4 * * *")
+    stored = '{"kind": "lunar"}'
+    run_sql(
+        database,
+        "UPDATE schedules s SET stored = $1 FROM cursors c JOIN jobs j USING (job)"
+        " WHERE s.schedule = c.schedule AND j.name = 'silent'",
+        stored,
+    )
+    found = detent("audit", "--job", "silent")
+    assert found.code == 1
+    assert "unknown spans\t1" in found.lines
+    assert [line.partition(" from ")[0] for line in found.err.splitlines() if "unknown:" in line] == ["unknown: silent"]
+    assert "A stored schedule of the kind 'lunar' was made by another version of detent." in found.err
+    assert "accounted for once" not in found.err
+    document = json.loads(detent("audit", "--json").out)
+    assert (document["unknown"], [job["job"] for job in document["wrong"]].count("silent")) == (1, 1)
+    listed = good(detent("job", "ticks", "silent", "--from", "1h", "--to", "0s")).rows
+    assert [row[2] for row in listed] == ["unknown"]
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="seconds")
+    assert "is not known" in good(detent("explain", "silent", tomorrow)).out
+    good(detent("job", "delete", "silent", "--yes"))
+
+
+def test_an_audit_of_what_is_not_there_is_not_clean(detent: CommandLine, database: str) -> None:
+    make(detent, "young", "--cron", "0 9 * * *")
+    assert detent("audit", "--job", "01890000-0000-7000-8000-000000000000").code == 3
+    part = (
+        "INSERT INTO history_parts (parent, name, since, until, dropped_at) VALUES ('run_history', $1, $2, $3, now())"
+    )
+    day = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=40)
+    run_sql(database, part, "run_history_gone", day, day + timedelta(days=1))
+    good(detent("audit", "--job", "young", "--since", "50d"))  # nothing was to be expected of it then
+    run_sql(database, "UPDATE jobs SET created_at = now() - interval '60 days', since = now() WHERE name = 'young'")
+    found = detent("audit", "--job", "young", "--since", "50d")
+    assert found.code == 1
+    assert "their history is no longer kept" in found.err
+    good(detent("audit", "--job", "young", "--since", "30d"))
+
+
 def test_a_tick_is_explained_in_plain_sentences(detent: CommandLine) -> None:
     make(detent, "told", "--every", "1s")
     tick = ticked(detent, "told", 1)[0]

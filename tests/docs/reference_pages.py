@@ -48,6 +48,7 @@ PURPOSES = {
     "misfire_grace_seconds": "How late a tick may still run, if its job does not say; `auto` goes by the interval.",
     "catchup_rate": "How fast a partition makes up for what it missed; `auto`: twice as fast as it ticks.",
     "history_days": "How long history is kept; older days are dropped, as whole partitions.",
+    "revisions_kept": "How many former revisions of each job are kept; those that a live run needs always are.",
     "archive_url": "Where a day of history is written before it is dropped; unset, it is not.",
     "notify_url": "Who is told when a job is [not as expected](../howto/expectations.md), if the job does not say.",
     "notify_format": "What is sent there: detent's own JSON, or what Slack reads.",

@@ -137,6 +137,31 @@ async def test_a_run_that_is_not_chosen_tells_its_target_so(
     assert collector.spans() == []
 
 
+@pytest.mark.parametrize("step", ["on_start", "on_end"])
+async def test_a_trace_that_fails_costs_no_run_its_outcome(
+    store: Store, start: StartSession, collector: Collector, look: Any, step: str
+) -> None:
+    """Raised before the call, it kept the run from being started; raised after it, the outcome was lost."""
+    from opentelemetry.sdk.trace import SpanProcessor
+
+    calls: list[str] = []
+
+    async def note(call: Call) -> Outcome:
+        calls.append(call.run_id)
+        return Succeeded("done")
+
+    def breaks(*_: object) -> None:
+        raise ValueError("no room for spans")
+
+    processor = SpanProcessor()
+    setattr(processor, step, breaks)
+    (await asyncio.to_thread(tracing.start, 1.0))._provider.add_span_processor(processor)
+    await start(note)
+    await add(store, delivery="at_most_once")
+    assert (await until(lambda: look.fetchrow("SELECT * FROM run_history"), 10, "the run"))["result"] == "done"
+    assert len(calls) == 1
+
+
 async def test_what_is_started_again_leaves_no_thread_behind(collector: Collector) -> None:
     def exporting() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name.startswith("OtelBatch")]

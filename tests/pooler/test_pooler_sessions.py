@@ -24,7 +24,6 @@ from detent.store.effects import EffectPool
 from detent.store.feed import Feed
 from detent.store.pull import Wanted
 from detent.targets.python import HandlerThread, PythonTargetRunner
-from detent.worker.execute import failure_of
 from pgbouncer import PgBouncer
 from waiting import until
 
@@ -167,9 +166,7 @@ async def effects(pooled_url: str) -> AsyncIterator[EffectPool]:
 async def handled(look: Any, store: Store, effects: Any, app: Detent) -> Any:
     """The end of a run of the app's only function."""
     (name,) = app.functions
-    runner = PythonTargetRunner(
-        app.functions, effects.thread, lambda call: session.make_run(call, effects), failure_of=failure_of
-    )
+    runner = PythonTargetRunner(app.functions, effects.thread, lambda call: session.make_run(call, effects))
     session = Session(store, Settings(), ("scheduler", "worker"), {"python": runner}, [name])
     await session.open()
     try:

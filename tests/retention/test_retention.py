@@ -18,7 +18,7 @@ from detent.model import Claim
 from detent.retention.archive import Folder
 from detent.retention.keeper import Keeper
 from detent.store import Database, Store
-from detent.store.db import LockTimeout, connect
+from detent.store.db import LockTimeout, connect, statement
 from detent.store.limits import PEOPLE
 from detent.store.live import Settlement
 from detent.store.retention import Part
@@ -74,6 +74,14 @@ async def add_run(look: Any, job: int, at: datetime, **columns: Any) -> None:
     }  # fmt: skip
     places = ", ".join(f"${n}" for n in range(1, len(values) + 1))
     await look.execute(f"INSERT INTO run_history ({', '.join(values)}) VALUES ({places})", *values.values())
+
+
+async def add_attempt(look: Any, job: int, at: datetime, finished: datetime) -> None:
+    await look.execute(
+        "INSERT INTO attempts (job, scheduled_at, serial, token, finished_at, attempt, outcome)"
+        " VALUES ($1, $2, 0, 1, $3, 1, 'failed')",
+        job, at, finished,
+    )  # fmt: skip
 
 
 async def parts(look: Any) -> list[str]:
@@ -150,6 +158,76 @@ async def test_a_late_settle_still_has_a_home_and_that_is_kept_as_long_as_everyt
     await look.execute("UPDATE history_parts SET made_at = made_at - interval '91 days' WHERE since = '-infinity'")
     await again(look, store)
     assert await look.fetchval("SELECT count(*) FROM run_history") == 0
+
+
+async def test_what_ended_lately_is_kept_however_old_its_tick_is(look: Any, store: Store) -> None:
+    """A backfill of last year's ticks: each result is kept as long as every other, from its end on."""
+    first = await old_history(look, store)
+    now = await look.fetchval("SELECT now()")
+    for number, finished in enumerate((now, now - 89 * DAY, now - 91 * DAY)):
+        await add_run(look, 1, first + number * timedelta(hours=1), finished_at=finished)
+        await add_run(look, 2, first - 165 * DAY + number * timedelta(hours=1), finished_at=finished)
+        await add_attempt(look, 1, first + number * timedelta(hours=1), finished)
+    await keeper(store).tick()
+    kept = await look.fetch("SELECT job, scheduled_at FROM run_history ORDER BY job, scheduled_at")
+    assert [tuple(row) for row in kept] == [
+        *((1, first + number * timedelta(hours=1)) for number in range(2)),
+        *((2, first - 165 * DAY + number * timedelta(hours=1)) for number in range(2)),
+    ]
+    assert await look.fetchval("SELECT count(*) FROM attempts") == 2
+    await again(look, store)
+    assert await look.fetchval("SELECT count(*) FROM run_history") == 4
+    await look.execute("UPDATE history_parts SET made_at = now() - interval '91 days' WHERE dropped_at IS NULL")
+    await look.execute("UPDATE run_history SET finished_at = now() - interval '100 days' WHERE job = 1")
+    await again(look, store)
+    assert {row["job"] for row in await look.fetch("SELECT job FROM run_history")} == {2}
+
+
+async def test_what_ended_lately_is_in_the_archive_only_when_its_time_is_over(
+    look: Any, store: Store, tmp_path: Path
+) -> None:
+    first = await old_history(look, store)
+    await add_run(look, 1, first, finished_at=first)
+    await add_run(look, 2, first, finished_at=await look.fetchval("SELECT now()"))
+    await keeper(store, Folder(tmp_path)).tick()
+    row = await look.fetchrow(
+        "SELECT * FROM history_parts WHERE until = $1 AND parent = 'run_history' AND dropped_at IS NOT NULL",
+        first + DAY,
+    )
+    assert row["rows"] == 1
+    assert [row["job"] for row in await look.fetch("SELECT job FROM run_history")] == [2]
+
+
+async def test_a_keeper_that_dies_among_late_results_loses_none(
+    look: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detent.store.retention.MOVED_AT_ONCE", 3)
+    first = await old_history(look, store)
+    now = await look.fetchval("SELECT now()")
+    for minute in range(10):
+        await add_run(look, 1, first + timedelta(minutes=minute), finished_at=now)
+    part = next(each for each in await store.retention.expired(KEEP) if each.parent == "run_history")
+    await store.retention.detach(part)
+    await store.retention.keep_late(part, KEEP)  # three of them, and then it dies
+    assert await look.fetchval("SELECT count(*) FROM run_history") == 3
+    await keeper(store, node=OTHER).tick()
+    assert await look.fetchval("SELECT count(*) FROM run_history") == 10
+
+
+async def test_late_results_are_looked_for_without_reading_the_day(look: Any, store: Store) -> None:
+    first = await old_history(look, store)
+    await look.execute(
+        "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, token, attempt)"
+        " SELECT n, $1::timestamptz, $1::timestamptz, 0, 1, 1, 1, 1 FROM generate_series(1, 20000) AS n",
+        first,
+    )
+    part = next(each for each in await store.retention.expired(KEEP) if each.parent == "run_history")
+    async with look.transaction():
+        await look.execute(statement("prefer_index"))
+        plan = await look.fetch(
+            "EXPLAIN " + statement("late_history").format(name=part.name), await look.fetchval("SELECT now()")
+        )
+    assert any("Bitmap Index Scan" in row[0] for row in plan), plan
 
 
 async def test_readers_and_writers_do_not_wait_while_history_goes(look: Any, store: Store, another: Any) -> None:
@@ -295,7 +373,7 @@ async def test_a_day_is_archived_whole_before_it_is_dropped(look: Any, store: St
     )
     await look.execute(
         "INSERT INTO attempts (job, scheduled_at, serial, token, finished_at, attempt, outcome, error)"
-        " VALUES ($1, $2, 0, 1, now(), 1, 'failed', 'ä \"b\"')",
+        " VALUES ($1, $2, 0, 1, $2, 1, 'failed', 'ä \"b\"')",
         job, first,
     )  # fmt: skip
     await keeper(store, Folder(tmp_path)).tick()
@@ -323,7 +401,7 @@ async def test_many_rows_are_read_page_by_page(
     first = await old_history(look, store)
     await look.execute(
         "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, token, attempt)"
-        " SELECT n % 3, $1::timestamptz + n * interval '1 minute', now(), 0, 1, 1, 1, 1"
+        " SELECT n % 3, $1::timestamptz + n * interval '1 minute', $1, 0, 1, 1, 1, 1"
         " FROM generate_series(1, 50) AS n",
         first,
     )

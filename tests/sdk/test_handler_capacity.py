@@ -21,7 +21,6 @@ from detent.store.db import STANDARD, connect
 from detent.store.effects import EffectPool
 from detent.store.limits import PEOPLE
 from detent.targets.python import HandlerThread, PythonTargetRunner
-from detent.worker.execute import failure_of
 from waiting import until
 
 THREADS = 2
@@ -51,7 +50,6 @@ async def serve(reach: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Async
             app.functions,
             thread,
             lambda call: sessions[0].make_run(call, effects),
-            failure_of=failure_of,
             begin_within=BEGIN_WITHIN,
         )
         session = Session(
@@ -295,7 +293,7 @@ async def test_the_time_of_a_run_counts_from_its_call(one_thread: HandlerThread)
     """It waited for longer than it may take: it is called all the same, and has all its time."""
     app = Detent()
     hanging = Hanging(app)
-    runner = PythonTargetRunner(app.functions, one_thread, run_of, failure_of=failure_of, begin_within=60)
+    runner = PythonTargetRunner(app.functions, one_thread, run_of, begin_within=60)
     first = asyncio.create_task(runner(call_of("hangs", 60)))
     await until(lambda: hanging.hanging)
     second = asyncio.create_task(runner(call_of("plain", 0.05)))
@@ -309,7 +307,7 @@ async def test_a_coroutine_that_blocks_does_not_keep_the_node_from_ending() -> N
     app, thread = Detent(), HandlerThread(1)
     hanging = Hanging(app)
     thread.start()
-    runner = PythonTargetRunner(app.functions, thread, run_of, failure_of=failure_of)
+    runner = PythonTargetRunner(app.functions, thread, run_of)
     running = asyncio.create_task(runner(call_of("blocks", 60)))
     await until(lambda: hanging.hanging)
     last: list[bool] = []
@@ -334,7 +332,7 @@ async def test_a_call_that_takes_too_long_is_a_timeout(one_thread: HandlerThread
         finally:
             ended.set()
 
-    runner = PythonTargetRunner(app.functions, one_thread, run_of, failure_of=failure_of)
+    runner = PythonTargetRunner(app.functions, one_thread, run_of)
     assert await runner(call_of(function, 0.05)) == Failed("No answer within 0.05 s.", outcome="timeout")
     hanging.release.set()
     if function == "sleeps":
@@ -359,7 +357,7 @@ async def test_whatever_a_handler_raises_is_one_failed_attempt(
         raise error
 
     app.function("works")(lambda: "still here")
-    runner = PythonTargetRunner(app.functions, one_thread, run_of, failure_of=failure_of)
+    runner = PythonTargetRunner(app.functions, one_thread, run_of)
     assert isinstance(await runner(call_of(kind, 60)), Failed)
     assert await runner(call_of("works", 60)) == Succeeded('"still here"')
 
@@ -378,7 +376,7 @@ async def test_a_plain_function_may_return_a_coroutine_and_it_is_cancelled_with_
             ended.set()
 
     app.function("returns a coroutine")(lambda: work())
-    runner = PythonTargetRunner(app.functions, one_thread, run_of, failure_of=failure_of)
+    runner = PythonTargetRunner(app.functions, one_thread, run_of)
     running = asyncio.create_task(runner(call_of("returns a coroutine", 60)))
     await until(begun.is_set)
     running.cancel()

@@ -20,7 +20,6 @@ from detent.store.db import STANDARD, connect
 from detent.store.effects import EffectPool
 from detent.store.limits import PEOPLE
 from detent.targets.python import HandlerThread, PythonTargetRunner
-from detent.worker.execute import failure_of
 from waiting import until
 
 
@@ -43,9 +42,7 @@ async def serve(reach: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Async
     sessions: list[Session] = []
 
     async def start(app: Detent) -> Session:
-        runner = PythonTargetRunner(
-            app.functions, thread, lambda call: sessions[0].make_run(call, effects), failure_of=failure_of
-        )
+        runner = PythonTargetRunner(app.functions, thread, lambda call: sessions[0].make_run(call, effects))
         session = Session(Store(database), Settings(), ("scheduler", "worker"), {"python": runner}, list(app.functions))
         await session.open()
         sessions.append(session)

@@ -336,3 +336,76 @@ def test_what_cannot_be_helped_is_not_tried_again() -> None:
     assert set(ends.values()) == {("dead", "not retryable", 1), ("dead", "retries exhausted", 2)}
     (waited,) = [run for run in t.runs if run.attempt == 2]
     assert waited.attempts[1].at - waited.attempts[0].at == timedelta(minutes=10)
+
+
+class Abandoned(BaseException):
+    pass
+
+
+class Unprintable(Exception):  # noqa: N818 - raised by a handler
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (StopIteration("the end"), "StopIteration: the end"),
+        (SystemExit(3), "SystemExit: 3"),
+        (GeneratorExit(), "GeneratorExit"),
+        (Abandoned("half way"), "Abandoned: half way"),
+        (asyncio.CancelledError(), "The handler cancelled itself."),
+        (Unprintable(), "Unprintable: its text cannot be read: ValueError: no words"),
+        (RetryLater("busy", seconds="60"), "RetryLater: busy (seconds is '60': "),  # type: ignore[arg-type]
+    ],
+    ids=["end", "exit", "closed", "base", "cancelled", "unprintable", "later"],
+)
+def test_whatever_a_function_raises_is_a_failed_attempt_as_on_a_worker(
+    error: BaseException, text: str, asynchronous: bool
+) -> None:
+    app = Detent()
+
+    def fails() -> None:
+        raise error
+
+    async def fails_later() -> None:
+        raise error
+
+    app.job(name="fails", every="1h", max_retries=0)(fails_later if asynchronous else fails)
+    if asynchronous and isinstance(error, StopIteration):  # Python itself makes it another
+        text = "RuntimeError: coroutine raised StopIteration"
+    with app.test(start="2026-01-01T00:00:00Z") as t:
+        (run,) = t.advance(hours=1)
+    assert (run.status, run.attempt) == ("dead", 1)
+    assert (run.error or "").startswith(text)
+
+
+def test_what_is_meant_for_the_test_itself_is_no_failed_attempt() -> None:
+    app = Detent()
+
+    @app.job(name="fails", every="1h")
+    def fails() -> None:
+        pytest.fail("not to be called")
+
+    @app.job(name="interrupted", every="2h")
+    async def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with app.test(start="2026-01-01T00:00:00Z") as t, pytest.raises(pytest.fail.Exception):
+        t.advance(hours=1)
+    with app.test(start="2026-01-01T00:00:00Z") as t, pytest.raises(KeyboardInterrupt):
+        t.trigger("interrupted")
+
+
+def test_a_wait_that_a_function_asks_for_is_no_longer_than_the_job_allows() -> None:
+    app = Detent()
+
+    @app.job(every="1h", max_retries=1, retry_base_seconds=1, retry_max_seconds=60)
+    def later() -> None:
+        raise RetryLater("busy", seconds=timedelta(minutes=30))
+
+    with app.test(start="2026-01-01T00:00:00Z") as t:
+        t.advance(minutes=75)
+    first, second = t.runs[0].attempts
+    assert second.at - first.at == timedelta(minutes=1)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import factories
+from detent.identity import RunKey
 from detent.model import Call, Cancelled, Failed, Outcome, Succeeded
 from detent.registration import WAITING_LANES
 from waiting import until
@@ -75,6 +76,9 @@ class Scene:
         await until(fired, 25, "the fire")  # the hint may be lost: then a sweep finds it
         self.ticks.append(at)
         return at
+
+    def wake_worker(self) -> None:
+        self._session.worker.reconciling.wake()
 
     async def fates(self) -> list[tuple[str, str | None]]:
         rows = await self._look.fetch("SELECT * FROM runs WHERE job = $1 ORDER BY scheduled_at", self.job)
@@ -218,3 +222,35 @@ async def test_a_run_that_waits_for_its_next_try_holds_its_lane(
     after = [RAN if fate in (("retrying", None), ("pending", None)) else fate for fate in meanwhile]
     await scene.until_fates(after)
     assert target.most == 1
+
+
+@pytest.mark.parametrize("policy", ["SKIP", "QUEUE", "REPLACE"])
+async def test_a_job_edited_to_one_run_at_a_time_starts_none_beside_those_of_before(
+    look: Any, scene_of: Any, store: Any, policy: str
+) -> None:
+    """The first run is over, so that lane 0 is free, while the second one in lane 1 goes on."""
+    target = Recording(hold=True)
+    scene = await scene_of("ALLOW", target)
+    await scene.tick()
+    await scene.tick()
+    await until(lambda: len(target.now) == 2)
+    first = RunKey(scene.job, scene.ticks[0])
+    await store.live.cancel([first])
+    scene.wake_worker()
+    await until(lambda: len(target.now) == 1)
+    await until(lambda: look.fetchval("SELECT count(*) = 1 FROM live_runs"), what="lane 0 to be free")
+    job_id = await look.fetchval("SELECT id FROM jobs WHERE job = $1", scene.job)
+    await store.jobs.patch(job_id, {"concurrent_policy": policy, "schedule": "every 2h"})
+    await scene.tick()
+    if policy == "REPLACE":
+        await scene.until_fates([STOPPED, STOPPED, ("running", None)])
+    else:
+        waits = SKIPPED if policy == "SKIP" else ("pending", None)
+        await scene.until_fates([STOPPED, ("running", None), waits])
+    target.let_go()
+    ends = {"SKIP": [RAN, SKIPPED], "QUEUE": [RAN, RAN], "REPLACE": [STOPPED, RAN]}
+    await scene.until_fates([STOPPED, *ends[policy]])
+    if policy != "REPLACE":
+        assert target.order[:2] == scene.ticks[:2]
+    await scene.tick()
+    await scene.until_fates([STOPPED, *ends[policy], RAN])

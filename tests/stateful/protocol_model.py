@@ -31,11 +31,14 @@ class Run:
     owner: int | None = None
     attempt: int = 1
     crashes: int = 0
+    alone: bool = False
+    lost_alone: int = 0
     started: bool = False
     cancel: bool = False
 
     def row(self) -> tuple[object, ...]:
-        return self.lane, self.token, self.owner, self.attempt, self.crashes, self.started, self.cancel
+        counts = (self.attempt, self.crashes, self.lost_alone)
+        return self.lane, self.token, self.owner, *counts, self.started, self.cancel
 
 
 @dataclass
@@ -105,14 +108,14 @@ class Model:
         job, at, serial = run.key
         return Claim(job, run.lane, at, serial, run.token, 1, run.attempt, run.crashes, run.once, run.cancel, QUEUE)
 
-    def start(self, node: int, claim: Claim) -> str | None:
+    def start(self, node: int, claim: Claim, alone: bool = False) -> str | None:
         """Whether a run may be called; None if it is not this claim's any more."""
         run = self.held(node, claim)
         if run is None or run.cancel:
             return None if run is None else "cancel"
         if run.once and run.started:
             return "begun"
-        run.started = True
+        run.started, run.alone = True, alone
         return "go"
 
     def end(self, run: Run, status: RunStatus) -> None:
@@ -140,13 +143,14 @@ class Model:
         return {run.key for run in rescued}
 
     def _lose(self, run: Run) -> None:
-        if run.started and (run.once or run.crashes >= CRASH_CAP):
+        if run.started and (run.once or (run.alone and run.lost_alone + 1 >= CRASH_CAP)):
             self.end(run, RunStatus.DEAD)
         elif run.cancel:
             self.end(run, RunStatus.CANCELLED)
         else:
             run.attempt += run.started
             run.crashes += run.started or run.crashes == 0
+            run.lost_alone += run.started and run.alone
             run.owner, run.started = None, False
             run.token += 1
 

@@ -101,14 +101,14 @@ class Machine(RuleBasedStateMachine):
             assert claim == self.model.claim(node, claim.key)
 
     @precondition(lambda self: self.model.grants)
-    @rule(number=chosen)
-    def start(self, number: int) -> None:
-        self.start_as(*self.pick_grant(number))
+    @rule(number=chosen, alone=st.booleans())
+    def start(self, number: int, alone: bool) -> None:
+        self.start_as(*self.pick_grant(number), alone)
 
-    def start_as(self, node: int, claim: Claim) -> None:
-        verdict = self.model.start(node, claim)
+    def start_as(self, node: int, claim: Claim, alone: bool = False) -> None:
+        verdict = self.model.start(node, claim, alone)
         expected = {} if verdict is None else {(claim.job, claim.lane): verdict}
-        assert self.run(self.store.live.start(node, [claim])) == expected
+        assert self.run(self.store.live.start(node, [claim], [alone])) == expected
 
     @precondition(lambda self: self.model.grants)
     @rule(number=chosen, status=st.sampled_from([RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED]))
@@ -199,12 +199,12 @@ class Machine(RuleBasedStateMachine):
         self.claim(node, 4)
 
     @precondition(lambda self: self.model.held_by_the_living())
-    @rule(number=chosen, start=st.booleans())
-    def crash(self, number: int, start: bool) -> None:
+    @rule(number=chosen, start=st.booleans(), alone=st.booleans())
+    def crash(self, number: int, start: bool, alone: bool) -> None:
         run = self.pick(self.model.held_by_the_living(), number)
         assert run.owner is not None
         if start:
-            self.start_as(run.owner, self.model.claim_of(run))
+            self.start_as(run.owner, self.model.claim_of(run), alone)
         node = run.owner
         self.leave(node)
         self.rescue(node)
@@ -215,8 +215,10 @@ class Machine(RuleBasedStateMachine):
             self.run(self._compare())
 
     async def _compare(self) -> None:
-        live = await self.look.fetch("SELECT *, started_at IS NOT NULL AS started FROM live_runs")
-        names = ("lane", "token", "owner", "attempt", "crashes", "started", "cancel")
+        live = await self.look.fetch(
+            "SELECT *, started_at IS NOT NULL AS started, coalesce(lost_alone, 0) AS lost FROM live_runs"
+        )
+        names = ("lane", "token", "owner", "attempt", "crashes", "lost", "started", "cancel")
         found = {_key(row): tuple(row[name] for name in names) for row in live}
         assert found == {key: run.row() for key, run in self.model.live.items()}
         past = {_key(row): (row["status"], row["token"]) for row in await self.look.fetch("SELECT * FROM run_history")}

@@ -59,10 +59,10 @@ FENCES: dict[str, tuple[str, ...]] = {
     # whoever claims, for runs that wait in nobody's hands: locked, and a free lane
     "promote": (
         "w.lane < 0 AND",
-        "ORDER BY w.job, w.lane LIMIT $2 FOR UPDATE SKIP LOCKED",
+        "ORDER BY w.job, w.lane LIMIT $2 FOR UPDATE OF w SKIP LOCKED",
         LANE,
         "AND r.job IN (SELECT job FROM i)",
-        "ORDER BY r.job FOR UPDATE OF r SKIP LOCKED",
+        "ORDER BY r.job, r.lane FOR UPDATE OF r SKIP LOCKED",
     ),
     "miss": (NODE, "FROM v, me WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation", OPEN),
     "take": (
@@ -89,6 +89,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     ),
     "mark_all_limited": ("SET limited = true", "owner IS NOT NULL AND NOT limited", "ORDER BY job, lane FOR UPDATE"),
     "start": (*HELD, "owner = $1 FOR UPDATE", "FROM l WHERE NOT cancel AND NOT begun)) IS TRUE"),
+    "accompany": ("job = $2 AND lane = $3 AND scheduled_at = $4 AND serial = $5 AND token = $6 AND owner = $1",),
     "settle": (*HELD, "owner = $1 FOR UPDATE"),
     "settle_succeeded": (*HELD, "owner = $1 AND attempt = 1 FOR UPDATE"),
     "settle_retry": (*HELD, "owner = $1 FOR UPDATE"),
@@ -128,6 +129,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "ORDER BY job) v CROSS JOIN LATERAL ( SELECT FROM cursors WHERE job = v.job AND generation = v.generation",
         "FOR NO KEY UPDATE) c",
     ),
+    "mark_crowded": ("SET crowded = true", "c.job = ANY ($1::bigint[])"),
     "move_cursors": (
         "generation = c.generation + 1",
         "ORDER BY job) v CROSS JOIN LATERAL ( SELECT FROM cursors WHERE job = v.job AND generation = v.generation",
@@ -144,6 +146,11 @@ FENCES: dict[str, tuple[str, ...]] = {
     "rerun": (LANE,),
     "redrive": (LANE, "greatest(token, (SELECT incarnation FROM cluster) << 22) + 1"),
     "cancel": ("FOR UPDATE) r", "FROM l WHERE owner IS NULL)) IS TRUE", "FROM l WHERE owner IS NOT NULL)) IS TRUE"),
+    "end_deleted": (
+        "j.status = 'deleted'",
+        "AND r.owner IS NULL ORDER BY r.job, r.lane FOR UPDATE OF r)",
+        "(r.job, r.lane) IN (SELECT job, lane FROM l)) IS TRUE",
+    ),
     "quarantine": (
         "scheduled_at = $4 AND serial = $5 AND token = $6 AND owner = $1 FOR UPDATE)",
         "r.job = l.job AND r.lane = l.lane",
@@ -209,7 +216,7 @@ def test_rows_of_live_runs_are_changed_by_their_whole_key(name: str) -> None:
 
 
 def test_only_the_statements_of_leaders_take_the_node_fence_and_the_key_lock_is_spelt_alike() -> None:
-    beside = {"catch_up_lock", "judge_expectations"}  # these write no hot table
+    beside = {"catch_up_lock", "judge_expectations", "set_aside"}  # these write no hot table
     fenced = {name for name, text in STATEMENTS.items() if "FOR KEY SHARE" in text} - beside
     assert fenced == {name for name, passages in FENCES.items() if NODE in passages}
     assert all(pooler.FENCE in STATEMENTS[name] for name in fenced), "through a pooler it is made wider"

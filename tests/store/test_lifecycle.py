@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,8 +13,9 @@ from moving import HOUR, NODE, database_time, fire, full_hour, job_of_old, numbe
 
 from detent.errors import UsageError
 from detent.identity import RunKey
+from detent.misfire import MissedRange, split_by_day
 from detent.shapes import Job
-from detent.store import Store
+from detent.store import Store, job_moves
 from detent.store.cursors import Advance
 from factories import add_node
 
@@ -248,6 +250,29 @@ async def test_an_edit_keeps_what_a_pause_said_of_its_ticks(verbs: Store, look: 
     await verbs.jobs.resume(job.id)
     assert len(await verbs.catchups.due({kept["partition"]: 0}, 10)) == 1
     assert (await clean(verbs, look, job))["open catching up"] == owed
+
+
+@pytest.mark.parametrize("change", ["resume", "edit", "delete"])
+async def test_the_ticks_of_a_pause_are_counted_beside_the_loop_that_fires(
+    verbs: Store, look: Any, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """For some rules that takes half a second and more, for every job that was paused for a year."""
+    job = await paused_for(verbs, look, 3)
+    counted_by: list[threading.Thread] = []
+
+    def count(*arguments: Any) -> list[MissedRange]:
+        counted_by.append(threading.current_thread())
+        return split_by_day(*arguments)
+
+    monkeypatch.setattr(job_moves, "split_by_day", count)
+    if change == "resume":
+        await verbs.jobs.resume(job.id)
+    elif change == "edit":
+        await verbs.jobs.patch(job.id, {"schedule": "0 0 1 1 *"})
+    else:
+        await verbs.jobs.delete(job.id)
+    assert counted_by
+    assert threading.main_thread() not in counted_by
 
 
 async def test_a_deleted_job_keeps_its_run_in_flight_and_expects_nothing_more(verbs: Store, look: Any) -> None:

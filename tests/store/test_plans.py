@@ -100,7 +100,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
             False,
         ),
         "ready_queues": ([1, 2],),
-        "start": (NODE, *held),
+        "start": (NODE, *held, [False] * len(held[0])),
         "give_back": (NODE, *held),
         "settle": (
             NODE, JOBS_HELD, at, all_of(TOKEN), at, at, zero, zero, all_of(1),

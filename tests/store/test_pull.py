@@ -389,16 +389,73 @@ async def test_a_run_whose_lease_ran_out_returns_uncounted_under_a_higher_token(
 
 async def test_a_run_lost_again_and_again_is_dead(look: Any, verbs: Store, worker: int) -> None:
     await add_run(look)
-    for _ in range(CRASH_CAP + 1):
+    for _ in range(CRASH_CAP + 2):  # the first two only make it a suspect
         assert len(await claim(verbs, worker)) == 1
         await run_out(look)
         assert len(await verbs.pull.rescue()) == 1
     assert await live(look) is None
     ((status, reason, _, node, attempt),) = await ended(look)
-    assert (status, reason, node, attempt) == (DEAD, "lost", -worker, CRASH_CAP)
+    assert (status, reason, node, attempt) == (DEAD, "lost", -worker, CRASH_CAP + 1)
     tokens = [row[0] for row in await attempts(look)]
     assert tokens == sorted(set(tokens))
-    assert len(tokens) == CRASH_CAP + 1
+    assert len(tokens) == CRASH_CAP + 2
+
+
+async def test_a_suspect_is_given_alone_and_its_worker_gets_nothing_else_for_a_while(
+    look: Any, verbs: Store, worker: int
+) -> None:
+    suspect = (await add_run(look, crashes=2)).job
+    await add_run(look)
+    (pulled,) = await claim(verbs, worker)
+    assert pulled.claim.job == suspect
+    assert await claim(verbs, worker) == []
+    other = await verbs.pull.worker(MINE, "other")
+    assert len(await claim(verbs, other)) == 1
+    assert await look.fetchval("SELECT count(*) FROM pull_leases WHERE alone_until IS NOT NULL") == 1
+
+
+async def test_a_suspect_that_runs_on_is_no_longer_alone_once_its_worker_gets_more(
+    look: Any, verbs: Store, worker: int
+) -> None:
+    suspect = (await add_run(look, crashes=2, lost_alone=CRASH_CAP)).job
+    assert len(await claim(verbs, worker)) == 1
+    await look.execute("UPDATE pull_leases SET alone_until = now() - interval '1 second'")
+    assert await claim(verbs, worker) == []
+    assert await look.fetchval("SELECT alone_until IS NOT NULL FROM pull_leases")
+    await add_run(look)
+    assert len(await claim(verbs, worker)) == 1
+    await run_out(look)
+    assert {(run.job == suspect, run.dead) for run in await verbs.pull.rescue()} == {(True, False), (False, False)}
+
+
+async def test_a_busy_worker_gets_a_suspect_only_after_a_wait_and_then_its_loss_does_not_count(
+    look: Any, verbs: Store, worker: int
+) -> None:
+    await add_run(look)
+    assert len(await claim(verbs, worker)) == 1
+    now = await look.fetchval("SELECT now()")
+    suspect = (await add_run(look, crashes=3, lost_alone=CRASH_CAP, not_before=now - timedelta(seconds=50))).job
+    assert await claim(verbs, worker) == []
+    await look.execute("UPDATE live_runs SET not_before = not_before - interval '20 seconds' WHERE job = $1", suspect)
+    assert [pulled.claim.job for pulled in await claim(verbs, worker)] == [suspect]
+    await run_out(look)
+    assert not any(run.dead for run in await verbs.pull.rescue())
+
+
+async def test_two_claims_of_one_worker_at_the_same_time_make_no_run_alone(
+    look: Any, verbs: Store, worker: int
+) -> None:
+    """Neither sees the other's lease; the rescue sees both, together or one after the other."""
+    suspect = (await add_run(look, crashes=2, lost_alone=CRASH_CAP)).job
+    assert len(await claim(verbs, worker)) == 1
+    await add_run(look)
+    await look.execute("UPDATE pull_leases SET alone_until = now() + interval '1 hour', worker = worker + 1000")
+    assert len(await claim(verbs, worker)) == 1
+    await look.execute("UPDATE pull_leases SET worker = $1", worker)
+    await look.execute("UPDATE pull_leases SET lease_until = now() - interval '1 second' WHERE job <> $1", suspect)
+    assert [run.dead for run in await verbs.pull.rescue()] == [False]
+    await run_out(look)
+    assert [(run.job, run.dead) for run in await verbs.pull.rescue()] == [(suspect, False)]
 
 
 async def test_an_at_most_once_run_counts_as_started_when_it_was_handed_over(

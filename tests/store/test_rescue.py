@@ -85,20 +85,72 @@ async def test_an_at_most_once_run_that_had_not_started_returns(look: Any, verbs
     assert (await live(look))["owner"] is None
 
 
-@pytest.mark.parametrize(("crashes", "dead"), [(CRASH_CAP - 1, False), (CRASH_CAP, True), (CRASH_CAP + 1, True)])
-async def test_a_run_that_takes_its_node_with_it_too_often_is_dead(
-    look: Any, verbs: Store, crashes: int, dead: bool
+@pytest.mark.parametrize(("lost_alone", "dead"), [(None, False), (CRASH_CAP - 1, True), (CRASH_CAP, True)])
+async def test_a_run_that_takes_its_node_with_it_too_often_while_it_is_alone_is_dead(
+    look: Any, verbs: Store, lost_alone: int | None, dead: bool
 ) -> None:
-    await add_live_run(look, 1, owner=GONE, crashes=crashes, started_at=STARTED)
+    await add_live_run(look, 1, owner=GONE, crashes=2, started_at=STARTED, alone=True, lost_alone=lost_alone)
     assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, dead)]
-    assert (await live(look) is None) == dead
+    run = await live(look)
+    assert (run is None) == dead
+    if run is not None:
+        assert (run["alone"], run["lost_alone"], run["crashes"]) == (None, 1, 3)
+
+
+async def test_a_run_is_never_dead_for_a_node_that_ran_others_too_however_often_that_happens(
+    look: Any, verbs: Store
+) -> None:
+    await add_live_run(look, 1, owner=GONE, crashes=1, started_at=STARTED)
+    for _ in range(10):
+        assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, False)]
+        await look.execute("UPDATE live_runs SET owner = $1, started_at = $2", GONE, STARTED)
+    await look.execute("UPDATE live_runs SET crashes = 30000, attempt = 30000")  # as far as they go
+    assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, False)]
+    run = await live(look)
+    assert (run["crashes"], run["attempt"], run["lost_alone"]) == (30000, 30000, None)
+
+
+async def test_a_start_alone_is_recorded_until_others_start_too(look: Any, verbs: Store) -> None:
+    await look.execute("UPDATE nodes SET evicted = false WHERE node = $1", GONE)
+    for job in (1, 2):
+        await add_live_run(look, job, owner=GONE, crashes=2)
+    claims = [Claim(job, 0, LONG_AGO, 0, TOKEN, 1) for job in (1, 2)]
+    assert await verbs.live.start(GONE, claims, [True, False]) == {(1, 0): "go", (2, 0): "go"}
+    alone = "SELECT alone FROM live_runs ORDER BY job"
+    assert [row["alone"] for row in await look.fetch(alone)] == [True, None]
+    await verbs.live.accompany(NODE, claims[0])  # somebody else's
+    assert [row["alone"] for row in await look.fetch(alone)] == [True, None]
+    await verbs.live.accompany(GONE, claims[0])
+    assert [row["alone"] for row in await look.fetch(alone)] == [None, None]
+
+
+async def test_alone_counts_only_after_a_start(look: Any, verbs: Store) -> None:
+    """What is left of an earlier start says nothing about a run that was given back and lost again."""
+    await add_live_run(look, 1, owner=GONE, crashes=2, alone=True, lost_alone=CRASH_CAP)
+    assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, False)]
 
 
 async def test_the_neighbours_of_a_poisonous_run_are_not_counted_with_it(look: Any, verbs: Store) -> None:
-    await add_live_run(look, 1, owner=GONE, crashes=CRASH_CAP, started_at=STARTED)
+    await add_live_run(look, 1, owner=GONE, crashes=9, started_at=STARTED, alone=True, lost_alone=CRASH_CAP)
     for job in (2, 3):
-        await add_live_run(look, job, owner=GONE, crashes=CRASH_CAP)
+        await add_live_run(look, job, owner=GONE, crashes=9)
     assert {(run.job, run.dead) for run in await verbs.nodes.rescue(GONE)} == {(1, True), (2, False), (3, False)}
+
+
+async def test_a_run_that_history_knows_already_does_not_keep_others_from_being_rescued(
+    look: Any, verbs: Store
+) -> None:
+    """It cannot be told how that came about; the record stands, and the lane is free."""
+    await add_live_run(look, 1, owner=GONE, once=True, started_at=STARTED)
+    await add_live_run(look, 2, owner=GONE)
+    await look.execute(
+        "INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status)"
+        " VALUES (1, $1, 1, now(), 0, 1, 1, 1)",
+        LONG_AGO,
+    )
+    assert {(run.job, run.dead) for run in await verbs.nodes.rescue(GONE)} == {(1, True), (2, False)}
+    assert await look.fetchval("SELECT status FROM run_history") == 1
+    assert (await live(look))["job"] == 2
 
 
 async def test_losses_before_the_start_do_not_bring_a_run_closer_to_its_cap(look: Any, verbs: Store) -> None:

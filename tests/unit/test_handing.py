@@ -21,6 +21,7 @@ class FullWorker:
         self.open_room = room
         self.settled = 0
         self.breath = concurrency
+        self.busy = True
 
     def takes(self, queue: int) -> bool:
         return queue == OURS
@@ -36,7 +37,7 @@ class FullWorker:
 
 
 def waiting(worker: FullWorker | None) -> Waiting:
-    return Waiting(worker, lambda: None)
+    return Waiting(worker)
 
 
 async def test_a_batch_is_as_large_as_the_room_of_our_own_worker() -> None:

@@ -113,8 +113,13 @@ def test_without_a_definition_nothing_is_tried_again() -> None:
     assert written.status == CODES[RunStatus.DEAD]
 
 
-@pytest.mark.parametrize(("asked", "seconds"), [(None, 5), (2.0, 5), (30.0, 30)])
-def test_a_target_that_asks_for_more_patience_gets_it(asked: float | None, seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [(None, 5), (2.0, 5), (30.0, 30), (100.0, 100), (86_400.0, 100), (float("inf"), 100), (-1.0, 5), (float("nan"), 5)],
+)
+def test_a_target_that_asks_for_more_patience_gets_it_as_far_as_the_job_allows(
+    asked: float | None, seconds: float
+) -> None:
     written = decided(Failed("busy", retry_after=asked))
     assert written.delay == timedelta(seconds=seconds)
 
@@ -139,3 +144,17 @@ def test_an_exception_that_the_job_names_is_not_tried_again(names: list[str], re
     written = decided(failed, of=spec(no_retry_on=names))
     assert isinstance(written, Retry) == retried
     assert retried or written.reason == "not retryable"
+
+
+def test_what_postgresql_refuses_in_a_text_is_replaced() -> None:
+    for retries in (0, 2):
+        assert decided(Failed("a\0b\ud800"), of=spec(max_retries=retries)).error == "a\ufffdb\ufffd"
+    assert decided(Failed("said", retryable=False, result="\0")).result == "\ufffd"
+    assert decided(Succeeded("\udfff é")).result == "\ufffd é"
+    assert decided(Succeeded("é")).result == "é"
+
+
+@pytest.mark.parametrize("outcome", [None, "fine", Failed(5), Failed("x", kinds=None), Failed("x", retry_after="60")])  # type: ignore[arg-type]
+def test_what_is_no_outcome_is_refused(outcome: Any) -> None:
+    with pytest.raises((TypeError, AttributeError, AssertionError)):
+        decided(outcome)

@@ -58,3 +58,10 @@ def test_a_job_that_was_edited_has_the_window_of_the_revision_that_was_fired() -
     after = before._replace(spec=JobSpec(schedule={"cron": "0 12 * * *"}, target=HTTP))
     assert windows.start(Claim(1, 0, at, 0, 1, 1), before) == at - timedelta(hours=1)
     assert windows.start(Claim(1, 0, at, 0, 1, 2), after) == at - timedelta(days=1)
+
+
+@pytest.mark.parametrize("tick", [datetime.min, datetime.min + timedelta(days=1), datetime(90, 1, 1)])
+def test_a_tick_at_the_beginning_of_the_calendar_has_a_window_too(tick: datetime) -> None:
+    tick = tick.replace(tzinfo=UTC)
+    before = Windows().start(Claim(7, 0, tick, 0, 1, 1), job("0 0 * * *"))
+    assert before is None or before < tick

@@ -91,6 +91,9 @@ class Desk:
         try:
             await asyncio.wait((waiter.served, leaving), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
             return await self._depart(waiter, gone=leaving.done())
+        except asyncio.CancelledError:
+            await self._depart(waiter, gone=True)
+            raise
         finally:
             leaving.cancel()
             waiter.serve([])
@@ -99,7 +102,7 @@ class Desk:
         waiter.serve([])
         runs = waiter.served.result()
         if gone:
-            await self._put_back(runs)
+            await self.put_back(runs)
             return []
         return runs
 
@@ -141,7 +144,7 @@ class Desk:
             if not runs:
                 return
             if not waiters.popleft().serve(runs):
-                await self._put_back(runs)
+                await self.put_back(runs)
 
     async def _claim(self, asking: Asking) -> list[Pulled]:
         number = await self._number(asking.tenant, asking.worker)
@@ -150,7 +153,8 @@ class Desk:
             asking.tenant, number, asking.wanted, asking.limit, asking.lease, evenly=evenly
         )
 
-    async def _put_back(self, runs: list[Pulled]) -> None:
+    async def put_back(self, runs: list[Pulled]) -> None:
+        """For runs that were claimed and cannot be handed over: they wait again, uncounted."""
         if not runs:
             return
         try:

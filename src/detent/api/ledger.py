@@ -9,13 +9,14 @@ from msgspec import Meta, Struct
 
 from detent.api.context import PREFIX, Api
 from detent.api.cursors import after_job, after_tick, binding, read_after_job, read_after_tick
-from detent.api.jobs import Limit, job_id
+from detent.api.jobs import Limit, job_id, unknown_job
 from detent.api.routing import Routes
 from detent.errors import UsageError
 from detent.explanation import explain
 from detent.identity import RunKey, run_id
-from detent.ledger import Fate
-from detent.ledger_shapes import AuditedJob, AuditPage, Explanation, ExtraEntry, LedgerTick
+from detent.ledger import CATCHING_UP, UNKNOWN, Fate
+from detent.ledger_shapes import AuditedJob, AuditPage, Explanation, ExtraEntry, LedgerTick, UnknownSpan
+from detent.misfire import THRESHOLD
 from detent.shapes import Instant, Page
 from detent.store.ledger import Audited
 
@@ -105,19 +106,42 @@ async def audit(api: Api, query: AuditQuery) -> AuditPage:
         behind=read_after_job(query.cursor, bound),
         limit=query.limit,
         late_after=timedelta(milliseconds=query.late_ms),
+        overdue_before=now - THRESHOLD,
         tenant=api.tenant,
     )
     count = await api.store.ledger.count(window, jobs, tenant=api.tenant)
     cursor = None if following is None else after_job(following, bound)
     items = [_audited(each) for each in audited if each.account.expected or not each.account.clean]
-    return AuditPage(since=window[0], until=until, jobs=count, audited=len(audited), items=items, next_cursor=cursor)
+    return AuditPage(
+        since=window[0],
+        until=until,
+        jobs=count,
+        audited=len(audited),
+        items=items,
+        next_cursor=cursor,
+        unaudited_since=await _unaudited(api, since, window[0], jobs),
+    )
+
+
+async def _unaudited(api: Api, asked: datetime, begun: datetime, jobs: list[int] | None) -> datetime | None:
+    """From when on ticks were asked for whose history is gone, if any job is that old."""
+    if asked >= begun or not await api.store.ledger.count((asked, begun), jobs, tenant=api.tenant):
+        return None
+    return asked
 
 
 async def _numbers(api: Api, references: list[str]) -> list[int] | None:
     if not references:
         return None
-    found = [await api.store.jobs.number(await job_id(api, reference), tenant=api.tenant) for reference in references]
-    return [number for number in found if number is not None]
+    return [await _number(api, reference) for reference in references]
+
+
+async def _number(api: Api, reference: str) -> int:
+    """An id that no job has is refused: to audit nothing would look like a clean audit."""
+    number = await api.store.jobs.number(await job_id(api, reference), tenant=api.tenant)
+    if number is None:
+        raise unknown_job(reference)
+    return number
 
 
 def _check_window(start: datetime, end: datetime, first: str, last: str) -> None:
@@ -135,7 +159,7 @@ def _utc(moment: datetime | None, name: str) -> datetime | None:
 
 def _tick(fate: Fate, job: int, zone: tzinfo) -> LedgerTick:
     entry = fate.entry
-    ran = entry is not None and entry.first == entry.last and fate.status != "catching up"
+    ran = entry is not None and entry.first == entry.last and fate.status not in (CATCHING_UP, UNKNOWN)
     local = fate.at.astimezone(zone).isoformat(timespec="milliseconds" if fate.at.microsecond else "seconds")
     return LedgerTick(
         at=fate.at,
@@ -169,4 +193,6 @@ def _audited(audited: Audited) -> AuditedJob:
         late=account.late,
         lateness_ms={str(value): count for value, count in sorted(account.lateness.items())},
         oldest_due=account.oldest_due,
+        overdue=account.overdue,
+        unknown=[UnknownSpan(since=span.since, until=span.until, why=span.why) for span in account.unknown],
     )

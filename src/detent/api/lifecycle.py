@@ -94,7 +94,7 @@ async def get_revision(api: Api, id: str, revision: str) -> WholeRevision:  # no
     """Look at a job as it was in one revision."""
     job, number = await job_id(api, id), _number(revision)
     found = await api.store.revisions.get(job, number, tenant=api.tenant)
-    former = await api.store.revisions.get(job, number - 1, tenant=api.tenant) if number > 1 else None
+    former = await api.store.revisions.before(job, number, tenant=api.tenant)
     told = _told(found, former)
     return WholeRevision(**msgspec.structs.asdict(told), definition=found.definition)
 
@@ -119,7 +119,7 @@ def _told(revision: Revision, former: Revision | None) -> RevisionShape:
 
 
 def _changes(revision: Revision, former: Revision | None) -> list[FieldChange] | None:
-    if former is None:
+    if former is None or former.revision != revision.revision - 1:  # the one before is no longer kept
         return [] if revision.revision == 1 else None
     if revision.definition is None or former.definition is None:
         return None

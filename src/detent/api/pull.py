@@ -6,7 +6,7 @@ what the first did. One that comes after the run was given to somebody else is a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from detent import transitions
@@ -14,9 +14,10 @@ from detent.api.context import PREFIX, Api
 from detent.api.desk import Asking
 from detent.api.routing import Routes
 from detent.api.runs import run_key
-from detent.errors import UsageError
+from detent.errors import DetentError, Unavailable, UsageError
 from detent.identity import run_id
-from detent.model import Failed, encode_json
+from detent.log import logger
+from detent.model import Claim, Failed, encode_json
 from detent.shapes import (
     ClaimedRun,
     ClaimedRuns,
@@ -27,10 +28,14 @@ from detent.shapes import (
     Lease,
     SettledRun,
 )
+from detent.store.db import OutcomeUnknown
 from detent.store.pull import Pulled, Wanted
+from detent.targets.raised import describe
 from detent.worker.definitions import with_own_payload
 from detent.worker.execute import call_of
 from detent.worker.pull import Settled
+
+log = logger("pull")
 
 routes = Routes(PREFIX)
 
@@ -40,11 +45,10 @@ async def claim_runs(api: Api, queue: str, body: ClaimRequest, hung_up: Callable
     """Claim runs of a queue for a worker, waiting for some if there are none."""
     asking = Asking(api.tenant, body.worker, _wanted(queue, body), body.limit, timedelta(seconds=body.lease_seconds))
     pulled = await api.desk.claim(asking, body.wait_seconds, hung_up)
-    api.pulled.started(len(pulled))
     if transitions.told():
         for each in pulled:
             transitions.log.debug("run claimed", **transitions.facts_of(each.claim, None), worker=body.worker)
-    return ClaimedRuns([run for each in pulled if (run := await _claimed(api, each)) is not None])
+    return ClaimedRuns(await _hand_out(api, pulled))
 
 
 @routes.post("/runs/{id}/heartbeat", scope="work")
@@ -91,13 +95,47 @@ def _wanted(queue: str, body: ClaimRequest) -> Wanted:
     return Wanted(queue, kinds + names, "python" in body.targets and body.functions is None)
 
 
+async def _hand_out(api: Api, pulled: Sequence[Pulled]) -> list[ClaimedRun]:
+    """The claim is committed, so each run is delivered, ended or given back by itself: one that raised here would take
+    the others with it, and all would be claimed again when their leases have run out."""
+    runs: list[ClaimedRun] = []
+    unread: list[Pulled] = []
+    away: DetentError | None = None
+    for each in pulled:
+        try:
+            if away is not None and each.claim.key.manual:  # it would wait as long for the same answer
+                raise away
+            run = await _claimed(api, each)
+        except (Unavailable, OutcomeUnknown) as error:
+            away = error
+            unread.append(each)
+        except Exception as error:
+            await _end(api, each.claim, f"This run cannot be handed to a worker: {describe(error)}")
+        else:
+            runs += [run] if run is not None else []
+    await api.desk.put_back(unread)
+    if away is not None and not runs:
+        raise away  # the worker is told to wait, and not that there is nothing
+    api.pulled.started(len(runs))
+    return runs
+
+
+async def _end(api: Api, claim: Claim, error: str) -> None:
+    """A run that no worker can be given. Where that cannot be written either, it ends when its lease has run out often
+    enough."""
+    try:
+        await api.pulled.fail(api.tenant, claim.key, claim.token, Failed(error, retryable=False))
+    except Exception as failure:
+        facts = transitions.facts_of(claim, None)
+        log.error("a run that cannot be handed out is not ended", **facts, said=error, error=describe(failure))
+
+
 async def _claimed(api: Api, pulled: Pulled) -> ClaimedRun | None:
-    """None: nobody knows any more what was to be done, and the run is ended for that."""
+    """None: what was to be done is not known any more, and the run is ended for that."""
     claim = pulled.claim
     definition = await with_own_payload(api.store, claim, pulled.definition)
     if definition is None:
-        gone = Failed("The job's definition is gone.", retryable=False)
-        await api.pulled.fail(api.tenant, claim.key, claim.token, gone)
+        await _end(api, claim, "The job's definition is gone, or this version cannot read it.")
         return None
     call = call_of(claim, definition)
     return ClaimedRun(

@@ -54,6 +54,8 @@ class Totals:
 
     def __init__(self) -> None:
         self.jobs = self.expected = self.missing = self.doubled = self.extra = self.late = self.other = 0
+        self.overdue = self.unknown = 0
+        self.unaudited_since: str | None = None
         self.accounted: Counter[str] = Counter()
         self.open: Counter[str] = Counter()
         self.lateness: Counter[int] = Counter()
@@ -66,15 +68,18 @@ class Totals:
         self.extra += job["extra"]
         self.late += job["late"]
         self.other += job["other_zone_data"]
+        self.overdue += job.get("overdue", 0)
+        self.unknown += len(job.get("unknown", ()))
         self.accounted.update(job["accounted_for"])
         self.open.update(job["open"])
         self.lateness.update({int(value): count for value, count in job["lateness_ms"].items()})
-        if job["missing"] or job["doubled"] or job["extra"]:
+        if any(job.get(kind) for kind in ("missing", "doubled", "extra", "overdue", "unknown", "other_zone_data")):
             self.wrong.append(job)
 
     @property
     def clean(self) -> bool:
-        return not self.wrong
+        """What nobody knows is not clean."""
+        return not self.wrong and self.unaudited_since is None
 
     @property
     def p99(self) -> int | None:
@@ -103,8 +108,9 @@ class Totals:
 def audit(since: str | None, until: str | None, jobs: tuple[str, ...], late: str) -> int:
     """Compute anew which ticks were due, and compare them with what is on record.
 
-    Exit code 1 when a tick is missing or doubled, or when something ran that
-    was no tick.
+    Exit code 1 when a tick is missing, doubled or overdue, when something ran
+    that was no tick, or when part of it is unknown: a schedule that cannot be
+    read, or ticks whose history is no longer kept.
     """
     asked = {
         "since": None if since is None else times.read_moment("--since", since, ahead=False),
@@ -125,6 +131,7 @@ def _audit(client: Client, asked: dict[str, Any]) -> tuple[Totals, Item]:
     totals = Totals()
     page = client.audit(**asked, limit=JOBS_AT_ONCE)
     window = {"since": page["since"], "until": page["until"]}
+    totals.unaudited_since = page.get("unaudited_since")
     with Progress("jobs", page["jobs"]) as progress:
         while True:
             totals.jobs += page["audited"]
@@ -147,6 +154,9 @@ def _document(totals: Totals, window: Item) -> dict[str, Any]:
         "doubled": totals.doubled,
         "extra": totals.extra,
         "other_zone_data": totals.other,
+        "overdue": totals.overdue,
+        "unknown": totals.unknown,
+        "unaudited_since": totals.unaudited_since,
         "late": totals.late,
         "late_p99_ms": totals.p99,
         "wrong": totals.wrong,
@@ -164,12 +174,17 @@ def _show(totals: Totals, window: Item, late: str) -> None:
     lines += [("missing", totals.missing), ("doubled", totals.doubled)]
     lines += [("extra", totals.extra)] if totals.extra else []
     lines += [("of other zone data", totals.other)] if totals.other else []
+    lines += [("overdue", totals.overdue)] if totals.overdue else []
+    lines += [("unknown spans", totals.unknown)] if totals.unknown else []
     lines += [(f"late, more than {late}", totals.late), ("late, 99 of 100 within", times.span(totals.p99) or "-")]
     output.print_lines(lines)
     for job in totals.wrong[:MOST_SHOWN]:
         _name(job)
     if len(totals.wrong) > MOST_SHOWN:
         output.say(f"And {len(totals.wrong) - MOST_SHOWN} more jobs; --json tells all of them.")
+    if totals.unaudited_since is not None:
+        since, until = totals.unaudited_since, window["since"]
+        output.say(f"unknown: ticks after {since}, up to {until}: their history is no longer kept (history_days)")
     if totals.clean:
         output.say("Every tick is accounted for once, or still open.")
 
@@ -184,3 +199,12 @@ def _name(job: Item) -> None:
     for entry in job["extra_entries"][:MOST_SHOWN]:
         many = f" to {entry['until']}, {entry['ticks']} ticks" if entry["ticks"] > 1 else ""
         output.say(f"extra: {job['job']} {entry['at']}{many}, {entry['status']}")
+    for span in job.get("unknown", ())[:MOST_SHOWN]:
+        until = f" to {span['until']}" if span["until"] else ""
+        output.say(f"unknown: {job['job']} from {span['since']}{until}: {clean(span['why'])}")
+    if job.get("overdue"):
+        output.say(f"overdue: {job['job']} {job['overdue']} ticks, the oldest {job['oldest_due']}: nothing fires them")
+    if job["other_zone_data"]:
+        output.say(
+            f"unknown: {job['job']} {job['other_zone_data']} ticks do not fit: other zone data was in force then"
+        )

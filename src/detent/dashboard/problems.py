@@ -89,6 +89,12 @@ ADVICE: dict[str, Advice] = {
         "is served. If too much is expected of the job, edit it. It is over with the next tick that is as expected.",
         "detent incident list --open",
     ),
+    "aside": Advice(
+        "A job cannot be fired",
+        "Its schedule cannot be read, or the database refuses its tick. Upgrade the schedulers if a newer version "
+        "wrote the job, or edit it. The leader tries again by itself, at least every ten minutes.",
+        "detent doctor",
+    ),
     "readiness": Advice(
         "This process is not ready",
         "It says of each check why. A load balancer sends nothing here meanwhile.",
@@ -131,6 +137,7 @@ async def look_for_problems(page: Page) -> Looked:
     figures = await last_hour(page)
     dead = await page.api.store.overview.dead(tenant=page.tenant)
     found = [*of_cluster(cluster), *await _of_readiness(page), *await _of_incidents(page)]
+    found += await _of_set_aside(page)
     found += await _of_work(page, figures, dead)
     return Looked(sorted(found, key=lambda problem: not problem.grave), cluster, figures, dead)
 
@@ -150,7 +157,7 @@ async def _of_readiness(page: Page) -> list[Problem]:
     return [
         Problem("readiness", f"{name}: {check.why}", ADVICE["readiness"], None, check.needed)
         for name, check in checks.items()
-        if not check.ok and name not in ("ticks", "original", "clock")  # which the cluster's own problems tell
+        if not check.ok and name not in ("ticks", "original", "clock", "jobs")  # which the cluster's own problems tell
     ]
 
 
@@ -164,6 +171,19 @@ async def _of_incidents(page: Page) -> list[Problem]:
     sentence = f"{number} {'expectation is' if count == 1 else 'expectations are'} not met."
     told_of = tuple(told(incident) for incident in shown)
     return [Problem("incidents", sentence, ADVICE["incidents"], None, True, count, more, told_of)]
+
+
+async def _of_set_aside(page: Page) -> list[Problem]:
+    """Each of the first so many, with its own link; a tenant sees its own jobs."""
+    jobs = await page.api.store.set_aside.list(SHOWN + 1, tenant=page.tenant)
+    found = [
+        Problem("aside", f"{job.name}: {job.why}", ADVICE["aside"], f"/jobs/{job.id}", True) for job in jobs[:SHOWN]
+    ]
+    if len(jobs) > SHOWN:
+        found.append(
+            Problem("aside", f"More than {SHOWN} jobs cannot be fired.", ADVICE["aside"], None, True, more=True)
+        )
+    return found
 
 
 async def _of_work(page: Page, figures: dict[str, Any], dead: tuple[int, bool]) -> list[Problem]:

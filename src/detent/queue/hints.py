@@ -40,6 +40,7 @@ class Hints:
         self._queues_changed = queues_changed
         self._hearing = hearing(store.database, {JOBS_CHANNEL: self._on_jobs, RUNS_CHANNEL: self._on_runs})
         self._announcement: asyncio.Task[None] | None = None
+        self._to_announce = False
 
     async def tick(self) -> float:
         """Listen, again if the connection was lost; whatever was said meanwhile is found by looking at everything."""
@@ -52,7 +53,9 @@ class Hints:
         return self._hearing.every * random.uniform(0.9, 1.0)
 
     def announce_runs(self) -> None:
-        """Tell other nodes that runs are ready, soon and once."""
+        """Tell other nodes that runs are ready, soon and once; again where that is under way, since it may have been
+        heard before these were there."""
+        self._to_announce = True
         if self._announcement is None or self._announcement.done():
             self._announcement = asyncio.create_task(self._announce())
 
@@ -61,8 +64,10 @@ class Hints:
         await self._send("share")
 
     async def _announce(self) -> None:
-        await asyncio.sleep(GATHER)
-        await self._send("ready")
+        while self._to_announce:
+            await asyncio.sleep(GATHER)
+            self._to_announce = False
+            await self._send("ready")
 
     async def _send(self, payload: str) -> None:
         try:

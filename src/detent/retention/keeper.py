@@ -5,13 +5,14 @@ dies, and is where the next one goes on:
 
     attached     readers and writers see it
     detaching    nobody new sees it; those who did are being waited for
-    detached     a table by itself, which does not change any more: now it is archived, if that is wanted,
+    detached     a table by itself: what ended lately, although its tick is old, goes back into history, which makes
+                 a new partition for it; then it does not change any more, and is archived, if that is wanted,
     gone         and only when its archive is complete, dropped
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from detent.errors import DetentError
 from detent.log import logger
 from detent.retention.archive import Place, write
 from detent.store import Store
+from detent.store.leftovers import Marked, Shared, Used
 from detent.store.retention import Part
 
 log = logger("retention")
@@ -26,6 +28,11 @@ log = logger("retention")
 TURN = timedelta(minutes=5)
 LOOK_SECONDS = 120.0
 PAGES_A_TURN = 20
+REVISIONS = 100
+# So few are not worth the look at every job that tells which are unused.
+SPARED: dict[Shared, int] = {"schedules": 1_000, "queues": 200}
+UNUSED_FOR = timedelta(days=1)
+AT_ONCE = 1_000
 
 
 class Task(NamedTuple):
@@ -40,9 +47,17 @@ class TurnLost(Exception):  # noqa: N818 - it says what happened
 
 class Keeper:
     def __init__(
-        self, store: Store, node: int, days: int, archive: Place | None, present: Callable[[], datetime | None]
+        self,
+        store: Store,
+        node: int,
+        days: int,
+        archive: Place | None,
+        present: Callable[[], datetime | None],
+        revisions: int = REVISIONS,
     ) -> None:
-        """`present` tells the time as the node has known it for a while: a clock that has just stepped ages nothing."""
+        """`present` tells the time as the node has known it for a while: a clock that has just stepped ages nothing.
+        `revisions`: how many former ones of each job are kept."""
+        self._revisions = revisions
         self._store = store
         self._present = present
         self._node = node
@@ -53,6 +68,7 @@ class Keeper:
             Task("counts", timedelta(hours=6), self._correct_counts),
             Task("reservations", timedelta(minutes=10), self._give_up_reservations),
             Task("leftovers", timedelta(hours=1), self._forget),
+            Task("growth", timedelta(days=1), self._forget_unused),
         )
 
     async def tick(self) -> float:
@@ -86,6 +102,8 @@ class Keeper:
             return
         if part.state in ("attached", "detaching"):
             await store.detach(part)
+        while part.state != "gone" and await store.keep_late(part, self._days, self._present()):
+            await self._go_on("history")
         if self._archive is not None and not part.archived and part.state != "gone":
             await self._put_away(part, self._archive)
         await store.drop(part)
@@ -128,5 +146,61 @@ class Keeper:
             await self._go_on("leftovers")
         while await self._store.expectations.forget(self._days):
             await self._go_on("leftovers")
+        while await self._store.set_aside.forget():
+            await self._go_on("leftovers")
+        while await self._store.leftovers.forget_sessions(self._present()):
+            await self._go_on("leftovers")
         await self._store.retention.forget_workers(self._days)
         await self._store.retention.forget_skips(self._days)
+
+    # --- what nothing needs any more, looked for among everything ---
+
+    async def _forget_unused(self) -> None:
+        store = self._store.leftovers
+        gone = {"revisions": 0, "spans": 0}
+        async for count in store.forget_revisions(self._revisions):
+            gone["revisions"] += count
+            await self._go_on("growth")
+        async for count in store.forget_segments(self._days, self._present()):
+            gone["spans"] += count
+            await self._go_on("growth")
+        removed = await self._forget_shared()
+        if any((removed | gone).values()):
+            log.info("what nothing needs any more is removed", **gone, **removed)
+
+    async def _forget_shared(self) -> dict[Shared, int]:
+        """A schedule or a queue that nothing has is marked, and removed a day later if nothing has it then. A
+        registration that uses it meanwhile takes the mark away, so neither has to wait for the other."""
+        known: dict[Shared, list[Marked]] = {kind: await self._listed(kind) for kind in SPARED}
+        many = [kind for kind, spared in SPARED.items() if len(known[kind]) > spared]
+        if not many:
+            return {}
+        used: Used = {kind: set() for kind in SPARED}
+        async for some in self._store.leftovers.used():
+            for kind, numbers in some.items():
+                used[kind] |= numbers
+            await self._go_on("growth")
+        return {kind: await self._sweep(kind, known[kind], used[kind]) for kind in many}
+
+    async def _sweep(self, kind: Shared, known: list[Marked], used: set[int]) -> int:
+        store = self._store.leftovers
+        gone = 0
+        for part in _in_parts([one.number for one in known if one.number not in used]):
+            gone += await store.forget_unused(kind, part, UNUSED_FOR, self._present())
+            await self._go_on("growth")
+        for part in _in_parts([one.number for one in known if not one.marked and one.number not in used]):
+            await store.mark(kind, part, [])
+        for part in _in_parts([one.number for one in known if one.marked and one.number in used]):
+            await store.mark(kind, [], part)
+        return gone
+
+    async def _listed(self, kind: Shared) -> list[Marked]:
+        found: list[Marked] = []
+        while page := await self._store.leftovers.listed(kind, found[-1].number if found else 0):
+            found += page
+            await self._go_on("growth")
+        return found
+
+
+def _in_parts(numbers: list[int]) -> Iterator[list[int]]:
+    return (numbers[start : start + AT_ONCE] for start in range(0, len(numbers), AT_ONCE))

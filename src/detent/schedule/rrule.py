@@ -79,8 +79,8 @@ class _Walls(ABC):
         self.rule = rule
         self.first = to_seconds(rule.start)
         self.until = to_seconds(rule.until or LATEST)
-        self._block: list[int] = []
-        self._block_low = 0
+        # One value, replaced as a whole: threads that ask at the same time never see half of another's stretch.
+        self._stretch: tuple[int, list[int]] = (0, [])
 
     @abstractmethod
     def walls_from(self, wall: int) -> Iterator[int]:
@@ -94,12 +94,12 @@ class _Walls(ABC):
         if wall > self.until:
             return None
         wall = max(wall, self.first)
-        block = self._block
-        if not block or not self._block_low <= wall <= block[-1]:
+        low, block = self._stretch
+        if not block or not low <= wall <= block[-1]:
             block = list(itertools.islice(self.walls_from(wall), BLOCK))
             if not block:
                 return None
-            self._block, self._block_low = block, wall
+            self._stretch = wall, block
         return block[bisect_left(block, wall)]
 
     def prev_wall(self, wall: int) -> int | None:

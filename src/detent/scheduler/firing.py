@@ -16,8 +16,9 @@ What a reply can say:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import compress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import chain, compress
 from operator import attrgetter, not_
 
 from detent import failpoints
@@ -27,15 +28,19 @@ from detent.errors import DetentError
 from detent.identity import first_token
 from detent.log import logger
 from detent.metrics import Metrics
+from detent.misfire import THRESHOLD
 from detent.model import Claim
 from detent.queue.book import QueueBook
 from detent.queue.rounds import FairLine
 from detent.schedule import Schedule
 from detent.scheduler.handing import CatchUps, Handoff, Reservation, Waiting
+from detent.scheduler.misses import MissedTicks
 from detent.scheduler.planning import SHORTEST_PAUSE_MS, WAYS, Planned, Planner, Way
-from detent.scheduler.telling import first_claim, observed, tell_fired, tell_missed
+from detent.scheduler.set_aside import SetAside
+from detent.scheduler.telling import first_claim, observed, tell_fired
+from detent.service import Failing
 from detent.store import Store
-from detent.store.cursors import Cursor, Exceptional, Leap
+from detent.store.cursors import Cursor, Exceptional
 from detent.store.db import LockTimeout, OutcomeUnknown, Rejected
 
 log = logger("firing")
@@ -79,25 +84,52 @@ class Firing:
         self._ready: dict[int, Cursor] = {}
         self._order: FairLine[int] = FairLine(book.weight_of)
         self._book = book
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._quarantined: set[tuple[int, int]] = set()
+        self._tasks: dict[asyncio.Task[None], Sequence[Cursor]] = {}
+        self._unplanned: list[Sequence[Cursor]] = []
+        self.aside = SetAside(store, membership)
         self._planner = planner
         self._patience = planner.patience
         self._firing: dict[int, Cursor] = {}
         self.catch_ups: CatchUps | None = None
-        self.waiting = Waiting(handoff, self.pump)
+        self.waiting = Waiting(handoff)
         self._batches = 0
+        self._closed = False
+        self._failing = Failing()
+        self.misses = MissedTicks(
+            store, membership, clock, planner, metrics, self, moved=moved, reload=self._read_again
+        )
+        # Missed ticks that were judged: they run although they are late.
+        self._run_late: dict[int, Cursor] = {}
 
     def offer(self, cursors: Iterable[Cursor]) -> None:
         """Due cursors, to be fired as soon as a statement is free. A newer cursor of a job replaces one that waits."""
+        missed_before = self._clock.now() - THRESHOLD
+        aside = self.aside if self.aside else None  # nearly always: asked once, not for every tick
         for cursor in cursors:
-            job = cursor.job
-            if self._quarantined and (job, cursor.generation) in self._quarantined:
+            if aside is not None and aside.holds(cursor):
                 continue
-            if job not in self._ready:
-                self._order.append(self._book.tenant_of(cursor.queue), job, cursor.priority)
-            self._ready[job] = cursor
+            if cursor.fire_at is not None and cursor.fire_at < missed_before:
+                self._ready.pop(cursor.job, None)
+                self.misses.add(cursor)
+            else:
+                self._enqueue(cursor)
         self.pump()
+
+    def _enqueue(self, cursor: Cursor) -> None:
+        if cursor.job not in self._ready:
+            self._order.append(self._book.tenant_of(cursor.queue), cursor.job, cursor.priority)
+        self._ready[cursor.job] = cursor
+
+    def run_late(self, cursors: Iterable[Cursor]) -> None:
+        """Missed ticks that are to run after all."""
+        for cursor in cursors:
+            self._run_late[cursor.job] = cursor
+            self._enqueue(cursor)
+        self.pump()
+
+    def begin_catch_ups(self, jobs: Collection[int], ticks: int) -> None:
+        if self.catch_ups is not None:
+            self.catch_ups.begin(jobs, ticks)
 
     def foresee(self, cursors: Iterable[Cursor]) -> None:
         """These are due within seconds: our own worker may prepare for those that it is likely to get."""
@@ -106,51 +138,89 @@ class Firing:
             handoff.foresee([(cursor.job, cursor.revision) for cursor in cursors if handoff.takes(cursor.queue)])
 
     def under_way(self, job: int) -> bool:
-        return job in self._ready or job in self._firing
+        """Whether a statement about its cursor is under way. Only that: what merely waits here is offered again by the
+        sweep, whatever we believe about who will wake us."""
+        return job in self._firing or self.misses.under_way(job)
+
+    def waits_for_lane(self, job: int) -> bool:
+        """A late tick that is tried again until the run before it is over, or has taken too long."""
+        return self._patience.blocked(job)
 
     @property
     def waiting_ticks(self) -> int:
-        return len(self._ready)
+        return len(self._ready) + len(self.misses)
 
     @property
     def behind(self) -> bool:
         """Whether ticks are due that no statement has been free for."""
-        return bool(self._ready)
+        return bool(self._ready) or bool(self.misses)
+
+    @property
+    def failing_seconds(self) -> float:
+        """For how long no fire has succeeded although some were tried; 0: the last one did."""
+        return self._failing.seconds
+
+    def unsent(self, before: datetime) -> Iterator[datetime]:
+        """When those were due that are held here, in a statement or not, and were due before this."""
+        for cursor in chain(self._ready.values(), self._firing.values(), self.misses.waiting()):
+            if cursor.fire_at is not None and cursor.fire_at < before:
+                yield cursor.fire_at
 
     async def finish(self, partitions: Collection[int]) -> None:
         """Nothing of these partitions is begun any more; wait for the fires under way, but not for ever: a fire that
         comes after the hand-over is harmless."""
         for job in [job for job, cursor in self._ready.items() if cursor.partition in partitions]:
             del self._ready[job]
-        if any(cursor.partition in partitions for cursor in self._firing.values()):
-            await asyncio.wait(self._tasks, timeout=FINISH_SECONDS)
+        self.misses.forget(partitions)
+        firing = any(cursor.partition in partitions for cursor in self._firing.values())
+        if firing or self.misses.concerns(partitions):
+            await asyncio.wait(self._under_way(), timeout=FINISH_SECONDS)
+
+    def _under_way(self) -> list[asyncio.Task[None]]:
+        return [*self._tasks] + ([self.misses.task] if self.misses.task is not None else [])
 
     async def drain(self) -> None:
         """Wait for the fires under way; nothing new is started."""
-        self._forget_waiting()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._close()
+        await asyncio.gather(*self._under_way(), return_exceptions=True)
 
-    def _forget_waiting(self) -> None:
+    def _close(self) -> None:
+        self._closed = True
         self._ready.clear()
         self._order.clear()
+        self.misses.forget()
 
     async def abandon(self) -> None:
         """The membership is lost: what is under way is refused by the server in any case."""
-        self._forget_waiting()
-        for task in self._tasks:
+        self._close()
+        tasks = self._under_way()
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def pump(self) -> None:
-        """Send what is due, as long as a statement is free and our own worker is not about to have room for it."""
+        """Send what is due, as long as a statement is free and our own worker is not about to have room for it. Called
+        when any of that changes, and by every pass of the scheduler: none of those calls is needed for another to do
+        its work."""
+        if self._closed or self._failing.pausing:
+            return
+        self.misses.pump()
+        if self._ready and not self._order:
+            self._line_up_again()
         while len(self._tasks) < STATEMENTS:
             batch = self._next_batch(self._room_for_next())
             if not batch:
                 return
-            self.waiting.promised += len(batch)
+            self._unplanned.append(batch)
+            self._count_promised()
             task = asyncio.create_task(self._fire_batch(batch))
-            self._tasks.add(task)
+            self._tasks[task] = batch
             task.add_done_callback(self._done)
+
+    def _line_up_again(self) -> None:
+        """Whatever took these out of the line without sending them: they are due."""
+        for job, cursor in self._ready.items():
+            self._order.append(self._book.tenant_of(cursor.queue), job, cursor.priority)
 
     def _room_for_next(self) -> int:
         first = self._ready.get(self._order.first()) if self._order else None
@@ -181,93 +251,65 @@ class Firing:
         return batch
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        """What is not answered for in the end is read again, also where the task never began."""
+        batch = self._tasks.pop(task)
+        self._planned(batch)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, DetentError):
-            log.warning("batch not fired, its ticks are tried again", error=str(error))
+            self.not_fired(error)
         elif error is not None:
             log.error("a batch failed", error=repr(error))
+            self._failing.note(repr(error))
+        self._read_again([cursor.job for cursor in batch if self._firing.get(cursor.job) is cursor])
         self.pump()
 
+    def not_fired(self, error: Exception) -> None:
+        """The database refuses us, or does not answer: the next try comes later each time, and so does the log."""
+        if self._failing.note(str(error)):
+            failures, seconds = self._failing.count, round(self._failing.seconds, 1)
+            log.warning(
+                "batch not fired, its ticks are tried again", error=str(error), failures=failures, seconds=seconds
+            )
+
     async def _fire_batch(self, batch: Sequence[Cursor]) -> None:
-        """Plan a batch, cursor by cursor, and do it; what is not answered for in the end is read again."""
-        try:
-            planned = await self._prepare(batch)
-            for way in WAYS:
-                chosen = [item for item in planned if item.way == way]
-                if chosen:
-                    await self._fire_by_place(chosen, way)
-        finally:
-            self._read_again([cursor.job for cursor in batch if self._firing.get(cursor.job) is cursor])
+        """Plan a batch, cursor by cursor, and do it."""
+        planned = await self._prepare(batch)
+        for way in WAYS:
+            chosen = [item for item in planned if item.way == way]
+            if chosen:
+                await self._fire_by_place(chosen, way)
 
     async def _prepare(self, batch: Sequence[Cursor]) -> list[Planned]:
         try:
-            schedules = await self._store.cursors.schedules({cursor.schedule for cursor in batch})
-            planned, leaps = self._plan(batch, schedules)
-            if leaps:
-                run = await self._leap(sorted(leaps, key=lambda leap: leap.cursor.job))
-                planned += self._plan(run, schedules)[0]
-            return planned
+            return self._plan(batch, await self._store.cursors.schedules({cursor.schedule for cursor in batch}))
         finally:
-            self.waiting.promised -= len(batch)
+            self._planned(batch)
 
-    def _plan(self, cursors: Iterable[Cursor], schedules: dict[int, Schedule]) -> tuple[list[Planned], list[Leap]]:
+    def _planned(self, batch: Sequence[Cursor]) -> None:
+        """From here on it reserves the room that it needs."""
+        self._unplanned = [other for other in self._unplanned if other is not batch]
+        self._count_promised()
+
+    def _count_promised(self) -> None:
+        self.waiting.promised = sum(map(len, self._unplanned))
+
+    def _plan(self, cursors: Iterable[Cursor], schedules: dict[int, Schedule]) -> list[Planned]:
         planned: list[Planned] = []
-        leaps: list[Leap] = []
         now = self._clock.now()
+        missed_before = now - THRESHOLD
         releasing = self.catch_ups if self.catch_ups is not None and self.catch_ups.busy else None
         for cursor in cursors:
+            missed = cursor.fire_at is not None and cursor.fire_at < missed_before
+            if missed and self._run_late.get(cursor.job) != cursor:
+                self._answered(cursor.job)
+                self.misses.add(cursor)
+                continue
             crowded = releasing is not None and releasing.pending(cursor.job)
             try:
-                item = self._planner.plan(cursor, schedules[cursor.schedule], now, crowded=crowded)
+                planned.append(self._planner.plan(cursor, schedules[cursor.schedule], now, crowded=crowded))
             except Exception as error:
-                self._set_aside(cursor, error)
-                continue
-            if isinstance(item, Planned):
-                planned.append(item)
-            else:
-                leaps.append(item)
-        return planned, leaps
-
-    # --- ticks that are missed ---
-
-    async def _leap(self, leaps: Sequence[Leap]) -> list[Cursor]:
-        """Pass over what is missed; the cursors that then stand on a tick to run now."""
-        try:
-            moved = await self._store.cursors.miss(self._membership.node, leaps)
-        except (LockTimeout, Rejected) as error:
-            return await self._leap_apart(leaps, error)
-        now = self._clock.now()
-        run: list[Cursor] = []
-        for leap in leaps:
-            if leap.cursor.job not in moved:
-                continue
-            cursor = leap.cursor._replace(next_tick=leap.next_tick, fire_at=leap.fire_at)
-            if cursor.fire_at is not None and cursor.fire_at <= now:
-                run.append(cursor)
-            else:
-                self._answered(cursor.job)
-                self._moved([cursor])
-        if moved:
-            self._tell_missed([leap for leap in leaps if leap.cursor.job in moved])
-        return run
-
-    def _tell_missed(self, leaps: Sequence[Leap]) -> None:
-        ticks = sum(missed.ticks for leap in leaps for missed in leap.missed)
-        made_up = {leap.cursor.job: leap.catch_up.ticks for leap in leaps if leap.catch_up is not None}
-        self._metrics.missed += ticks
-        tell_missed(leaps, self._membership.node)
-        log.warning("ticks missed", jobs=len(leaps), ticks=ticks, to_be_made_up=sum(made_up.values()))
-        if made_up and self.catch_ups is not None:
-            self.catch_ups.begin(made_up.keys(), sum(made_up.values()))
-
-    async def _leap_apart(self, leaps: Sequence[Leap], error: LockTimeout | Rejected) -> list[Cursor]:
-        if len(leaps) == 1:
-            if isinstance(error, Rejected):
-                self._set_aside(leaps[0].cursor, error)
-            return []
-        half = len(leaps) // 2
-        return await self._leap(leaps[:half]) + await self._leap(leaps[half:])
+                self.set_aside(cursor, error)
+        return planned
 
     # --- the fire itself ---
 
@@ -308,9 +350,10 @@ class Firing:
         except Rejected as error:
             await self._fire_apart(batch, way, reservation, hand_off, error)
         except OutcomeUnknown as error:
-            log.warning("fire of unknown outcome", jobs=len(batch), error=str(error))
+            self.not_fired(error)
             self._unknown()
         else:
+            self._failing.over()
             found = {item.job: item for item in exceptions}
             if observed():
                 tell_fired(batch, found, self._membership, sent, self._clock.now(), hand_off)
@@ -335,10 +378,10 @@ class Firing:
         error: LockTimeout | Rejected,
     ) -> None:
         """One row holds the others up, or breaks a constraint: halve until it stands alone. A held one is read again, a
-        broken one is set aside until its job changes."""
+        broken one is set aside, and tried again later."""
         if len(batch) == 1:
             if isinstance(error, Rejected):
-                self._set_aside(batch[0].before, error)
+                self.set_aside(batch[0].before, error)
             return
         half = len(batch) // 2
         try:
@@ -361,12 +404,12 @@ class Firing:
             before, after, _ = item
             exception = exceptions.get(before.job) if exceptions else None
             if exception is not None and exception.why == "refused":
-                self._read_again([before.job], self._patience.pause(before.job) if way == "patient" else None)
+                self._read_again([before.job], self._patience.pause(item) if way == "patient" else None)
                 continue
-            self._firing.pop(before.job, None)
-            self._patience.fired(item, now)
-            moved.append(after)
+            self._answered(before.job)
             lane = 0 if exception is None else exception.lane
+            self._patience.fired(item, now, ran=lane is not None)
+            moved.append(after)
             if hand_off and lane is not None and lane >= 0:
                 claims.append(first_claim(before, lane, token))
         overlaps = sum(exception.why == "overlap" for exception in exceptions.values())
@@ -387,13 +430,14 @@ class Firing:
 
     def _answered(self, job: int) -> None:
         self._firing.pop(job, None)
+        if self._run_late:
+            self._run_late.pop(job, None)
 
     def _read_again(self, jobs: Iterable[int], pause_ms: int | None = None) -> None:
         for job in jobs:
             self._answered(job)
             self._reload(job, SHORTEST_PAUSE_MS if pause_ms is None else pause_ms)
 
-    def _set_aside(self, cursor: Cursor, error: Exception) -> None:
+    def set_aside(self, cursor: Cursor, error: Exception) -> None:
         self._answered(cursor.job)
-        self._quarantined.add((cursor.job, cursor.generation))
-        log.error("job set aside until it is changed: its tick cannot be fired", job=cursor.job, error=repr(error))
+        self.aside.add(cursor, error)

@@ -3,14 +3,16 @@
 A tick that is handed off is written four times (cursor, run, its end, history); one that goes through the queue a fifth
 time, when it is claimed: measured, 1,290 instead of 1,000 bytes of log and half as much again of the server's time. So
 when many ticks are due at once and our own worker is full but quick, the fire waits for it, a moment at a time. It does
-not wait where others could take the runs, nor for a worker that does not get on, nor when the ticks have waited long
-already: a tick that is not fired in time counts as missed, a run in its queue does not.
+not wait where others could take the runs, nor for a worker that does not get on or has nothing in hand, nor when the
+ticks have waited long already: a tick that is not fired in time counts as missed, a run in its queue does not.
+
+Whether to wait is asked again by every pass of the scheduler and whenever the worker has room. No timer is set: a timer
+that comes a fraction of a millisecond early is answered "wait", and if it was the only one, the tick is never sent.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from detent.clock import monotonic
@@ -25,11 +27,13 @@ LONGEST_SECONDS = 40.0
 
 
 class Handoff(Protocol):
-    """The co-located worker, as the fire sees it. `open_room`: for how many runs that bypass nobody. `settled`: how
-    many it has ended so far. `breath`: how many it lets wait."""
+    """The co-located worker, as the fire sees it. `open_room`: for how many runs that bypass nobody. `busy`: it has
+    runs in hand, whose end makes room. `settled`: how many it has ended so far. `breath`: how many it lets wait."""
 
     @property
     def open_room(self) -> int: ...
+    @property
+    def busy(self) -> bool: ...
     @property
     def settled(self) -> int: ...
     @property
@@ -73,9 +77,8 @@ class Reservation:
 class Waiting:
     """Whether to wait for our own worker before the next batch is sent."""
 
-    def __init__(self, handoff: Handoff | None, look_again: Callable[[], None]) -> None:
+    def __init__(self, handoff: Handoff | None) -> None:
         self._handoff = handoff
-        self._look_again = look_again
         self._since: float | None = None
         self._settled = 0
         self._quick = True
@@ -93,6 +96,8 @@ class Waiting:
         if room >= min(most, ENOUGH, handoff.breath):
             self._since = None
             return min(room, most)
+        if not self.promised and not handoff.busy:
+            return most  # nothing is under way that could make room
         return 0 if self._worthwhile(handoff) else most
 
     def _worthwhile(self, handoff: Handoff) -> bool:
@@ -105,6 +110,4 @@ class Waiting:
         else:
             self._quick = handoff.settled - self._settled >= min(QUICK, handoff.breath)
         self._since, self._settled = now, handoff.settled
-        if self._quick:
-            asyncio.get_running_loop().call_later(MOMENT, self._look_again)
         return self._quick

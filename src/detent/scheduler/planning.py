@@ -1,4 +1,4 @@
-"""What to do with a due cursor: fire its tick, or leap over ticks that are missed.
+"""What to do with a due cursor: fire its tick, or, where that is missed, leap over what does not run.
 
 Decided one cursor at a time, so that one that cannot be planned (a schedule this version cannot read) stands still
 alone."""
@@ -9,19 +9,28 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
 from detent.clock import monotonic
-from detent.misfire import AUTOMATIC, THRESHOLD, Policy, judge
+from detent.misfire import AUTOMATIC, Policy, judge
 from detent.schedule import Schedule
 from detent.store.cursors import Advance, Cursor, Leap
 
 LATE = timedelta(seconds=1)
+IN_TIME = timedelta(milliseconds=50)
 SHORTEST_PAUSE_MS = 20
 LONGEST_PAUSE_MS = 1000
 MOST_FOLLOWINGS = 10_000
+MOST_BLOCKED = 100_000
+TRIES_PER_INTERVAL = 16
+LATE_RUNS = 30
+NEVER = float("-inf")
 
 # plain: the fast statement. careful: for bounded jobs, and past locked cursors. patient: careful, and a tick for which
 # no lane is free is left where it is.
 Way = Literal["plain", "careful", "patient"]
 WAYS: tuple[Way, ...] = ("plain", "careful", "patient")
+
+
+# None: to be fired although it is late. An error: it cannot be judged.
+Judgement = Leap | Exception | None
 
 
 class Planned(NamedTuple):
@@ -37,45 +46,87 @@ class Planned(NamedTuple):
         return Advance(self.before.job, tick_of(self.before), self.before.generation, self.after.next_tick, fire_at)
 
 
-class Waiting(NamedTuple):
+class Blocked(NamedTuple):
+    """A job whose late ticks may find the run before in their way: since when one does (None: not yet), how long to
+    pause before the next try, how many late ticks have run, and how late the job was when the last so many began."""
+
     tick: datetime
-    since: float
-    pause_ms: int
+    since: float | None
+    pause_ms: int = SHORTEST_PAUSE_MS
+    late_runs: int = 0
+    lag: timedelta = timedelta.max
 
 
 class Patience:
-    """After a fail-over the late ticks of a job come one upon another. Had they come in time, the run before would have
-    been over, so they must not be skipped for overlapping with it. A late tick, and the first one in time after it,
-    wait for a free lane for as long as the schedule leaves between two ticks; a run that takes longer does overlap. So
-    do ticks of a job whose missed ticks are made up for at the same time: the run in their way may be one of those."""
+    """After a stall the late ticks of a job come one upon another. Had they come in time, the run before would have
+    been over, so they must not be skipped for overlapping with it. A late tick, and those after it until one comes in
+    time, wait for a free lane, for as long as the schedule leaves between two ticks. So do ticks of a job whose missed
+    ticks are made up for at the same time: the run in their way may be one of those.
+
+    A run that takes longer than that does overlap, and then with all of them: each run in the way is waited for once,
+    not once by every late tick. And where runs are so long that the job does not catch up, its late ticks overlap too.
+    So whatever a run takes, a job is not late for good. (Each tick used to wait an interval of its own: two seconds of
+    stall made an every-second job with runs of 40 s a minute late for ever.)"""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, Waiting] = {}
+        self._blocked: dict[int, Blocked] = {}
 
     def way(self, cursor: Cursor, following: datetime | None, now: datetime, *, crowded: bool = False) -> Way:
         """How to fire a tick; asked again each time it is tried. `crowded`: missed ticks of its job are made up for."""
         careful: Way = "careful" if cursor.bounded else "plain"
-        waiting = self._waiting.get(cursor.job)
-        if following is None or (waiting is None and not crowded and not _comes_upon_another(cursor, following, now)):
+        blocked = self._blocked.get(cursor.job)
+        if following is None or (blocked is None and not crowded and not _comes_upon_another(cursor, following, now)):
             return careful
         tick = tick_of(cursor)
-        if waiting is None or waiting.tick != tick:
-            waiting = self._waiting[cursor.job] = Waiting(tick, monotonic(), SHORTEST_PAUSE_MS)
-        return "patient" if monotonic() - waiting.since < (following - tick).total_seconds() else careful
+        if blocked is None:
+            blocked = Blocked(tick, None)
+        in_time = blocked.tick != tick and crowded and not is_late(cursor, now)
+        since = monotonic() if blocked.since is None or in_time else blocked.since
+        if since != blocked.since or tick != blocked.tick:
+            self._remember(cursor.job, blocked._replace(tick=tick, since=since))
+        return "patient" if monotonic() - since < (following - tick).total_seconds() else careful
 
-    def pause(self, job: int) -> int:
-        """Milliseconds before a refused tick is tried again: longer each time it waits in vain."""
-        waiting = self._waiting.get(job)
-        if waiting is None:
+    def _remember(self, job: int, blocked: Blocked) -> None:
+        if len(self._blocked) >= MOST_BLOCKED:
+            self._blocked.clear()  # at worst some ticks wait once more than they should
+        self._blocked[job] = blocked
+
+    def blocked(self, job: int) -> bool:
+        """Whether a tick of this job was refused because a run was in its way."""
+        blocked = self._blocked.get(job)
+        return blocked is not None and blocked.pause_ms > SHORTEST_PAUSE_MS
+
+    def pause(self, planned: Planned) -> int:
+        """Milliseconds before a refused tick is tried again: longer each time it waits in vain, but a small part of its
+        interval, or the pauses themselves would make it late."""
+        blocked = self._blocked.get(planned.before.job)
+        if blocked is None or planned.after.next_tick is None:
             return SHORTEST_PAUSE_MS
-        self._waiting[job] = waiting._replace(pause_ms=min(LONGEST_PAUSE_MS, 2 * waiting.pause_ms))
-        return waiting.pause_ms
+        interval_ms = (planned.after.next_tick - tick_of(planned.before)).total_seconds() * 1000
+        longest = max(SHORTEST_PAUSE_MS, min(LONGEST_PAUSE_MS, int(interval_ms / TRIES_PER_INTERVAL)))
+        self._blocked[planned.before.job] = blocked._replace(pause_ms=min(longest, 2 * blocked.pause_ms))
+        return min(longest, blocked.pause_ms)
 
-    def fired(self, planned: Planned, now: datetime) -> None:
-        if not self._waiting:
+    def fired(self, planned: Planned, now: datetime, *, ran: bool) -> None:
+        """`ran`: its tick became a run, which is in the way of the next one from now on; otherwise it was skipped, and
+        what was in its way still is."""
+        if not self._blocked:
             return
-        if planned.after.next_tick is None or not is_late(planned.before, now):
-            self._waiting.pop(planned.before.job, None)
+        job = planned.before.job
+        if planned.after.next_tick is None or not is_late(planned.before, now, IN_TIME):
+            self._blocked.pop(job, None)
+        elif ran and (blocked := self._blocked.get(job)) is not None:
+            self._blocked[job] = _after_late_run(blocked, now - tick_of(planned.before))
+
+
+def _after_late_run(blocked: Blocked, lag: timedelta) -> Blocked:
+    """Nothing is in the way of the next tick but this run; or, where the job is not less late than it was so many late
+    runs ago, it does not catch up like this: then this run overlaps whatever comes while it is under way."""
+    runs = blocked.late_runs + 1
+    if runs % LATE_RUNS:
+        return Blocked(blocked.tick, None, late_runs=runs, lag=blocked.lag)
+    since = None if lag < blocked.lag else NEVER
+    return Blocked(blocked.tick, since, late_runs=runs, lag=lag)
 
 
 class Following(NamedTuple):
@@ -95,12 +146,8 @@ class Planner:
         self._grace = grace
         self._followings: dict[int, Following] = {}
 
-    def plan(self, cursor: Cursor, schedule: Schedule, now: datetime, *, crowded: bool = False) -> Planned | Leap:
+    def plan(self, cursor: Cursor, schedule: Schedule, now: datetime, *, crowded: bool = False) -> Planned:
         tick = tick_of(cursor)
-        if cursor.fire_at is not None and cursor.fire_at < now - THRESHOLD:
-            leap = self._leap(cursor, schedule, tick, now)
-            if leap is not None:
-                return leap
         following, jittered = self._following(cursor.schedule, schedule, tick)
         fire_at = _fire_at(schedule, cursor.job, following) if jittered else following
         # As _replace, at a third of its cost.
@@ -119,10 +166,12 @@ class Planner:
         self._followings[number] = known
         return known.following, known.jittered
 
-    def _leap(self, cursor: Cursor, schedule: Schedule, tick: datetime, now: datetime) -> Leap | None:
-        """None: the tick is to be fired although it is late."""
+    def judge(self, cursor: Cursor, schedule: Schedule, now: datetime) -> Leap | None:
+        """For a cursor whose tick is missed. None: the tick is to be fired although it is late. Called from a thread,
+        so it touches nothing of ours."""
         grace = self._grace if cursor.grace == AUTOMATIC else cursor.grace
-        verdict = judge(schedule, tick, now, Policy(cursor.missed, grace, cursor.max_missed), cursor.job)
+        policy = Policy(cursor.missed, grace, cursor.max_missed)
+        verdict = judge(schedule, tick_of(cursor), now, policy, cursor.job)
         passed = verdict.passed
         if passed is None:
             return None
@@ -141,8 +190,8 @@ def _comes_upon_another(cursor: Cursor, following: datetime, now: datetime) -> b
     return is_late(cursor, now) and following - tick_of(cursor) <= 2 * (now - tick_of(cursor))
 
 
-def is_late(cursor: Cursor, now: datetime) -> bool:
-    return cursor.fire_at is not None and now - cursor.fire_at >= LATE
+def is_late(cursor: Cursor, now: datetime, least: timedelta = LATE) -> bool:
+    return cursor.fire_at is not None and now - cursor.fire_at >= least
 
 
 def _fire_at(schedule: Schedule, job: int, tick: datetime | None) -> datetime | None:

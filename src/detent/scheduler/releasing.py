@@ -10,6 +10,7 @@ A range of a job that is over, because it was deleted or has spent its runs, is 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -21,6 +22,7 @@ from detent.coordination.membership import Membership
 from detent.log import logger
 from detent.metrics import Metrics
 from detent.scheduler.pacing import Pace, catch_up_rate
+from detent.scheduler.set_aside import SetAside
 from detent.service import Loop
 from detent.store import Store
 from detent.store.catchups import Dropping, Due, Fate, Release, following, rest_of
@@ -47,6 +49,8 @@ class Live(Protocol):
 
     @property
     def behind(self) -> bool: ...
+    @property
+    def aside(self) -> SetAside: ...
 
 
 class Standing:
@@ -98,7 +102,6 @@ class Releaser:
         self._after: dict[int, int] = {}
         self._look_next = 0.0
         self._looked_at = -SOONEST_LOOK
-        self._broken: set[int] = set()
         self.loop = Loop("catch-up", self.tick)
 
     # --- what others tell and ask ---
@@ -180,6 +183,8 @@ class Releaser:
         """Of ranges that nobody told us of: backfills, and pauses whose ticks are to run."""
         if len(self._told) > MOST_TOLD:
             self._told.clear()
+        if len(self._begun) > MOST_TOLD:  # of jobs that were deleted before their range was seen here
+            self._begun.clear()
         new = [due for due in found if due.untouched and not due.dead and due.catchup not in self._told]
         self._told.update(due.catchup for due in new)
         others = [due for due in new if due.kind == "backfill" or due.job not in self._begun]
@@ -197,22 +202,36 @@ class Releaser:
         return Standing(due)
 
     def _keep(self, standing: Iterable[Standing]) -> None:
-        self._known = {item.due.catchup: item for item in standing if item.due.catchup not in self._broken}
+        aside = self._live.aside
+        self._known = {item.due.catchup: item for item in standing if not (aside and aside.holds_range(item.due))}
         self._jobs = {item.due.job for item in self._known.values()}
 
     async def _write_off(self, dead: Sequence[Due]) -> None:
         if not dead:
             return
         schedules = await self._store.cursors.schedules({due.schedule for due in dead})
+        aside = self._live.aside
+        readable = [due for due in dead if due.schedule in schedules and not (aside and aside.holds_range(due))]
+        rests = await asyncio.to_thread(lambda: [rest_of(schedules[due.schedule], due, _why(due)) for due in readable])
         droppings = [
-            Dropping(due.catchup, due.next_tick, rest_of(schedules[due.schedule], due, _why(due)))
-            for due in dead
-            if due.schedule in schedules
+            (due, Dropping(due.catchup, due.next_tick, rest)) for due, rest in zip(readable, rests, strict=True)
         ]
-        ticks = await self._store.catchups.drop(droppings)
+        ticks = await self._drop(droppings)
         log.info("catch-ups written off: their jobs are over", ranges=len(droppings), ticks=ticks)
         for due in dead:
             self._known.pop(due.catchup, None)
+
+    async def _drop(self, droppings: Sequence[tuple[Due, Dropping]]) -> int:
+        """How many ticks. One range that breaks a constraint keeps no other from being written off: halve until it
+        stands alone, and set it aside."""
+        try:
+            return await self._store.catchups.drop([dropping for _, dropping in droppings])
+        except Rejected as error:
+            if len(droppings) > 1:
+                half = len(droppings) // 2
+                return await self._drop(droppings[:half]) + await self._drop(droppings[half:])
+            self._live.aside.add_range(droppings[0][0], error)
+            return 0
 
     async def _release_some(self) -> None:
         chosen = await self._choose()
@@ -222,11 +241,12 @@ class Releaser:
         planned = []
         for item in sorted(chosen, key=lambda item: item.due.job):
             due = item.due
-            if due.schedule in schedules:
+            try:
                 after = following(schedules[due.schedule], due)
-                planned.append((item, Release(due.catchup, due.next_tick, due.generation, after)))
-            else:  # this version cannot read it: a newer node may
-                item.wait(monotonic())
+            except Exception as error:  # this version cannot read it: a newer node may
+                self._set_aside(item, error)
+                continue
+            planned.append((item, Release(due.catchup, due.next_tick, due.generation, after)))
         if planned:
             await self._release(planned)
 
@@ -280,13 +300,16 @@ class Releaser:
             await self._release(planned[:half])
             await self._release(planned[half:])
             return
-        ((item, release),) = planned
+        ((item, _),) = planned
         if isinstance(error, LockTimeout):
             item.wait(monotonic())
             return
-        self._broken.add(release.catchup)
-        self._known.pop(release.catchup, None)
-        log.error("catch-up set aside: its tick cannot be released", job=item.due.job, error=repr(error))
+        self._set_aside(item, error)
+
+    def _set_aside(self, item: Standing, error: Exception) -> None:
+        """Looked for again with the others, and tried when its time has come."""
+        self._known.pop(item.due.catchup, None)
+        self._live.aside.add_range(item.due, error)
 
     def _tell(self, planned: Sequence[tuple[Standing, Release]], fates: Mapping[int, Fate]) -> None:
         now = monotonic()

@@ -10,12 +10,13 @@ tick is the newer truth.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta
+from itertools import islice
 
 from detent.clock import DatabaseClock, monotonic
 from detent.coordination.membership import Membership
-from detent.identity import milliseconds
+from detent.identity import from_milliseconds, milliseconds
 from detent.log import logger
 from detent.scheduler.firing import Firing
 from detent.scheduler.releasing import Releaser
@@ -31,12 +32,17 @@ SWEEP_SOON = 1.0
 LONGEST_WITHOUT_SWEEP = 30.0
 MANY_DUE = 10_000
 SWEEP_AHEAD = timedelta(seconds=12)
+# While a herd is fired, half a million ticks may wait: to count them all for a scrape would itself make them late.
+MOST_COUNTED = 100_000
 FIRST_LIMIT = 400
 FULL_LIMIT = 5_000
 FULL_CHUNK = 16
 MUCH = 2_000
 STEP_BACK_MS = 1000
 HELD_PAUSE = 0.5
+# While due ticks wait to be sent, the fire is asked this often whether it can send them, whoever else does.
+UNSENT_PAUSE = 0.05
+UNSENT_AFTER = timedelta(seconds=1)
 
 
 class Scheduler:
@@ -58,6 +64,7 @@ class Scheduler:
         self._held = False
         self._changed: set[int] = set()
         self._again: dict[int, int] = {}
+        self._put_off: set[int] = set()
         self.firing: Firing | None = None
         self.releaser: Releaser | None = None
         self.loop = Loop("scheduler", self.tick)
@@ -85,6 +92,7 @@ class Scheduler:
             for job in [job for job, cursor in self._known.items() if cursor.partition in partitions]:
                 del self._known[job]
                 self._wheel.discard(job)
+                self._put_off.discard(job)
 
     def jobs_changed(self, jobs: set[int] | None) -> None:
         """A hint: these jobs changed, or (None) some did."""
@@ -205,7 +213,10 @@ class Scheduler:
         if cursor.fire_at is None or cursor.fire_at > horizon or cursor.partition not in self._leads:
             self._known.pop(cursor.job, None)
             self._wheel.discard(cursor.job)
+            self._put_off.discard(cursor.job)
             return
+        if earliest:
+            self._put_off.add(cursor.job)
         self._known[cursor.job] = cursor
         self._wheel.add(cursor.job, max(milliseconds(cursor.fire_at), earliest))
 
@@ -222,8 +233,14 @@ class Scheduler:
         if now < self._wheel.present - STEP_BACK_MS:
             self._turn_back(now)
         due = self._wheel.advance(now)
-        if due and self.firing is not None:
-            self.firing.offer(self._known[job] for job in due)
+        if self._put_off:
+            self._put_off.difference_update(due)
+        if self.firing is None:
+            return
+        if due:
+            self.firing.offer([cursor for job in due if (cursor := self._known.get(job)) is not None])
+        elif self.firing.behind:
+            self.firing.pump()
 
     def _turn_back(self, now: int) -> None:
         """The database's clock stepped back, and a wheel does not: everything in it would count as due."""
@@ -233,10 +250,32 @@ class Scheduler:
             if cursor.fire_at is not None and not self._under_way(job):
                 self._wheel.add(job, milliseconds(cursor.fire_at))
 
+    def unsent(self) -> tuple[int, float]:
+        """How many ticks this node has held for longer than a second since they were due, and for how long the oldest:
+        in the wheel, where a pass should have found them, or on their way."""
+        now = self._clock.now()
+        before = now - UNSENT_AFTER
+        in_wheel = self._wheel.passed(milliseconds(before))
+        held = [at for at in self._to_be_tried_again() if at is not None and at < before]
+        if self.firing is not None:
+            held += islice(self.firing.unsent(before), MOST_COUNTED)
+        oldest = [now - min(held)] if held else []
+        if in_wheel:
+            oldest.append(now - from_milliseconds(self._wheel.next_due() or 0))
+        return in_wheel + len(held), max(oldest, default=timedelta()).total_seconds()
+
+    def _to_be_tried_again(self) -> Iterator[datetime | None]:
+        """When those were due that are read again, or put off for a moment, for another reason than a run before."""
+        for job in self._again.keys() | self._put_off:
+            if job in self._known and not (self.firing is not None and self.firing.waits_for_lane(job)):
+                yield self._known[job].fire_at
+
     def _pause(self) -> float:
         if self._again:
             return 0.0
         wait = min(self._sweep_next, self._load_next) - monotonic()
+        if self.firing is not None and self.firing.behind:
+            wait = min(wait, UNSENT_PAUSE)
         next_due = self._wheel.next_due()
         if next_due is not None:
             wait = min(wait, (next_due - self._clock.seconds() * 1000) / 1000)

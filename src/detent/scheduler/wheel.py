@@ -86,6 +86,16 @@ class TimingWheel:
             del self._where[key]
         return taken
 
+    def passed(self, before: int) -> int:
+        """How many keys were due before this and have not been taken out. Few slots are that old: nearly always none,
+        since every pass takes out what is due."""
+        return sum(
+            sum(at < before for at in slot.due.values())
+            for slots in self._levels
+            for slot in slots.values()
+            if slot.earliest < before
+        )
+
     def next_due(self) -> int | None:
         """No key is due before this; None when the wheel is empty."""
         for slots in self._levels:

@@ -21,6 +21,7 @@ from detent.store.holding import HoldingStore
 from detent.store.jobs import JobStore
 from detent.store.keys import KeyStore
 from detent.store.ledger import LedgerStore
+from detent.store.leftovers import LeftoverStore
 from detent.store.lifecycle import LifeStore
 from detent.store.live import LiveRunStore
 from detent.store.nodes import NodeStore
@@ -32,6 +33,7 @@ from detent.store.reruns import RerunStore
 from detent.store.retention import RetentionStore
 from detent.store.revisions import RevisionStore
 from detent.store.runs import RunStore
+from detent.store.set_aside import SetAsideStore
 from detent.store.signals import SignalStore
 from detent.store.tallies import TallyStore
 from detent.store.tenants import TenantStore
@@ -53,6 +55,7 @@ class Store:
         self.jobs = JobStore(database)
         self.keys = KeyStore(database)
         self.ledger = LedgerStore(database)
+        self.leftovers = LeftoverStore(database)
         self.life = LifeStore(database, self.jobs)
         self.live = LiveRunStore(database)
         self.nodes = NodeStore(database)
@@ -65,6 +68,7 @@ class Store:
         self.revisions = RevisionStore(database)
         self.retention = RetentionStore(database)
         self.runs = RunStore(database)
+        self.set_aside = SetAsideStore(database)
         self.signals = SignalStore(database)
         self.bulk = BulkStore(database, self.jobs, self.reruns)
         self.demonstration = DemonstrationStore(database)

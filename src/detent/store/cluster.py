@@ -42,7 +42,9 @@ class ClusterStore:
             held=held,
             lag=lag,
             throughput=await self._throughput() if operator and throughput else None,
-            problems=diagnosis.problems(nodes, partitions, elections, held, lag, original=load["original"]),
+            problems=diagnosis.problems(
+                nodes, partitions, elections, held, lag, original=load["original"], aside=load["set_aside"]
+            ),
         )
 
     async def drain(self, node: str, draining: bool) -> None:

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-import msgspec
-
 from detent.log import logger
 from detent.misfire import MAX_MISSED, RUN_ONCE, CatchUp, MissedRange
 from detent.schedule import Schedule
 from detent.store.arrays import columns, one_for_all
 from detent.store.db import Database, Row
+from detent.store.stored_schedules import MOST_REMEMBERED, Remembered, UnreadableSchedule, read_schedule
 
 log = logger("store")
 
@@ -87,20 +86,31 @@ class CursorStore:
     async def load(self, jobs: Sequence[int]) -> list[Cursor]:
         return _cursors(await self._database.fetch("work", "cursors", list(jobs)))
 
-    async def schedules(self, numbers: set[int]) -> dict[int, Schedule]:
-        """Schedules by number; rows never change, so what was once read is kept."""
-        unknown = [number for number in numbers if number not in self._schedules]
+    async def schedules(self, numbers: set[int]) -> Remembered:
+        """Schedules by number; rows never change, so what was once read is kept, within bounds. One that this version
+        cannot read is left out, so that only its own jobs stand still; asking for it raises why."""
+        known = self._schedules
+        unknown = [number for number in numbers if number not in known]
+        found = Remembered({})
         if unknown:
-            for row in await self._database.fetch("work", "schedules", unknown):
-                self._remember(row["schedule"], row["stored"])
-        return self._schedules
+            rows = await self._database.fetch("work", "schedules", unknown)
+            stored = {row["schedule"]: row["stored"] for row in rows}
+            for number in unknown:
+                self._read(number, stored.get(number), found)
+        found.update((number, known[number]) for number in numbers if number in known)
+        self._forget_oldest()
+        return found
 
-    def _remember(self, number: int, stored: str) -> None:
-        """One that this version cannot read is left out, so that only its own jobs stand still."""
+    def _read(self, number: int, stored: str | None, found: Remembered) -> None:
         try:
-            self._schedules[number] = Schedule.from_stored(msgspec.json.decode(stored))
-        except Exception as error:
-            log.error("a schedule cannot be read", schedule=stored, error=str(error))
+            self._schedules[number] = read_schedule(number, stored)
+        except UnreadableSchedule as error:
+            found.unreadable[number] = error.message
+            log.error("a schedule cannot be read", schedule=stored, error=error.message)
+
+    def _forget_oldest(self) -> None:
+        while len(self._schedules) > MOST_REMEMBERED:
+            del self._schedules[next(iter(self._schedules))]
 
     async def fire(
         self,

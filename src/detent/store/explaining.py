@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from detent.cluster_shapes import Held
-from detent.errors import UsageError
+from detent.errors import DetentError, UsageError
 from detent.explanation import Change, Facts, Leader, Rule
 from detent.identity import RunKey, node_name, token_text
 from detent.ledger import Entry, Segment, fates
@@ -20,7 +20,7 @@ from detent.schedule.instants import parse_instant
 from detent.shapes import Run
 from detent.store.db import Database, Row
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.ledger import LedgerStore, Reading
+from detent.store.ledger import LedgerStore, Reading, forgotten
 from detent.store.runs import RunStore, number_of
 
 MICROSECOND = timedelta(microseconds=1)
@@ -58,7 +58,12 @@ class ExplainStore:
             completed=job["status"] == "completed",
             deletion=Change(job["since"], job["opened_by"]) if job["status"] == "deleted" and job["since"] else None,
         )
+        kept = await self._ledger.kept_since()
+        if kept is not None and moment < kept and job["created_at"] < kept and not reading.entries:
+            return Story(job["id"], facts._replace(unknown=forgotten(kept - MICROSECOND)), None)
         segment = _in_force(reading)
+        if segment is None and reading.unread:
+            return Story(job["id"], facts._replace(unknown=reading.unread[0].why, entry=_only(reading.entries)), None)
         if segment is None:
             return Story(job["id"], facts._replace(after=await self._first_after(number, moment)), None)
         facts = await self._with_rule(facts, number, segment)
@@ -166,8 +171,16 @@ def _moment(text: str, job: Row) -> datetime:
 
 
 def _schedule(job: Row) -> Schedule:
-    spec = msgspec.json.decode(job["definition"], type=JobSpec)
-    return schedule_of(spec, job["job"], job["created_at"])
+    """That of the present definition; one that this version cannot read is told in UTC."""
+    try:
+        spec = msgspec.json.decode(job["definition"], type=JobSpec)
+        return schedule_of(spec, job["job"], job["created_at"])
+    except (msgspec.MsgspecError, ScheduleError, DetentError):
+        return Schedule.parse("* * * * *")
+
+
+def _only(entries: list[Entry]) -> Entry | None:
+    return entries[0] if entries else None
 
 
 def _in_force(reading: Reading) -> Segment | None:

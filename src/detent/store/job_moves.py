@@ -3,6 +3,8 @@
 A change ends the span of ticks that the job was in, and begins the next (see the table `segments`). It is computed from
 the row as it was read: ticks up to that time belong to the old span. Those of them that had not fired are given up, and
 are recorded as skipped with the reason; a pause is a span too, whose ticks are given up, or run, when it ends.
+
+To count the ticks of a long pause takes up to half a second for some rules, so callers compute a move in a thread.
 """
 
 from __future__ import annotations

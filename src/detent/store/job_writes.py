@@ -179,7 +179,11 @@ async def revise(
     revised = await connection.fetch(statement("revise_jobs"), *zip(*rows, strict=True), owner, last_ticks, by, *missed)
     if len(revised) < len(changes):
         raise Moved
-    moves = [edited(job, row, edit) for (job, row), edit in zip(changes, edits, strict=True)]
+    await connection.fetch(statement("mark_crowded"), [job.number for job in jobs])
+    # In a thread: the ticks of a long pause take up to half a second to count, and this loop also fires.
+    moves = await asyncio.to_thread(
+        lambda: [edited(job, row, edit) for (job, row), edit in zip(changes, edits, strict=True)]
+    )
     await move(connection, [each for each in moves if each is not None], by)
     await announce(connection, [job.number for job in jobs])
 
@@ -217,18 +221,24 @@ def _tags(job: Prepared) -> str:
 
 async def _schedule_numbers(connection: Any, jobs: Sequence[Prepared]) -> dict[bytes, int]:
     wanted = {job.digest: job.stored for job in jobs}
-    found = await _numbers_of(connection, "schedule_numbers", list(wanted))
+    found = await _numbers_of(connection, list(wanted))
     missing = [digest for digest in wanted if digest not in found]
     if missing:
         await connection.fetch(statement("add_schedules"), [wanted[digest] for digest in missing], missing)
         # A statement of its own: it also sees what somebody else was faster to insert.
-        found |= await _numbers_of(connection, "schedule_numbers", missing)
+        found |= await _numbers_of(connection, missing)
     return found
 
 
-async def _numbers_of(connection: Any, name: str, digests: Sequence[bytes]) -> dict[bytes, int]:
-    rows = await connection.fetch(statement(name), digests)
-    return {row["digest"]: row["schedule"] for row in rows}
+async def _numbers_of(connection: Any, digests: Sequence[bytes]) -> dict[bytes, int]:
+    """Of those that are there. One that is marked as unused is about to be removed, unless this takes the mark away."""
+    rows = await connection.fetch(statement("schedule_numbers"), digests)
+    found = {row["digest"]: row["schedule"] for row in rows if not row["marked"]}
+    marked = [row["schedule"] for row in rows if row["marked"]]
+    if marked:
+        kept = await connection.fetch(statement("keep_schedules"), marked)
+        found |= {row["digest"]: row["schedule"] for row in kept}
+    return found
 
 
 async def _queue_numbers(connection: Any, tenant: int, jobs: Sequence[Prepared]) -> dict[tuple[str, str], int]:
@@ -242,5 +252,11 @@ async def _queue_numbers(connection: Any, tenant: int, jobs: Sequence[Prepared])
 
 
 async def _queues(connection: Any, tenant: int, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Of those that are there, as for schedules."""
     rows = await connection.fetch(statement("queue_numbers"), tenant, *zip(*pairs, strict=True))
-    return {(row["name"], row["needs"]): row["queue"] for row in rows}
+    found = {(row["name"], row["needs"]): row["queue"] for row in rows if not row["marked"]}
+    marked = [row["queue"] for row in rows if row["marked"]]
+    if marked:
+        kept = await connection.fetch(statement("keep_queues"), marked)
+        found |= {(row["name"], row["needs"]): row["queue"] for row in kept}
+    return found

@@ -7,6 +7,7 @@ accounted for comes back. A tick that is due and given up by a change is in the 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -224,7 +225,7 @@ class JobStore:
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to pause.")
             _check_until(until, row["now"])
             if row["status"] == "active":
-                await move(connection, [stopped(row, "paused")], by)
+                await move(connection, [await asyncio.to_thread(stopped, row, "paused")], by)
                 await announce(connection, [row["job"]])
             if not await connection.fetch(statement("explain_pause"), row["job"], reason, until, on_resume):
                 raise Moved
@@ -246,7 +247,7 @@ class JobStore:
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to go on with.")
             if row["status"] == "active":
                 return
-            await move(connection, [resumed(row, on_resume or row["on_resume"])], by)
+            await move(connection, [await asyncio.to_thread(resumed, row, on_resume or row["on_resume"])], by)
             await announce(connection, [row["job"]])
 
         return await self._one(await self._change(job_id, tenant, change))
@@ -254,11 +255,13 @@ class JobStore:
     async def delete(
         self, job_id: UUID, *, tenant: int = DEFAULT_TENANT, expected: Expected = ANYTHING, by: str | None = None
     ) -> None:
-        """No more ticks, and the name is free again. Runs in flight go on; history stays."""
+        """No more ticks, and the name is free again. Runs under way go on, those that wait are cancelled; history
+        stays."""
 
         async def change(connection: Any, row: Row) -> None:
             expected.check(row)
-            await move(connection, [stopped(row, "deleted")], by)
+            await move(connection, [await asyncio.to_thread(stopped, row, "deleted")], by)
+            await connection.fetch(statement("end_deleted"), [row["job"]])
             await announce(connection, [row["job"]])
 
         await self._change(job_id, tenant, change)
@@ -272,7 +275,10 @@ class JobStore:
 
         async def change(connection: Any, row: Row) -> RunKey:
             await connection.fetch(statement("trigger_lock"), row["job"])
-            (run,) = await connection.fetch(statement("trigger_now"), row["job"], MANUAL)
+            made = await connection.fetch(statement("trigger_now"), row["job"], MANUAL)
+            if not made:
+                raise missing(job_id)
+            run = made[0]
             if payload is not UNSET:
                 await connection.fetch(statement("keep_payload"), run["job"], run["at"], encode_json(payload))
             if run["lane"] is not None:

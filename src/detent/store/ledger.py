@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import chain
 from typing import NamedTuple
 from uuid import UUID
 
-import msgspec
-
-from detent.ledger import Account, Entry, Fate, Segment, expected_ticks, fates, settle_account
+from detent.ledger import Account, Entry, Fate, Segment, Unread, expected_ticks, fates, settle_account
 from detent.log import logger
 from detent.schedule import Schedule, tzdata_version
 from detent.states import CODES
 from detent.store.db import Database, Row, statement
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.runs import number_of
+from detent.store.stored_schedules import UnreadableSchedule, read_schedule
 
 log = logger("store")
 
@@ -31,6 +31,7 @@ MOST_OF_A_DAY = 20_000
 TICKS_OF_A_PAGE = 200_000
 READINGS_OF_A_PAGE = 200
 MOST_REMEMBERED = 2_000
+WITHOUT_CURSOR = "The job has no cursor, so it does not fire: edit the job, or delete it and create it again."
 RAN = frozenset({"succeeded", "dead", "cancelled"})
 
 
@@ -52,12 +53,14 @@ class Ticks(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What one snapshot says of a job: its segments, what is on record, where its cursor stands."""
+    """What one snapshot says of a job: its segments, what is on record, where its cursor stands, and the spans that
+    cannot be read."""
 
     segments: list[Segment]
     rows: list[Row]
     entries: list[Entry]
     next_tick: datetime | None
+    unread: list[Unread]
 
 
 class LedgerStore:
@@ -86,14 +89,16 @@ class LedgerStore:
         behind: int = 0,
         limit: int = 100,
         late_after: timedelta = timedelta(seconds=1),
+        overdue_before: datetime | None = None,
         tenant: int = DEFAULT_TENANT,
     ) -> tuple[list[Audited], int | None]:
         """The accounts of jobs in (after, until], and what to pass as `behind` for more (None: these were all). A page
-        ends early when it has looked at very many ticks, or in very many places for them."""
+        ends early when it has looked at very many ticks, or in very many places for them. Ticks that should have fired
+        before `overdue_before` and stand under the cursor count as overdue."""
         found = await self._database.fetch("people", "audited_jobs", tenant, *window, behind, limit + 1, jobs)
         audited: list[Audited] = []
         ticks = 0
-        auditor = Auditor(self, window, late_after)
+        auditor = Auditor(self, window, late_after, overdue_before)
         for chunk, length in _chunks(found[:limit], window):
             accounts = await auditor.audit([row["job"] for row in chunk], length)
             audited += [Audited(row["id"], row["name"], accounts[row["job"]]) for row in chunk]
@@ -118,15 +123,29 @@ class LedgerStore:
         rows = await self._database.fetch("people", "audited_jobs", tenant, after, until, 0, 1, [number])
         zone = _zone(rows[0]) if rows else UTC
         found: list[Fate] = []
-        for window in _slices(after, until, _length(_density(rows[0], until))) if rows else ():
+        edge = await self._forgotten(rows[0]["created_at"], after, until) if rows else after
+        slices = _slices(edge, until, _length(_density(rows[0], until))) if rows else iter(())
+        for window in chain([(after, edge)] if after < edge else [], slices):
             reading = await self.read(number, window)
+            if window[1] <= edge:
+                reading = reading._replace(segments=[], unread=[Unread(*window, forgotten(edge))])
             (clock,) = await self._database.fetch("people", "clock")
             skips = {row["tick"] for row in await self._database.fetch("people", "skips_of_job", number)}
-            for fate in fates(reading.segments, reading.entries, *window, reading.next_tick, clock["now"], skips):
+            told = fates(
+                reading.segments, reading.entries, *window, reading.next_tick, clock["now"], skips, reading.unread
+            )
+            for fate in told:
                 if len(found) == limit:
                     return Ticks(number, zone, found, _end(found[-1]))
                 found.append(fate)
         return Ticks(number, zone, found, None)
+
+    async def _forgotten(self, created_at: datetime, after: datetime, until: datetime) -> datetime:
+        """Up to when nothing is known of the ticks of a job, because history is no longer kept; `after`: all is."""
+        kept = await self.kept_since()
+        if kept is None or created_at >= kept:
+            return after
+        return min(max(after, kept - MICROSECOND), until)
 
     # -- reading
 
@@ -142,25 +161,29 @@ class LedgerStore:
             await connection.fetch(statement("limit_reader"))
             spans = await connection.fetch(statement("spans"), list(jobs), *window)
             rows = await connection.fetch(statement("ledger"), list(jobs), *window)
-        readings = {job: Reading([], [], [], None) for job in jobs}
+        readings = {job: Reading([], [], [], None, []) for job in jobs}
         for row in spans:
             reading = readings[row["job"]]
             readings[row["job"]] = reading._replace(next_tick=row["next_tick"])
+            if row["without_cursor"]:
+                reading.unread.append(Unread(row["created_at"], None, WITHOUT_CURSOR))
             if row["since"] is not None:
-                reading.segments.extend(self._segment(row))
+                self._add_span(reading, row)
         for row in rows:
             readings[row["job"]].rows.append(row)
             readings[row["job"]].entries.append(entry_of(row))
         return readings
 
-    def _segment(self, row: Row) -> Iterator[Segment]:
+    def _add_span(self, reading: Reading, row: Row) -> None:
+        paused, optional = row["opened"] == "paused", row["opened"] == "backfill"
         try:
             schedule = self._schedule(row)
-        except Exception as error:
-            log.error("a schedule cannot be read", schedule=row["stored"], error=str(error))
+        except UnreadableSchedule as error:
+            log.error("a schedule cannot be read", schedule=row["stored"], error=error.message)
+            reading.unread.append(Unread(row["since"], row["until"], error.message, optional))
             return
-        paused, optional = row["opened"] == "paused", row["opened"] == "backfill"
-        yield Segment(row["since"], row["until"], schedule, paused, row["tzdata"], optional, row["job"])
+        span = Segment(row["since"], row["until"], schedule, paused, row["tzdata"], optional, row["job"])
+        reading.segments.append(span)
 
     def _schedule(self, row: Row) -> Schedule:
         """What was once read is kept: stored schedules never change, and most jobs share a few."""
@@ -169,7 +192,7 @@ class LedgerStore:
         if found is None:
             if len(self._schedules) >= MOST_REMEMBERED:
                 self._schedules.clear()
-            found = Schedule.from_stored(msgspec.json.decode(row["stored"]))
+            found = read_schedule(row["schedule"], row["stored"])
             if found.kind in ("interval", "once"):
                 found = found.anchored(row["anchor"] or row["created_at"])
             self._schedules[key] = found
@@ -179,10 +202,17 @@ class LedgerStore:
 class Auditor:
     """One audit's way through a window. Jobs that share a schedule share the computation of its ticks."""
 
-    def __init__(self, store: LedgerStore, window: tuple[datetime, datetime], late_after: timedelta) -> None:
+    def __init__(
+        self,
+        store: LedgerStore,
+        window: tuple[datetime, datetime],
+        late_after: timedelta,
+        overdue_before: datetime | None = None,
+    ) -> None:
         self._store = store
         self._window = window
         self._late_after = late_after
+        self._overdue_before = overdue_before
         self.readings = 0
         self._ticks: dict[tuple[int, datetime, datetime], tuple[Schedule, list[datetime]]] = {}
 
@@ -194,13 +224,22 @@ class Auditor:
             self.readings += 1
             readings = await self._store.read_many(jobs, piece)
             for job, reading in readings.items():
-                settle_account(
-                    accounts[job], reading.segments, reading.entries, piece, reading.next_tick,
-                    expected=self._expected, zone_data=tzdata_version(), late_after=self._late_after,
-                )  # fmt: skip
+                self._settle(accounts[job], reading, piece)
                 await asyncio.sleep(0)
             self._ticks.clear()
         return accounts
+
+    def _settle(self, account: Account, reading: Reading, piece: tuple[datetime, datetime]) -> None:
+        """A job whose ticks cannot be computed is unknown in this piece, and the others are audited all the same."""
+        try:
+            settle_account(
+                account, reading.segments, reading.entries, piece, reading.next_tick,
+                expected=self._expected, zone_data=tzdata_version(), late_after=self._late_after,
+                unread=reading.unread, overdue_before=self._overdue_before,
+            )  # fmt: skip
+        except Exception as error:
+            log.exception("the ticks of a job cannot be computed")
+            account.add_unknown(Unread(*piece, f"Its ticks cannot be computed: {error!r}."))
 
     def _expected(self, segment: Segment, after: datetime, until: datetime) -> list[datetime]:
         low, high = max(after, segment.since), until if segment.until is None else min(until, segment.until)
@@ -210,6 +249,11 @@ class Auditor:
             # With the schedule, so that its id stays its own.
             found = self._ticks[key] = segment.schedule, expected_ticks(segment, after, until)
         return found[1]
+
+
+def forgotten(kept: datetime) -> str:
+    """Why nobody knows what became of earlier ticks."""
+    return f"History before {kept + MICROSECOND:%Y-%m-%d %H:%M:%S} UTC is no longer kept (history_days)."
 
 
 def entry_of(row: Row) -> Entry:
@@ -260,15 +304,15 @@ def _length(ticks_of_a_day: int) -> timedelta:
 
 def _zone(row: Row) -> tzinfo:
     try:
-        return Schedule.from_stored(msgspec.json.decode(row["stored"])).zone.info
-    except Exception:  # one that this version cannot read is told in UTC
+        return read_schedule(row["schedule"], row["stored"]).zone.info
+    except UnreadableSchedule:  # which is told in UTC
         return UTC
 
 
 def _density(row: Row, end: datetime) -> int:
     """Ticks of a day, about: what the schedule says now tells enough."""
     try:
-        schedule = Schedule.from_stored(msgspec.json.decode(row["stored"]))
-    except Exception:  # one that this version cannot read has none that could be expected
+        schedule = read_schedule(row["schedule"], row["stored"])
+        return schedule.count_between(end - DAY, end) if schedule.kind != "once" else 1
+    except Exception:  # whoever reads its spans says that they are unknown
         return 0
-    return schedule.count_between(end - DAY, end) if schedule.kind != "once" else 1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -14,7 +15,7 @@ from detent.metrics import Kind
 from detent.model import Claim, Definition, JobSpec
 from detent.states import CODES, RunStatus
 from detent.store.arrays import one_for_all
-from detent.store.db import Database, OutcomeUnknown, Row, statement
+from detent.store.db import Database, OutcomeUnknown, Rejected, Row, statement
 from detent.store.upkeep import RUNS_CHANNEL
 
 log = logger("store")
@@ -74,10 +75,19 @@ class LiveRunStore:
     async def reconcile(self, node: int) -> list[Claim]:
         return claims_of(await self._database.fetch("work", "reconcile", node))
 
-    async def start(self, node: int, claims: Sequence[Claim]) -> dict[tuple[int, int], Verdict]:
-        """Note that these are about to be called. By (job, lane): whether they may be; those left out are not ours."""
-        rows = await self._database.fetch("work", "start", node, *_columns(claims))
+    async def start(
+        self, node: int, claims: Sequence[Claim], alone: Sequence[bool] | None = None
+    ) -> dict[tuple[int, int], Verdict]:
+        """Note that these are about to be called. By (job, lane): whether they may be; those left out are not ours.
+        `alone`: for each, whether it is the only run on this node until `accompany`."""
+        flags = [False] * len(claims) if alone is None else list(alone)
+        rows = await self._database.fetch("work", "start", node, *_columns(claims), flags)
         return {(row["job"], row["lane"]): row["verdict"] for row in rows}
+
+    async def accompany(self, node: int, claim: Claim) -> None:
+        """Others are about to start beside this run, which was started alone."""
+        run = (claim.job, claim.lane, claim.scheduled_at, claim.serial, claim.token)
+        await self._database.fetch("work", "accompany", node, *run)
 
     async def give_back(self, node: int, claims: Sequence[Claim]) -> set[tuple[int, int]]:
         return _addresses(await self._database.fetch("work", "give_back", node, *_columns(claims)))
@@ -137,7 +147,7 @@ class LiveRunStore:
         share what was read."""
         try:
             spec = msgspec.json.decode(text, type=JobSpec)
-        except msgspec.MsgspecError as error:
+        except Exception as error:  # not the decoder's own errors alone: one nested too deeply is a RecursionError
             log.error("a job's definition cannot be read", job=job, error=str(error))
             return None
         if len(self._specs) >= MOST_SPECS:
@@ -148,8 +158,21 @@ class LiveRunStore:
     async def promote(self, jobs: Sequence[int] | None = None) -> bool:
         """Let runs that wait for the one before them move up where it is over, of these jobs or of all; ask those that
         are to be replaced to stop. Whether runs are ready that were not."""
-        async with self._database.connection("work") as connection:
-            return await promote_on(connection, jobs)
+        try:
+            return await _promote(partial(self._database.fetch, "work"), jobs)
+        except Rejected as error:
+            return await self._promote_apart(jobs, error)
+
+    async def _promote_apart(self, jobs: Sequence[int] | None, error: Rejected) -> bool:
+        """One of the jobs breaks a constraint: halve until it stands alone, and keeps no other from moving up."""
+        if jobs is None:
+            jobs = [row["job"] for row in await self._database.fetch("work", "waiting_jobs")]
+        if len(jobs) < 2:
+            log.error("a run that waits cannot move up", jobs=list(jobs), error=str(error))
+            return False
+        half = len(jobs) // 2
+        first, second = await self.promote(jobs[:half]), await self.promote(jobs[half:])
+        return first or second
 
     async def own_payload(self, key: RunKey) -> str | None:
         """The payload that a run was triggered with, as JSON; None: it has that of its job."""
@@ -165,12 +188,21 @@ class LiveRunStore:
 
 async def promote_on(connection: Any, jobs: Sequence[int] | None) -> bool:
     """As LiveRunStore.promote, on a connection."""
-    rows = await connection.fetch(statement("promote"), jobs, MOST_PROMOTED)
+
+    async def fetch(name: str, *arguments: object) -> list[Row]:
+        rows: list[Row] = await connection.fetch(statement(name), *arguments)
+        return rows
+
+    return await _promote(fetch, jobs)
+
+
+async def _promote(fetch: Callable[..., Awaitable[list[Row]]], jobs: Sequence[int] | None) -> bool:
+    rows = await fetch("promote", jobs, MOST_PROMOTED)
     happened = {row["what"] for row in rows}
     if "asked" in happened:
-        await connection.fetch(statement("wake"), RUNS_CHANNEL, "cancel")
+        await fetch("wake", RUNS_CHANNEL, "cancel")
     if "replaced" in happened:  # its place is free now, which the statement that freed it could not see
-        await promote_on(connection, sorted({row["job"] for row in rows if row["what"] == "replaced"}))
+        await _promote(fetch, sorted({row["job"] for row in rows if row["what"] == "replaced"}))
     return not happened.isdisjoint({"promoted", "replaced"})
 
 

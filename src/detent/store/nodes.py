@@ -10,7 +10,8 @@ from detent.model import Claim
 from detent.store import migrate
 from detent.store.db import Database, statement
 
-CRASH_CAP = 3
+# So many nodes lost while a run was the only one they ran, and it is dead.
+CRASH_CAP = 2
 RESCUE_BATCH = 1000
 
 

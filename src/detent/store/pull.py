@@ -180,7 +180,7 @@ def _definition(row: Row) -> Definition | None:
     try:
         spec = msgspec.json.decode(row["definition"], type=JobSpec)
         return Definition(row["id"], row["name"], spec, row.get("created_at"))
-    except msgspec.MsgspecError as error:
+    except Exception as error:  # as in live
         log.error("a job's definition cannot be read", job=row["name"], error=str(error))
         return None
 

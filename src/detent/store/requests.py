@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from detent.errors import Conflict, UsageError
-from detent.store.db import Database, statement
+from detent.store.db import MOST_HOMES, Database, NoHome, statement
 
 KEPT = timedelta(hours=24)
 FORGOTTEN_AT_ONCE = 1_000
@@ -50,7 +50,18 @@ class RequestStore:
         idle: timedelta,
     ) -> tuple[Answer, bool]:
         """The answer to a request, and whether it was given before. Verbs that `work` calls become part of one
-        transaction; what it raises leaves nothing behind, and the key is as if it had not been used."""
+        transaction; what it raises leaves nothing behind, and the key is as if it had not been used. It is called again
+        where history had no partition for what it wrote, which is made by then."""
+        for _ in range(MOST_HOMES):
+            try:
+                return await self._once(key, digest, work, tenant=tenant, idle=idle)
+            except NoHome:
+                continue
+        return await self._once(key, digest, work, tenant=tenant, idle=idle)
+
+    async def _once(
+        self, key: str, digest: bytes, work: Callable[[], Awaitable[Answer]], *, tenant: int, idle: timedelta
+    ) -> tuple[Answer, bool]:
         async with self._database.joined() as connection:
             limit = f"{idle // timedelta(milliseconds=1)}ms"
             (row,) = await connection.fetch(statement("hold_request"), _lock_number(tenant, key), limit)

@@ -18,6 +18,7 @@ from detent.store.limits import PEOPLE
 
 READ_AT_ONCE = 1_000
 FORGOTTEN_AT_ONCE = 500
+MOVED_AT_ONCE = 1_000
 LOCK_SECONDS = 2.0
 
 State = Literal["attached", "detaching", "detached", "gone"]
@@ -75,6 +76,24 @@ class RetentionStore:
                 statement("detach_history").format(parent=part.parent, name=_quoted(part.name), verb=verb)
             )
         await self._database.fetch("people", "note_detached", part.part)
+
+    async def keep_late(self, part: Part, days: int, at: datetime | None = None) -> int:
+        """Put what ended lately back into history, out of a detached part; how many rows, 0 when there are none left.
+        The tick of a backfilled run may be a year old, and its result is kept as long as any other, from its end on."""
+        moment = (await self._database.fetch("people", "retained_from", days, at))[0]["moment"]
+        name, key = _quoted(part.name), KEYS[part.parent]
+        look = statement("late_history").format(name=name)
+        same = " AND ".join(f"p.{column} = late.{column}" for column in key)
+        keep = statement("keep_late_history").format(name=name, parent=part.parent, key=", ".join(key), same=same)
+
+        async def work(connection: Any) -> int:
+            await connection.execute(statement("prefer_index"))
+            if not await connection.fetchval(look, moment):
+                return 0
+            return int(await connection.fetchval(keep, moment, MOVED_AT_ONCE))
+
+        rows: int = await self._database.transaction("people", work)
+        return rows
 
     async def drop(self, part: Part) -> None:
         """LockTimeout: somebody looks at it, although it is detached; later, then."""

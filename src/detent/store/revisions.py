@@ -42,8 +42,23 @@ class RevisionStore:
         number = await number_of(self._database, job, tenant)
         rows = await self._database.fetch("people", "revisions", number, revision + 1, 1)
         if not rows or rows[0]["revision"] != revision:
-            raise NotFound(f"The job has no revision {revision}: list its revisions to see those there are.")
+            raise await self._missing(number, revision)
         return _revision(rows[0])
+
+    async def _missing(self, number: int, revision: int) -> NotFound:
+        newest = (await self._database.fetch("people", "revisions", number, None, 1))[0]["revision"]
+        if 0 < revision < newest:
+            return NotFound(
+                f"Revision {revision} of the job is no longer kept (revisions_kept): list its revisions to see those "
+                "there are."
+            )
+        return NotFound(f"The job has no revision {revision}: list its revisions to see those there are.")
+
+    async def before(self, job: UUID, revision: int, *, tenant: int = DEFAULT_TENANT) -> Revision | None:
+        """The one before, if there was one and it is still kept."""
+        number = await number_of(self._database, job, tenant)
+        rows = await self._database.fetch("people", "revisions", number, revision, 1)
+        return _revision(rows[0]) if rows and rows[0]["revision"] == revision - 1 else None
 
     async def definition(self, job: UUID, revision: int, *, tenant: int = DEFAULT_TENANT) -> JobSpec:
         """The job as it was then, to be made so again."""

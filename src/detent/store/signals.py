@@ -37,6 +37,7 @@ class SignalStore:
             partition_elections=row["partition_elections"],
             incidents_open=row["incidents_open"],
             answer_seconds=monotonic() - began,
+            jobs_set_aside=row["jobs_set_aside"],
         )
 
 

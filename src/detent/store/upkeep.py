@@ -23,7 +23,8 @@ class ClusterIdentity(NamedTuple):
 
 
 class Pulse(NamedTuple):
-    """That the database answers, and how it stands; `known` is the last migration that this code knows."""
+    """That the database answers, and how it stands; `known` is the last migration that this code knows, `set_aside` how
+    many jobs cannot be fired."""
 
     took: float
     migration: int
@@ -31,6 +32,7 @@ class Pulse(NamedTuple):
     history_days: int
     held_at: datetime | None
     original: bool
+    set_aside: int
 
 
 class Due(NamedTuple):
@@ -66,7 +68,7 @@ class UpkeepStore:
         (row,) = await self._database.fetch("people", "pulse")
         return Pulse(
             monotonic() - began, row["migration"], _known(), row["history_days"],
-            row["held_at"], row["original"],
+            row["held_at"], row["original"], row["set_aside"],
         )  # fmt: skip
 
     async def make_history_days(self, ahead: int) -> int:
@@ -80,6 +82,11 @@ class UpkeepStore:
 
     async def complete_jobs(self, limit: int = 1000) -> list[int]:
         return [row["job"] for row in await self._database.fetch("work", "complete_jobs", limit)]
+
+    async def end_deleted(self, limit: int = 1000) -> int:
+        """Cancel runs of deleted jobs that wait again; how many. They were under way when their job was deleted."""
+        jobs = [row["job"] for row in await self._database.fetch("work", "deleted_with_runs", limit)]
+        return len(await self._database.fetch("work", "end_deleted", jobs)) if jobs else 0
 
     async def forget_changes(self) -> None:
         await self._database.fetch("work", "forget_changes")

@@ -26,6 +26,8 @@ from detent.model import Call, Committed, Failed, NotBegun, Outcome, PythonTarge
 from detent.run import Run
 from detent.targets.calls import BEGIN_WITHIN, Capacity, HandlerCall, Lane
 from detent.targets.processes import HandlerProcesses
+from detent.targets.raised import describe, failure_of
+from detent.targets.text import storable_text
 
 Result = TypeVar("Result")
 MakeRun = Callable[[Call], Run]
@@ -75,12 +77,22 @@ class HandlerThread:
 
     def __init__(self, threads: int) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="detent-handlers", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="detent-handlers", daemon=True)
+        self._stopping = False
         self._pool = DaemonThreads(threads)
         self.threads = threads
 
     def start(self) -> None:
         self._thread.start()
+
+    def _run(self) -> None:
+        """Only `stop` ends it. A handler may stop the loop, and SystemExit out of a task of a handler leaves it;
+        were it not run again, every other coroutine would wait for its time limit, uncalled."""
+        while not self._stopping:
+            try:
+                self._loop.run_forever()
+            except BaseException as error:
+                log.error("a handler's task tried to end the process", error=describe(error))
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """From the node's loop: run a coroutine on the handlers' loop; cancelling here cancels it there."""
@@ -98,6 +110,7 @@ class HandlerThread:
     async def stop(self, last: Callable[[], None] = lambda: None) -> None:
         """`last`: to do on the handlers' loop before it ends. Nobody waits for a loop that a handler blocks."""
         self._pool.end()
+        self._stopping = True
         self.on_loop(last)
         self.on_loop(lambda: self._loop.call_soon(self._loop.stop))  # once what `last` began is done
         await asyncio.to_thread(self._thread.join, _STOP_SECONDS)
@@ -107,34 +120,22 @@ class HandlerThread:
 
 class Describer:
     """Turns what a handler returned or raised into an outcome. That calls methods of the user's objects, so it is used
-    where the handler runs, never on the node's loop."""
+    where the handler runs, never on the node's loop; and no exception crosses a thread or a loop: a future refuses
+    StopIteration and is never done, SystemExit and KeyboardInterrupt end the loop that all handlers share."""
 
-    def __init__(self, failure_of: Callable[[Exception], Failed], max_result_bytes: int) -> None:
-        self._failure_of = failure_of
+    def __init__(self, max_result_bytes: int) -> None:
         self._limit = max_result_bytes
 
     def returned(self, run: Run, result: object) -> Outcome:
         return Committed() if run.committed else Succeeded(as_json(result, self._limit))
 
     def raised(self, run: Run, error: BaseException) -> Outcome:
-        """The attempt has failed, also where the error cannot be described."""
-        try:
-            return self._describe(run, error)
-        except BaseException:
-            return Failed(f"The handler raised {type(error).__name__}, which could not be described.")
-
-    def _describe(self, run: Run, error: BaseException) -> Outcome:
-        if run.committed:
-            # The run has succeeded, in the handler's own transaction; what failed afterwards can only be logged.
-            log.error("a handler failed after its run had committed", run=run.id, job=run.job, error=repr(error))
-            return Committed()
-        if isinstance(error, Exception):
-            return self._failure_of(error)
-        if isinstance(error, asyncio.CancelledError):
-            return Failed("The handler cancelled itself.")
-        if isinstance(error, SystemExit | KeyboardInterrupt):
-            return self._failure_of(RuntimeError(f"The handler tried to end the process: {error!r}."))
-        return self._failure_of(RuntimeError(f"The handler raised {error!r}."))
+        failed = failure_of(error)
+        if not run.committed:
+            return failed
+        # The run has succeeded, in the handler's own transaction; what failed afterwards can only be logged.
+        log.error("a handler failed after its run had committed", run=run.id, job=run.job, error=failed.error)
+        return Committed()
 
 
 class PythonTargetRunner:
@@ -146,7 +147,6 @@ class PythonTargetRunner:
         thread: HandlerThread,
         make_run: MakeRun,
         *,
-        failure_of: Callable[[Exception], Failed],
         max_result_bytes: int = MAX_RESULT_BYTES,
         begin_within: float = BEGIN_WITHIN,
         processes: HandlerProcesses | None = None,
@@ -157,7 +157,7 @@ class PythonTargetRunner:
         self._thread = thread
         self._make_run = make_run
         self._begin_within = begin_within
-        self._describer = Describer(failure_of, max_result_bytes)
+        self._describer = Describer(max_result_bytes)
         self._threads = Lane(f"All {thread.threads} threads for plain functions are busy.", thread.in_thread)
         self._loop = Lane("A coroutine blocks the loop that all coroutines share.", thread.on_loop)
         self._tasks: set[asyncio.Task[None]] = set()  # a loop alone does not keep its tasks
@@ -252,7 +252,7 @@ def as_json(result: object, limit: int = MAX_RESULT_BYTES) -> str | None:
     try:
         text = msgspec.json.encode(result).decode()
     except (TypeError, ValueError, msgspec.MsgspecError):
-        text = msgspec.json.encode(str(result)).decode()
+        text = msgspec.json.encode(storable_text(str(result))).decode()
     if len(text) > limit:
         text = msgspec.json.encode({"truncated": True, "beginning": text[:limit]}).decode()
     return text.replace("\\u0000", "\\ufffd")

@@ -13,12 +13,20 @@ REPLACEMENT = "\ufffd"
 _VISIBLE = re.compile(r"[!-$&-~]*")
 _KEPT = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def storable(data: bytes, *, complete: bool = True) -> str:
     """UTF-8 with replacements, without NUL. Incomplete data may end inside a character, which is dropped."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     return decoder.decode(data, complete).replace("\0", REPLACEMENT)
+
+
+def storable_text(text: str) -> str:
+    """Without what PostgreSQL refuses in a text: NUL, and halves of characters (lone surrogates)."""
+    if text.isascii() and "\0" not in text:  # nearly always
+        return text
+    return _UNSTORABLE.sub(REPLACEMENT, text)
 
 
 def first_bytes(text: str, limit: int) -> str:

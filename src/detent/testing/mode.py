@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
-from typing import Any, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, NamedTuple, Protocol, TypedDict, TypeVar, Unpack
 from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
@@ -18,14 +18,15 @@ import msgspec
 from detent.errors import NotFound, UsageError
 from detent.identity import MANUAL, MILLISECOND, RunKey, first_token, run_id
 from detent.keys import idempotency_key
-from detent.model import Call, PythonTarget
+from detent.model import Call, Failed, PythonTarget
 from detent.registration import prepare, read_document
-from detent.retry import longest_delay
+from detent.retry import longest_delay, patient_delay
 from detent.run import Run
 from detent.states import RunStatus
 from detent.targets.python import as_json, takes_run
+from detent.targets.raised import failure_of
 from detent.testing.records import HeldInTest, TestedAttempt, TestedJob, TestedRun
-from detent.worker.execute import failure_of, is_retryable
+from detent.worker.execute import is_retryable
 from detent.worker.windows import previous_tick
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -237,17 +238,16 @@ class TestMode:
             return  # it was replaced while it waited
         number = run.attempt + 1
         handle = Run(self._call(job, run, number), self._backend)
-        try:
-            result = yield from _invoke(job.function, handle)
-        except Exception as error:
-            if not handle.committed:
-                words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-                run.attempts.append(TestedAttempt(number, self.now, "failed", words, error))
-                yield from self._after_failure(job, run, error)
+        ended = yield from _invoke(job.function, handle)
+        if not handle.committed:  # else it has succeeded with its transaction; what failed after it changes nothing
+            if ended.error is None:
+                ended = _rendered(ended)
+            if ended.error is not None:
+                failed = failure_of(ended.error)
+                run.attempts.append(TestedAttempt(number, self.now, "failed", failed.error, ended.error))
+                yield from self._after_failure(job, run, failed)
                 return
-            result = None  # the run has succeeded with its transaction; what failed after it changes nothing
-        stored = None if handle.committed else as_json(result)
-        run.result = None if stored is None else msgspec.json.decode(stored)
+            run.result = ended.result
         run.attempts.append(TestedAttempt(number, self.now, "succeeded"))
         yield from self._ended(job, run, RunStatus.SUCCEEDED)
 
@@ -260,8 +260,8 @@ class TestMode:
             job.live.append(following)
             yield from self._try(job, following)
 
-    def _after_failure(self, job: TestedJob, run: TestedRun, error: Exception) -> Steps[None]:
-        spec, failed = job.spec, failure_of(error)
+    def _after_failure(self, job: TestedJob, run: TestedRun, failed: Failed) -> Steps[None]:
+        spec = job.spec
         retryable = is_retryable(spec, failed)
         if not retryable or job.prepared.once or run.attempt > spec.max_retries:
             reason = "retries exhausted" if retryable else "not retryable"
@@ -269,7 +269,7 @@ class TestMode:
             return
         run.status = RunStatus.RETRYING
         wait = longest_delay(run.attempt, spec.retry_backoff, spec.retry_base_seconds, spec.retry_max_seconds)
-        wait = max(wait, failed.retry_after or 0)
+        wait = patient_delay(wait, failed.retry_after, spec.retry_max_seconds)
         self._at(self.now + timedelta(seconds=wait), job, lambda: self._try(job, run))
 
     def _call(self, job: TestedJob, run: TestedRun, attempt: int) -> Call:
@@ -301,11 +301,52 @@ def _jobs(app: App, now: datetime) -> Iterator[TestedJob]:
             raise UsageError(f"Job {document['name']!r} of the app: {error.message}", error.pointer) from error
 
 
-def _invoke(function: Callable[..., Any], run: Run) -> Steps[Any]:
-    result = function(run) if takes_run(function) else function()
-    if inspect.iscoroutinefunction(function):
-        result = yield result
-    return result
+class Ended(NamedTuple):
+    """How a function ended. Its exception is a value from where it was raised: it passes through generators, which
+    would make another one of StopIteration."""
+
+    result: Any = None
+    error: BaseException | None = None
+
+
+def _invoke(function: Callable[..., Any], run: Run) -> Steps[Ended]:
+    try:
+        result = function(run) if takes_run(function) else function()
+    except BaseException as error:
+        return _as_failed(error)
+    if not inspect.iscoroutinefunction(function):
+        return Ended(result)
+    ended: Ended = yield _awaited(result)
+    return ended
+
+
+async def _awaited(work: Coroutine[Any, Any, Any]) -> Ended:
+    try:
+        return Ended(await work)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return Ended(error=error)
+    except BaseException as error:
+        return _as_failed(error)
+
+
+def _rendered(ended: Ended) -> Ended:
+    try:
+        stored = as_json(ended.result)
+    except BaseException as error:
+        return _as_failed(error)
+    return Ended(None if stored is None else msgspec.json.decode(stored))
+
+
+def _as_failed(error: BaseException) -> Ended:
+    """As on a worker, everything a function raises is a failed attempt, except what is meant for the test itself: an
+    interrupt from the keyboard, and pytest's own (fail, skip, a time limit)."""
+    kinds = type(error).__mro__
+    if KeyboardInterrupt in kinds or any(str(kind.__module__).startswith("_pytest.") for kind in kinds):
+        raise error
+    return Ended(error=error)
 
 
 async def _drive_async(steps: Steps[Answer]) -> Answer:

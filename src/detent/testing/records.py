@@ -24,7 +24,7 @@ class TestedAttempt:
     at: datetime
     outcome: Literal["succeeded", "failed"]
     error: str | None = None
-    exception: Exception | None = None
+    exception: BaseException | None = None
 
 
 @dataclass(slots=True)

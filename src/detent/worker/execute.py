@@ -7,16 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from detent import failpoints
-from detent.errors import NotRetryable, RetryLater
 from detent.identity import RunKey, milliseconds, run_id_text
 from detent.keys import idempotency_key, plain_key
 from detent.model import Call, Claim, Definition, Failed, JobSpec, NotBegun, Outcome, TargetKind, kind_of
+from detent.targets.raised import failure_of
 from detent.worker.windows import Windows
 
 Runner = Callable[[Call], Awaitable[Outcome | NotBegun]]
 
-LONGEST_ERROR = 8000
-LONGEST_WAIT = 31_536_000.0
 windows = Windows()
 
 
@@ -44,7 +42,9 @@ def call_of(claim: Claim, definition: Definition) -> Call:
 
 
 async def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Outcome | NotBegun:
-    """Run the target. Being cancelled, also for want of time, is the caller's business and passes through."""
+    """Run the target. From here on it counts as called, unless its runner answers `NotBegun`: whatever it raises is a
+    failed attempt. Only a cancellation of this task, by request or for want of time, passes through to the caller, who
+    knows why."""
     kind = kind_of(call.target)
     runner = runners.get(kind)
     if runner is None:
@@ -55,34 +55,16 @@ async def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Outcome |
         await failpoints.hit("W3")
         outcome = await runner(call)
         await failpoints.hit("W4")
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return Failed("The handler cancelled itself.")
-    except Exception as error:
+        return failure_of(error)
+    except BaseException as error:  # a handler may raise any: SystemExit, KeyboardInterrupt, kinds of its own
         return failure_of(error)
     return outcome
-
-
-def failure_of(error: Exception) -> Failed:
-    """What an exception that came out of a handler means for its run."""
-    if isinstance(error, NotRetryable):
-        return Failed(_describe(error), retryable=False)
-    wait = min(max(error.seconds, 0.0), LONGEST_WAIT) if isinstance(error, RetryLater) else None
-    return Failed(_describe(error), retry_after=wait, kinds=kinds_of(error))
 
 
 def is_retryable(spec: JobSpec, failed: Failed) -> bool:
     """Whether another try may help, also by the word of the job."""
     return failed.retryable and not any(name in spec.no_retry_on for name in failed.kinds)
-
-
-def kinds_of(error: Exception) -> tuple[str, ...]:
-    kinds = [kind for kind in type(error).__mro__ if issubclass(kind, Exception)]
-    return tuple(name for kind in kinds for name in (kind.__name__, f"{kind.__module__}.{kind.__qualname__}"))
-
-
-def _describe(error: BaseException) -> str:
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")[:LONGEST_ERROR]

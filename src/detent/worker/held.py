@@ -15,7 +15,10 @@ from detent.model import Claim, Definition
 class Held:
     """A run in hand: waiting for a slot, running, or done and being settled."""
 
-    __slots__ = ("begun", "claim", "definition", "expired", "followed", "passed_on", "started", "stop", "task")
+    __slots__ = (
+        *("begun", "called", "claim", "definition", "expired", "followed", "passed_on"),
+        *("started", "stop", "task"),
+    )
 
     def __init__(self, claim: Claim, started: datetime) -> None:
         self.claim = claim
@@ -23,6 +26,8 @@ class Held:
         self.definition: Definition | None = None
         self.task: asyncio.Task[None] | None = None
         self.begun = False
+        self.called = False
+        """Its target is being called, or was: from here on it has an outcome, and never goes back as if not started."""
         self.stop = False
         self.expired = False
         self.passed_on = False

@@ -66,6 +66,15 @@ class Learner:
             log.warning("runs could not be started", runs=len(unknown), error=str(error))
             await self._failed(unknown)
             return
+        except Exception:
+            # It would fail again, without end. In halves, the one that it lies with is found, and has no definition.
+            log.exception("definitions cannot be read", runs=len(unknown))
+            if len(unknown) > 1:
+                half = len(unknown) // 2
+                await self._learn(unknown[:half])
+                await self._learn(unknown[half:])
+                return
+            found = {}
         for held in unknown:
             held.definition = found.get((held.claim.job, held.claim.revision))
         self._learned(unknown)

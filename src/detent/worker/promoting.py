@@ -7,8 +7,13 @@ ended by a rescue, by somebody who cancels it, or by a node that did not live to
 from __future__ import annotations
 
 from detent.clock import monotonic
+from detent.errors import DetentError
+from detent.log import logger
 from detent.model import JobSpec
+from detent.service import Failing
 from detent.store import Store
+
+log = logger("worker")
 
 LOOK_EVERY = 20.0
 WAITING_POLICIES = ("QUEUE", "REPLACE")
@@ -19,6 +24,7 @@ class Promoter:
         self._store = store
         self._look_next = 0.0
         self._freed: set[int] = set()
+        self._failing = Failing()
 
     @staticmethod
     def concerns(spec: JobSpec | None) -> bool:
@@ -29,12 +35,20 @@ class Promoter:
         self._freed.add(job)
 
     async def promote(self) -> bool:
-        """Whether runs are ready that were not."""
-        if monotonic() >= self._look_next:
-            self._look_next = monotonic() + LOOK_EVERY
-            self._freed.clear()
-            return await self._store.live.promote()
-        if not self._freed:
+        """Whether runs are ready that were not. What fails here is tried again by the next pass and keeps no other run
+        from being claimed."""
+        if self._failing.pausing:
             return False
-        jobs, self._freed = sorted(self._freed), set()
-        return await self._store.live.promote(jobs)
+        freed, self._freed = self._freed, set()
+        look = monotonic() >= self._look_next
+        try:
+            promoted = (look or bool(freed)) and await self._store.live.promote(None if look else sorted(freed))
+        except DetentError as error:
+            self._freed |= freed
+            if self._failing.note(str(error)):
+                log.warning("runs that wait for the one before have not moved up yet", error=str(error))
+            return False
+        self._failing.over()
+        if look:
+            self._look_next = monotonic() + LOOK_EVERY
+        return promoted

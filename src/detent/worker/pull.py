@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import NamedTuple, TypeVar
 
 from detent import transitions
-from detent.errors import DetentError, NotFound, OwnershipLost
+from detent.errors import DetentError, NotFound, OwnershipLost, Unavailable
 from detent.identity import RunKey, run_id
 from detent.log import logger
 from detent.metrics import ENDS, Metrics
@@ -21,11 +21,12 @@ from detent.model import Failed
 from detent.service import Batcher
 from detent.states import CODES, RunStatus
 from detent.store import Store
-from detent.store.db import Rejected
+from detent.store.db import OutcomeUnknown, Rejected
 from detent.store.live import Retry, Settlement
 from detent.store.pull import Beat, Extended, Held, Recorded, Report
 from detent.store.upkeep import RUNS_CHANNEL
-from detent.worker.execute import LONGEST_ERROR
+from detent.targets.raised import LONGEST_ERROR, describe
+from detent.targets.text import storable_text
 from detent.worker.settle import decide
 
 log = logger("pull")
@@ -172,21 +173,32 @@ async def pause_failing(store: Store, jobs: Sequence[int]) -> None:
 async def _end_overdue(store: Store) -> int:
     overdue = await store.pull.overdue()
     for held in overdue:
-        limit = held.definition.spec.timeout_seconds if held.definition is not None else 0
-        report = _decided(held, Failed(f"No answer within {limit:g} s.", outcome="timeout"))
-        await store.pull.settle(held.tenant, [report])  # no match: its worker has reported meanwhile
-        if report.status == CODES[RunStatus.DEAD]:
-            await pause_failing(store, [held.claim.job])
+        try:
+            await _end_one(store, held)
+        except (Unavailable, OutcomeUnknown):
+            raise
+        except Exception as error:  # one that cannot be ended does not keep the others from it
+            facts = transitions.facts_of(held.claim, None)
+            log.error("a pulled run over its time limit is not ended", **facts, error=describe(error))
     if overdue:
         log.warning("pulled runs over their time limit", runs=len(overdue))
     return len(overdue)
+
+
+async def _end_one(store: Store, held: Held) -> None:
+    limit = held.definition.spec.timeout_seconds if held.definition is not None else 0
+    report = _decided(held, Failed(f"No answer within {limit:g} s.", outcome="timeout"))
+    await store.pull.settle(held.tenant, [report])  # no match: its worker has reported meanwhile
+    if report.status == CODES[RunStatus.DEAD]:
+        await pause_failing(store, [held.claim.job])
 
 
 def _decided(held: Held, failed: Failed) -> Report:
     """The decision our own workers would make, as a report."""
     claim = held.claim
     spec = held.definition.spec if held.definition is not None else None
-    failed = Failed(failed.error[:LONGEST_ERROR], failed.retryable, failed.outcome, failed.retry_after)
+    error = storable_text(failed.error[:LONGEST_ERROR])
+    failed = Failed(error, failed.retryable, failed.outcome, failed.retry_after)
     match decide(claim, spec, failed, held.claimed_at, held.claimed_at, random.random()):
         case Retry(delay=delay):
             return Report(claim.key, claim.token, None, failed.outcome, error=failed.error, delay=delay)

@@ -20,11 +20,13 @@ from detent.errors import DetentError
 from detent.log import logger
 from detent.metrics import OUTCOMES, Kind, Metrics
 from detent.model import Cancelled, Claim, Committed, Failed, JobSpec, Outcome, Succeeded, kind_of
-from detent.retry import retry_delay
+from detent.retry import patient_delay, retry_delay
 from detent.states import CODES, RunStatus
 from detent.store import Store
 from detent.store.db import Rejected
 from detent.store.live import Retry, Settlement
+from detent.targets.raised import describe
+from detent.targets.text import storable_text
 from detent.worker.execute import is_retryable
 
 log = logger("settle")
@@ -40,12 +42,13 @@ Writing = TypeVar("Writing", Settlement, Retry)
 
 
 def decide(
-    claim: Claim, spec: JobSpec | None, outcome: Outcome, started: datetime, finished: datetime, chance: float
+    claim: Claim, spec: JobSpec | None, outcome: Outcome | None, started: datetime, finished: datetime, chance: float
 ) -> Settlement | Retry | None:
-    """What to write for an outcome; None when the handler wrote it already."""
+    """What to write for an outcome; None when the handler wrote it already. Raises for what is no outcome."""
     match outcome:
         case Succeeded(result=result):
-            return Settlement(claim, started, finished, SUCCEEDED, None, result, "succeeded", None, _target(spec))
+            text = _storable(result)
+            return Settlement(claim, started, finished, SUCCEEDED, None, text, "succeeded", None, _target(spec))
         case Cancelled(reason=reason):
             words = {"reason": reason, "outcome": "cancelled", "error": reason}
             return Settlement(claim, started, finished, CANCELLED, **words, target=_target(spec))
@@ -53,6 +56,8 @@ def decide(
             return _decide_failure(claim, spec, outcome, started, finished, chance)
         case Committed():
             return None
+        case None:
+            raise TypeError("the target's runner returned nothing")
         case _:
             assert_never(outcome)
 
@@ -67,13 +72,15 @@ def _decide_failure(
     if spec is not None and retryable and failures <= retries:
         base, ceiling = spec.retry_base_seconds, spec.retry_max_seconds
         seconds = retry_delay(failures, spec.retry_backoff, base, ceiling, chance)
-        if failed.retry_after is not None:
-            seconds = max(seconds, failed.retry_after)
-        delay = timedelta(seconds=seconds)
-        return Retry(claim, started, finished, failed.outcome, failed.error, delay, _target(spec))
+        delay = timedelta(seconds=patient_delay(seconds, failed.retry_after, ceiling))
+        return Retry(claim, started, finished, failed.outcome, storable_text(failed.error), delay, _target(spec))
     reason = "retries exhausted" if retryable else "not retryable"
-    words = (reason, failed.result, failed.outcome, failed.error)
+    words = (reason, _storable(failed.result), failed.outcome, storable_text(failed.error))
     return Settlement(claim, started, finished, DEAD, *words, target=_target(spec))
+
+
+def _storable(result: str | None) -> str | None:
+    return None if result is None else storable_text(result)
 
 
 def _target(spec: JobSpec | None) -> Kind:
@@ -104,9 +111,18 @@ class Settler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause = 0.0
 
-    def add(self, claim: Claim, spec: JobSpec | None, outcome: Outcome, started: datetime, finished: datetime) -> None:
+    def add(
+        self, claim: Claim, spec: JobSpec | None, outcome: Outcome | None, started: datetime, finished: datetime
+    ) -> None:
         chance = random.random()
-        writing = decide(claim, spec, outcome, started, finished, chance)
+        try:
+            writing = decide(claim, spec, outcome, started, finished, chance)
+        except Exception as error:
+            # The target was called: an outcome that makes no sense is a failed attempt, and never no attempt at all.
+            failed = Failed(f"The outcome of this attempt could not be recorded: {describe(error)}")
+            facts = transitions.facts_of(claim, self._node)
+            log.error("an outcome cannot be recorded as it is", **facts, error=failed.error)
+            writing = decide(claim, spec, failed, started, finished, chance)
         match writing:
             case None:
                 self._settled(claim)

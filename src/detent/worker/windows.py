@@ -7,7 +7,7 @@ share that reading; where it depends on the job itself, the jobs that were here 
 from __future__ import annotations
 
 from collections import OrderedDict
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from detent.errors import UsageError
 from detent.model import Claim, Definition, JobSpec
@@ -16,11 +16,14 @@ from detent.schedule import Schedule
 
 MILLISECOND = timedelta(milliseconds=1)
 FAR = timedelta(days=366 * 100)
+EARLIEST = datetime.min.replace(tzinfo=UTC)
 KEPT = 10_000
 
 
 def previous_tick(schedule: Schedule, tick: datetime) -> datetime | None:
-    return schedule.latest(tick - FAR, tick - MILLISECOND)
+    if tick < EARLIEST + MILLISECOND:
+        return None
+    return schedule.latest(max(tick, EARLIEST + FAR) - FAR, tick - MILLISECOND)
 
 
 class Windows:

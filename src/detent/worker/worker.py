@@ -21,7 +21,7 @@ from uuid import UUID
 from detent import failpoints, tracing, transitions
 from detent.clock import DatabaseClock, monotonic
 from detent.coordination.membership import Membership
-from detent.errors import DetentError
+from detent.errors import DetentError, Unavailable
 from detent.identity import MANUAL, decode_run_id
 from detent.log import logger
 from detent.metrics import Metrics
@@ -30,7 +30,9 @@ from detent.queue.book import QueueBook
 from detent.queue.rounds import FairLine
 from detent.service import Batcher, Loop, backoff
 from detent.store import Store
+from detent.store.db import OutcomeUnknown
 from detent.targets.calls import Capacity
+from detent.targets.raised import describe, failure_of
 from detent.worker.claiming import Claiming
 from detent.worker.deadlines import Deadlines
 from detent.worker.definitions import with_own_payload
@@ -38,8 +40,10 @@ from detent.worker.execute import Runner, call_of, execute
 from detent.worker.held import Held, InHand, come_to_rest, expire, is_running
 from detent.worker.learning import Learner
 from detent.worker.promoting import Promoter
+from detent.worker.retries import Retries
 from detent.worker.room import Room
 from detent.worker.settle import Settler
+from detent.worker.suspects import SUSPECT_FROM, Trials, is_suspect
 
 log = logger("worker")
 
@@ -97,10 +101,15 @@ class Worker:
         self._suspects: dict[Claim, float] = {}
         self.learner = Learner(store, self._wait, self._return)
         self._promoter = Promoter(store)
+        self._retries = Retries()
         self._note_start = Batcher(self._start_all)
         self._return_uncalled = Batcher(self._give_back_uncalled)
         # The other runners count the time of their calls themselves.
         self._timed = {kind for kind, runner in runners.items() if not getattr(runner, "keeps_time", False)}
+        self._trials = Trials(
+            store, membership, running=lambda: self._running, begin=self._begin_apart, resume=self._resume,
+            give_back=self._give_back_held_up,
+        )  # fmt: skip
         self.settler = Settler(
             store, membership.node, settled=self._settled, written=made_room, retrying=self._retry_in,
             metrics=metrics, died=died,
@@ -112,9 +121,14 @@ class Worker:
 
     @property
     def room(self) -> int:
-        if self._draining or self._resting:
+        if self._draining or self._resting or self._trials.holding:
             return 0
         return self.place.free(len(self._held))
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is in hand or on its way here, whose end makes room."""
+        return bool(self._held) or self.place.reserved > 0
 
     @property
     def breath(self) -> int:
@@ -132,7 +146,11 @@ class Worker:
         return queue in self._claiming.unlimited
 
     def load(self) -> dict[str, int]:
-        return {"running": self._running, "waiting": len(self._waiting), "slots": self.place.concurrency}
+        return {
+            "running": self._running,
+            "waiting": len(self._waiting) + len(self._trials),
+            "slots": self.place.concurrency,
+        }
 
     def reserve(self, queues: Sequence[int]) -> list[bool]:
         """For each tick about to fire: may it be handed to this worker? Only where nothing is bypassed: we serve its
@@ -165,7 +183,10 @@ class Worker:
             held = Held(claim, now)
             self._held.add(held)
             if self.learner.knows(held):
-                self._waiting.append(self._book.tenant_of(claim.queue), held)
+                if claim.crashes < SUSPECT_FROM:
+                    self._waiting.append(self._book.tenant_of(claim.queue), held)
+                else:
+                    self._trials.add(held)
             else:
                 unknown.append(held)
         self.learner.learn(unknown)
@@ -175,7 +196,11 @@ class Worker:
 
     def _wait(self, some: Iterable[Held]) -> None:
         for held in some:
-            if self._held.find(held.claim) is held:
+            if self._held.find(held.claim) is not held:
+                continue
+            if is_suspect(held.claim):
+                self._trials.add(held)
+            else:
                 self._waiting.append(self._book.tenant_of(held.claim.queue), held)
         self._fill()
 
@@ -204,7 +229,7 @@ class Worker:
 
     @property
     def _takes(self) -> bool:
-        return not self._draining and not self._resting
+        return not self._draining and not self._resting and not self._trials.holding
 
     async def _slot(self) -> None:
         self._starting -= 1
@@ -221,7 +246,7 @@ class Worker:
                 await self._run(held)
             except Exception as error:
                 facts = transitions.facts_of(held.claim, self._membership.node)
-                log.error("a run was dropped", **facts, error=repr(error))
+                log.error("a run was not carried out", **facts, error=describe(error))
             finally:
                 self._ended(held)
             if task.cancelling():
@@ -238,13 +263,39 @@ class Worker:
             task.exception()
         self._fill()
 
+    # --- runs that are tried alone (suspects.py) ---
+
+    def _begin_apart(self, held: Held) -> None:
+        """In a task of its own, since slots take nothing while it is tried."""
+        self._running += 1
+        held.task = asyncio.create_task(self._run_apart(held))
+
+    async def _run_apart(self, held: Held) -> None:
+        try:
+            await self._run(held)
+        except Exception as error:
+            facts = transitions.facts_of(held.claim, self._membership.node)
+            log.error("a run was dropped", **facts, error=repr(error))
+        finally:
+            self._ended(held)
+
+    def _resume(self) -> None:
+        self._fill()
+        self._made_room()
+        self.loop.wake()
+
+    async def _give_back_held_up(self) -> None:
+        """What waits here behind a run that is tried: other nodes may have it."""
+        await self._give_back_waiting(keep=is_suspect)
+        self._given_back()
+
     # --- the loop: claim what is ready ---
 
     async def tick(self) -> float:
         if self._draining or not self._membership.trusted:
             return 0.5
         if self._resting:
-            if self._waiting:
+            if self._waiting or len(self._trials):
                 await self._give_back_waiting()
                 self._given_back()
             return POLL_EVERY
@@ -252,27 +303,38 @@ class Worker:
         await self._claiming.learn()
         if await self._promoter.promote():
             self._given_back()
-        limit = min(self.room, LARGEST_CLAIM)
+        limit = self._claimable()
         if not limit or not self._claiming.serving:
             self._backlog = True
-            return POLL_EVERY
+            return self._retries.pause(POLL_EVERY)
         free = self.place.concurrency - self._running - len(self._waiting)
         self.place.reserved += limit
+        begun = monotonic()
         try:
             claimed = await self._claiming.claim(limit, free, self._waiting.waits)
         finally:
             self.place.reserved -= limit
+            self._made_room()
+        self._retries.looked(begun)
         self._backlog = claimed.more
         self._accept(claimed.claims)
         if self._backlog and self.room:
             return 0.0
-        return POLL_EVERY if claimed.wait is None else min(claimed.wait, POLL_EVERY)
+        return self._retries.pause(POLL_EVERY if claimed.wait is None else min(claimed.wait, POLL_EVERY))
+
+    def _claimable(self) -> int:
+        """How many runs a claim may bring. Where our last claim left nothing behind, it keeps half the room free: ticks
+        that are fired while it waits for its answer would otherwise have to wait as well."""
+        room = min(self.room, LARGEST_CLAIM)
+        return room if self._backlog else (room + 1) // 2
 
     # --- one run ---
 
     async def _run(self, held: Held) -> None:
-        """From a claim to an outcome, which goes to the settler. What cannot even be started goes back."""
+        """From a claim to an outcome, which goes to the settler. A run goes back only where its target was not called
+        because the database did not answer; anything else that goes wrong would go wrong again, without end."""
         held.begun = True
+        outcome: Outcome | NotBegun | None
         try:
             if held.claim.serial >= MANUAL:
                 held.definition = await with_own_payload(self._store, held.claim, held.definition)
@@ -285,17 +347,31 @@ class Worker:
             else:
                 raise
         except Exception as error:
-            facts = transitions.facts_of(held.claim, self._membership.node)
-            log.warning("run could not be started", **facts, error=str(error))
-            await self._give_back([held.claim])
-            return
+            if isinstance(error, Unavailable | OutcomeUnknown) and not held.called:
+                facts = transitions.facts_of(held.claim, self._membership.node)
+                log.warning("run could not be started", **facts, error=str(error))
+                await self._give_back([held.claim])
+                return
+            outcome = _failure_of_ours(held, error)
         if isinstance(outcome, NotBegun):
-            await self._return_uncalled(held.claim)
-        elif outcome is not None:
+            await self._hand_back(held)
+        elif outcome is not None or held.called:
             self._pass_on(held, outcome)
 
-    def _pass_on(self, held: Held, outcome: Outcome) -> None:
+    async def _hand_back(self, held: Held) -> None:
+        """Its target was surely not called. If it is cancelled while it goes back, its next worker sees that."""
+        held.called = False
+        if held.stop:
+            self._pass_on(held, Cancelled("cancelled before it started"))
+            return
+        held.begun = False
+        await self._return_uncalled(held.claim)
+        held.stop = False
+
+    def _pass_on(self, held: Held, outcome: Outcome | None) -> None:
         held.passed_on = True
+        if held.stop or held.expired or (isinstance(outcome, Failed) and outcome.outcome == "timeout"):
+            self._trials.left_behind = True
         self.place.over()
         spec = held.definition.spec if held.definition is not None else None
         held.followed = Promoter.concerns(spec)
@@ -306,7 +382,9 @@ class Worker:
         self._running -= 1
         held.task = None
         if not held.passed_on and not self._draining:
-            if held.stop:
+            if held.called:
+                self._pass_on(held, Failed("The worker was interrupted while it called the target."))
+            elif held.stop:
                 self._pass_on(held, Cancelled("cancelled before it started"))
             else:
                 self._let_go(held)  # reconciling finds it again
@@ -326,13 +404,17 @@ class Worker:
             )
         if verdict == "lost" or not self._membership.trusted:
             return None
+        try:
+            call = call_of(claim, definition)
+        except Exception as error:
+            return Failed(f"This run cannot be made into a call: {describe(error)}", retryable=False)
         accepted, held.started = held.started, self._clock.now()
         self._metrics.starts += 1
         if kind_of(definition.spec.target) in self._timed:
             self._deadlines.add(held, definition.spec.timeout_seconds)
         if transitions.told():
             transitions.tell("run started", claim, self._membership.node, job=definition.name)
-        call = call_of(claim, definition)
+        held.called = True
         if tracing.active is None:
             return await execute(call, self._runners)
         return await tracing.active.attempt(
@@ -346,7 +428,8 @@ class Worker:
         return claim.once or claim.crashes > 0 or spec.expect_start_within is not None
 
     async def _start_all(self, claims: Sequence[Claim]) -> Sequence[str]:
-        verdicts = await self._store.live.start(self._membership.node, claims)
+        alone = [self._trials.is_alone(claim) for claim in claims]
+        verdicts = await self._store.live.start(self._membership.node, claims, alone)
         return [verdicts.get((claim.job, claim.lane), "lost") for claim in claims]
 
     async def _give_back_uncalled(self, claims: Sequence[Claim]) -> Sequence[None]:
@@ -385,7 +468,8 @@ class Worker:
             self.loop.wake()
 
     def _retry_in(self, seconds: float) -> None:
-        asyncio.get_running_loop().call_later(seconds, self.loop.wake)
+        self._retries.add(monotonic() + seconds)
+        asyncio.get_running_loop().call_later(seconds, self.loop.wake)  # a hint: the pauses of the loop know, too
 
     def holding(self, run_id: str, token: int) -> Held | None:
         """The run a handler speaks of, unless it was cancelled or is no longer ours. Called from handlers' threads."""
@@ -447,6 +531,7 @@ class Worker:
         self._draining = True
         await self.loop.stop()
         await self.reconciling.stop()
+        await self._trials.stop(self._answer_seconds)
         returning = asyncio.create_task(self._give_back_for_good(self._take_waiting(), seconds))
         try:
             await self._finish(seconds)
@@ -474,8 +559,8 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
 
-    async def _give_back_waiting(self) -> None:
-        claims = self._take_waiting()
+    async def _give_back_waiting(self, keep: Callable[[Claim], bool] | None = None) -> None:
+        claims = self._take_waiting(keep)
         if not claims:
             return
         try:
@@ -485,9 +570,11 @@ class Worker:
         if transitions.told():
             transitions.tell_all("run given back", claims, self._membership.node)
 
-    def _take_waiting(self) -> list[Claim]:
-        waiting = [held for held in self._held if not held.begun]
+    def _take_waiting(self, keep: Callable[[Claim], bool] | None = None) -> list[Claim]:
+        waiting = [held for held in self._held if not held.begun and not (keep is not None and keep(held.claim))]
         self._waiting.clear()
+        if keep is None:
+            self._trials.clear()
         for held in waiting:
             self._let_go(held)
         return [held.claim for held in waiting]
@@ -497,6 +584,7 @@ class Worker:
         self._draining = True
         await self.loop.abort()
         await self.reconciling.abort()
+        await self._trials.stop(0)
         tasks = [held.task for held in self._held if held.task is not None]
         for task in tasks:
             task.cancel()
@@ -504,3 +592,10 @@ class Worker:
         self._deadlines.close()
         await self.learner.stop()
         await self.settler.abort()
+
+
+def _failure_of_ours(held: Held, error: Exception) -> Failed:
+    """For what was raised around the call of a target, not by it."""
+    if held.called:
+        return failure_of(error)
+    return Failed(f"This attempt failed before its target was called: {describe(error)}")

@@ -79,6 +79,17 @@ def check_partitions(row: Row, nodes: Sequence[Row]) -> Finding:
     return Finding("partitions", "fail", told, "Take-over needs seconds: look again, then read the schedulers' logs.")
 
 
+def check_ticks(row: Row) -> Finding:
+    """Whether due ticks are fired: asked of the cursors, whatever the nodes believe."""
+    if not row["ticks"]:
+        return Finding("ticks", "ok", "No tick has been due for more than 10 seconds.")
+    since = times.relative(times.written(row["oldest"]), times.now())
+    where = number(row["partitions"], "partition")
+    found = f"{number(row['ticks'], 'tick', 'are')} overdue in {where}, the oldest {since}."
+    advice = "If a scheduler is alive and this does not shrink, read its log (`/readyz?verbose` of it says more)."
+    return Finding("ticks", "fail", found, advice)
+
+
 def check_api(settings: Settings, client: Client) -> tuple[Finding, bool]:
     """What answers at the API's address, and whether that is a detent server."""
     named = settings.origins["api_url"] != "default"

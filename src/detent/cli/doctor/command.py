@@ -104,7 +104,8 @@ async def _look_inside(
 
 
 async def _cluster(doctor: Doctor) -> list[Finding]:
-    from detent.cli.doctor import cluster, database, original
+    from detent.cli.doctor import cluster, database, original, silent
+    from detent.cli.doctor.missing import OVERDUE
 
     nodes = await doctor.ask("nodes")
     alive = [node for node in nodes if node["alive"]]
@@ -114,6 +115,8 @@ async def _cluster(doctor: Doctor) -> list[Finding]:
     found += [original.check_original(await doctor.standing()), original.check_hold(await doctor.one("hold"))]
     found += cluster.check_nodes(nodes)
     found.append(cluster.check_partitions(await doctor.one("partitions"), nodes))
+    found.append(cluster.check_ticks(await doctor.one("overdue", OVERDUE, None)))
+    found += await silent.check_jobs(doctor)
     return found
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from detent.cli import times
 from detent.cli.doctor.cluster import check_nodes, check_partitions
 from detent.cli.doctor.findings import Case, number, some
+from detent.cli.doctor.silent import check_jobs
 
 SINCE = timedelta(days=7)
 OVERDUE = timedelta(seconds=10)
@@ -30,6 +31,7 @@ async def tell(case: Case) -> None:
     await case.look("nodes, and those that were lost", partial(_nodes, case))
     await case.look("partitions without a leader", partial(_partitions, case))
     await case.look("ticks that are due and have not fired", partial(_overdue, case))
+    await case.look("jobs that cannot be fired", partial(_silent, case))
     await case.look("runs of nodes that are gone", partial(_orphans, case))
     await case.look("runs that wait for a worker", partial(waiting, case))
     await case.look("ticks of the last 7 days that did not run", partial(_not_run, case))
@@ -55,6 +57,12 @@ async def _overdue(case: Case) -> None:
         where = number(row["partitions"], "partition")
         told = f"{number(row['ticks'], 'tick', 'are')} overdue in {where}, the oldest {since}."
         case.add("fail", told, "If a scheduler is alive and this does not shrink, read its log and restart it.")
+
+
+async def _silent(case: Case) -> None:
+    for finding in await check_jobs(case.doctor, case.number):
+        if finding.status != "ok":
+            case.add(finding.status, finding.found, finding.advice)
 
 
 async def _orphans(case: Case) -> None:

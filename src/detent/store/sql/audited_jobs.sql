@@ -1,7 +1,8 @@
--- Jobs of a tenant whose ticks may lie in (after, until], deleted ones too, oldest first. $1 tenant, $2 after, $3 until,
+-- Jobs of a tenant whose ticks may lie in (after, until], deleted ones too, oldest first; also those without
+-- a cursor or a schedule, of which an audit says that they are unknown. $1 tenant, $2 after, $3 until,
 -- $4 behind this number, $5 limit, $6 some numbers, or NULL for all
-SELECT j.job, j.id, j.name, s.stored
-  FROM jobs j JOIN cursors c USING (job) JOIN schedules s USING (schedule)
+SELECT j.job, j.id, j.name, j.created_at, c.schedule, s.stored
+  FROM jobs j LEFT JOIN cursors c USING (job) LEFT JOIN schedules s USING (schedule)
  WHERE j.tenant = $1::integer AND j.job > $4::bigint AND j.created_at < $3::timestamptz
    AND ($6::bigint[] IS NULL OR j.job = ANY ($6::bigint[]))
    AND (j.status <> 'deleted' OR j.since > $2::timestamptz)

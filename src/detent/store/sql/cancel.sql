@@ -8,7 +8,8 @@ d AS (                                       -- as in settle
     DELETE FROM live_runs r WHERE r.job = ANY (ARRAY(SELECT job FROM l)) AND ((r.job, r.lane) IN (SELECT job, lane FROM l WHERE owner IS NULL)) IS TRUE),
 h AS (
     INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason)
-    SELECT job, scheduled_at, token, now(), serial, revision, attempt, 3, 'cancelled' FROM l WHERE owner IS NULL),
+    SELECT job, scheduled_at, token, now(), serial, revision, attempt, 3, 'cancelled' FROM l WHERE owner IS NULL
+    ON CONFLICT (job, scheduled_at, serial) DO NOTHING),     -- as in rescue
 f AS (
     UPDATE live_runs r SET cancel = true
      WHERE r.job = ANY (ARRAY(SELECT job FROM l)) AND ((r.job, r.lane) IN (SELECT job, lane FROM l WHERE owner IS NOT NULL)) IS TRUE)

@@ -11,7 +11,7 @@ v AS MATERIALIZED (
         AS t (catchup, tick, generation, following)),
 k AS MATERIALIZED (
     SELECT v.catchup, v.tick, v.following, r.job, r.kind, r.reprocess, r.since, r.until, r.concurrent,
-           c.queue, c.revision, c.lanes, c.priority, c.once, c.runs_left, c.last_tick, c.fire_at <= now() AS due
+           c.queue, c.revision, c.lanes, c.crowded, c.priority, c.once, c.runs_left, c.last_tick, c.fire_at <= now() AS due
       FROM me, v CROSS JOIN LATERAL (
         SELECT * FROM catchups WHERE catchup = v.catchup AND next_tick = v.tick FOR UPDATE) r
       JOIN cursors c ON c.job = r.job AND c.generation = v.generation
@@ -42,6 +42,8 @@ placed AS MATERIALIZED (
         WHEN kind = 'backfill' AND concurrent <= (
             SELECT count(*) FROM live_runs r WHERE r.job = known.job AND r.scheduled_at BETWEEN since AND until
                AND r.serial < $3::integer) THEN NULL
+        WHEN crowded AND lanes > 1 AND lanes - 1 <= (
+            SELECT count(*) FROM live_runs r WHERE r.job = known.job AND r.lane >= 0) THEN NULL
         WHEN lanes > 1 THEN (
             SELECT g::smallint FROM generate_series(0, known.lanes - 1) g
              WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = known.job AND r.lane = g)

@@ -14,5 +14,6 @@ SELECT c.held_at, c.held_by, c.held_reason, NOT EXISTS (SELECT FROM jobs) OR EXI
        now() - (SELECT min(d.fire_at) FROM generate_series(0, 255) AS p (partition), LATERAL (
                     SELECT fire_at FROM cursors WHERE partition = p.partition AND fire_at <= now()
                      ORDER BY fire_at LIMIT 1) d) AS oldest_due,
-       now() - (SELECT min(not_before) FROM heads WHERE not_before <= now()) AS oldest_ready
+       now() - (SELECT min(not_before) FROM heads WHERE not_before <= now()) AS oldest_ready,
+       (SELECT count(*) FROM (SELECT FROM set_aside_jobs LIMIT 1000) s) AS set_aside
   FROM cluster c

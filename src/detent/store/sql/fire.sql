@@ -20,7 +20,8 @@ u AS (
        -- Never early; now() is when the statement began, so waiting is safe. coalesce keeps the index on fire_at out of this:
        -- to a planner that last looked when nothing was due it seems the quickest way (the loop fell from 38,000 runs/s to 4,000).
        AND coalesce(c.fire_at, 'infinity') <= now()
-       AND c.runs_left IS NULL AND NOT c.skips      -- bounded jobs go through fire_careful, and those with ticks to skip
+       AND c.runs_left IS NULL AND NOT c.skips AND NOT c.crowded      -- bounded jobs go through fire_careful, as do those with
+                                             -- ticks to skip, and those with runs in more lanes than they have now
        AND (SELECT held_at IS NULL FROM cluster)
     RETURNING c.job, v.tick, c.queue, c.revision, c.lanes, c.priority, c.once),
 placed AS MATERIALIZED (

@@ -1,4 +1,5 @@
--- As fire, for jobs with max_runs or with ticks to skip, and after a lock timeout: locks first, skipping locked cursors.
+-- As fire, for jobs with max_runs, with ticks to skip or with runs in more lanes than they have since an edit, and after a lock
+-- timeout: locks first, skipping locked cursors. In the third case the runs are counted, not their lanes.
 -- runs_left falls only for ticks that became runs, which a plain UPDATE cannot know; the last run completes the job.
 -- Parameters and answer as in fire, and $9: leave ticks for which no lane is free where they are ('refused') instead of
 -- skipping them; for ticks that are late through no fault of their job.
@@ -10,14 +11,16 @@ u AS MATERIALIZED (
     SELECT c.*, v.tick, v.next_tick, v.fire_at,
            c.skips AND EXISTS (SELECT FROM skips s WHERE s.job = v.job AND s.tick = v.tick) AS unwanted
       FROM me, v CROSS JOIN LATERAL (
-        SELECT job, queue, revision, lanes, priority, once, runs_left, skips FROM cursors
+        SELECT job, queue, revision, lanes, priority, once, runs_left, skips, crowded FROM cursors
          WHERE job = v.job AND next_tick = v.tick AND generation = v.generation AND fire_at <= now()
            AND NOT ($9::boolean AND CASE lanes WHEN -1 THEN EXISTS (SELECT FROM live_runs r WHERE r.job = v.job AND r.lane = -1)
                     ELSE (SELECT count(*) FROM live_runs r WHERE r.job = v.job AND (r.lane >= 0 OR lanes < 0)) >= greatest(lanes, 1) END)
            FOR NO KEY UPDATE SKIP LOCKED) c
      WHERE (SELECT held_at IS NULL FROM cluster)),
 placed AS MATERIALIZED (
-    SELECT u.*, CASE WHEN unwanted THEN NULL WHEN lanes = 1 THEN 0::smallint
+    SELECT u.*, CASE WHEN unwanted THEN NULL
+        WHEN crowded AND lanes <= (SELECT count(*) FROM live_runs r WHERE r.job = u.job AND r.lane >= 0) AND lanes > 0 THEN NULL
+        WHEN lanes = 1 THEN 0::smallint
         WHEN lanes < 0 THEN CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = u.job) THEN lanes ELSE 0::smallint END
         ELSE (SELECT g::smallint FROM generate_series(0, u.lanes - 1) g
          WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = u.job AND r.lane = g)
@@ -39,6 +42,7 @@ s AS (
       FROM placed WHERE job NOT IN (SELECT job FROM made)),
 w AS (
     UPDATE cursors c SET last_tick = d.tick, skips = d.skips AND EXISTS (SELECT FROM skips s WHERE s.job = d.job AND s.tick > d.tick),
+           crowded = d.crowded AND EXISTS (SELECT FROM live_runs r WHERE r.job = d.job AND r.lane >= greatest(d.lanes, 1)),
            runs_left = d.left_over, ended = d.left_over IS NOT DISTINCT FROM 0 OR d.next_tick IS NULL,
            next_tick = CASE WHEN d.left_over = 0 THEN NULL ELSE d.next_tick END,
            fire_at = CASE WHEN d.left_over = 0 THEN NULL ELSE coalesce(d.fire_at, d.next_tick) END

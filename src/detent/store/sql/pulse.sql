@@ -1,5 +1,5 @@
 -- Whether the database answers, and what a process should know before it says that it is ready.
-SELECT c.held_at, NOT EXISTS (SELECT FROM jobs) OR EXISTS (
+SELECT c.held_at, (SELECT count(*) FROM (SELECT FROM set_aside_jobs LIMIT 1000) s) AS set_aside, NOT EXISTS (SELECT FROM jobs) OR EXISTS (
            SELECT FROM cluster JOIN whereabouts USING (system_identifier, database_oid, table_oid, timeline)) AS original,
        (SELECT max(version) FROM schema_migrations) AS migration,
        (SELECT coalesce(max(to_date(right(k.relname, 8), 'YYYYMMDD')) - (now() AT TIME ZONE 'UTC')::date, -1)

@@ -9,12 +9,13 @@ WITH dead AS MATERIALIZED (
          WHERE job = v.job AND scheduled_at = v.scheduled_at AND serial = v.serial AND status = 2 AND reason IS DISTINCT FROM 'discarded') h
       JOIN jobs j ON j.job = h.job AND j.tenant = $4::integer AND j.status <> 'deleted'),
 free AS MATERIALIZED (
-    SELECT c.job, c.queue, c.revision, c.priority, c.once, g AS lane, row_number() OVER (PARTITION BY c.job ORDER BY g DESC) AS place
+    SELECT c.job, c.queue, c.revision, c.priority, c.once, g AS lane, row_number() OVER (PARTITION BY c.job ORDER BY g DESC) AS place,
+           greatest(c.lanes, 1) - (SELECT count(*) FROM live_runs r WHERE r.job = c.job AND r.lane >= 0) AS room
       FROM cursors c CROSS JOIN LATERAL generate_series(0, greatest(c.lanes, 1) - 1) g
      WHERE c.job IN (SELECT job FROM dead) AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job AND r.lane = g)),
 picked AS MATERIALIZED (
     SELECT d.job, d.scheduled_at, d.serial, d.token, f.lane, f.queue, f.revision, f.priority, f.once
-      FROM dead d JOIN free f USING (job, place) ORDER BY d.scheduled_at, d.job, d.serial LIMIT $5::integer),
+      FROM dead d JOIN free f USING (job, place) WHERE place <= room ORDER BY d.scheduled_at, d.job, d.serial LIMIT $5::integer),
 i AS (
     INSERT INTO live_runs (job, scheduled_at, token, not_before, serial, queue, revision, lane, priority, once)
     SELECT job, scheduled_at, greatest(token, (SELECT incarnation FROM cluster) << 22) + 1, now(), serial, queue, revision,

@@ -5,7 +5,8 @@ WITH placed AS MATERIALIZED (
     SELECT c.*, j.name, j.status, (
         SELECT max(serial) + 1 FROM runs
          WHERE job = $1::bigint AND scheduled_at = $2::timestamptz AND serial >= $3::integer AND serial < $4::integer) AS serial,
-           CASE WHEN lanes = 1 THEN 0::smallint
+           CASE WHEN crowded AND lanes > 0 AND lanes <= (SELECT count(*) FROM live_runs r WHERE r.job = c.job AND r.lane >= 0) THEN NULL
+        WHEN lanes = 1 THEN 0::smallint
         WHEN lanes < 0 THEN CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = c.job) THEN lanes ELSE 0::smallint END
         ELSE (SELECT g::smallint FROM generate_series(0, c.lanes - 1) g
          WHERE NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job AND r.lane = g)

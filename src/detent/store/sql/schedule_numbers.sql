@@ -1,2 +1,2 @@
 -- $1 digests
-SELECT schedule, digest FROM schedules WHERE digest = ANY ($1::bytea[])
+SELECT schedule, digest, unused_since IS NOT NULL AS marked FROM schedules WHERE digest = ANY ($1::bytea[])

@@ -46,4 +46,5 @@ SELECT (SELECT count(*) FROM due) AS ticks_due,
             SELECT FROM nodes n WHERE n.node = p.holder AND NOT n.evicted AND n.expires_at > now())) AS partitions_without_leader,
        (SELECT coalesce(max(e.elections), 0) FROM (
             SELECT count(*) AS elections FROM elections WHERE at > now() - interval '1 hour' GROUP BY partition) e) AS partition_elections,
-       (SELECT count(*) FROM (SELECT FROM incidents WHERE closed_at IS NULL LIMIT $1::bigint) i) AS incidents_open
+       (SELECT count(*) FROM (SELECT FROM incidents WHERE closed_at IS NULL LIMIT $1::bigint) i) AS incidents_open,
+       (SELECT count(*) FROM (SELECT FROM set_aside_jobs LIMIT $1::bigint) s) AS jobs_set_aside

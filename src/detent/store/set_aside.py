@@ -1,0 +1,53 @@
+"""Ticks that cannot be fired, on record for all nodes: which, since when and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal, NamedTuple
+from uuid import UUID
+
+from detent.store.arrays import columns
+from detent.store.db import Database
+
+FORGOTTEN_AT_ONCE = 1_000
+
+Kind = Literal["tick", "catch-up"]
+
+
+class Unfired(NamedTuple):
+    """A tick that its leader could not fire, or (catch-up) not release."""
+
+    job: int
+    kind: Kind
+    tick: datetime
+    generation: int
+    why: str
+
+
+class SetAsideJob(NamedTuple):
+    """A job that stands still for that reason, for people."""
+
+    id: UUID
+    name: str
+    kind: Kind
+    why: str
+    tick: datetime
+    since: datetime
+
+
+class SetAsideStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, node: int, unfired: Sequence[Unfired]) -> None:
+        await self._database.fetch("work", "set_aside", node, *columns(5, unfired))
+
+    async def list(self, limit: int, *, tenant: int | None = None) -> Sequence[SetAsideJob]:
+        """The first so many of a tenant, or of all."""
+        rows = await self._database.fetch("people", "list_set_aside", tenant, limit)
+        return [SetAsideJob(*row.values()) for row in rows]
+
+    async def forget(self) -> int:
+        """Remove what has fired since, or is no more; how many."""
+        return len(await self._database.fetch("people", "forget_set_aside", FORGOTTEN_AT_ONCE))

@@ -1,0 +1,38 @@
+"""Schedules as their rows hold them: read once, remembered within bounds, or one sentence why they cannot be read."""
+
+from __future__ import annotations
+
+import msgspec
+
+from detent.errors import DetentError
+from detent.schedule import Schedule, ScheduleError
+
+# A parsed schedule takes a few kilobytes at the most. Beyond so many the oldest are read again when they are due.
+MOST_REMEMBERED = 50_000
+
+
+class UnreadableSchedule(DetentError):  # noqa: N818 - it says what is wrong
+    """A job's schedule is missing, or was written by a version that knows more."""
+
+
+def read_schedule(number: int, stored: str | None) -> Schedule:
+    """The schedule of a row of `schedules`; `stored` None: there is no such row."""
+    if stored is None:
+        raise UnreadableSchedule(f"Schedule {number} is not in the table of schedules: edit the job to write it again.")
+    try:
+        return Schedule.from_stored(msgspec.json.decode(stored))
+    except ScheduleError as error:
+        raise UnreadableSchedule(f"Schedule {number} cannot be read by this version of detent: {error}") from error
+    except Exception as error:
+        raise UnreadableSchedule(f"Schedule {number} cannot be read by this version of detent: {error!r}.") from error
+
+
+class Remembered(dict[int, Schedule]):
+    """Schedules by number. Asking for one that could not be read raises its sentence."""
+
+    def __init__(self, unreadable: dict[int, str]) -> None:
+        super().__init__()
+        self.unreadable = unreadable
+
+    def __missing__(self, number: int) -> Schedule:
+        raise UnreadableSchedule(self.unreadable.get(number) or f"Schedule {number} has not been read.")

@@ -1,0 +1,190 @@
+"""Runs that may have ended their node are tried alone, so that they harm no others and only their own crash counts.
+
+When a node is lost, any run that it was executing may be the cause (a handler that calls os._exit, exhausts the
+memory or crashes in native code). A run that was lost once runs as usual, and its start is recorded. A run that was
+called when its node was lost, and had been lost before, is a suspect. A worker runs its suspects one at a time, the
+most suspicious first:
+
+    1. It starts nothing else and waits until nothing runs here, at most for `patience`.
+    2. It starts the suspect and records that it is alone. If the node is lost now, that counts against the suspect.
+    3. When the suspect has ended, or after a `window`, the others go on. A suspect that runs longer is recorded as
+       accompanied first: the loss of its node no longer counts.
+
+A suspect that has to start beside others, because they run for longer than the patience lasts, is not recorded as
+alone. So an innocent run is never given up for the crash of another one, and every suspect gets its turn. Patience and
+window double with every loss, so a run that ends its node is alone when it does so after a few losses, however long it
+takes and whatever runs beside it. Most runs that end their node do so at once, and are given up at the fourth loss.
+
+The others are held for a short time only: after `MOST_HELD` seconds of trials they go on for as long as they were held,
+and what waits in memory for longer than `SHORT` is given back, so that other nodes can run it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from detent.clock import monotonic
+from detent.coordination.membership import Membership
+from detent.errors import DetentError
+from detent.log import logger
+from detent.model import Claim
+from detent.service import backoff
+from detent.store import Store
+from detent.worker.held import Held
+
+log = logger("worker")
+
+# The first loss is recorded as possible only, the second one as a loss after a start.
+SUSPECT_FROM = 2
+PATIENCE = 10.0
+WINDOW = 5.0
+MOST_HELD = 10.0
+SHORT = 5.0
+LOOK_EVERY = 0.02
+MOST_DOUBLINGS = 20
+
+
+def is_suspect(claim: Claim) -> bool:
+    return claim.crashes >= SUSPECT_FROM
+
+
+def doubled(seconds: float, claim: Claim) -> float:
+    return float(seconds * 2.0 ** min(max(claim.crashes - SUSPECT_FROM, 0), MOST_DOUBLINGS))
+
+
+class Trials:
+    """The suspects of one worker. `running`: how many runs are under way on this node. `begin`: start this one, now.
+    `resume`: others may start again. `give_back`: let other nodes have what waits here."""
+
+    def __init__(
+        self,
+        store: Store,
+        membership: Membership,
+        *,
+        running: Callable[[], int],
+        begin: Callable[[Held], None],
+        resume: Callable[[], None],
+        give_back: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._membership = membership
+        self._running = running
+        self._begin = begin
+        self._resume = resume
+        self._give_back = give_back
+        self._line: list[Held] = []
+        self._alone: Held | None = None
+        self._since = 0.0
+        self._rest_until = 0.0
+        self._gave_back = False
+        self._task: asyncio.Task[None] | None = None
+        # While a suspect is tried, or waits for this, nothing else is started.
+        self.holding = False
+        # A handler was interrupted here: plain functions cannot be, so it may still run and end the process.
+        self.left_behind = False
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def add(self, held: Held) -> None:
+        self._line.append(held)
+        self._line.sort(key=lambda each: -each.claim.crashes)
+        if self._task is None or self._task.done():
+            if monotonic() >= self._rest_until:
+                self._hold()  # at once: what came together with it is not to start before it
+            self._task = asyncio.create_task(self._try_all())
+
+    def clear(self) -> None:
+        """Those that have not begun are given back."""
+        self._line.clear()
+
+    def is_alone(self, claim: Claim) -> bool:
+        return self._alone is not None and self._alone.claim is claim
+
+    async def stop(self, seconds: float) -> None:
+        """The node leaves in good order: that is no loss that counts against the run that is tried."""
+        self.clear()
+        alone = self._alone
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if alone is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._accompany(alone)
+
+    async def _try_all(self) -> None:
+        """No wait here depends on being woken: each looks again and again at what it waits for."""
+        try:
+            while self._line:
+                await asyncio.sleep(max(self._rest_until - monotonic(), 0.0))
+                if self._line:
+                    self._hold()
+                    await self._try(self._line[0])
+                if monotonic() - self._since >= MOST_HELD:
+                    self._release()
+        finally:
+            self._release()
+
+    async def _try(self, held: Held) -> None:
+        await self._until(lambda: self._is_decided or held not in self._line, doubled(PATIENCE, held.claim))
+        if held not in self._line:
+            return
+        self._line.remove(held)
+        alone = self._is_quiet
+        if alone:
+            self._alone = held
+        else:
+            self._release()
+        log.warning("a run whose nodes were lost is tried", job=held.claim.job, crashes=held.claim.crashes, alone=alone)
+        self._begin(held)
+        try:
+            await self._until(lambda: held.task is None, doubled(WINDOW, held.claim))
+            if alone:
+                await self._accompany(held)
+        finally:
+            self._alone = None
+
+    @property
+    def _is_quiet(self) -> bool:
+        return self._running() == 0 and not self.left_behind
+
+    @property
+    def _is_decided(self) -> bool:
+        """Nothing runs here; or something always may, and waiting is of no use."""
+        return self._running() == 0 or self.left_behind
+
+    async def _accompany(self, held: Held) -> None:
+        """Before others start beside it: tried until it is done, or the run is over, or nothing is ours any more."""
+        failures = 0
+        while held.task is not None and self._membership.trusted:
+            try:
+                await self._store.live.accompany(self._membership.node, held.claim)
+                return
+            except DetentError as error:
+                failures += 1
+                log.info("a run is tried alone for longer", job=held.claim.job, error=str(error))
+                await asyncio.sleep(backoff(failures))
+
+    # --- the others ---
+
+    def _hold(self) -> None:
+        if not self.holding:
+            self.holding, self._since, self._gave_back = True, monotonic(), False
+
+    def _release(self) -> None:
+        """The others go on, before the next trial for as long as they were held."""
+        if self.holding:
+            now = monotonic()
+            self.holding, self._rest_until = False, now + (now - self._since)
+            self._resume()
+
+    async def _until(self, true: Callable[[], bool], seconds: float) -> None:
+        end = monotonic() + seconds
+        while not true() and monotonic() < end:
+            if self.holding and not self._gave_back and monotonic() - self._since > SHORT:
+                self._gave_back = True
+                await self._give_back()
+            await asyncio.sleep(LOOK_EVERY)

@@ -1,0 +1,41 @@
+"""Runs that were put off are looked for when they are due, also where a timer comes early."""
+
+from __future__ import annotations
+
+import pytest
+
+from detent.worker import retries
+from detent.worker.retries import SLACK, Retries
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(retries, "monotonic", lambda: now[0])
+    return now
+
+
+def test_without_retries_the_worker_waits_as_long_as_it_may(clock: list[float]) -> None:
+    assert Retries().pause(10.0) == 10.0
+
+
+def test_the_worker_looks_when_the_first_of_them_is_due(clock: list[float]) -> None:
+    due = Retries()
+    due.add(107.0)
+    due.add(103.0)
+    assert due.pause(10.0) == 3.0
+    assert due.pause(1.0) == 1.0
+
+
+def test_a_look_that_came_too_early_is_followed_by_another(clock: list[float]) -> None:
+    due = Retries()
+    due.add(103.0)
+    clock[0] = 103.0 - 0.0008
+    due.looked(clock[0])
+    assert due.pause(10.0) < 0.001
+    clock[0] = 103.0
+    due.looked(clock[0])
+    assert due.pause(10.0) == pytest.approx(SLACK)
+    clock[0] = 103.0 + SLACK + 0.001
+    due.looked(clock[0])
+    assert due.pause(10.0) == 10.0
