@@ -86,7 +86,7 @@ $(CLIENTS_READY): $(READY) requirements/http-clients.lock
 bench-http-clients: $(CLIENTS_READY)  ## Measure HTTP clients for the HTTP target beside each other
 	@PYTHONPATH=src .venv/http-clients/bin/python benchmarks/http/clients.py --sink-python $(BIN)/python $(BENCH_HTTP_CLIENTS)
 
-chaos: $(READY)  ## Break clusters of real processes in every way we know, with the promised bounds (20 minutes)
+chaos: $(READY)  ## Break clusters of real processes in every way we know, with the promised bounds (half an hour)
 	@$(BIN)/python chaos/all.py
 
 docs: docs-cli  ## Build the manual into build/site

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import mutants
-from cluster import Row, planned, play, table
+from cluster import Row, planned, play_all, table
 from scenarios import SCENARIOS
 
 HERE = Path(__file__).parent
@@ -34,7 +34,7 @@ def main() -> int:
     seed = given.seed if given.seed is not None else secrets.randbelow(10**6)
     began = time.monotonic()
     rows = [script(name) for name in SCRIPTS]
-    rows += [play(planned(scenario, seed, scenario.seconds)) for scenario in SCENARIOS.values()]
+    rows += play_all([planned(scenario, seed, scenario.seconds) for scenario in SCENARIOS.values()])
     rows += [mutant(each) for each in mutants.MUTANTS]
     print(f"\n{table(rows)}\n\nseed {seed}, {(time.monotonic() - began) / 60:.0f} minutes")
     return 0 if all(row.ok for row in rows) else 1

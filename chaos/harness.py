@@ -23,6 +23,7 @@ sys.path[:0] = [str(TESTS), str(TESTS / "system")]
 from processes import Nodes  # noqa: E402 - found only through the path above
 from sink import Sink  # noqa: E402 - as above
 
+import guardian  # noqa: E402 - as above
 from detent.store.db import connect  # noqa: E402 - as above
 
 
@@ -89,6 +90,7 @@ async def sleep_until(moment: datetime) -> None:
 
 def perform(title: str, script: Callable[[Scene], Awaitable[None]]) -> int:
     """Run a script on a fresh scene and print its table; the exit code."""
+    guardian.protect()
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="detent-chaos-", ignore_cleanup_errors=True) as name:
         folder = Path(name)

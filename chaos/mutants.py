@@ -10,12 +10,14 @@ from pathlib import Path
 
 import harness  # noqa: F401 - finds the modules of the tests
 
+import guardian
 from fleet.checker import Verdict, check
 from fleet.driver import perform
 from fleet.mutants import MUTANTS, SOURCE, Mutant, mutated, overlay
 
 
 def play(mutant: Mutant, source: Path) -> Verdict:
+    guardian.protect()
     with tempfile.TemporaryDirectory(prefix="detent-chaos-", ignore_cleanup_errors=True) as name:
         record = asyncio.run(perform(mutant.plan, mutated(mutant.shape, source), Path(name), mutant.prepare))
     return check(record, mutant.promise)

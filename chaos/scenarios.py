@@ -11,9 +11,20 @@ from typing import NamedTuple
 
 import harness  # noqa: F401 - finds the modules of the tests
 
-from fleet import clocks, coordinators, failover, plans, poolers
-from fleet.checker import DEAD, MISSED, SKIPPED, SUCCEEDED, Promise, given_up_too_soon, moves, unprovoked_evictions
-from fleet.driver import Prepare, Shape
+from fleet import clocks, coordinators, failover, idle, plans, poolers
+from fleet.checker import (
+    CANCELLED,
+    DEAD,
+    MISSED,
+    SKIPPED,
+    SUCCEEDED,
+    Promise,
+    given_up_too_soon,
+    moves,
+    unprovoked_evictions,
+)
+from fleet.driver import Prepare, Shape, Ticking
+from fleet.liveness import Liveness
 from fleet.plans import Chance, Fault
 
 LEASE = 5.0
@@ -22,6 +33,9 @@ CALM = 1.0
 FAILOVER = LEASE + 1.0
 # As above, and a third of a lease: the last heartbeat may have arrived although its answer did not.
 AFTER_A_CUT = LEASE + LEASE / 3 + 1.0
+# Nothing that is due waits for longer on a node that nothing is wrong with: less than the time between two sweeps, so
+# that a wake-up that was lost is found although the next sweep makes up for it.
+OLDEST = 3.0
 # As above: the service gives up a node after its own time to live, and it is asked every third of that.
 AFTER_A_NOMINATION = AFTER_A_CUT
 
@@ -33,6 +47,11 @@ class Scenario(NamedTuple):
     seconds: float
     shape: Shape = Shape()
     prepare: Prepare | None = None
+
+    @property
+    def quiet(self) -> bool:
+        """Little is done in it most of the time, so that several can be performed at once."""
+        return self.name.startswith("idle-")
 
 
 def nothing(_chance: Chance, _seconds: float, _ttl: float) -> list[Fault]:
@@ -107,4 +126,59 @@ ALL = (
         Shape(plans.MEMBERS, ttl=2.0, linked=True),
     ),
 )
-SCENARIOS = {scenario.name: scenario for scenario in ALL}
+
+
+# --- one job, and silence after each disturbance ---
+
+POLICIES = {
+    "second": Ticking(),
+    "ten": Ticking(10),
+    "queue": Ticking(1, "slow/0.3", 0.3, {"concurrent_policy": "QUEUE"}),
+    "replace": Ticking(1, "slow/0.3", 0.3, {"concurrent_policy": "REPLACE"}),
+    "retry": Ticking(2, "fail/1", 1.5, {"max_retries": 8, "retry_base_seconds": 0.5, "retry_max_seconds": 1}),
+}
+QUIET_STATUSES = (SUCCEEDED, CANCELLED, SKIPPED)
+# A run that a lost reply told of is adopted after two looks at the database, about a lease apart.
+LIVE = Liveness(OLDEST, 2 * (LEASE + 1.0))
+# Where runs take a while and come one after another, the ticks of an outage of 12 s are made up for in so many more.
+SLOWLY = LIVE._replace(recovery=LIVE.recovery + 5.0)
+
+
+def quiet(
+    name: str,
+    faults: tuple[Fault, ...],
+    shape: Shape,
+    prepare: Prepare = idle.with_disturbances,
+    live: Liveness = LIVE,
+) -> Scenario:
+    promise = Promise(statuses=QUIET_STATUSES, rules=live.rules)
+    return Scenario(f"idle-{name}", idle.one_at_a_time(faults), promise, idle.lasting(faults), shape, prepare)
+
+
+ONE = Shape(("n1",), ticking=(POLICIES["second"],), linked=True)
+FEW = {"DETENT_CONCURRENCY": "1"}
+
+IDLE = (
+    *(
+        quiet(name, idle.DISTURBANCES, ONE._replace(ticking=(kind,)), live=SLOWLY if kind.takes else LIVE)
+        for name, kind in POLICIES.items()
+    ),
+    quiet("pair", idle.DISTURBANCES, ONE._replace(members=("n1", "n2"))),
+    quiet("burst", idle.BURSTS, ONE),
+    quiet("full", idle.FULL, ONE._replace(variables=FEW), idle.with_handlers),
+    quiet("limit", idle.LIMITED, ONE),
+    # Neither ticks nor lateness can be counted by our clock here, but calls must go on.
+    Scenario(
+        "idle-clock",
+        idle.one_at_a_time(idle.STEPS, shuffled=False),
+        Promise(
+            statuses=(*QUIET_STATUSES, MISSED),
+            common=(*(rule for rule in clocks.RULES if rule is not clocks.no_burst), LIVE.gaps),
+        ),
+        idle.lasting(idle.STEPS),
+        ONE,
+        idle.with_small_steps,
+    ),
+)
+
+SCENARIOS = {scenario.name: scenario for scenario in (*ALL, *IDLE)}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+import guardian
 from leftovers import fail_if_too_many
 
 if TYPE_CHECKING:
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile("detent", deadline=None)
 hypothesis.settings.load_profile("detent")
+
+
+def pytest_configure() -> None:
+    """In each test process, before it starts anything."""
+    guardian.protect()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def watched_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Processes that work in one of pytest's own folders belong to us, too."""
+    guardian.watch(tmp_path_factory.getbasetemp())
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 import pytest
 
+import guardian
 from detent.store import role
 from detent.store.db import connect
 from waiting import until_sync
@@ -172,7 +173,7 @@ def require_pgbouncer() -> None:
 
 
 def _install() -> None:
-    with Path(tempfile.gettempdir(), "detent-test-apt.lock").open("w") as lock:
+    with (guardian.SHARED / "detent-test-apt.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one of the parallel test processes installs, the others wait
         if not shutil.which("pgbouncer"):
             environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import asyncpg
 import pytest
 
+import guardian
 from detent.store import migrate
 from detent.store.db import connect
 from detent.store.embedded import DATABASE, EmbeddedServer
@@ -144,12 +145,8 @@ def running_postgres() -> Iterator[Postgres]:
 
 def _in_memory() -> Path | None:
     """Where the many small databases of the tests are made twice as quickly; None: the usual place for such things."""
-    place = Path("/dev/shm")
-    try:
-        free = shutil.disk_usage(place).free
-    except OSError:
-        return None
-    return place if free > ROOM_IN_MEMORY and os.access(place, os.W_OK) else None
+    place = guardian.in_memory()
+    return place if place is not None and shutil.disk_usage(place).free > ROOM_IN_MEMORY else None
 
 
 def chosen_binaries() -> Path:
@@ -176,7 +173,7 @@ def _debian_15() -> Path:
 
 
 def _install_debian_15() -> None:
-    with Path(tempfile.gettempdir(), "detent-test-apt.lock").open("w") as lock:
+    with (guardian.SHARED / "detent-test-apt.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one of the parallel test processes installs, the others wait
         if not (DEBIAN_15 / "postgres").exists():
             environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}

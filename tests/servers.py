@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import guardian
 from waiting import until_sync
 
 PACKAGES = ("etcd-server", "redis-server", "libzookeeper-java", "default-jre-headless")
@@ -182,7 +183,7 @@ def missing_servers() -> list[str]:
 
 
 def install() -> None:
-    with Path(tempfile.gettempdir(), "detent-test-apt.lock").open("w") as lock:
+    with (guardian.SHARED / "detent-test-apt.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one of the parallel test processes installs, the others wait
         if missing_servers():
             environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}

@@ -172,6 +172,10 @@ class Client(Connection):
         """Ask a node to hand over and to take nothing new, or let it take part again; returns the node."""
         return self._ask("POST", f"/api/v1/cluster/nodes/{segment(node)}/{'drain' if draining else 'resume'}")
 
+    def dismiss_node(self, node: str) -> Document:
+        """Take note that a node was lost, so that it is no longer among the problems; returns the node."""
+        return self._ask("POST", f"/api/v1/cluster/nodes/{segment(node)}/dismiss")
+
     # -- keys and tenants
 
     def create_key(self, document: Mapping[str, Any]) -> Document:

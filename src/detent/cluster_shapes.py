@@ -9,6 +9,7 @@ from msgspec import Struct
 from detent.shapes import Instant
 
 NodeState = Literal["alive", "draining", "evicted"]
+FormerState = Literal["left", "lost"]
 
 
 class ClusterNode(Struct, frozen=True, kw_only=True):
@@ -31,6 +32,38 @@ class ClusterNode(Struct, frozen=True, kw_only=True):
     tzdata: str
     partitions: int
     running: int | None
+
+
+class NodeTakeOver(Struct, frozen=True, kw_only=True):
+    """What `node` took over from one that ended: so many partitions, which it leads since then, and so many runs, which
+    it returned to their queues; `at` is when it had. Numbers of runs are told to the default tenant."""
+
+    node: str
+    partitions: int
+    runs: int | None
+    at: Instant
+
+
+class FormerNode(Struct, frozen=True, kw_only=True):
+    """A node that ended within the last day. One that `left` did so in good order; one that is `lost` stopped answering
+    after `last_seen_at`, and others took over what it held. `partitions` is how many it led then. `back_as` is the node
+    under whose id it, or its replacement on the same host, joined again. An operator may have `dismissed` its loss."""
+
+    id: str
+    state: FormerState
+    roles: list[str]
+    host: str | None
+    pid: int | None
+    address: str | None
+    version: str
+    tzdata: str
+    started_at: Instant
+    last_seen_at: Instant
+    ended_at: Instant
+    partitions: int
+    taken_over_by: list[NodeTakeOver]
+    back_as: str | None
+    dismissed: bool
 
 
 class ClusterPartition(Struct, frozen=True, kw_only=True):
@@ -89,10 +122,11 @@ class Throughput(Struct, frozen=True, kw_only=True):
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
-    """The nodes, who leads each partition, how far behind the work is, and in `problems` what somebody should look at,
-    a sentence each."""
+    """The nodes, those that ended within a day, who leads each partition, how far behind the work is, and in `problems`
+    what an operator should look at, a sentence each."""
 
     nodes: list[ClusterNode]
+    former_nodes: list[FormerNode]
     partitions: list[ClusterPartition]
     elections: Elections
     held: Held | None

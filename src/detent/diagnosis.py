@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Literal, NamedTuple
 
-from detent.cluster_shapes import ClusterNode, ClusterPartition, Elections, Held, Lag
+from detent.cluster_shapes import ClusterNode, ClusterPartition, Elections, FormerNode, Held, Lag, NodeTakeOver
 
 CLOCK_OFFSET_MS = 200
 OVERDUE_MS = 10_000
@@ -13,14 +14,24 @@ WAITING_MS = 60_000
 FEW = 5
 
 
-Kind = Literal["copy", "held", "leaders", "lag", "flapping", "clocks", "differences", "aside"]
+Kind = Literal["copy", "held", "leaders", "lag", "flapping", "lost", "clocks", "differences", "aside"]
 
 
 class Finding(NamedTuple):
-    """Something that somebody should look at, and of which kind it is."""
+    """Something that an operator should look at, and of which kind it is; `node` is the one that it is about."""
 
     kind: Kind
     sentence: str
+    node: str | None = None
+
+
+class Tenure(NamedTuple):
+    """A node, where it ran, and from when or until when."""
+
+    node: int
+    host: str
+    roles: Sequence[str]
+    at: datetime
 
 
 def problems(
@@ -30,12 +41,13 @@ def problems(
     held: Held | None,
     lag: Lag,
     *,
+    former: Sequence[FormerNode] = (),
     original: bool = True,
     aside: int = 0,
 ) -> list[str]:
-    """`original`: the database is the one that it was when somebody last made sure of it. `aside`: how many jobs are
+    """`original`: the database is the one that it was when an operator last made sure of it. `aside`: how many jobs are
     set aside, because their ticks cannot be fired."""
-    found = findings(nodes, partitions, elections, held, lag, original=original, aside=aside)
+    found = findings(nodes, partitions, elections, held, lag, former=former, original=original, aside=aside)
     return [each.sentence for each in found]
 
 
@@ -46,6 +58,7 @@ def findings(
     held: Held | None,
     lag: Lag,
     *,
+    former: Sequence[FormerNode] = (),
     original: bool = True,
     aside: int = 0,
 ) -> list[Finding]:
@@ -61,7 +74,8 @@ def findings(
         "differences": _differences(present),
         "aside": iter([set_aside(aside)] if aside else []),
     }
-    return [Finding(kind, sentence) for kind, sentences in told.items() for sentence in sentences]
+    found = [Finding(kind, sentence) for kind, sentences in told.items() for sentence in sentences]
+    return [*found, *_lost(former)]
 
 
 def set_aside(jobs: int) -> str:
@@ -109,6 +123,51 @@ def _flapping(elections: Elections) -> Iterator[str]:
             f"{_counted(elections.flapping)} changed hands more than once in the last hour "
             "although no node came or went."
         )
+
+
+def _lost(former: Sequence[FormerNode]) -> Iterator[Finding]:
+    """Nodes that stopped answering, and that neither came back nor were dismissed by an operator."""
+    lost = [node for node in former if node.state == "lost" and node.back_as is None and not node.dismissed]
+    for node in lost[:FEW]:
+        yield Finding("lost", lost_sentence(node), node.id)
+    if len(lost) > FEW:
+        told = f"{len(lost) - FEW} more nodes stopped answering in the last day: `detent node list --all` lists them."
+        yield Finding("lost", told)
+
+
+def lost_sentence(node: FormerNode) -> str:
+    """What became of a node that stopped answering, and of what it held."""
+    began = f"Node {node.id} stopped answering at {node.last_seen_at:%H:%M:%S} UTC"
+    takers = [taker for taker in node.taken_over_by if taker.partitions or taker.runs]
+    taken, runs = sum(taker.partitions for taker in takers), sum(taker.runs or 0 for taker in takers)
+    held = [*([_plural(taken, "partition")] if taken else []), *([_plural(runs, "run")] if runs else [])]
+    if not held:
+        return f"{began}; it led {_plural(node.partitions, 'partition')} and held no run."
+    after = (max(taker.at for taker in takers) - node.last_seen_at).total_seconds()
+    return f"{began}; {_named(takers)} took over its {' and '.join(held)} after {after:.1f} s."
+
+
+def _named(takers: Sequence[NodeTakeOver]) -> str:
+    names = [taker.node for taker in takers]
+    return f"node {names[0]}" if len(names) == 1 else f"nodes {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count or 'no'} {noun}{'' if count in (0, 1) else 's'}"
+
+
+def replacements(lost: Sequence[Tenure], present: Sequence[Tenure]) -> dict[int, int]:
+    """Which node stands for one that was lost: the first that joined with its roles on its host after it was last heard
+    of. Each stands for one alone, so that of two that were lost and one that came back, one is still missed."""
+    found: dict[int, int] = {}
+    free = sorted(present, key=lambda each: each.at)
+    for gone in sorted(lost, key=lambda each: each.at):
+        for each in free:
+            if each.at > gone.at and (each.host, set(each.roles)) == (gone.host, set(gone.roles)):
+                found[gone.node] = each.node
+                free.remove(each)
+                break
+    return found
 
 
 def _clocks(present: Sequence[ClusterNode]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -77,6 +77,7 @@ class Node:
         self._demo = demo
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._failure: DetentError | None = None
         self._refusals = 0
         self._session: Session | None = None
         self._store: Store | None = None
@@ -91,12 +92,21 @@ class Node:
         self._readiness = Readiness(roles, lambda: self._store, lambda: self._session, self._stop.is_set)
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        except DetentError:
+            if self._failure is None:
+                raise
+        if self._failure is not None:
+            raise self._failure
+
+    async def _run(self) -> None:
         self._listen_to_signals()
         app = self._load_app()  # before anything is started: what cannot work is refused at once
         self._check_archive()
         self._check_outside()
         async with AsyncExitStack() as stack:
-            url = await stack.enter_async_context(prepared_database(self._settings))
+            url = await stack.enter_async_context(prepared_database(self._settings, self._fail))
             store = await stack.enter_async_context(opened_store(url, self._settings))
             self._store = store
             guard = Guard(store, self._settings.clock_step_limit_seconds)
@@ -113,6 +123,12 @@ class Node:
             else:
                 runners = await stack.enter_async_context(self._runners(app, url))
                 await self._keep_session(store, app, runners, listening, guard)
+
+    def _fail(self, error: DetentError) -> None:
+        """End the process with this error: nothing can be drained any more."""
+        self._failure = error
+        self._stop.set()
+        self._hurry.set()
 
     def _check_outside(self) -> None:
         """An address that no message could ever go to would be noticed when the first one should have come."""
@@ -333,8 +349,11 @@ class Node:
 
 
 @asynccontextmanager
-async def prepared_database(settings: Settings) -> AsyncIterator[str]:
-    """The URL of the database that the settings name, or of the embedded one, which runs for as long as this does."""
+async def prepared_database(
+    settings: Settings, failed: Callable[[DetentError], None] | None = None
+) -> AsyncIterator[str]:
+    """The URL of the database that the settings name, or of the embedded one, which runs for as long as this does.
+    With `failed` it is watched and started again, and that is called once it cannot be."""
     if settings.database_url is not None:
         await prepare_database(
             settings.database_url, settings.database_schema, migrate=settings.migrate, pooled=settings.pooled
@@ -342,13 +361,15 @@ async def prepared_database(settings: Settings) -> AsyncIterator[str]:
         yield settings.database_url
         return
     from detent.store.embedded import EmbeddedServer
+    from detent.store.embedded_watch import watched
 
     server = EmbeddedServer(settings.data_dir)
     async with server:
         if server.note:
             _say(server.note)
         await prepare_database(server.url, settings.database_schema, migrate=True)
-        yield server.url
+        async with watched(server, failed):
+            yield server.url
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from detent import shapes
 from detent.clock import monotonic
-from detent.cluster_shapes import Cluster, ClusterNode, Ticks
+from detent.cluster_shapes import Cluster, ClusterNode, FormerNode, Ticks
 from detent.late_operations import LateOperations
 from detent.ledger_operations import LedgerOperations
 from detent.many_operations import ManyOperations
@@ -278,6 +278,11 @@ def drain_node(node: str) -> Request[ClusterNode]:
     return Request("POST", f"{PREFIX}/cluster/nodes/{segment(node)}/drain", _reader(ClusterNode))
 
 
+def dismiss_node(node: str) -> Request[FormerNode]:
+    """Take note that a node was lost, so that it is no longer among the problems."""
+    return Request("POST", f"{PREFIX}/cluster/nodes/{segment(node)}/dismiss", _reader(FormerNode))
+
+
 def resume_node(node: str) -> Request[ClusterNode]:
     """Let a node that is draining take part again."""
     return Request("POST", f"{PREFIX}/cluster/nodes/{segment(node)}/resume", _reader(ClusterNode))
@@ -317,6 +322,7 @@ class Operations(LateOperations, LedgerOperations, ManyOperations):
     pause_all = Operation(pause_all)
     resume_all = Operation(resume_all)
     drain_node = Operation(drain_node)
+    dismiss_node = Operation(dismiss_node)
     resume_node = Operation(resume_node)
     version = Operation(version)
 

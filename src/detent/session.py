@@ -190,7 +190,7 @@ class Session:
             rate=self._settings.catchup_rate, announce=self._runs_fired,
         )  # fmt: skip
         self.leadership = Leadership(
-            self._store, self.membership, self.coordinator, Rescue(self._store, self._metrics, self._runs_fired),
+            self._store, self.membership, self.coordinator, self._rescuer(),
             led=self.scheduler if self.schedules else None, tell_others=self.hints.announce_share,
             drain=self._drain, others_work=self._others_work, metrics=self._metrics,
         )  # fmt: skip
@@ -240,6 +240,9 @@ class Session:
         if self.worker is not None:
             self.worker.place.others_work = others
 
+    def _rescuer(self) -> Rescue:
+        return Rescue(self._store, self._metrics, self._runs_fired, self.membership.node)
+
     def _share_changed(self) -> None:
         self._leading.wake()
 
@@ -255,6 +258,7 @@ class Session:
         if self._upkeep_passes % HISTORY_EVERY_PASSES == 0:
             await self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)
             await self._store.cluster.forget_elections(self.clock.now())
+            await self._store.cluster.forget_nodes(self.clock.now())
         self._upkeep_passes += 1
         due = await self._store.upkeep.due(self.clock.now(), timedelta(seconds=UPKEEP_EVERY))
         if due.pauses:
@@ -380,7 +384,7 @@ class Session:
         """A last heartbeat may have come through that nobody counts on: others need not wait for its end."""
         with contextlib.suppress(DetentError, TimeoutError):
             async with asyncio.timeout(STEP_DOWN_SECONDS):
-                await self._store.nodes.leave(self.membership.node)
+                await self._store.nodes.leave(self.membership.node, lost=True)
 
 
 async def _abort(loops: Iterable[Loop]) -> None:

@@ -238,13 +238,23 @@ class SkippedTick(Struct, frozen=True):
     why: str
 
 
+class ClockChange(Struct, frozen=True):
+    """A change of the clock that touches a schedule: when it is, on which local date, and what happens."""
+
+    at: Instant
+    on: str
+    effect: Literal["moved", "skipped", "repeated"]
+    why: str
+
+
 class Preview(Struct, frozen=True):
-    """A schedule in words and in ticks."""
+    """A schedule in words and in ticks. `clock_changes` are those of the next two years that touch it."""
 
     description: str
     timezone: str
     ticks: list[PreviewTick]
     skipped: list[SkippedTick]
+    clock_changes: list[ClockChange]
     warnings: list[str]
 
 

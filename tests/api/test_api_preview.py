@@ -22,7 +22,7 @@ async def test_a_preview_is_what_explain_says(api: ApiClient) -> None:
     assert answer["ticks"][0] == {"at": "2027-03-27T01:30:00Z", "local": answer["ticks"][0]["local"], "dst": None}
     assert answer["ticks"][1]["dst"] == "moved"
     assert "does not exist on 2027-03-28" in answer["warnings"][0]
-    assert answer.keys() == {"description", "timezone", "ticks", "skipped", "warnings"}
+    assert answer.keys() == {"description", "timezone", "ticks", "skipped", "clock_changes", "warnings"}
 
 
 async def test_a_skipped_time_is_told_with_its_reason(api: ApiClient) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -19,7 +20,7 @@ from two_tenants import JOB, MARKED_JOB, MARKER, SCOPES, World, made_world, nobo
 import detent.api
 from detent.api.app import create_app
 from detent.api.auth import GRANTS
-from detent.store import Store
+from detent.store import Database, Store
 
 TRACE = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 PUBLIC = {"/livez", "/readyz", "/version"}
@@ -409,3 +410,41 @@ def test_a_route_without_a_scope_cannot_be_written() -> None:
             method("/x")  # type: ignore[call-arg] - that is what is refused
     with pytest.raises(ValueError, match="which is none of"):
         routes.get("/x", scope="all")(create_app)  # type: ignore[arg-type] - as above
+
+
+# --- whose connections these are ---
+
+FOR_REQUESTS = {"people", "aside"}
+
+
+@pytest.fixture
+def pools_used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The pool of every statement, in their order."""
+    used: list[str] = []
+    acquired = Database._acquired
+
+    def recorded(self: Database, pool: str) -> Any:
+        used.append(pool)
+        return acquired(self, pool)
+
+    monkeypatch.setattr(Database, "_acquired", recorded)
+    return used
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+async def test_no_request_uses_a_connection_with_which_the_node_fires_claims_or_settles(
+    api: ApiClient, world: World, pools_used: list[str], idempotent: bool
+) -> None:
+    """Workers that pull have connections of their own too, which nothing else uses."""
+    every = list(calls(await described(api), world))
+    keys = [world.keys[tenant]["admin"] for tenant in ("rival", "default")]
+    served = 0
+    for number, (key, call) in enumerate(itertools.product(keys, every)):
+        pools_used.clear()
+        headers = {"Authorization": f"Bearer {key}"} | ({"Idempotency-Key": f"key-{number}"} if idempotent else {})
+        options = {} if call.body is None else {"json": call.body}
+        answer = await api.ask(call.method, call.path, headers=headers, timeout=ANSWER, **options)
+        allowed = FOR_REQUESTS | ({"pull"} if call.scope == "work" else set())
+        assert set(pools_used) <= allowed, (call, answer.status)
+        served += answer.status < 300
+    assert served > 30

@@ -9,7 +9,6 @@ import fcntl
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,8 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser as Chrome
 from playwright.async_api import ConsoleMessage, Page, Response, async_playwright
+
+import guardian
 
 PATIENCE = 90_000.0  # milliseconds; many tests may run on few processors
 INSTALL = ("apt-get", "install", "-y", "--no-install-recommends", "chromium")
@@ -43,7 +44,7 @@ def chromium() -> str | None:
 
 
 def _install() -> None:
-    with Path(tempfile.gettempdir(), "detent-test-apt.lock").open("w") as lock:
+    with (guardian.SHARED / "detent-test-apt.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one of the parallel test processes installs, the others wait
         if chromium() is None:
             environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}

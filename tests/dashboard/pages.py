@@ -51,13 +51,18 @@ class Pages:
             return Shown(response.status, response.headers, await response.text())
 
     async def stream(self, path: str) -> str:
-        """The first message of a page's stream."""
+        """The first message of a page's stream that is no heartbeat."""
         told: list[str] = []
+        beats = False
         async with self.session.get(f"{self.url}/live{path}") as response:
             assert response.status == 200
             assert response.headers["Content-Type"].startswith("text/event-stream")
             async for line in response.content:
-                if line.startswith(b"data: "):
+                if line.startswith(b"event: "):
+                    beats = line == b"event: beat\n"
+                elif beats:
+                    beats = line != b"\n"
+                elif line.startswith(b"data: "):
                     told.append(line[6:].decode())
                 elif told:
                     break

@@ -70,6 +70,9 @@ async def test_a_preview_tells_words_ticks_and_what_the_clock_does(pages: Pages,
     shown = await pages.post("/jobs/preview", csrf=token, **form)
     assert "At 02:30" in shown.text
     assert "does not exist" in shown.text
+    daily = await pages.post("/jobs/preview", csrf=token, kind="cron", cron="30 2 * * *", timezone="Europe/Berlin")
+    assert daily.text.count("does not exist on 20") == 2  # in two years, not only among the next ticks
+    assert daily.text.count("comes twice on 20") == 2
     every = await pages.post("/jobs/preview", csrf=token, kind="every", every="90m")
     assert "Every 1 hour and 30 minutes" in every.text
 

@@ -28,7 +28,7 @@ async def build(browser: Browser, url: str, name: str, **fields: str) -> None:
             await page.select_option(f"#{field}", value)
         else:
             await page.fill(f"#{field}", value)
-    await page.get_by_role("button", name="Make the job").click()
+    await page.get_by_role("button", name="Create job").click()
     await page.wait_for_url("**/jobs/0*")
     await browser.live()
 
@@ -164,7 +164,7 @@ async def test_a_script_in_a_name_a_payload_an_error_or_a_tag_does_nothing(
         await page.fill("#url", f"{sink.url}/fail/9")
         await page.locator("details:has(#max_retries)").evaluate("element => element.setAttribute('open', '')")
         await page.fill("#max_retries", "0")
-        await page.get_by_role("button", name="Make the job").click()
+        await page.get_by_role("button", name="Create job").click()
         await page.wait_for_url("**/jobs/0*")
         job = page.url.removeprefix(node.url)
         dead = page.locator("#recent tr:has(.s-dead) a").first

@@ -11,6 +11,7 @@ import pytest
 
 from detent.dashboard.drawings import (
     Axis,
+    DueStep,
     bars,
     clock_marks,
     gantt,
@@ -90,8 +91,8 @@ def test_ticks_in_one_step_are_one_mark() -> None:
     axis = Axis(NOON, NOON + 10 * HOUR, 10)
     job, sample = UUID(int=1), UUID(int=2)
     past = [Step(job, 0, "succeeded", 5, sample), Step(job, 0, "dead", 1, sample)]
-    marks = lane(past, [NOON + 9 * HOUR, NOON + 9.5 * HOUR], axis)
-    assert [(mark.left, mark.status, mark.runs) for mark in marks] == [(0, "dead", 6), (90, "planned", 2)]
+    marks = lane(past, [DueStep(9, NOON + 9.5 * HOUR, "planned")], axis)
+    assert [(mark.left, mark.status, mark.runs) for mark in marks] == [(0, "dead", 6), (90, "planned", 1)]
 
 
 def test_marks_of_the_clock_are_round_and_few() -> None:

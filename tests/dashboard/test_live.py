@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import pytest
 
+from detent.dashboard.heartbeat import DatabaseSilent, Heartbeat, while_answering, within
 from detent.dashboard.live import Hub, Stream, event, message
 from detent.errors import Unavailable
 from waiting import until
@@ -82,16 +85,16 @@ def test_a_browser_that_is_too_slow_gets_everything_later() -> None:
     assert stream.fresh
 
 
-async def test_trouble_is_told_and_the_next_message_has_everything(hub: Hub) -> None:
+async def test_trouble_is_told_in_words_and_the_next_message_has_everything(hub: Hub) -> None:
     broken = True
 
     async def render() -> dict[str, str]:
         if broken:
-            raise Unavailable("The database is away.")
+            raise Unavailable("The database at postgresql://secret:5432/ cannot be reached (OSError).")
         return {"fixed": "same"}
 
     with hub.stream("jobs", render) as stream:
-        assert await stream.next() == event("trouble", "The database is away.")
+        assert await stream.next() == event("trouble", "Database not answering.")
         broken = False
         hub.wake()
         assert await stream.next() == message({"fixed": "same"})
@@ -115,6 +118,90 @@ async def test_a_pass_that_takes_long_is_followed_by_a_longer_pause(hub: Hub, mo
         await hub._loop.abort()  # type: ignore[union-attr]  # as above
         monkeypatch.setattr("detent.dashboard.live.monotonic", lambda: next(times))
         assert await hub.tick() == 10.0
+
+
+class Asked:
+    """A database that answers, refuses or hangs, as the test says."""
+
+    def __init__(self) -> None:
+        self.questions = 0
+        self.fails = False
+        self.at = datetime(2026, 11, 16, 1, 35, 10, tzinfo=UTC)
+
+    async def __call__(self, seconds: float) -> datetime:
+        self.questions += 1
+        if self.fails:
+            raise Unavailable("It hangs.")
+        return self.at
+
+
+async def test_a_heartbeat_is_sent_for_each_answer_of_the_database_and_for_nothing_else() -> None:
+    asked, times = Asked(), iter(range(100))
+    hub = Hub(Heartbeat(asked, clock=lambda: float(next(times))))
+    page = Counter()
+    with hub.stream("jobs", page) as stream:
+        await until(lambda: page.renderings)
+        await hub._loop.abort()  # type: ignore[union-attr]  # as above
+        await hub._beats.abort()  # type: ignore[union-attr]
+        while not stream._waiting.empty():
+            await stream.next()
+        await hub.beat()
+        assert await stream.next() == event("beat", "2026-11-16T01:35:10Z")
+        asked.fails = True
+        before = page.renderings
+        await hub.beat()
+        await hub.tick()
+        assert stream._waiting.empty()
+        assert page.renderings == before  # no statement is added to those that hang
+        asked.fails = False
+        await hub.beat()
+        assert await stream.next() == event("beat", "2026-11-16T01:35:10Z")
+        await hub.tick()
+        assert page.renderings == before + 1
+    await hub.close()
+
+
+async def test_many_who_ask_whether_the_database_answers_share_one_statement() -> None:
+    asked = Asked()
+    heartbeat = Heartbeat(asked, clock=lambda: 0.0)
+    assert await asyncio.gather(*(heartbeat.answer() for _ in range(50))) == [asked.at] * 50
+    assert asked.questions == 1
+
+
+async def test_a_page_waits_for_a_statement_that_hangs_no_longer_than_it_says() -> None:
+    """Also for one that takes its time to be cancelled."""
+    cancelled, released = asyncio.Event(), asyncio.Event()
+
+    async def hangs() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+            await released.wait()
+
+    with pytest.raises(DatabaseSilent):
+        await within(0.01, hangs())
+    await cancelled.wait()
+    released.set()
+
+
+async def test_a_change_may_take_long_while_the_database_answers_others() -> None:
+    asked, times, done = Asked(), iter(range(100)), asyncio.Event()
+    heartbeat = Heartbeat(asked, clock=lambda: float(next(times)))
+
+    async def slow() -> str:
+        await done.wait()
+        return "done"
+
+    change = asyncio.ensure_future(while_answering(heartbeat, 0.01, slow()))
+    await until(lambda: asked.questions > 3)
+    assert not change.done()
+    done.set()
+    assert await change == "done"
+    asked.fails = True
+    done.clear()
+    with pytest.raises(DatabaseSilent):
+        await while_answering(heartbeat, 0.01, slow())
 
 
 def test_text_with_line_ends_stays_one_message() -> None:

@@ -13,21 +13,22 @@ from pathlib import Path
 import pytest
 from database_servers import Base, Servers
 
+import guardian
 from detent.store.servers import servers_of
 from postgres import run_apart
 
 sys.path.append(str(Path(__file__).parents[1] / "system"))  # for its real processes
 
-# Files in memory where there is such a folder: these tests make many servers, and no disk is tested.
-MEMORY = Path("/dev/shm")
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
 def workshop() -> Iterator[Path]:
     """A folder that the user of a server can enter, which those of pytest are not when root runs it."""
-    place = MEMORY if MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="detent-test-", dir=place, ignore_cleanup_errors=True) as name:
+    # In memory where there is such a folder: these tests make many servers, and no disk is tested.
+    with tempfile.TemporaryDirectory(
+        prefix="detent-test-", dir=guardian.in_memory(), ignore_cleanup_errors=True
+    ) as name:
         Path(name).chmod(0o711)
         yield Path(name)
 

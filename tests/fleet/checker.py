@@ -25,7 +25,7 @@ import msgspec
 from fleet import logs
 from fleet.records import Attempt, Call, Record, Run
 
-SUCCEEDED, DEAD, SKIPPED, MISSED = 1, 2, 4, 5
+SUCCEEDED, DEAD, CANCELLED, SKIPPED, MISSED = 1, 2, 3, 4, 5
 CRASH_CAP = 3
 # A node's idea of the database's time is a lower bound, a heartbeat's round trip behind at most.
 CLOCK_TOLERANCE = 0.2
@@ -121,7 +121,7 @@ def untested(record: Record, figures: Figures, promise: Promise) -> list[str]:
     ]
     if figures.faults < len(record.plan.faults):
         found.append(f"{figures.faults} of {len(record.plan.faults)} faults were carried out")
-    if figures.ticks < 0.9 * len(record.jobs) * record.plan.seconds:
+    if figures.ticks < 0.9 * sum(record.plan.seconds // job.every for job in record.jobs):
         found.append(f"only {figures.ticks} ticks came due")
     return found
 
@@ -129,19 +129,20 @@ def untested(record: Record, figures: Figures, promise: Promise) -> list[str]:
 # --- the ledger ---
 
 
-def ticks_of(run: Run) -> list[int]:
+def ticks_of(run: Run, every: int = 1) -> list[int]:
     """A range of missed ticks stands for each of them."""
-    return [int(run.scheduled_at) + number for number in range(run.ticks or 1)]
+    return [int(run.scheduled_at) + number * every for number in range(run.ticks or 1)]
 
 
 def by_job(record: Record) -> dict[int, Counter[int]]:
     """For every job, how many rows each of its ticks has, finished or open."""
+    every = {job.number: job.every for job in record.jobs}
     rows: dict[int, Counter[int]] = defaultdict(Counter)
     for run in record.tables.runs:
-        if run.serial == 0:
-            rows[run.job].update(ticks_of(run))
+        if run.serial == 0 and run.job in every:
+            rows[run.job].update(ticks_of(run, every[run.job]))
     for open_run in record.tables.open_runs:
-        if open_run.serial == 0:
+        if open_run.serial == 0 and open_run.job in every:
             rows[open_run.job][int(open_run.scheduled_at)] += 1
     return rows
 
@@ -218,14 +219,15 @@ def keys(record: Record) -> list[str]:
 def effects(record: Record) -> list[str]:
     """I5: every run that succeeded was called, and its result is the one effect of its key."""
     calls = _grouped(record.calls, lambda call: call.run_id)
+    ours = {job.number for job in record.jobs}
     found: list[str] = []
     for run in record.tables.runs:
-        if run.status != SUCCEEDED:
+        if run.status != SUCCEEDED or run.job not in ours:
             continue
         made = calls.get(run.run_id, [])
         if not made:
             found.append(f"I5 the run {run.run_id} succeeded without a call")
-        elif _words(run.result) != made[0].effect:
+        elif _words(run.result) != next((call.effect for call in made if call.effect), ""):
             found.append(f"I5 the run {run.run_id} has another result than its effect")
     return found
 

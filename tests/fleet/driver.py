@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,16 @@ POLICY = {"concurrent_policy": "ALLOW", "max_concurrent": 50, "max_retries": 5, 
 MODES = ("ok", "ok", "slow/0.4")
 
 
+class Ticking(NamedTuple):
+    """A job of a scenario that has a few of its own kind: its interval in seconds, what the target does with a call,
+    how long a run then lasts, and other fields of its document."""
+
+    every: int = 1
+    mode: str = "ok"
+    takes: float = 0.0
+    fields: Mapping[str, Any] = {}
+
+
 class Shape(NamedTuple):
     """Who takes part, and how hard they work."""
 
@@ -37,6 +47,8 @@ class Shape(NamedTuple):
     # Who comes later, when the plan says so.
     later: tuple[str, ...] = ()
     jobs: int = 300
+    # Instead of that many alike.
+    ticking: tuple[Ticking, ...] = ()
     ttl: float = 5.0
     linked: bool = False
     variables: Mapping[str, str] = {}
@@ -59,6 +71,7 @@ class Stage:
         self.nemesis = Nemesis(self.fleet, server, links, self.of_member)
         self.extra_logs: dict[str, Path] = {server.name: server.log}
         self.former: Server | None = None
+        self.target = ""
         self._closing: list[Callable[[], None]] = []
 
     def on_close(self, action: Callable[[], None]) -> None:
@@ -100,6 +113,7 @@ async def perform(plan: Plan, shape: Shape, folder: Path, prepare: Prepare | Non
             if prepare is not None:
                 await prepare(stage)
             with closing(Recorder(folder)) as recorder, closing(stage.fleet):
+                stage.target = recorder.url
                 await _start(stage)
                 return await _record(stage, recorder)
 
@@ -131,14 +145,16 @@ async def _start(stage: Stage) -> None:
 
 async def _record(stage: Stage, recorder: Recorder) -> Record:
     began = time.time()
-    jobs = await asyncio.to_thread(register, stage.client, recorder.url, stage.shape.jobs)
+    ticking = stage.shape.ticking or [_alike(number) for number in range(stage.shape.jobs)]
+    jobs = await asyncio.to_thread(register, stage.client, recorder.url, ticking)
     await asyncio.gather(stage.nemesis.perform(stage.plan), asyncio.sleep(stage.plan.seconds))
     await asyncio.sleep(stage.shape.ttl + 2.0)  # whatever was broken last has been put right by then
     gone = stage.fleet.gone
     jobs = await asyncio.to_thread(pause, stage.client, jobs)
     tables, numbers = await drained(stage)
     audit = await _audit(stage)
-    jobs = [msgspec.structs.replace(job, number=numbers[job.id]) for job in jobs]
+    gaps = tuple(stage.nemesis.gaps)
+    jobs = [msgspec.structs.replace(job, number=numbers[job.id], gaps=gaps) for job in jobs]
     gone += await _end(stage)
     return Record(
         stage.plan, stage.shape.ttl, began, time.time(), jobs, recorder.calls(), tables, stage.nemesis.done,
@@ -151,7 +167,8 @@ async def _audit(stage: Stage) -> Audit:
     stepped = any(fault.action == "step-clock" for fault in stage.plan.faults)
     some = [word for number in range(3) for word in ("--job", f"job-{number}")] if stepped else []
     url = stage.client.server.url
-    return Audit(*await stage.fleet.answer("audit", "--since", "10m", *some, DETENT_API_URL=url))
+    since = f"{10 + int(stage.plan.seconds / 60)}m"
+    return Audit(*await stage.fleet.answer("audit", "--since", since, *some, DETENT_API_URL=url))
 
 
 async def _former_tables(stage: Stage) -> Tables | None:
@@ -188,22 +205,29 @@ async def _end(stage: Stage) -> list[str]:
 # --- jobs ---
 
 
-def register(client: Client, target: str, count: int) -> list[Job]:
+def _alike(number: int) -> Ticking:
+    return Ticking(mode=MODES[number % len(MODES)], fields=POLICY)
+
+
+def register(client: Client, target: str, ticking: Sequence[Ticking]) -> list[Job]:
     """All in one call: either all are there or none is."""
     documents = [
         {
             "name": f"job-{number}",
-            "schedule": "* * * * * *",
-            "target": {"type": "http", "url": f"{target}/{MODES[number % len(MODES)]}"},
+            "schedule": "* * * * * *" if kind.every == 1 else f"*/{kind.every} * * * * *",
+            "target": {"type": "http", "url": f"{target}/{kind.mode}"},
             "payload": {"number": number},
-            **POLICY,
+            **kind.fields,
         }
-        for number in range(count)
+        for number, kind in enumerate(ticking)
     ]
     registering = time.time()
     items = client.put_jobs(documents)["items"]
     registered = time.time()
-    return [Job(0, item["id"], item["name"], registering, registered, 0.0, 0.0) for item in items]
+    return [
+        Job(0, item["id"], item["name"], registering, registered, 0.0, 0.0, kind.every, kind.takes)
+        for item, kind in zip(items, ticking, strict=True)
+    ]
 
 
 def pause(client: Client, jobs: Sequence[Job]) -> list[Job]:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fleet.checker import Promise, unprovoked_evictions
-from fleet.driver import Prepare, Shape, Stage
+from fleet.driver import POLICY, Prepare, Shape, Stage, Ticking
+from fleet.idle import with_disturbances
+from fleet.liveness import Liveness
 from fleet.plans import Fault, Plan
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -32,11 +34,13 @@ class Mutant(NamedTuple):
     faults: tuple[Fault, ...]
     promise: Promise
     prepare: Prepare | None = None
+    # How long nothing is done after the last fault.
+    silence: float = 2 * TTL
 
     @property
     def plan(self) -> Plan:
         last = max((fault.at + fault.seconds for fault in self.faults), default=5.0)
-        return Plan(self.name, 0, last + 2 * TTL, self.faults)
+        return Plan(self.name, 0, last + self.silence, self.faults)
 
 
 def overlay(folder: Path, patches: Patches, source: Path = SOURCE) -> Path:
@@ -67,6 +71,8 @@ async def with_a_clock_behind(stage: Stage) -> None:
 # More than one worker can do alone: while the other one is stopped, runs wait, and it finds them when it wakes up.
 BUSY = Shape(("s1", "w1", "w2", "api"), jobs=18, ttl=TTL, variables={"DETENT_CONCURRENCY": "2"})
 ALIKE = Shape(("n1", "n2", "n3"), jobs=20, ttl=TTL)
+# A lease that outlasts the cut: the node stays the same one, and nothing begins anew.
+QUIET = Shape(("n1",), ticking=(Ticking(fields=POLICY),), ttl=12.0, linked=True)
 
 MUTANTS = (
     Mutant(
@@ -98,5 +104,17 @@ MUTANTS = (
         ALIKE,
         (Fault(3.0, "stop", "n1", HOLD), Fault(9.0, "stop", "n2", HOLD)),
         Promise(takeovers=1),
+    ),
+    Mutant(
+        "a tick whose reply was lost is not looked at again",
+        {
+            "scheduler/firing.py": [("self._reload(job, SHORTEST_PAUSE_MS if pause_ms is None else pause_ms)", "pass")],
+            "scheduler/scheduler.py": [("SWEEP_EVERY = 10.0", "SWEEP_EVERY = 600.0")],
+        },
+        QUIET,
+        (Fault(4.0, "cut", "n1", 5.0, "replies swallow"),),
+        Promise(rules=Liveness(8.0, 12.0).rules),
+        with_disturbances,
+        32.0,
     ),
 )  # fmt: skip

@@ -30,6 +30,8 @@ class Nemesis:
         # Nobody can be killed who is not there: what is done to one place is done one after another.
         self._busy: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.done: list[Done] = []
+        # When jobs were paused for a moment: a tick that falls into one of these may be there or not.
+        self.gaps: list[tuple[float, float]] = []
         self.deeds: dict[str, Callable[[Fault], Awaitable[str]]] = {
             "kill": self._kill,
             "stop": self._stop,

@@ -41,7 +41,8 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
-    """A job that ticks at every full second. Between asking and being answered a change may or may not hold yet."""
+    """A job that ticks at every full second, or at those that `every` divides. Between asking and being answered a
+    change may or may not hold yet. `takes` is how long its runs last, retries and all; in `gaps` it was paused."""
 
     number: int
     id: str
@@ -50,13 +51,20 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     registered: float
     pausing: float
     paused: float
+    every: int = 1
+    takes: float = 0.0
+    gaps: tuple[tuple[float, float], ...] = ()
 
     def due(self) -> set[int]:
         """The ticks, in seconds since 1970, that must be accounted for."""
-        return set(range(int(self.registered) + 1, int(self.pausing) + 1))
+        ticks = self._between(self.registered, self.pausing)
+        return {tick for tick in ticks if not any(begun <= tick <= ended for begun, ended in self.gaps)}
 
     def possible(self) -> set[int]:
-        return set(range(int(self.registering) + 1, int(self.paused) + 1))
+        return self._between(self.registering, self.paused)
+
+    def _between(self, begun: float, ended: float) -> set[int]:
+        return {tick for tick in range(int(begun) + 1, int(ended) + 1) if tick % self.every == 0}
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True):

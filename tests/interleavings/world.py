@@ -43,7 +43,7 @@ FAR_AWAY = LONG_AGO.replace(year=2100)
 CLEAR = """
 DELETE FROM live_runs; DELETE FROM run_history; DELETE FROM attempts; DELETE FROM cursors; DELETE FROM nodes;
 DELETE FROM job_revisions; DELETE FROM jobs; DELETE FROM catchups; DELETE FROM segments;
-DELETE FROM elections;
+DELETE FROM elections; DELETE FROM former_nodes; DELETE FROM node_take_overs;
 UPDATE partitions SET holder = 1, term = 1, nomination = 0 WHERE partition = 0;
 INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata)
 SELECT n, '1 hour', now() + CASE n WHEN 1 THEN '-1 second' ELSE '1 hour' END::interval, 'test', 1, '{}', '', ''

@@ -6,10 +6,11 @@ import fcntl
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
+
+import guardian
 
 FOLDER = Path(__file__).parents[2] / "observability"
 INSTALL = ("apt-get", "install", "-y", "--no-install-recommends", "prometheus")
@@ -34,7 +35,7 @@ def _require() -> None:
 
 
 def _install() -> None:
-    with Path(tempfile.gettempdir(), "detent-test-apt.lock").open("w") as lock:
+    with (guardian.SHARED / "detent-test-apt.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one of the parallel test processes installs, the others wait
         if not shutil.which("promtool"):
             environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}

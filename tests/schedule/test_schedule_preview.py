@@ -16,6 +16,7 @@ AUTUMN = datetime(2026, 10, 31, tzinfo=UTC)
 
 def test_a_time_that_does_not_exist_is_marked_and_explained() -> None:
     answer = explain_text("30 2 * * *", NEW_YORK, 3, SPRING)
+    assert [change["on"] for change in answer.pop("clock_changes")] == ["2027-03-14", "2028-03-12", "2029-03-11"]
     assert answer == {
         "description": "At 02:30 every day",
         "timezone": NEW_YORK,

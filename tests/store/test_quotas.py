@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,9 @@ from detent.errors import Conflict, QuotaReached, UsageError
 from detent.model import JobSpec
 from detent.store import Store
 from detent.store import tenants as tenants_module
+from detent.store.statements import statement
 from detent.store.tenants import room_for, use_room
+from factories import add_node
 from waiting import until
 
 LIMIT = 5
@@ -203,3 +206,119 @@ async def test_a_change_of_limits_is_told_to_the_nodes(verbs: Store, tenant: int
     await look.add_listener("detent_runs", lambda *told: heard.append(told[-1]))
     await verbs.tenants.change("acme", {"max_concurrent": 3})
     await until(lambda: "queues" in heard)
+
+
+# --- the counter, and those who wait for it ---
+
+
+@pytest.fixture
+async def counter_held(tenant: int, another: Any) -> AsyncIterator[None]:
+    """Another transaction has changed the tenant's counter and is not over yet."""
+    transaction = another.transaction()
+    await transaction.start()
+    await another.execute("UPDATE tenant_jobs SET jobs = jobs WHERE tenant = $1", tenant)
+    yield
+    await transaction.rollback()
+
+
+async def waiting_for_locks(look: Any) -> int:
+    count: int = await look.fetchval(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    return count
+
+
+async def test_registrations_that_wait_for_the_counter_delay_no_claim_and_no_settle(
+    verbs: Store, tenant: int, look: Any, counter_held: None
+) -> None:
+    node = await add_node(look, 1)
+    registrations = [asyncio.create_task(verbs.jobs.add([spec()], tenant=tenant)) for _ in range(8)]
+    await until(lambda: waiting_for_locks(look), what="a registration to wait for the counter")
+    assert await verbs.live.claim(node, 1, [1], 10) == []
+    assert await verbs.live.reconcile(node) == []
+    assert not any(task.done() for task in registrations), "the claim had to wait for the registrations"
+    for task in registrations:
+        task.cancel()
+    await asyncio.gather(*registrations, return_exceptions=True)
+
+
+async def test_far_from_the_quota_registrations_do_not_wait_for_the_counter(
+    verbs: Store, tenant: int, another: Any
+) -> None:
+    await verbs.tenants.change("acme", {"max_jobs": 100_000})
+    await verbs.jobs.add([spec("first")], tenant=tenant)
+    async with another.transaction():
+        await another.execute("UPDATE tenant_jobs SET jobs = jobs WHERE tenant = $1", tenant)
+        await asyncio.gather(*(verbs.jobs.add([spec()], tenant=tenant) for _ in range(10)))
+        assert await used(verbs) == 11
+    assert await used(verbs) == 11
+
+
+async def test_two_reservations_at_the_same_moment_do_not_wait_for_each_other(
+    verbs: Store, tenant: int, another: Any
+) -> None:
+    await verbs.tenants.change("acme", {"max_jobs": 100_000})
+    await verbs.jobs.add([spec("first")], tenant=tenant)
+    async with another.transaction():
+        await another.fetch(statement("reserve_jobs"), *reserving(tenant, 1))
+        await verbs.jobs.add([spec("second")], tenant=tenant)
+    assert await used(verbs) == 3, "two jobs, and a reservation that is not used yet"
+
+
+def reserving(tenant: int, jobs: int) -> tuple[int, ...]:
+    return tenant, jobs, tenants_module.AHEAD, tenants_module.FAR
+
+
+async def counts(look: Any, tenant: int) -> tuple[int, int]:
+    """What the counter says, and what it should say."""
+    row = await look.fetchrow(
+        "SELECT c.jobs, (SELECT count(*) FROM jobs WHERE tenant = c.tenant AND status <> 'deleted') +"
+        " (SELECT coalesce(sum(jobs), 0) FROM job_reservations WHERE tenant = c.tenant) AS found"
+        " FROM tenant_jobs c WHERE c.tenant = $1",
+        tenant,
+    )
+    return row["jobs"], int(row["found"])
+
+
+async def test_room_that_was_reserved_ahead_is_there_for_whoever_needs_it_at_the_quota(
+    verbs: Store, tenant: int, look: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten ahead for each that finds none, up to a quota of 40: all 40 can be registered, and not one more."""
+    monkeypatch.setattr(tenants_module, "AHEAD", 10)
+    monkeypatch.setattr(tenants_module, "FAR", 10)
+    await verbs.tenants.change("acme", {"max_jobs": 40})
+    tried = await asyncio.gather(
+        *(verbs.jobs.add([spec() for _ in range(1 + number % 3)], tenant=tenant) for number in range(60)),
+        return_exceptions=True,
+    )
+    assert not [each for each in tried if isinstance(each, Exception) and not isinstance(each, QuotaReached)]
+    assert sum(len(each) for each in tried if isinstance(each, list)) <= 40
+    while await used(verbs) < 40:
+        await verbs.jobs.add([spec()], tenant=tenant)
+    with pytest.raises(QuotaReached) as caught:
+        await verbs.jobs.add([spec()], tenant=tenant)
+    assert caught.value.used == 40
+    assert await counts(look, tenant) == (40, 40)
+
+
+async def test_room_that_was_reserved_ahead_does_not_outlive_a_lower_quota(verbs: Store, tenant: int) -> None:
+    await verbs.tenants.change("acme", {"max_jobs": None})
+    await verbs.jobs.add([spec()], tenant=tenant)
+    await verbs.tenants.change("acme", {"max_jobs": 1})
+    with pytest.raises(QuotaReached):
+        await verbs.jobs.add([spec()], tenant=tenant)
+    await verbs.tenants.change("acme", {"max_jobs": 2})
+    await verbs.jobs.add([spec()], tenant=tenant)
+    assert await used(verbs) == 2
+
+
+async def test_room_that_was_reserved_ahead_and_that_nobody_took_is_given_up_without_a_word(
+    verbs: Store, tenant: int, look: Any
+) -> None:
+    await verbs.tenants.change("acme", {"max_jobs": 100_000})
+    await verbs.jobs.add([spec()], tenant=tenant)
+    assert await counts(look, tenant) == (1 + tenants_module.AHEAD, 1 + tenants_module.AHEAD)
+    await look.execute("UPDATE job_reservations SET made_at = now() - $1::interval", timedelta(minutes=11))
+    assert await verbs.tenants.give_up_reservations() == 0
+    assert await counts(look, tenant) == (1, 1)
+    assert await verbs.tenants.recount() == 0

@@ -102,7 +102,7 @@ async def test_nobody_waits_for_the_connection_of_a_statement_that_was_given_up(
     database, links, link = linked
     links.cut(link, REPLIES, HOLD)
     asking = asyncio.create_task(database.fetch("work", "share", 1))
-    await until(lambda: database._pools["work"].get_idle_size() == 0, what="the statement to be under way")
+    await until(lambda: database._pools["work"].idle == 0, what="the statement to be under way")
     asking.cancel()
     await asyncio.sleep(0)
     asking.cancel()  # as those do who have waited long enough

@@ -25,7 +25,8 @@ READY = re.compile(r"^(?:listening on (http://\S+)|[a-z]+ ready)$", re.MULTILINE
 
 def environment(home: Path, **variables: str) -> dict[str, str]:
     """What a process of a test may know: nothing of the settings of whoever runs the tests."""
-    return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", **variables}
+    kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
+    return {**kept, "HOME": str(home), "LANG": "C.UTF-8", **variables}
 
 
 class Node:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -12,11 +14,15 @@ from typing import Any
 
 import pytest
 from ledger import check_calls, check_ledger, create_ticking, database_now, none_open, pause_all, succeeded_after
-from processes import Node, Nodes, is_alive
+from processes import Node, Nodes, command_line, is_alive
 from sink import Sink, http_target
 
+from detent.errors import DetentError
 from detent.store.db import connect
 from waiting import until
+
+FOUND_DEAD = "the embedded PostgreSQL has ended unexpectedly"
+STARTED_AGAIN = "the embedded PostgreSQL was started again"
 
 
 def postmaster(data: Path) -> int:
@@ -123,3 +129,98 @@ async def test_after_a_kill_of_the_database_too_nothing_that_was_promised_is_gon
         await none_open(look)
         await check_ledger(look, [job], "succeeded")
         await check_calls(look, sink, [job])
+
+
+# --- the server dies, and detent does not ---
+
+
+async def kill_postmaster(data: Path) -> int:
+    """Its number; its children find out by themselves and end too."""
+    server = postmaster(data)
+    os.kill(server, signal.SIGKILL)
+    await until(lambda: not is_alive(server), what="the postmaster to be gone")
+    return server
+
+
+def restarted(data: Path, before: int) -> bool:
+    try:
+        return postmaster(data) != before and is_alive(postmaster(data))
+    except (OSError, ValueError, IndexError):
+        return False  # it is being written
+
+
+async def test_a_killed_postgres_is_started_again_and_every_tick_is_accounted_for(
+    nodes: Nodes, folder: Path, sink: Sink
+) -> None:
+    data = folder / "data"
+    node = await nodes.start("serve", "--data-dir", str(data))
+    job = create_ticking(node.client, "goes-on", http_target(sink))
+    await until(lambda: len(sink.calls) >= 2, 30, "runs")
+    before = await kill_postmaster(data)
+    await until(lambda: restarted(data, before), 30, "the server to be started again")
+    await until(lambda: is_ready(node), 30, "the node to be ready again")
+    async with looking_when_up(data) as look:
+        await succeeded_after(look, await database_now(look), [job])
+        (job,) = pause_all(node.client, [job])
+        await none_open(look)
+        await check_ledger(look, [job], "succeeded")
+        await check_calls(look, sink, [job])
+    code, out, said = await command_line(folder, node.url, "audit", "--since", "1h")
+    assert code == 0, (out, said)
+    assert "DETENT_DATABASE_URL" not in node.text
+    node.send(signal.SIGTERM)
+    assert await node.ended() == 0
+    assert not is_alive(int(node.events(STARTED_AGAIN)[0]["server"]))
+
+
+async def test_of_several_that_share_a_killed_postgres_one_starts_it_again(
+    nodes: Nodes, folder: Path, sink: Sink
+) -> None:
+    data = folder / "data"
+    several = [await nodes.start("serve", "--data-dir", str(data)) for _ in range(3)]
+    create_ticking(several[0].client, "shared", http_target(sink))
+    await until(lambda: len(sink.calls) >= 2, 30, "runs")
+    before = await kill_postmaster(data)
+    for node in several:
+        await node.says(FOUND_DEAD)
+    await until(lambda: restarted(data, before), 30, "the server to be started again")
+    for node in several:
+        await until(lambda node=node: is_ready(node), 30, "the node to be ready again")
+    await runs_again(several[0], "shared")
+    assert sum(len(node.events(STARTED_AGAIN)) for node in several) == 1
+
+
+async def test_a_postgres_that_cannot_be_started_again_ends_detent_with_its_folder_and_its_log(
+    nodes: Nodes, folder: Path
+) -> None:
+    data = folder / "data"
+    node = await nodes.start("serve", "--data-dir", str(data))
+    (data / "postgres" / "global" / "pg_control").rename(folder / "pg_control")
+    await kill_postmaster(data)
+    assert await node.ended() == 7
+    last = node.text.strip().splitlines()[-1]
+    assert str(data) in last and str(data / "postgres.log") in last
+    assert "DETENT_DATABASE_URL" not in node.text
+
+
+def is_ready(node: Node) -> bool:
+    """What it was asked for while the server was down is in its log, so nothing else is."""
+    try:
+        with urllib.request.urlopen(f"{node.url}/readyz", timeout=10) as answer:
+            return answer.status == 200
+    except urllib.error.HTTPError:
+        return False
+
+
+@asynccontextmanager
+async def looking_when_up(data: Path) -> AsyncIterator[Any]:
+    async def up() -> bool:
+        try:
+            async with looking_at(data):
+                return True
+        except DetentError:
+            return False
+
+    await until(up, 30, "the server to take connections")
+    async with looking_at(data) as look:
+        yield look

@@ -9,7 +9,7 @@ import contextlib
 
 from detent.api.context import PREFIX, Api, check_default_tenant
 from detent.api.routing import Routes
-from detent.cluster_shapes import Cluster, ClusterNode
+from detent.cluster_shapes import Cluster, ClusterNode, FormerNode
 from detent.errors import DetentError, NotFound
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.upkeep import RUNS_CHANNEL
@@ -35,6 +35,17 @@ async def resume_node(api: Api, id: str) -> ClusterNode:  # noqa: A002 - the nam
     return await _drain(api, id, False)
 
 
+@routes.post("/cluster/nodes/{id}/dismiss", scope="admin")
+async def dismiss_node(api: Api, id: str) -> FormerNode:  # noqa: A002 - the name is part of the contract
+    """Take note that a node was lost, so that it is no longer among the problems."""
+    check_default_tenant(api, "Nodes are looked after")
+    await api.store.cluster.dismiss(id)
+    for node in (await _look(api)).former_nodes:
+        if node.id == id:
+            return node
+    raise NotFound(f"Node {id!r} was lost more than a day ago.")
+
+
 async def _look(api: Api) -> Cluster:
     return await api.store.cluster.look(operator=api.tenant == DEFAULT_TENANT)
 
@@ -43,7 +54,7 @@ async def _drain(api: Api, name: str, draining: bool) -> ClusterNode:
     check_default_tenant(api, "Nodes are looked after")
     await api.store.cluster.drain(name, draining)
     with contextlib.suppress(DetentError):  # a hint: without it, the node sees it at its next look
-        await api.store.upkeep.wake(RUNS_CHANNEL, "share")
+        await api.store.upkeep.wake(RUNS_CHANNEL, "share", pool="people")
     for node in (await _look(api)).nodes:
         if node.id == name:
             return node

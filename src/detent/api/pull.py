@@ -133,7 +133,7 @@ async def _end(api: Api, claim: Claim, error: str) -> None:
 async def _claimed(api: Api, pulled: Pulled) -> ClaimedRun | None:
     """None: what was to be done is not known any more, and the run is ended for that."""
     claim = pulled.claim
-    definition = await with_own_payload(api.store, claim, pulled.definition)
+    definition = await with_own_payload(api.store, claim, pulled.definition, pool="pull")
     if definition is None:
         await _end(api, claim, "The job's definition is gone, or this version cannot read it.")
         return None

@@ -1,4 +1,4 @@
-"""`detent node list` and `detent node drain`"""
+"""`detent node list`, `detent node drain` and `detent node dismiss`"""
 
 from __future__ import annotations
 
@@ -56,7 +56,27 @@ PARTITION_COLUMNS = (
         right=True,
     ),
 )
+FORMER_COLUMNS = (
+    Column("NODE", lambda node: node["id"], lambda node, at: node["id"][:SHORT]),
+    Column("STATE", lambda node: node["state"], status=True),
+    Column("HOST", lambda node: node["host"], extra=True),
+    Column("ROLES", lambda node: ", ".join(node["roles"])),
+    Column("LED", lambda node: node["partitions"], right=True),
+    Column("LAST SEEN", lambda node: node["last_seen_at"], lambda node, at: times.relative(node["last_seen_at"], at)),
+    Column("TAKEN OVER BY", lambda node: taken_over(node)),
+    Column("BACK AS", lambda node: node["back_as"], lambda node, at: (node["back_as"] or "")[:SHORT], extra=True),
+)
 NO_NODES = "No node is alive: start one with `detent serve`."
+
+
+def taken_over(node: Item) -> str:
+    """`3f9a0b1c: 128 partitions, 12 runs`"""
+    told = []
+    for taker in node["taken_over_by"]:
+        held = [(taker["partitions"], "partition"), (taker["runs"] or 0, "run")]
+        counts = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in held if count)
+        told.append(f"{taker['node'][:SHORT]}: {counts}")
+    return "; ".join(told)
 
 
 def offset(node: Item) -> str:
@@ -64,12 +84,15 @@ def offset(node: Item) -> str:
     return f"{node['clock_offset_ms']:+.0f} ms"
 
 
-@command(node, "list", examples=("detent node list", "detent node list --watch", "detent node list --partitions"))
+@command(node, "list", examples=("detent node list", "detent node list --all", "detent node list --partitions"))
+@option("--all", "former", is_flag=True, help="Also list the nodes that left or were lost within the last day.")
 @option("--partitions", is_flag=True, help="List the partitions instead: who leads each, under which term, how long.")
 @watch_option
 @asks_server(quiet="ids only")
-def list_nodes(partitions: bool, watch: bool) -> None:
+def list_nodes(former: bool, partitions: bool, watch: bool) -> None:
     """List the nodes, what each leads and runs, and what is wrong."""
+    if former and (partitions or watch):
+        raise UsageError("--all is given with --partitions or --watch: give it alone.")
     part, columns = ("partitions", PARTITION_COLUMNS) if partitions else ("nodes", NODE_COLUMNS)
     with connect() as client:
         fetch = partial(_some, part, client.cluster)
@@ -81,6 +104,8 @@ def list_nodes(partitions: bool, watch: bool) -> None:
         output.print_json(answer)
         return
     output.print_page({"items": answer[part], "next_cursor": None}, columns, NO_NODES)
+    if former and answer["former_nodes"]:
+        output.print_page({"items": answer["former_nodes"], "next_cursor": None}, FORMER_COLUMNS, "")
     if session().shape == "people" and answer["nodes"]:
         for problem in answer["problems"]:
             output.say(f"warning: {problem}")
@@ -128,6 +153,23 @@ def drain(node_id: str, undo: bool, wait: bool, timeout: str | None, yes: bool) 
     output.say(_told(answer, undo, wait))
     output.print_for_machines(answer)
     return 0
+
+
+@command(node, "dismiss", examples=("detent node dismiss 3f9a",))
+@click.argument("node_id", metavar="NODE")
+@asks_server(quiet="its id only")
+def dismiss(node_id: str) -> None:
+    """Take note that a node was lost, so that it is no longer a problem.
+
+    It stays in `detent node list --all` until a day after its end.
+    """
+    with connect() as client:
+        chosen = find(client.cluster()["former_nodes"], node_id)
+        if chosen["state"] != "lost":
+            raise Conflict(f"Node {chosen['id'][:SHORT]} left in good order: there is nothing to dismiss.")
+        answer: Item = client.dismiss_node(chosen["id"])
+    output.say(f"Node {answer['id'][:SHORT]} is no longer among the problems.")
+    output.print_for_machines(answer)
 
 
 def find(nodes: list[Item], given: str) -> Item:

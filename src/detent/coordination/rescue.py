@@ -20,10 +20,12 @@ log = logger("rescue")
 
 
 class Rescue:
-    def __init__(self, store: Store, metrics: Metrics, rescued: Callable[[], None]) -> None:
+    def __init__(self, store: Store, metrics: Metrics, rescued: Callable[[], None], rescuer: int) -> None:
+        """`rescuer` is the node that this is done by."""
         self._store = store
         self._metrics = metrics
         self._rescued = rescued
+        self._rescuer = rescuer
 
     async def evict(self) -> None:
         for node in await self._store.nodes.evict_expired():
@@ -56,6 +58,7 @@ class Rescue:
         if count:
             self._metrics.rescued += count
             log.warning("runs rescued", node=node_name(node), count=count)
+            await self._store.nodes.note_rescued(node, self._rescuer, count)
             await self._store.live.promote()  # some may have waited for those that ended
             self._rescued()
         await self._store.nodes.forget(node)  # not while a run of it is locked, or its share not taken: the next pass

@@ -4,33 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from detent.api import problems
 from detent.api.context import Api
 from detent.api.problems import Refusal
+from detent.clock import monotonic
 from detent.dashboard import actions, views
 from detent.dashboard.assets import Assets
 from detent.dashboard.changes import Answer, Change, Form, form_of, text_of
 from detent.dashboard.entrance import Entrance, Visitor, login_path, safe_next, set_cookie
+from detent.dashboard.faults import plain_words, words_about_a_change
+from detent.dashboard.heartbeat import DatabaseSilent, Heartbeat, while_answering, within
 from detent.dashboard.live import Hub
 from detent.dashboard.page import Page, View, names_of
 from detent.dashboard.problems import Alarms
 from detent.dashboard.rendering import environment, parts_of
+from detent.dashboard.words import iso
 from detent.errors import DetentError, NotAuthorised
 from detent.log import logger
+from detent.store.db import OutcomeUnknown
 
 log = logger("dashboard")
 
 STILL_HERE_SECONDS = 15.0
+# How long a page may take before the database is asked whether it answers at all.
+PAGE_SECONDS = 5.0
+UNAVAILABLE = 503
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
     "object-src 'none'",
@@ -64,11 +72,13 @@ class Dashboard:
         self._templates = environment(self._assets)
         self._entrance = Entrance(api)
         self._alarms = Alarms()
-        self.hub = Hub()
+        self._heartbeat = Heartbeat(api.store.upkeep.now_within)
+        self.hub = Hub(self._heartbeat)
 
     def routes(self) -> list[Route]:
         made = [
             Route("/static/{name:path}", self._assets.serve),
+            Route("/heartbeat", self._beat, methods=["GET"]),
             Route("/login", self._guarded(self._login_page), methods=["GET"]),
             Route("/login", self._guarded(self._log_in), methods=["POST"]),
             Route("/logout", self._guarded(self._log_out), methods=["POST"]),
@@ -80,9 +90,20 @@ class Dashboard:
             made.append(Route(change.path, self._guarded(partial(self._change, change)), methods=["POST"]))
         return made
 
+    async def _beat(self, request: Request) -> Response:
+        """The database's time, or 503 where it does not answer: for pages that have no stream, or whose stream broke.
+        Like /readyz it needs no key, and is answered from one statement however many ask."""
+        answered = await self._heartbeat.answer()
+        if answered is None:
+            return PlainTextResponse("Database not answering.", UNAVAILABLE, {**HEADERS, "Retry-After": "2"})
+        return PlainTextResponse(iso(answered), 200, HEADERS)
+
     # --- pages ---
 
     async def _show(self, view: View, request: Request) -> Response:
+        return await while_answering(self._heartbeat, PAGE_SECONDS, self._shown(view, request))
+
+    async def _shown(self, view: View, request: Request) -> Response:
         page = await self._page(request)
         if page is None:
             return self._to_login(request)
@@ -91,7 +112,8 @@ class Dashboard:
 
     async def _follow(self, view: View, request: Request) -> Response:
         """A stream of what changes on a page."""
-        page = await self._page(request, path=request.scope["path"].removeprefix("/live") or "/")
+        path = request.scope["path"].removeprefix("/live") or "/"
+        page = await within(PAGE_SECONDS, self._page(request, path=path))
         if page is None:
             return self._to_login(request)
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
@@ -100,17 +122,27 @@ class Dashboard:
     async def _updates(self, view: View, page: Page, request: Request) -> AsyncIterator[bytes]:
         with self.hub.stream((view.name, *page.key), partial(self._parts, view, page)) as stream:
             yield b": hello\n\n"
+            checked = monotonic()
             while True:
                 try:
                     async with asyncio.timeout(STILL_HERE_SECONDS):
                         told = await stream.next()
                 except TimeoutError:
-                    if await self._entrance.visitor(request) is None:
-                        return
                     told = b": still here\n\n"
+                if monotonic() - checked >= STILL_HERE_SECONDS:  # however often something is sent
+                    checked = monotonic()
+                    if not await self._may_go_on(request):
+                        return
                 if told is None:
                     return
                 yield told
+
+    async def _may_go_on(self, request: Request) -> bool:
+        """Whether who follows a page may still see it. Without an answer of the database there is nothing to send."""
+        try:
+            return await within(PAGE_SECONDS, self._entrance.visitor(request)) is not None
+        except DetentError:
+            return True
 
     async def _parts(self, view: View, page: Page) -> Mapping[str, str]:
         page = dataclasses.replace(page, now=await self._api.store.upkeep.now())
@@ -153,18 +185,26 @@ class Dashboard:
     # --- changes ---
 
     async def _change(self, change: Change, request: Request) -> Response:
-        visitor = await self._entrance.visitor(request)
+        await self._heartbeat.require()  # nothing is sent to a database that hangs, and carried out when it goes on
+        visitor = await within(PAGE_SECONDS, self._entrance.visitor(request))
         if visitor is None:
             return self._to_login(request)
         form = await form_of(request, self._api)
         self._check(request, visitor, form)
         visitor.caller.check(change.scope)
         api = dataclasses.replace(self._api, caller=visitor.caller)
-        answer = await change.make(api, names_of(request), form)
+        answer = await self._made(change.make(api, names_of(request), form))
         if change.changes:
             self._alarms.forget()
             self.hub.wake()
         return self._answer(answer)
+
+    async def _made(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        """A change may take as long as the database answers at all; after that nobody knows whether it was made."""
+        try:
+            return await while_answering(self._heartbeat, PAGE_SECONDS, work)
+        except DatabaseSilent as error:
+            raise OutcomeUnknown("the database stopped answering while a change was made") from error
 
     def _check(self, request: Request, visitor: Visitor, form: Form) -> None:
         self._entrance.check_change(request, visitor, text_of(form, "csrf"))
@@ -179,7 +219,7 @@ class Dashboard:
     # --- coming and going ---
 
     async def _login_page(self, request: Request) -> Response:
-        if await self._entrance.visitor(request) is not None:
+        if await within(PAGE_SECONDS, self._entrance.visitor(request)) is not None:
             return RedirectResponse(safe_next(request.query_params.get("next")), 303, HEADERS)
         return self._html("login.html", 200, next=safe_next(request.query_params.get("next")), wrong=None)
 
@@ -188,7 +228,7 @@ class Dashboard:
         key, following = text_of(form, "key"), safe_next(text_of(form, "next"))
         address = request.client.host if request.client else ""
         try:
-            token = await self._entrance.log_in(key, address)
+            token = await within(PAGE_SECONDS, self._entrance.log_in(key, address))
         except NotAuthorised as error:
             return self._html("login.html", 403, next=following, wrong=error.message)
         if token is None:
@@ -199,10 +239,10 @@ class Dashboard:
         return response
 
     async def _log_out(self, request: Request) -> Response:
-        visitor = await self._entrance.visitor(request)
+        visitor = await within(PAGE_SECONDS, self._entrance.visitor(request))
         if visitor is not None:
             self._check(request, visitor, await form_of(request, self._api))
-            await self._entrance.log_out(visitor)
+            await within(PAGE_SECONDS, self._entrance.log_out(visitor))
         response = RedirectResponse("/login", 303, HEADERS)
         set_cookie(response, request, None)
         return response
@@ -227,7 +267,7 @@ class Dashboard:
             except Refusal as error:
                 return self._refused(request, error.kind.status, error.detail)
             except DetentError as error:
-                return self._refused(request, problems.kind_of(error).status, error.message)
+                return self._failed(request, error)
             except Exception as error:
                 trace = problems.trace_of(request.headers)
                 log.error("page failed", path=request.scope["path"], trace_id=trace, exc_info=error)
@@ -235,6 +275,16 @@ class Dashboard:
                 return self._refused(request, 500, told)
 
         return guarded
+
+    def _failed(self, request: Request, error: DetentError) -> Response:
+        """In words for people; what only helps who runs the server is in its log."""
+        changing, status = request.method == "POST", problems.kind_of(error).status
+        text = words_about_a_change(error) if changing else plain_words(error)
+        if text != error.message:
+            log.warning("page not served", path=request.scope["path"], error=str(error))
+        if status == UNAVAILABLE and not changing and "hx-request" not in request.headers:
+            return self._html("unavailable.html", status, {"Retry-After": "2"}, text=text)
+        return self._refused(request, status, text)
 
     def _refused(self, request: Request, status: int, text: str) -> Response:
         if "hx-request" in request.headers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
@@ -32,7 +32,7 @@ class Answer:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-Make = Callable[[Api, Mapping[str, str], Form], Awaitable[Answer]]
+Make = Callable[[Api, Mapping[str, str], Form], Coroutine[Any, Any, Answer]]
 
 
 @dataclass(frozen=True, slots=True)

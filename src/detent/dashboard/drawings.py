@@ -6,11 +6,13 @@ Widths and places along time are parts of a hundred, so that a picture fits any 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from typing import NamedTuple
 from uuid import UUID
 
+from detent.ledger import Segment
 from detent.shapes import Attempt, Run
 from detent.states import CODES, OPEN
 from detent.store.db import Row
@@ -19,9 +21,11 @@ from detent.store.overview import RecentRun, Step
 STATUSES = {code: str(status) for status, code in CODES.items()}
 # What stands out where several things happened at once.
 WORST_FIRST = (
-    *("dead", "missed", "retrying", "running", "pending", "cancelled", "skipped", "succeeded"),
-    *("planned",),
+    *("unaccounted", "dead", "missed", "retrying", "running", "pending", "cancelled", "skipped", "succeeded"),
+    *("unread", "paused", "planned"),
 )
+MOST_TOGETHER = 4
+MICROSECOND = timedelta(microseconds=1)
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 
@@ -235,27 +239,98 @@ class Axis(NamedTuple):
         return (moment - self.since) / (self.until - self.since) * 100
 
     def step_of(self, moment: datetime) -> int:
-        return int((moment - self.since) / self.step)
+        return (moment - self.since) // self.step
+
+    def start_of(self, step: int) -> datetime:
+        return self.since + step * self.step
 
 
-def lane(steps: Iterable[Step], planned: Iterable[datetime], axis: Axis) -> list[Mark]:
-    """One mark for each step in which something happened, or will: the worst that did."""
+class DueStep(NamedTuple):
+    """A step of the axis in which ticks were or are due: the last of them, and its status where nothing is on record:
+    planned, pending (due and not fired yet), paused, or unaccounted (the cursor has passed it)."""
+
+    step: int
+    at: datetime
+    status: str
+
+
+def due_steps(segments: Iterable[Segment], next_tick: datetime | None, axis: Axis, now: datetime) -> list[DueStep]:
+    """One tick for each step is enough to draw it; the last, since whoever passed that has passed the others."""
+    found: dict[int, DueStep] = {}
+    for segment in segments:
+        if segment.optional:
+            continue
+        after = max(axis.since - MICROSECOND, segment.since)
+        until = axis.until if segment.until is None else min(axis.until, segment.until + MICROSECOND)
+        while (tick := segment.schedule.next_after(after)) is not None and tick < until:
+            step = axis.step_of(tick)
+            end = min(axis.start_of(step + 1), until) - MICROSECOND
+            last = segment.schedule.latest(tick - MICROSECOND, end) or tick
+            found[step] = DueStep(step, last, _due_status(segment, last, next_tick, now))
+            after = end
+    return sorted(found.values())
+
+
+def _due_status(segment: Segment, tick: datetime, next_tick: datetime | None, now: datetime) -> str:
+    if segment.paused and segment.until is None:
+        return "paused"
+    if tick > now:
+        return "planned"
+    return "pending" if next_tick is not None and tick >= next_tick else "unaccounted"
+
+
+def lane(steps: Iterable[Step], due: Sequence[DueStep], axis: Axis, read_since: datetime | None = None) -> list[Mark]:
+    """One mark for each step in which something happened, will, or should have: the worst of it. A step without a mark
+    is one in which no tick was due. What is before `read_since` was not read, or is not kept any more: it is not
+    judged."""
     found: dict[int, dict[str, tuple[int, UUID | None]]] = defaultdict(dict)
     for each in steps:
-        found[each.step][each.status] = (each.runs, each.sample)
-    for tick in planned:
-        at = found[axis.step_of(tick)]
-        at["planned"] = (at.get("planned", (0, None))[0] + 1, None)
-    marks = []
-    for step, statuses in sorted(found.items()):
-        if not 0 <= step < axis.steps:
+        for step in _covered(each, due, axis):
+            count, _ = found[step].get(each.status, (0, None))
+            found[step][each.status] = (count + (each.runs if each.until is None else 1), each.sample)
+    for each_due in due:
+        if each_due.step in found and each_due.status != "planned":
             continue
+        unread = read_since is not None and each_due.at < read_since
+        status = "unread" if unread and each_due.status == "unaccounted" else each_due.status
+        found[each_due.step].setdefault(status, (1, None))
+    return list(_marks(found, together([each.step for each in due]), axis))
+
+
+def _covered(each: Step, due: Sequence[DueStep], axis: Axis) -> Iterable[int]:
+    """The steps that a row is about: its own, or all with a due tick up to the end of its range."""
+    if each.until is None:
+        return [each.step]
+    last = axis.step_of(each.until)
+    covered = [one.step for one in due if each.step <= one.step <= last]
+    return covered if covered or each.step < 0 else [each.step]
+
+
+def together(steps: Sequence[int]) -> int:
+    """How many steps share a mark, so that ticks which come as regularly as every few steps make an even band: a tick
+    each minute would look like gaps in steps of 20 seconds, where none was missed."""
+    apart = [later - earlier for earlier, later in pairwise(steps)]
+    near = [distance for distance in apart if distance <= MOST_TOGETHER]
+    if not near or any(MOST_TOGETHER < distance < 3 * MOST_TOGETHER for distance in apart):
+        return 1
+    return max(near)
+
+
+def _marks(found: Mapping[int, Mapping[str, tuple[int, UUID | None]]], size: int, axis: Axis) -> Iterator[Mark]:
+    """Counted from a fixed instant, so that marks stay where they are while the axis moves on under them."""
+    base = round(axis.since.timestamp() / axis.step.total_seconds())
+    marks: dict[int, dict[str, tuple[int, UUID | None]]] = defaultdict(dict)
+    for step, statuses in sorted(found.items()):
+        if 0 <= step < axis.steps:
+            mark = marks[(base + step) // size]
+            for status, (count, sample) in statuses.items():
+                mark[status] = (mark.get(status, (0, None))[0] + count, sample)
+    for number, statuses in sorted(marks.items()):
+        low, high = max(number * size - base, 0), min((number + 1) * size - base, axis.steps)
         worst = next(status for status in WORST_FIRST if status in statuses)
         total = sum(count for count, _ in statuses.values())
-        sample = statuses[worst][1]
-        left, width = step / axis.steps * 100, 100 / axis.steps
-        marks.append(Mark(round(left, 3), round(width, 3), worst, total, sample, axis.since + step * axis.step))
-    return marks
+        left, width = low / axis.steps * 100, (high - low) / axis.steps * 100
+        yield Mark(round(left, 3), round(width, 3), worst, total, statuses[worst][1], axis.start_of(low))
 
 
 def clock_marks(axis: Axis, most: int = 8) -> list[tuple[float, datetime]]:

@@ -3,31 +3,46 @@
 There is one loop per process. Each of its passes renders the live parts of every page that somebody looks at and sends
 those that changed. The longer a pass takes, the longer the pause after it: looking never takes a large share of what
 the process is there for.
+
+A second loop asks the database for its time once a second while any page is open, and passes each answer on as a
+`beat`. Without an answer there is no beat: the browser counts by itself how long it has had none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from detent.clock import monotonic
+from detent.dashboard.faults import plain_words
+from detent.dashboard.heartbeat import DatabaseSilent, Heartbeat, within
+from detent.dashboard.words import iso
 from detent.errors import DetentError, Unavailable
 from detent.log import logger
 from detent.service import Loop
 
 log = logger("dashboard")
 
-Render = Callable[[], Awaitable[Mapping[str, str]]]
+Render = Callable[[], Coroutine[Any, Any, Mapping[str, str]]]
 
 EVERY = 2.0
+BEAT_EVERY = 1.0
+RENDER_SECONDS = 30.0  # a page that hangs for longer leaves the loop to the others
+TOO_SLOW = "The database takes too long for this page."
 IDLE = 3600.0
 LONGEST = 15.0
 REST = 5.0  # a pass is followed by a pause at least so many times as long
 MOST_STREAMS = 500
 WAITING = 4
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
+
+
+class TooManyPages(Unavailable):
+    def __init__(self) -> None:
+        super().__init__("So many pages are open that this one is not kept up to date: reload it to look again.")
 
 
 class Stream:
@@ -45,6 +60,11 @@ class Stream:
             self.fresh = True
         self._waiting.put_nowait(message)
 
+    def beat(self, message: bytes) -> None:
+        """Never in the way of what is to be sent, nor kept for later: a late heartbeat says nothing."""
+        if self._waiting.empty():
+            self._waiting.put_nowait(message)
+
     async def next(self) -> bytes | None:
         return await self._waiting.get()
 
@@ -59,9 +79,12 @@ class Topic:
 
     async def refresh(self) -> None:
         try:
-            parts = dict(await self._render())
+            parts = dict(await within(RENDER_SECONDS, self._render()))
+        except DatabaseSilent:
+            self._tell(event("trouble", TOO_SLOW))
+            return
         except DetentError as error:
-            self._tell(event("trouble", error.message))
+            self._tell(event("trouble", plain_words(error)))
             return
         changed = {name: html for name, html in parts.items() if self._parts.get(name) != html}
         self._parts = parts
@@ -80,9 +103,12 @@ class Topic:
 
 
 class Hub:
-    def __init__(self) -> None:
+    def __init__(self, heartbeat: Heartbeat | None = None) -> None:
+        """Without a `heartbeat`, nothing asks the database beside the pages."""
         self._topics: dict[Hashable, Topic] = {}
+        self._heartbeat = heartbeat
         self._loop: Loop | None = None
+        self._beats: Loop | None = None
         self._closed = False
 
     @property
@@ -93,11 +119,12 @@ class Hub:
     def stream(self, key: Hashable, render: Render) -> Iterator[Stream]:
         """`key` is all that decides how the page looks: who looks at what."""
         if self._closed or self.streams >= MOST_STREAMS:
-            raise Unavailable("So many pages are open that this one is not kept up to date: reload it to look again.")
+            raise TooManyPages
         topic = self._topics.setdefault(key, Topic(render))
         stream = Stream()
         topic.streams.add(stream)
         self.wake()
+        self._start_beating()
         try:
             yield stream
         finally:
@@ -113,9 +140,35 @@ class Hub:
         elif self._loop is not None:
             self._loop.wake()
 
+    def _start_beating(self) -> None:
+        if self._heartbeat is None or self._closed:
+            return
+        if self._beats is None:
+            self._beats = Loop("dashboard heartbeat", self.beat)
+            self._beats.start()
+        else:
+            self._beats.wake()
+
+    async def beat(self) -> float:
+        """Ask the database once for all pages, and pass its answer on."""
+        if self._heartbeat is None or not self._topics:
+            return IDLE
+        was_silent = self._heartbeat.silent
+        answered = await self._heartbeat.answer()
+        if answered is not None:
+            if was_silent:
+                self.wake()
+            told = event("beat", iso(answered))
+            for topic in self._topics.values():
+                for stream in topic.streams:
+                    stream.beat(told)
+        return BEAT_EVERY
+
     async def tick(self) -> float:
         if not self._topics:
             return IDLE
+        if self._heartbeat is not None and self._heartbeat.silent:
+            return EVERY  # every statement would hang, and take a connection with it
         began = monotonic()
         for topic in list(self._topics.values()):
             if topic.streams:
@@ -125,8 +178,9 @@ class Hub:
     async def close(self) -> None:
         """End every stream, and the loop."""
         self._closed = True
-        if self._loop is not None:
-            await self._loop.abort()
+        for loop in (self._loop, self._beats):
+            if loop is not None:
+                await loop.abort()
         for topic in self._topics.values():
             for stream in topic.streams:
                 stream.send(None)

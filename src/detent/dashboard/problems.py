@@ -53,6 +53,12 @@ ADVICE: dict[str, Advice] = {
         "A node loses its lease again and again: look at its load, its pauses and its way to the database.",
         "detent node list",
     ),
+    "lost": Advice(
+        "A node stopped answering",
+        "Others took over what it held. Look at its log and its machine, and start it again. If it is not to come "
+        "back, dismiss this; it goes by itself after a day.",
+        "detent node list --all",
+    ),
     "clocks": Advice(
         "A clock is off",
         "Ticks go by the database's clock and are right all the same; logs of that machine are not. Mend its NTP.",
@@ -74,8 +80,8 @@ ADVICE: dict[str, Advice] = {
         "detent doctor",
     ),
     "dead": Advice(
-        "Runs were given up",
-        "Mend what their errors name, then let them go on as themselves, with the key they had.",
+        "Dead runs need action",
+        "Fix what their errors name, then retry them: each keeps the idempotency key that it had.",
         "detent dlq list",
     ),
     "backlog": Advice(
@@ -84,7 +90,7 @@ ADVICE: dict[str, Advice] = {
         "detent job catchup JOB",
     ),
     "incidents": Advice(
-        "Jobs are not as expected",
+        "Deadline missed",
         "Open the run to see why it failed or still waits. One that never began: look whether nodes work and its queue "
         "is served. If too much is expected of the job, edit it. It is over with the next tick that is as expected.",
         "detent incident list --open",
@@ -104,7 +110,7 @@ ADVICE: dict[str, Advice] = {
 
 
 class Problem(NamedTuple):
-    """`things`: so many, of which `incidents` are some; `more`: they are not all."""
+    """`things`: so many, of which `incidents` are some; `more`: they are not all. `node`: the one that was lost."""
 
     kind: str
     sentence: str
@@ -114,6 +120,7 @@ class Problem(NamedTuple):
     things: int = 1
     more: bool = False
     incidents: tuple[OpenIncident, ...] = ()
+    node: str | None = None
 
 
 class Looked(NamedTuple):
@@ -146,10 +153,13 @@ def of_cluster(cluster: Cluster) -> list[Problem]:
     copied = diagnosis.findings([], [], cluster.elections, None, cluster.lag, original=False)[0].sentence
     found = diagnosis.findings(
         cluster.nodes, cluster.partitions, cluster.elections, cluster.held, cluster.lag,
-        original=copied not in cluster.problems,
+        former=cluster.former_nodes, original=copied not in cluster.problems,
     )  # fmt: skip
-    mild = {"clocks", "differences"}
-    return [Problem(each.kind, each.sentence, ADVICE[each.kind], "/cluster", each.kind not in mild) for each in found]
+    mild = {"clocks", "differences", "lost"}
+    return [
+        Problem(each.kind, each.sentence, ADVICE[each.kind], "/cluster", each.kind not in mild, node=each.node)
+        for each in found
+    ]
 
 
 async def _of_readiness(page: Page) -> list[Problem]:
@@ -196,8 +206,8 @@ async def _of_work(page: Page, figures: dict[str, Any], dead: tuple[int, bool]) 
         late = f"One run in a hundred started more than {figures['p99']:.0f} s after its tick, in the last hour."
         found.append(Problem("late", late, ADVICE["late"], "/cluster", False))
     if dead[0]:
-        number, waits = f"{dead[0]:,}{' or more' if dead[1] else ''}", "run waits" if dead[0] == 1 else "runs wait"
-        found.append(Problem("dead", f"{number} dead {waits} for somebody.", ADVICE["dead"], "/dead-letters", False))
+        number, need = f"{dead[0]:,}{' or more' if dead[1] else ''}", "run needs" if dead[0] == 1 else "runs need"
+        found.append(Problem("dead", f"{number} dead {need} action.", ADVICE["dead"], "/dead-letters", False))
     if backlog >= MUCH_BACKLOG:
         behind = f"{backlog:,} ticks of {jobs:,} jobs are still to be caught up with."
         found.append(Problem("backlog", behind, ADVICE["backlog"], "/jobs", False))

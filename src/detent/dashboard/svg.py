@@ -17,7 +17,12 @@ from detent.store.overview import RecentRun
 STEP = 5
 # What never ran is a small square; all else is a bar as high as it took long.
 SMALL = frozenset({"skipped", "missed", "cancelled", "pending"})
-LOW = frozenset({"planned", "skipped"})
+LOW = frozenset({"planned", "skipped", "paused", "unread"})
+TITLES = {
+    "unaccounted": "due, and nothing is on record of it",
+    "unread": "due; too long ago, or one of too many, to be read here",
+    "paused": "due while the job is paused",
+}
 
 
 @lru_cache(4096)
@@ -59,10 +64,10 @@ def lane_svg(name: str, marks: Sequence[Mark], grid: Sequence[float], now_at: fl
         run = f' data-run="{mark.sample}"' if mark.sample else ""
         kind, low = state_class(mark.status), mark.status in LOW
         better = " or better" if mark.runs > 1 and mark.status not in ("succeeded", "planned") else ""
+        title = TITLES.get(mark.status) or f"{mark.runs} {mark.status}{better}"
         parts.append(
             f'<g{run}><rect class="tick {kind}" x="{mark.left}%" y="{8 if low else 4}" width="{mark.width}%" '
-            f'height="{8 if low else 16}"><title>{plain_time(mark.at)}: {mark.runs} {escape(mark.status)}{better}'
-            "</title></rect>"
+            f'height="{8 if low else 16}"><title>{plain_time(mark.at)}: {escape(title)}</title></rect>'
         )
         if mark.status == "dead":
             parts.append(f'<rect class="notch" x="{mark.left}%" y="11" width="{mark.width}%" height="2"/>')

@@ -31,6 +31,8 @@ SIGNS = {
     "alive": "●",
     "draining": "◐",
     "evicted": "✕",
+    "left": "◌",
+    "unaccounted": "?",
 }
 LONGEST_SHOWN = 20_000
 

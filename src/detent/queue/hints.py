@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 
 from detent.log import logger
+from detent.service import backoff
 from detent.store import Store
 from detent.store.listen import hearing
 from detent.store.upkeep import JOBS_CHANNEL, RUNS_CHANNEL
@@ -40,7 +41,8 @@ class Hints:
         self._queues_changed = queues_changed
         self._hearing = hearing(store.database, {JOBS_CHANNEL: self._on_jobs, RUNS_CHANNEL: self._on_runs})
         self._announcement: asyncio.Task[None] | None = None
-        self._to_announce = False
+        self._unannounced = False
+        self._closed = False
 
     async def tick(self) -> float:
         """Listen, again if the connection was lost; whatever was said meanwhile is found by looking at everything."""
@@ -53,9 +55,9 @@ class Hints:
         return self._hearing.every * random.uniform(0.9, 1.0)
 
     def announce_runs(self) -> None:
-        """Tell other nodes that runs are ready, soon and once; again where that is under way, since it may have been
-        heard before these were there."""
-        self._to_announce = True
+        """Notify other nodes that runs are ready, soon and once. What becomes ready while a notification is being sent
+        is announced again: the other nodes may have looked before it was there."""
+        self._unannounced = True
         if self._announcement is None or self._announcement.done():
             self._announcement = asyncio.create_task(self._announce())
 
@@ -64,16 +66,24 @@ class Hints:
         await self._send("share")
 
     async def _announce(self) -> None:
-        while self._to_announce:
-            await asyncio.sleep(GATHER)
-            self._to_announce = False
-            await self._send("ready")
+        """A notification that fails is retried: until the next poll, no other node would claim these runs."""
+        failures = 0
+        while self._unannounced:
+            await asyncio.sleep(backoff(failures) if failures else GATHER)
+            self._unannounced = False
+            if await self._send("ready"):
+                failures = 0
+            elif not self._closed:
+                failures += 1
+                self._unannounced = True
 
-    async def _send(self, payload: str) -> None:
+    async def _send(self, payload: str) -> bool:
         try:
             await self._store.upkeep.wake(RUNS_CHANNEL, payload)
         except Exception as error:
             log.info("hint not sent", error=str(error))
+            return False
+        return True
 
     def _on_jobs(self, payload: str) -> None:
         try:
@@ -95,6 +105,7 @@ class Hints:
                 self._runs_ready()
 
     async def close(self) -> None:
+        self._closed = True
         if self._announcement is not None:
             await asyncio.gather(self._announcement, return_exceptions=True)
         await self._hearing.close()

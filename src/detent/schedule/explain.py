@@ -8,7 +8,7 @@ from typing import Any
 
 from detent.schedule.errors import ScheduleError
 from detent.schedule.instants import format_instant
-from detent.schedule.preview import MOST_TICKS
+from detent.schedule.preview import MOST_TICKS, clock_changes
 from detent.schedule.schedule import Schedule
 
 
@@ -29,5 +29,9 @@ def explain_text(
         "timezone": schedule.timezone,
         "ticks": [{"at": format_instant(tick.at), "local": tick.local, "dst": tick.dst} for tick in found.ticks],
         "skipped": [{"local": skipped.local, "why": skipped.why} for skipped in found.skipped],
+        "clock_changes": [
+            {"at": format_instant(change.at), "on": change.on, "effect": change.effect, "why": change.why}
+            for change in clock_changes(schedule, now)
+        ],
         "warnings": found.warnings,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from detent.schedule.cautions import cautions
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MOST_TICKS = 1_000
 MOST_SKIPPED = 100
 MOST_WARNINGS = 20
+CLOCK_CHANGES_AHEAD = timedelta(days=731)
+MOST_CHANGES = 12
 NEARBY = 3 * 3600
 WALL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  a wall time has no zone
 
@@ -35,6 +37,17 @@ class SkippedTick:
     """A wall time that matched and has no tick of its own."""
 
     local: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClockChange:
+    """What one change of the clock does to a schedule: `on` is its date there, `at` the instant, and `effect` says
+    whether times of the schedule are moved, skipped or repeated."""
+
+    at: datetime
+    on: str
+    effect: str
     why: str
 
 
@@ -133,10 +146,10 @@ class _Watcher:
             return
         wall = self.resolver.source.next_wall(segment.start + segment.offset_before)
         first = wall
-        while wall is not None and wall < segment.start + segment.offset:
-            self._report_gap_wall(segment, wall, wall == first)
-            if len(self.result.skipped) >= MOST_SKIPPED:
+        for _ in range(MOST_SKIPPED):
+            if wall is None or wall >= segment.start + segment.offset or len(self.result.skipped) >= MOST_SKIPPED:
                 return
+            self._report_gap_wall(segment, wall, wall == first)
             wall = self.resolver.source.next_wall(wall + 1)
 
     def _report_gap_wall(self, segment: Segment, wall: int, first: bool) -> None:
@@ -177,6 +190,49 @@ class _Watcher:
     def _warn(self, text: str) -> None:
         if len(self.result.warnings) < MOST_WARNINGS:
             self.result.warnings.append(text)
+
+
+def clock_changes(schedule: Schedule, after: datetime) -> list[ClockChange]:
+    """The changes of the clock within two years that touch this schedule, each once, with what happens. However many
+    times the schedule names, a bounded number is looked at for each change."""
+    resolver: Resolver | None = getattr(schedule.ticks, "resolver", None)
+    if resolver is None:
+        return []
+    low, high = _lifetime(schedule, after)
+    found: list[ClockChange] = []
+    segment = resolver.zone.segment(low)
+    while segment.end < high and len(found) < MOST_CHANGES:
+        segment = resolver.zone.segment(segment.end)
+        result = Preview()
+        watcher = _Watcher(schedule, resolver, result)
+        if segment.offset > segment.offset_before:
+            watcher._report_gap(segment, low, high)
+        elif segment.offset < segment.offset_before:
+            watcher._report_overlap(segment, low, high)
+        if result.warnings:
+            found.append(_change(segment, result))
+    return found
+
+
+def _lifetime(schedule: Schedule, after: datetime) -> tuple[int, int]:
+    """The seconds in which changes matter: two years, as far as the schedule is in force."""
+    starts, ends = (None if text is None else datetime.fromisoformat(text) for text in schedule.bounds())
+    since = after if starts is None else max(after, starts)
+    until = after + CLOCK_CHANGES_AHEAD if ends is None else min(after + CLOCK_CHANGES_AHEAD, ends)
+    return to_ms(since) // 1000 + 1, to_ms(until) // 1000 + 1
+
+
+def _change(segment: Segment, result: Preview) -> ClockChange:
+    first, more = result.warnings[0], len(result.warnings) - 1
+    if more:
+        number = f"{more}{' or more' if len(result.warnings) == MOST_WARNINGS else ''}"
+        first += f". The same change touches {number} more of its times."
+    if segment.offset < segment.offset_before:
+        effect = "repeated"
+    else:
+        effect = "skipped" if len(result.skipped) == len(result.warnings) else "moved"
+    at = datetime.fromtimestamp(segment.start, UTC)
+    return ClockChange(at, _date_text(segment.start + segment.offset_before), effect, first)
 
 
 def clock_notes(schedule: Schedule, moment: datetime) -> tuple[str | None, list[str]]:

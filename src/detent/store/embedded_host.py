@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from detent.errors import Unavailable, UsageError
 
@@ -88,6 +89,41 @@ async def run(account: Account, *command: str | Path, script: str = _EXECUTE) ->
         await process.wait()
         raise
     return process.returncode or 0, output.decode("utf-8", "replace").strip()
+
+
+class Process(NamedTuple):
+    """A process that runs; `started` tells it from a later one with the same number, where the system says it."""
+
+    pid: int
+    started: str
+
+
+def process_of(pid: int) -> Process | None:
+    """None: it has ended. That nobody has waited for it yet, as in a container without an init, counts as its end."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return _process_without_proc(pid)
+    state, started = fields[0], fields[19]
+    return None if state in "ZX" else Process(pid, started)
+
+
+def _process_without_proc(pid: int) -> Process | None:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    return Process(pid, "")
+
+
+def shared_buffers() -> int:
+    """Megabytes: an eighth of the memory this process may use, within 16 and 256."""
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # no control group, or "max": no limit of its own
+        available = min(available, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return max(16, min(256, available // 8 // 1024 // 1024))
 
 
 def bundled_binaries() -> Path:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from detent.store import embedded_host as host
 from detent.store.embedded import DATABASE, USER
+from detent.store.servers import note_embedded
 
 _LOCK = re.compile(r"\d+: FLOCK\s+ADVISORY\s+READ\s+(?P<pid>\d+)\s+\S+:(?P<inode>\d+)\s")
 
@@ -37,6 +38,8 @@ def embedded_state(data_dir: Path, system_dir: Path = host.SYSTEM_DIR) -> Embedd
     place = aside if not (data_dir / "postgres").exists() and (aside / "postgres").exists() else data_dir
     version = _text(place / "postgres" / "PG_VERSION")
     server, url = _running(place / "postgres" / "postmaster.pid")
+    if url is not None:
+        note_embedded(url, place, place / "postgres.log")
     return EmbeddedState(place, version, server, url, users_of(place / "users.lock") if version else [])
 
 

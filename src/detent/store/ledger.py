@@ -63,6 +63,13 @@ class Reading(NamedTuple):
     unread: list[Unread]
 
 
+class Expectation(NamedTuple):
+    """The segments whose ticks are to be expected of a job, and the tick on which its cursor stands."""
+
+    segments: list[Segment]
+    next_tick: datetime | None
+
+
 class LedgerStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -148,6 +155,18 @@ class LedgerStore:
         return min(max(after, kept - MICROSECOND), until)
 
     # -- reading
+
+    async def expectations(
+        self, jobs: Sequence[UUID], window: tuple[datetime, datetime], *, tenant: int
+    ) -> dict[UUID, Expectation]:
+        """Which ticks of these jobs were and are to be expected in a window, and up to where they were fired."""
+        ids = {row["job"]: row["id"] for row in await self._database.fetch("people", "numbers_of_jobs", jobs, tenant)}
+        readings = {job: Reading([], [], [], None, []) for job in ids}
+        for row in await self._database.fetch("people", "spans", list(ids), *window):
+            readings[row["job"]] = readings[row["job"]]._replace(next_tick=row["next_tick"])
+            if row["since"] is not None:
+                self._add_span(readings[row["job"]], row)
+        return {ids[job]: Expectation(reading.segments, reading.next_tick) for job, reading in readings.items()}
 
     async def read(self, job: int, window: tuple[datetime, datetime]) -> Reading:
         return (await self.read_many([job], window))[job]

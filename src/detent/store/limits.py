@@ -40,6 +40,8 @@ class Limits(NamedTuple):
 
 
 PEOPLE = Limits(lock=5.0, statement=60.0, idle=2.0, transaction=None, answer=120.0)
+# One short statement, while a transaction of people's waits for it.
+ASIDE = PEOPLE._replace(lock=2.0, statement=10.0, answer=20.0)
 
 
 def work_limits(ttl: float) -> Limits:
@@ -51,7 +53,8 @@ def work_limits(ttl: float) -> Limits:
 
 def pool_limits(ttl: float) -> dict[str, Limits]:
     work = work_limits(ttl)
-    return {"fire": work._replace(lock=min(FIRE_LOCK, work.lock)), "work": work, "lead": work, "people": PEOPLE}
+    fire = work._replace(lock=min(FIRE_LOCK, work.lock))
+    return {"fire": fire, "work": work, "lead": work, "pull": work, "people": PEOPLE, "aside": ASIDE}
 
 
 def beat_limits(seconds: float) -> Limits:

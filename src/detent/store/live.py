@@ -155,28 +155,28 @@ class LiveRunStore:
         self._specs[text] = spec
         return spec
 
-    async def promote(self, jobs: Sequence[int] | None = None) -> bool:
+    async def promote(self, jobs: Sequence[int] | None = None, *, pool: str = "work") -> bool:
         """Let runs that wait for the one before them move up where it is over, of these jobs or of all; ask those that
         are to be replaced to stop. Whether runs are ready that were not."""
         try:
-            return await _promote(partial(self._database.fetch, "work"), jobs)
+            return await _promote(partial(self._database.fetch, pool), jobs)
         except Rejected as error:
-            return await self._promote_apart(jobs, error)
+            return await self._promote_apart(jobs, error, pool)
 
-    async def _promote_apart(self, jobs: Sequence[int] | None, error: Rejected) -> bool:
+    async def _promote_apart(self, jobs: Sequence[int] | None, error: Rejected, pool: str) -> bool:
         """One of the jobs breaks a constraint: halve until it stands alone, and keeps no other from moving up."""
         if jobs is None:
-            jobs = [row["job"] for row in await self._database.fetch("work", "waiting_jobs")]
+            jobs = [row["job"] for row in await self._database.fetch(pool, "waiting_jobs")]
         if len(jobs) < 2:
             log.error("a run that waits cannot move up", jobs=list(jobs), error=str(error))
             return False
         half = len(jobs) // 2
-        first, second = await self.promote(jobs[:half]), await self.promote(jobs[half:])
+        first, second = await self.promote(jobs[:half], pool=pool), await self.promote(jobs[half:], pool=pool)
         return first or second
 
-    async def own_payload(self, key: RunKey) -> str | None:
+    async def own_payload(self, key: RunKey, *, pool: str = "work") -> str | None:
         """The payload that a run was triggered with, as JSON; None: it has that of its job."""
-        rows = await self._database.fetch("work", "run_payload", key.job, key.scheduled_at)
+        rows = await self._database.fetch(pool, "run_payload", key.job, key.scheduled_at)
         return rows[0]["payload"] if rows else None
 
     async def cancel(self, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:

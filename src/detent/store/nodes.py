@@ -112,5 +112,10 @@ class NodeStore:
     async def drain(self, node: int) -> None:
         await self._database.fetch("lead", "drain", node, True)
 
-    async def leave(self, node: int) -> None:
-        await self._database.fetch("lead", "leave", node)
+    async def leave(self, node: int, *, lost: bool = False) -> None:
+        """`lost`: not in good order, since its membership was over."""
+        await self._database.fetch("lead", "leave", node, lost)
+
+    async def note_rescued(self, node: int, rescuer: int, runs: int) -> None:
+        """Put on record who returned the runs of a node that ended."""
+        await self._database.fetch("lead", "note_rescued", node, rescuer, runs)

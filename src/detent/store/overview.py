@@ -77,13 +77,17 @@ class RecentRun(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What became of a job's ticks in one step of a timeline."""
+    """What became of a job's ticks in one step of a timeline. `until`: a range of them ends there, perhaps in another
+    step. It was read from `rows` rows, of which the oldest is of the tick `first`."""
 
     job: UUID
     step: int
     status: str
     runs: int
     sample: UUID
+    until: datetime | None = None
+    rows: int = 1
+    first: datetime | None = None
 
 
 class Given(NamedTuple):

@@ -125,7 +125,12 @@ class QueueStore:
 
 
 async def claim_under(
-    database: Database, limits: Sequence[int], limit: int, claim: Callable[[Any, int], Awaitable[list[Row]]]
+    database: Database,
+    limits: Sequence[int],
+    limit: int,
+    claim: Callable[[Any, int], Awaitable[list[Row]]],
+    *,
+    pool: str = "work",
 ) -> tuple[list[Row], LimitedClaim]:
     """Lock the limits, see how much room there is, claim that much, and count it."""
 
@@ -142,7 +147,7 @@ async def claim_under(
         full = len(rows) == room < limit
         return rows, LimitedClaim([], wait=found["wait"] if full else None, full=full)
 
-    result: tuple[list[Row], LimitedClaim] = await database.transaction("work", work)
+    result: tuple[list[Row], LimitedClaim] = await database.transaction(pool, work)
     return result
 
 

@@ -21,6 +21,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -43,6 +44,10 @@ class Server(NamedTuple):
 
     system: int
     timeline: int | None
+
+
+class NoConnectionLeft(Unavailable):
+    """The server is there and has as many connections as it may have."""
 
 
 class Servers:
@@ -175,8 +180,19 @@ def _places(url: str, query: dict[str, str]) -> list[dict[str, str]]:
     return [{"host": host, "port": ports[number % len(ports)]} for number, host in enumerate(hosts)]
 
 
+# What to look at instead of the settings, by the address of an embedded server, which no setting names.
+_embedded: dict[str, str] = {}
+
+
+def note_embedded(url: str, folder: Path, log: Path) -> None:
+    """From now on an error about this address names its folder and its log."""
+    _embedded[url] = f"The embedded PostgreSQL in {folder} cannot be reached ({{reason}}): its log is {log}."
+
+
 def unreachable(url: str, error: BaseException) -> Unavailable:
     reason = _reason(error)
+    if url in _embedded:
+        return Unavailable(_embedded[url].replace("{reason}", reason))
     if "unsupported startup parameter" in reason:
         return Unavailable(
             f"The database at {place(url)} is behind a pooler that passes no settings on ({reason}): "
@@ -194,11 +210,22 @@ def place(url: str) -> str:
 
 
 def _none_of(failures: list[tuple[str, BaseException]]) -> Unavailable:
+    for address, error in failures:
+        if _is_full(error):
+            return NoConnectionLeft(
+                f"The database server at {place(address)} has no connection left ({_reason(error)}): "
+                "raise its max_connections, or end some of those it has."
+            )
     if len(failures) == 1:
         address, error = failures[0]
         return error if isinstance(error, Unavailable) else unreachable(address, error)
     told = "; ".join(f"{place(address)}: {_reason(error)}" for address, error in failures)
     return Unavailable(f"No server of the database can be used ({told}).")
+
+
+def _is_full(error: BaseException) -> bool:
+    """As the server says it, or PgBouncer, which has no code of its own for it."""
+    return isinstance(error, asyncpg.TooManyConnectionsError) or "no more connections allowed" in str(error)
 
 
 def _reason(error: BaseException) -> str:

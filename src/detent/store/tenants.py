@@ -2,7 +2,11 @@
 
 A counter that every registration locked until its commit would make them wait for one another. So room is reserved in
 a short transaction of its own and used by the one that inserts the jobs. Whatever becomes of the process in between,
-either the jobs are there, or the reservation is, and somebody gives it up later.
+either the jobs are there, or the reservation is, and upkeep gives it up later.
+
+That short transaction does not lock the counter either while the tenant is far from its quota: the first one reserves a
+thousand jobs ahead, and those that follow take theirs from what is spare. For each tenant the counter equals the jobs
+there are plus all reservations, spare ones included, and it never rises above the quota.
 """
 
 from __future__ import annotations
@@ -23,6 +27,10 @@ log = logger("store")
 # Longer than any transaction that registers jobs can take.
 GIVEN_UP_AFTER = timedelta(minutes=10)
 COUNTED_AT_ONCE = 100
+# How many jobs are reserved ahead, for which registrations, and how far from the quota.
+AHEAD = 1_000
+AHEAD_FOR = 100
+FAR = 16 * AHEAD
 
 TenantPage = tuple[list[Tenant], int | None]
 
@@ -82,9 +90,9 @@ class TenantStore:
     # -- the count of jobs, put right
 
     async def give_up_reservations(self) -> int:
-        """Room that was reserved long ago and never used; for how many jobs."""
+        """Room that was reserved long ago and never used; for how many jobs that were not registered in the end."""
         rows = await self._database.fetch("people", "give_up_reservations", GIVEN_UP_AFTER)
-        return sum(row["jobs"] for row in rows)
+        return sum(row["lost"] for row in rows)
 
     async def recount(self) -> int:
         """Compare what is counted with what there is, tenant by tenant; how many were wrong."""
@@ -119,9 +127,13 @@ async def room_for(database: Database, tenant: int, jobs: int, server_limit: int
 
 async def _reserve(database: Database, tenant: int, jobs: int, server_limit: int) -> Room:
     # On a connection of its own, also inside the caller's transaction: the lock must not outlive the statement.
-    (row,) = await database.fetch("work", "reserve_jobs", tenant, jobs)
+    asked = (tenant, jobs, AHEAD if jobs <= AHEAD_FOR else 0, FAR)
+    (row,) = await database.fetch("aside", "reserve_jobs", *asked)
     if jobs and row["reservation"] is None:
-        (found,) = await database.fetch("work", "job_quota", tenant)
+        await database.fetch("aside", "reclaim_reservations", tenant)
+        (row,) = await database.fetch("aside", "reserve_jobs", *asked)
+    if jobs and row["reservation"] is None:
+        (found,) = await database.fetch("aside", "job_quota", tenant)
         raise jobs_reached(jobs, found["jobs"], found["max_jobs"], found["name"])
     limit = _smaller(server_limit, row["max_payload_bytes"])
     return Room(row["reservation"], list(row["numbers"]), row["now"], limit)
@@ -129,7 +141,7 @@ async def _reserve(database: Database, tenant: int, jobs: int, server_limit: int
 
 async def _give_up(database: Database, reservation: int) -> None:
     try:
-        await database.fetch("work", "give_up_reservation", reservation)
+        await database.fetch("aside", "give_up_reservation", reservation)
     except DetentError as error:
         log.warning("room for jobs not given back; that is done later", reservation=reservation, error=str(error))
 

@@ -63,6 +63,11 @@ class UpkeepStore:
         moment: datetime = (await self._database.fetch("people", "clock"))[0]["now"]
         return moment
 
+    async def now_within(self, seconds: float) -> datetime:
+        """As `now`, for who wants to know whether the database answers: it fails after `seconds`."""
+        moment: datetime = (await self._database.fetch_within(seconds, "people", "clock"))[0]["now"]
+        return moment
+
     async def pulse(self) -> Pulse:
         began = monotonic()
         (row,) = await self._database.fetch("people", "pulse")
@@ -91,8 +96,8 @@ class UpkeepStore:
     async def forget_changes(self) -> None:
         await self._database.fetch("work", "forget_changes")
 
-    async def wake(self, channel: str, payload: str) -> None:
-        await self._database.fetch("work", "wake", channel, payload)
+    async def wake(self, channel: str, payload: str, *, pool: str = "work") -> None:
+        await self._database.fetch(pool, "wake", channel, payload)
 
 
 @cache

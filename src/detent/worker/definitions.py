@@ -19,12 +19,14 @@ AT_ONCE = 1000
 Key = tuple[int, int]
 
 
-async def with_own_payload(store: Store, claim: Claim, definition: Definition | None) -> Definition | None:
+async def with_own_payload(
+    store: Store, claim: Claim, definition: Definition | None, *, pool: str = "work"
+) -> Definition | None:
     """The definition as this run has it: one that was triggered by hand may have brought a payload, and its retries and
     repeats have the same."""
     if definition is None or not claim.key.manual:
         return definition
-    payload = await store.live.own_payload(claim.key)
+    payload = await store.live.own_payload(claim.key, pool=pool)
     if payload is None:
         return definition
     return definition._replace(spec=msgspec.structs.replace(definition.spec, payload=msgspec.json.decode(payload)))

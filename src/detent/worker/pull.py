@@ -119,8 +119,8 @@ class PulledRuns:
     async def _promote(self, jobs: list[int]) -> None:
         """Runs that waited for these; what fails here is made up for by the sweep."""
         try:
-            if await self._store.live.promote(jobs):
-                await self._store.upkeep.wake(RUNS_CHANNEL, "ready")
+            if await self._store.live.promote(jobs, pool="pull"):
+                await self._store.upkeep.wake(RUNS_CHANNEL, "ready", pool="pull")
         except DetentError as error:
             log.warning("runs that wait have not moved up yet", error=str(error))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from detent.cli import times
 from detent.cli.doctor.findings import Finding, number
 from detent.client import Client
-from detent.diagnosis import CLOCK_OFFSET_MS
+from detent.diagnosis import CLOCK_OFFSET_MS, Tenure, replacements
 from detent.errors import DetentError
 from detent.identity import node_name
 from detent.settings import Settings
@@ -40,6 +40,18 @@ def check_nodes(nodes: Sequence[Row]) -> Iterator[Finding]:
             told = f"Node {called(node)} is draining: it leads nothing and takes no runs."
             yield Finding("draining", "warn", told, "Stop it, or bring it back with `detent node drain --undo`.")
     yield from _differences(alive)
+
+
+def check_lost(lost: Sequence[Row], nodes: Sequence[Row]) -> Iterator[Finding]:
+    """Nodes that stopped answering within a day, were taken over, and neither came back nor were dismissed."""
+    gone = [Tenure(row["node"], row["host"], row["roles"], row["seen_at"]) for row in lost]
+    back = replacements(gone, [Tenure(row["node"], row["host"], row["roles"], row["started_at"]) for row in nodes])
+    for row in lost:
+        if row["node"] not in back and not row["dismissed"]:
+            told = f"Node {called(row)} stopped answering at {row['seen_at']:%Y-%m-%d %H:%M:%S} UTC"
+            taken = f"{number(row['partitions'], 'partition')} and {number(row['runs'], 'run')} were taken over."
+            advice = f"Look at its log, and start it again; or `detent node dismiss {node_name(row['node'])[:8]}`."
+            yield Finding("lost node", "warn", f"{told}; {taken}", advice)
 
 
 def _gone(node: Row, others: bool) -> Finding:

@@ -114,6 +114,7 @@ async def _cluster(doctor: Doctor) -> list[Finding]:
     found += [finding async for finding in database.check_pooler(doctor, await doctor.pooling())]
     found += [original.check_original(await doctor.standing()), original.check_hold(await doctor.one("hold"))]
     found += cluster.check_nodes(nodes)
+    found += cluster.check_lost(await doctor.ask("lost_nodes"), nodes)
     found.append(cluster.check_partitions(await doctor.one("partitions"), nodes))
     found.append(cluster.check_ticks(await doctor.one("overdue", OVERDUE, None)))
     found += await silent.check_jobs(doctor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from detent.api.cluster import drain_node, resume_node
+from detent.api.cluster import dismiss_node, drain_node, resume_node
 from detent.api.context import Api
 from detent.api.holding import HoldRequest, pause_all, resume_all
 from detent.dashboard.changes import Answer, Change, Form, text_of
@@ -23,6 +23,11 @@ async def undrain(api: Api, names: Names, form: Form) -> Answer:
     return Answer(f"Node {node.id} takes part again.")
 
 
+async def dismiss(api: Api, names: Names, form: Form) -> Answer:
+    node = await dismiss_node(api, names["id"])
+    return Answer(f"Node {node.id} is no longer among the problems.")
+
+
 async def hold(api: Api, names: Names, form: Form) -> Answer:
     reason = text_of(form, "reason")
     if not reason:
@@ -39,6 +44,7 @@ async def let_go(api: Api, names: Names, form: Form) -> Answer:
 changes = (
     Change("/cluster/nodes/{id}/drain", "admin", drain),
     Change("/cluster/nodes/{id}/resume", "admin", undrain),
+    Change("/cluster/nodes/{id}/dismiss", "admin", dismiss),
     Change("/cluster/pause", "admin", hold),
     Change("/cluster/resume", "admin", let_go),
 )

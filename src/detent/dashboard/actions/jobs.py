@@ -60,14 +60,17 @@ def _wrong(error: UsageError) -> Answer:
 
 async def preview(api: Api, names: Names, form: Form) -> Answer:
     """What the schedule in the form means, or what is wrong with it."""
-    values: dict[str, Any] = {"preview": None, "wrong": None}
+    values: dict[str, Any] = {"preview": None, "wrong": None, "cautions": []}
     try:
         asked: dict[str, Any] = {"schedule": schedule_from(form), "timezone": text_of(form, "timezone") or "UTC"}
         asked |= {name: text for name in SCHEDULE_FIELDS if name in FIELDS and (text := text_of(form, name))}
         job = text_of(form, "job")
         request = {**asked, "count": PREVIEWED, **({"job": job} if job else {})}
         body: PreviewRequest = decode_body(msgspec.json.encode(request), PreviewRequest)
-        values["preview"] = await preview_schedule(api, body)
+        found = values["preview"] = await preview_schedule(api, body)
+        # What changes of the clock do is listed by itself.
+        dates = [change.on for change in found.clock_changes]
+        values["cautions"] = [text for text in found.warnings if not any(date in text for date in dates)]
     except UsageError as error:
         values["wrong"] = error.message
     return Answer(template="preview.html", values=values)

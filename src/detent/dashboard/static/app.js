@@ -5,6 +5,7 @@ import { startForms } from "./forms.js";
 import { startKeys } from "./keys.js";
 import { startLive } from "./live.js";
 import { startSelection } from "./selection.js";
+import { refuseChanges } from "./stale.js";
 import { startTheme } from "./settings.js";
 import { startTimes } from "./times.js";
 
@@ -16,6 +17,7 @@ document.addEventListener("htmx:config:request", (event) => {
 // What is newest is at the right end, which a narrow screen would hide.
 for (const heat of document.querySelectorAll(".heat")) heat.parentElement.scrollLeft = heat.parentElement.scrollWidth;
 
+refuseChanges();
 startTimes();
 startTheme();
 startDialogs();

@@ -1,9 +1,11 @@
 // The one stream of a page: whether it is there, and a way to stop looking at changes for a while.
+import { beat, isStale, startWatching, trouble } from "./stale.js";
+
 let paused = false;
 let connected = false;
 
 export function isLive() {
-  return connected && !paused;
+  return connected && !paused && !isStale();
 }
 
 function show(state, text) {
@@ -15,7 +17,8 @@ function show(state, text) {
 }
 
 function tell() {
-  if (paused) show("paused", "stopped");
+  if (isStale()) show("off", "not answering");
+  else if (paused) show("paused", "stopped");
   else if (connected) show("on", "live");
   else show("off", "not reached");
 }
@@ -31,7 +34,9 @@ export function toggleLive() {
 export function startLive() {
   const feed = document.getElementById("feed");
   document.getElementById("live-state")?.addEventListener("click", toggleLive);
+  startWatching(Boolean(feed), () => connected);
   if (!feed) return;
+  document.addEventListener("stale-changed", tell);
   feed.addEventListener("htmx:sse:after:connection", () => {
     connected = true;
     tell();
@@ -43,7 +48,10 @@ export function startLive() {
     });
   }
   feed.addEventListener("htmx:sse:before:message", (event) => {
+    const name = event.detail.message.event;
+    if (name === "beat") beat(event.detail.message.data);
+    else if (name === "trouble") trouble(event.detail.message.data);
+    else trouble("");
     if (paused || document.querySelector("dialog[open]:not(#dialog)")) event.detail.cancelled = true;
   });
-  feed.addEventListener("trouble", (event) => show("off", event.detail?.data || "trouble"));
 }

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-import msgspec
-
 from detent.api.jobs import JobQuery, list_jobs
-from detent.dashboard.drawings import Axis, clock_marks, lane
+from detent.clock import monotonic
+from detent.dashboard.drawings import Axis, DueStep, clock_marks, due_steps, lane
 from detent.dashboard.page import Page, View
 from detent.errors import DetentError, UsageError
-from detent.model import JobSpec
-from detent.registration import schedule_of
 from detent.shapes import Job
-from detent.store.overview import Step
+from detent.store.ledger import Expectation
+from detent.store.overview import MOST_OF_A_JOB, Step
 
 LANES = 30
 STEPS = 180
-MOST_PLANNED = 2_000
+DUE_SECONDS = 1.0
 ZOOMS = {
     "1h": timedelta(hours=1),
     "6h": timedelta(hours=6),
@@ -31,7 +31,6 @@ ZOOMS = {
     "7d": timedelta(days=7),
 }
 NOW_AT = 0.6  # so much of the axis is past
-FIELDS = tuple(JobSpec.__struct_fields__)
 
 
 async def look(page: Page) -> dict[str, Any]:
@@ -51,6 +50,7 @@ async def look(page: Page) -> dict[str, Any]:
         "wrong": None,
         "lanes": [],
         "still": [],
+        "unknown": [],
         "following": None,
     }
     try:
@@ -58,12 +58,45 @@ async def look(page: Page) -> dict[str, Any]:
         found = await list_jobs(page.api, query)
     except UsageError as error:
         return {**values, "wrong": error.message}
-    steps = await _past(page, found.items, axis)
-    planned = await asyncio.to_thread(_planned, found.items, await _numbers(page, found.items), axis, page.now)
-    lanes = [{"job": job, "marks": lane(steps[job.id], planned[job.id], axis)} for job in found.items]
+    lanes, unknown = await _lanes(page, found.items, axis)
     busy = [each for each in lanes if each["marks"]]
     still = [each["job"] for each in lanes if not each["marks"]]
-    return {**values, "lanes": busy, "still": still, "following": found.next_cursor}
+    return {**values, "lanes": busy, "still": still, "unknown": unknown, "following": found.next_cursor}
+
+
+async def _lanes(page: Page, jobs: list[Job], axis: Axis) -> tuple[list[dict[str, Any]], list[Job]]:
+    """A lane for each job, and the jobs whose due ticks take too long to compute."""
+    ids = [job.id for job in jobs]
+    # The cursors first: what they have passed by then is on record in whatever is read later.
+    expected = await page.api.store.ledger.expectations(ids, (axis.since, axis.until), tenant=page.tenant)
+    kept = await page.api.store.ledger.kept_since()
+    steps = await _past(page, jobs, axis)
+    due = await asyncio.to_thread(_due, expected, axis, page.now)
+    lanes = [
+        {"job": job, "marks": lane(steps[job.id], due.get(job.id, []), axis, _read_since(steps[job.id], kept))}
+        for job in jobs
+    ]
+    return lanes, [job for job in jobs if job.id not in due]
+
+
+def _due(expected: Mapping[UUID, Expectation], axis: Axis, now: datetime) -> dict[UUID, list[DueStep]]:
+    """In a thread, and not for longer than a page may take: the next tick of some schedules is far to seek."""
+    end = monotonic() + DUE_SECONDS
+    found: dict[UUID, list[DueStep]] = {}
+    for job, (segments, next_tick) in expected.items():
+        if monotonic() > end:
+            break
+        with contextlib.suppress(DetentError):
+            found[job] = due_steps(segments, next_tick, axis, now)
+    return found
+
+
+def _read_since(steps: list[Step], kept: datetime | None) -> datetime | None:
+    """Before this, nothing can be said of a tick of which nothing was read."""
+    read = sum(step.rows for step in steps)
+    oldest = min((step.first for step in steps if step.first is not None), default=None)
+    known = [moment for moment in (kept, oldest if read >= MOST_OF_A_JOB else None) if moment is not None]
+    return max(known, default=None)
 
 
 def _axis(page: Page, length: timedelta) -> Axis:
@@ -100,39 +133,6 @@ async def _past(page: Page, jobs: list[Job], axis: Axis) -> dict[UUID, list[Step
         ):
             found[step.job].append(step)
     return found
-
-
-async def _numbers(page: Page, jobs: list[Job]) -> dict[UUID, int]:
-    """What `H` in a schedule is hashed from."""
-    found = {job.id: await page.api.store.jobs.number(job.id, tenant=page.tenant) for job in jobs if _hashes(job)}
-    return {job: number for job, number in found.items() if number is not None}
-
-
-def _hashes(job: Job) -> bool:
-    written = job.schedule if isinstance(job.schedule, str) else str(job.schedule.get("cron", ""))
-    return "H" in written
-
-
-def _planned(jobs: list[Job], numbers: dict[UUID, int], axis: Axis, now: datetime) -> dict[UUID, list[datetime]]:
-    return {job.id: _ticks(job, numbers.get(job.id, 0), axis, now) for job in jobs}
-
-
-def _ticks(job: Job, number: int, axis: Axis, now: datetime) -> list[datetime]:
-    """The ticks that are still to come: one for each step of the axis is enough to draw them."""
-    if job.status != "active" or job.next_run_at is None or axis.until <= now:
-        return []
-    try:
-        spec = msgspec.convert({name: getattr(job, name) for name in FIELDS}, JobSpec, from_attributes=True)
-        schedule = schedule_of(spec, number, job.created_at)
-    except (DetentError, msgspec.ValidationError):
-        return []
-    ticks: list[datetime] = []
-    after = max(axis.since, now)
-    while len(ticks) < MOST_PLANNED and (tick := schedule.next_after(after)) is not None and tick < axis.until:
-        ticks.append(tick)
-        # The next one that stands in another step: what fires every second would else take a thousand times as long.
-        after = max(tick, axis.since + (axis.step_of(tick) + 1) * axis.step - timedelta(microseconds=1))
-    return ticks
 
 
 view = View("timeline", "/timeline", look, ("lanes",))
