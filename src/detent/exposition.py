@@ -86,6 +86,7 @@ def _counters(metrics: Metrics) -> Iterator[Metric]:
         ("large_catch_ups", "Times that a hundred or more of these were to run at once.", metrics.large_catch_ups),
         ("ticks_released", "Ticks that were made up for, or backfilled.", metrics.released),
         ("starts", "Attempts that were started.", metrics.starts),
+        ("uncalled_runs", "Runs given back because no handler could be called in time.", metrics.not_begun),
         ("retries", "Attempts that failed and are followed by another.", metrics.retries),
     ):
         yield CounterMetricFamily(f"detent_{name}", text, value)
@@ -186,6 +187,11 @@ def _standing(standing: Standing) -> Iterator[Metric]:
             standing.fires_failing,
         ),
         ("worker_slots", "How many runs this node's worker may have under way at once.", standing.slots),
+        (
+            "handlers_short",
+            "How many kinds of handlers cannot be called for now: threads, loop or processes are all busy.",
+            standing.handlers_short,
+        ),
     ):
         yield GaugeMetricFamily(f"detent_{name}", text, float(value))
     held = GaugeMetricFamily("detent_runs_held", "Runs that this node's worker has claimed.", labels=["state"])

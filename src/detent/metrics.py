@@ -63,6 +63,7 @@ class Standing(NamedTuple):
     ticks_unsent: int = 0
     oldest_unsent: float = 0.0
     fires_failing: float = 0.0
+    handlers_short: int = 0
 
 
 class ClusterSignals(NamedTuple):
@@ -108,6 +109,7 @@ class Metrics:
         self.large_catch_ups = 0
         self.released = 0
         self.starts = 0
+        self.not_begun = 0
         self.retries = 0
         self.ends: Counter[tuple[Kind, RunStatus]] = Counter()
         self.attempts: Counter[tuple[Kind, str]] = Counter()

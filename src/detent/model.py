@@ -20,6 +20,7 @@ from detent.retry import Backoff
 
 MissedWindow = Literal["RUN_ONCE", "SKIP", "RUN_ALL"]
 ConcurrentPolicy = Literal["SKIP", "ALLOW", "QUEUE", "REPLACE"]
+Isolation = Literal["thread", "process"]
 NoticeFormat = Literal["webhook", "slack"]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
@@ -32,8 +33,10 @@ class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="typ
     headers: dict[str, str] = {}
 
 
-class PythonTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="python"):
+class PythonTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="python"):
+    # What is not said is not stored: versions that do not know `isolate` go on reading the jobs without it.
     function: Annotated[str, Meta(min_length=1, max_length=500)]
+    isolate: Isolation = "thread"
 
 
 class ShellTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="shell"):
@@ -102,8 +105,9 @@ def needs_of(target: Target) -> str:
     match target:
         case HttpTarget():
             return ""
-        case PythonTarget(function=function):
-            return f"python:{function}"
+        case PythonTarget(function=function, isolate=isolate):
+            # Another word, so that workers of versions that know no processes leave these runs to others.
+            return f"process:{function}" if isolate == "process" else f"python:{function}"
         case ShellTarget():
             return "shell"
 
@@ -197,6 +201,12 @@ class Committed(Struct, frozen=True):
 
 
 Outcome = Succeeded | Failed | Cancelled | Committed
+
+
+class NotBegun(Struct, frozen=True):
+    """No outcome: the target was surely never called, for want of what it needs. The run goes back, uncounted."""
+
+    why: str
 
 
 def encode_json(value: object) -> str:

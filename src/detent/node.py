@@ -28,6 +28,8 @@ from detent.signals import Signals
 from detent.store import Database, Store
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
+from detent.targets.calls import Capacity
+from detent.targets.frames import Holding
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger, check_address
 from detent.watching.sending import address_of
@@ -82,6 +84,7 @@ class Node:
         self._announced = False
         self._held_told = False
         self._draining = False
+        self._capacity = Capacity()
         self._metrics = Metrics()
         self._metrics.standing = lambda: self._session.standing() if self._session is not None else None
         self._metrics.cluster = Signals(lambda: self._store)
@@ -199,29 +202,26 @@ class Node:
     async def _runners(self, app: Detent | None, url: str) -> AsyncIterator[dict[Any, Runner]]:
         """What this process can call, each kind with what it needs open."""
         from detent.targets.http import HttpTargetRunner
+        from detent.targets.processes import handler_processes
         from detent.targets.python import HandlerThread, PythonTargetRunner
         from detent.targets.shell import ShellTargetRunner
 
-        limit = self._settings.max_result_bytes
+        chosen, limit = self._settings, self._settings.max_result_bytes
         http = HttpTargetRunner(AddressPolicy(self._allow_private()), max_result_bytes=limit)
         shell = ShellTargetRunner(max_result_bytes=limit)
-        thread = HandlerThread(min(self._settings.concurrency, 64))
-        effects = EffectPool(
-            url,
-            self._settings.database_schema,
-            work_limits(self._settings.lease_ttl_seconds),
-            pooled=self._settings.pooled,
-        )
+        thread = HandlerThread(min(chosen.concurrency, 64))
+        bounds = work_limits(chosen.lease_ttl_seconds)
+        effects = EffectPool(url, chosen.database_schema, bounds, pooled=chosen.pooled)
+        processes = None if self._demo else handler_processes(chosen, url, self._hold)
         python = PythonTargetRunner(
-            app.functions if app else {},
-            thread,
-            lambda call: self._make_run(call, effects),
-            max_result_bytes=limit,
-        )
+            app.functions if app else {}, thread, lambda call: self._make_run(call, effects),
+            max_result_bytes=limit, processes=processes, isolate=chosen.isolate == "process",
+        )  # fmt: skip
+        self._capacity = python.capacity
         thread.start()
         await http.start()
         runners: dict[Any, Runner] = {"http": http, "python": python}
-        if self._settings.allow_shell:
+        if chosen.allow_shell:
             runners["shell"] = shell
         try:
             yield runners
@@ -229,8 +229,12 @@ class Node:
             await http.close()
             await self._messenger.close()
             await shell.close()
-            await thread.run(effects.close())
-            await thread.stop()
+            if processes is not None:
+                await processes.close()
+            await thread.stop(effects.terminate)
+
+    def _hold(self, call: Call) -> Holding | None:
+        return None if self._session is None else self._session.holding(call)
 
     def _make_run(self, call: Call, effects: EffectPool) -> Run:
         assert self._session is not None
@@ -263,7 +267,7 @@ class Node:
             session = Session(
                 store, self._settings, self._roles, runners, functions,
                 address=listening and reachable(listening), metrics=self._metrics, guard=guard,
-                messenger=self._messenger, draining=self._draining,
+                messenger=self._messenger, draining=self._draining, capacity=self._capacity,
             )  # fmt: skip
             joined = await self._try_open(session)
             if joined is not None:  # the API answers also where nothing may fire

@@ -140,6 +140,8 @@ def _of_membership(session: Session | None) -> Iterator[tuple[str, Check]]:
     offset = standing.clock_offset * 1000
     told = f"This machine's is {offset:+.0f} ms off the database's, which is the one that counts."
     yield "clock", Check(abs(offset) <= CLOCK_OFFSET_MS, told, needed=False)
+    if session.worker is not None:
+        yield "handlers", _handlers(session.capacity.shortages())
     if session.schedules:
         led = standing.partitions_led
         told = f"It leads {led} of {PARTITIONS}." if led else "It leads none: others do, or it has just joined."
@@ -156,6 +158,12 @@ def _fires(standing: Standing) -> Check:
     waits = "tick has" if standing.ticks_unsent == 1 else "ticks have"
     found = f"{standing.ticks_unsent} due {waits} not been fired, the oldest for {standing.oldest_unsent:.1f} s."
     return Check(standing.oldest_unsent < UNSENT_SECONDS, found, needed=False)
+
+
+def _handlers(shortages: list[str]) -> Check:
+    if not shortages:
+        return Check(True, "They are called.", needed=False)
+    return Check(False, f"{' '.join(shortages)} Their runs are left to other workers meanwhile.", needed=False)
 
 
 def _coordinator(session: Session) -> Check:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from detent.errors import UsageError
+from detent.model import Isolation
 
 if TYPE_CHECKING:
     from detent.testing import TestMode
@@ -35,17 +36,22 @@ class Detent:
         every: str | int | float | timedelta | None = None,
         rrule: str | None = None,
         at: str | datetime | None = None,
+        isolate: Isolation = "thread",
         **fields: Any,
     ) -> Callable[[Function], Function]:
-        """Register the decorated function and a job that calls it. Other keywords are the fields of a job."""
+        """Register the decorated function and a job that calls it. Other keywords are the fields of a job.
+
+        `isolate="process"`: the function runs in a process of its own, whose end is a failed attempt and nothing else.
+        """
         schedule = _schedule(cron=cron, every=every, rrule=rrule, at=at)
 
         def register(function: Function) -> Function:
             reference = self._add(function, None)
+            chosen = {} if isolate == "thread" else {"isolate": isolate}
             document = {
                 "name": name or _default_name(function),
                 "schedule": schedule,
-                "target": {"type": "python", "function": reference},
+                "target": {"type": "python", "function": reference, **chosen},
                 **fields,
             }
             if any(job["name"] == document["name"] for job in self.jobs):

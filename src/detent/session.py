@@ -11,11 +11,9 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
 from functools import partial
-from typing import Any
 
 from detent.clock import DatabaseClock, monotonic
 from detent.coordination.choose import choose
@@ -25,7 +23,7 @@ from detent.coordination.leadership import Leadership
 from detent.coordination.membership import BEATS_PER_TTL, Heartbeat, Membership, new_node_number
 from detent.coordination.rescue import Rescue
 from detent.coordination.services import Candidate
-from detent.errors import DetentError, OwnershipLost, Unavailable
+from detent.errors import DetentError, Unavailable
 from detent.identity import node_name
 from detent.log import logger
 from detent.metrics import Metrics, Standing
@@ -45,14 +43,14 @@ from detent.scheduler.releasing import Releaser
 from detent.scheduler.scheduler import Scheduler
 from detent.service import Loop, backoff, do_each
 from detent.settings import Settings
-from detent.states import CODES, RunStatus
 from detent.store import Store
 from detent.store.db import LockTimeout
 from detent.store.effects import EffectPool
 from detent.store.heartbeat import HeartbeatConnection
-from detent.store.live import Settlement
 from detent.store.nodes import NodeInfo
 from detent.store.requests import FORGOTTEN_AT_ONCE
+from detent.targets.calls import Capacity
+from detent.targets.frames import Holding
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger
 from detent.version import __version__
@@ -60,6 +58,7 @@ from detent.watching.ping import Ping
 from detent.watching.sending import Sender, address_of
 from detent.watching.watch import Watch
 from detent.worker.execute import Runner
+from detent.worker.handler_backend import HandlerBackend
 from detent.worker.pull import sweep
 from detent.worker.worker import Worker
 
@@ -85,6 +84,7 @@ class Session:
         guard: Guard | None = None,
         messenger: Messenger | None = None,
         draining: bool = False,
+        capacity: Capacity | None = None,
     ) -> None:
         """`address` is where the API of this process listens; what comes after it outlives the session; `draining`: the
         session before was asked to hand over, and nobody has taken that back."""
@@ -92,7 +92,9 @@ class Session:
         self._settings = settings
         self._roles = roles
         self._runners = runners
-        self._has = [f"python:{name}" for name in functions] + (["shell"] if settings.allow_shell else [])
+        kinds = ("python", "process") if settings.app is not None else ("python",)
+        self._has = [f"{kind}:{name}" for kind in kinds for name in functions]
+        self._has += ["shell"] if settings.allow_shell else []
         self.clock = DatabaseClock()
         self.worker: Worker | None = None
         self.closed = False
@@ -102,6 +104,7 @@ class Session:
         self._metrics = metrics or Metrics()
         self._guard = guard or Guard(store, settings.clock_step_limit_seconds)
         self._messenger = messenger or Messenger(AddressPolicy())
+        self.capacity = capacity or Capacity()
         self._firing_loops: list[Loop] = []
         self._beside: list[Loop] = []
         self._upkeep_passes = 0
@@ -176,8 +179,9 @@ class Session:
                 self._store, self.membership, self.clock, self._runners, book=self.book,
                 queues=self._settings.queues, has=self._has, concurrency=self._settings.concurrency,
                 metrics=self._metrics, given_back=lambda: self.hints.announce_runs(),
-                made_room=lambda: self.firing.pump(), died=self.life.died,
+                made_room=lambda: self.firing.pump(), died=self.life.died, capacity=self.capacity,
             )  # fmt: skip
+            self.capacity.notify = self.worker.loop.wake
             self.worker.rest(self.draining)
         self.scheduler = Scheduler(self._store, self.membership, self.clock, self._settings.window_seconds)
         self.hints = Hints(
@@ -328,13 +332,19 @@ class Session:
             ticks_unsent=ticks_unsent,
             oldest_unsent=oldest_unsent,
             fires_failing=self.firing.failing_seconds,
+            handlers_short=len(self.capacity.shortages()),
             **({} if self.worker is None else self.worker.load()),
         )
 
     # --- what handlers may ask ---
 
     def make_run(self, call: Call, effects: EffectPool) -> Run:
-        return Run(call, HandlerBackend(self, effects))
+        assert self.worker is not None
+        return Run(call, HandlerBackend(self.worker, self.membership.node, effects))
+
+    def holding(self, call: Call) -> Holding | None:
+        held = self.worker.holding(call.run_id, call.token) if self.worker is not None else None
+        return None if held is None else Holding(self.membership.node, held.claim, held.started)
 
     # --- the end ---
 
@@ -410,28 +420,3 @@ async def _abort(loops: Iterable[Loop]) -> None:
 
 def _grace(seconds: int | None) -> int:
     return AUTOMATIC if seconds is None else seconds
-
-
-class HandlerBackend:
-    """How a handler's Run reaches the session that holds it; called from handlers' threads."""
-
-    def __init__(self, session: Session, effects: EffectPool) -> None:
-        self._session = session
-        self._effects = effects
-
-    def held(self, run_id: str, token: int) -> bool:
-        worker = self._session.worker
-        return worker is not None and worker.holding(run_id, token) is not None
-
-    @asynccontextmanager
-    async def transaction(self, run_id: str, token: int) -> AsyncIterator[Any]:
-        worker = self._session.worker
-        held = worker.holding(run_id, token) if worker is not None else None
-        if held is None:
-            raise OwnershipLost("This run was cancelled or taken over: there is nothing to commit.")
-
-        def settlement(now: datetime) -> Settlement:
-            return Settlement(held.claim, held.started, now, CODES[RunStatus.SUCCEEDED])
-
-        async with self._effects.transaction(self._session.membership.node, settlement) as connection:
-            yield connection

@@ -101,6 +101,10 @@ class Settings:
     metrics_port: int | None = _setting(None, whole(0, 65535), "a port number between 0 and 65535")
     migrate: bool = _setting(False, switch, "true or false")
     app: str | None = _setting(None, text(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "MODULE:NAME, such as shop.jobs:app")
+    isolate: str = _setting("thread", choice("thread", "process"), "thread or process")
+    handler_processes: int | None = _setting(
+        None, or_auto(whole(1, 10_000)), "auto, or a whole number between 1 and 10000"
+    )
     allow_shell: bool = _setting(False, switch, "true or false")
     allow_private_targets: bool | None = _setting(None, switch_or_auto, "true, false or auto")
     concurrency: int = _setting(100, whole(1, 100_000), "a whole number between 1 and 100000")

@@ -26,7 +26,7 @@ import msgspec
 from detent.errors import UsageError
 from detent.identity import RunKey, node_name, run_id
 from detent.log import logger
-from detent.model import Call, Failed, Outcome, kind_of
+from detent.model import Call, Failed, NotBegun, Outcome, kind_of
 from detent.version import __version__
 
 if TYPE_CHECKING:
@@ -96,9 +96,9 @@ class Tracing:
         call: Call,
         accepted: datetime,
         started: datetime,
-        execute: Callable[[Call], Awaitable[Outcome]],
+        execute: Callable[[Call], Awaitable[Outcome | NotBegun]],
         now: Callable[[], datetime],
-    ) -> Outcome:
+    ) -> Outcome | NotBegun:
         """Call the target inside its spans. `accepted` is when the worker got the run."""
         run = UUID(call.run_id)
         if not self.sampled(run):
@@ -108,7 +108,7 @@ class Tracing:
         except Exception as error:  # a trace is not worth a run
             _warn("an attempt is not traced", run=call.run_id, error=str(error))
             return await execute(call)
-        outcome: Outcome | None = None
+        outcome: Outcome | NotBegun | None = None
         try:
             outcome = await execute(traced)
             return outcome
@@ -208,7 +208,7 @@ def _warn(event: str, **facts: object) -> None:
     logger("tracing").warning(event, **facts)  # made here: users import this module, and a logger costs them time
 
 
-def _end_attempt(span: Span, outcome: Outcome | None, now: Callable[[], datetime]) -> None:
+def _end_attempt(span: Span, outcome: Outcome | NotBegun | None, now: Callable[[], datetime]) -> None:
     """Without an outcome, it was cancelled or out of time. The target was called: whatever fails here, its outcome
     goes on."""
     try:
@@ -221,7 +221,7 @@ def _end_attempt(span: Span, outcome: Outcome | None, now: Callable[[], datetime
         _warn("the end of an attempt is not traced", error=str(error))
 
 
-def _tell_outcome(span: Span, outcome: Outcome) -> None:
+def _tell_outcome(span: Span, outcome: Outcome | NotBegun) -> None:
     from opentelemetry.trace import Status, StatusCode
 
     span.set_attribute("detent.outcome", type(outcome).__name__.lower())

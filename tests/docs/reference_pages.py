@@ -34,6 +34,8 @@ PURPOSES = {
     "metrics_port": "A port for `/metrics`, `/livez` and `/readyz` alone; 0 takes a free one.",
     "migrate": "Bring the schema of a database of your own up to date at the start.",
     "app": "The Python jobs to register and run.",
+    "isolate": "Where Python jobs run that do not say: see [isolation](../howto/isolation.md).",
+    "handler_processes": "How many processes run isolated Python jobs; `auto`: twice the processors, at least 4.",
     "allow_shell": "Run shell jobs here.",
     "allow_private_targets": "Let HTTP jobs call private addresses; `auto` is yes while listening on loopback only.",
     "concurrency": "How many runs a worker has under way at once.",
@@ -71,6 +73,7 @@ UNSET = {
     "allow_private_targets": "`auto`",
     "misfire_grace_seconds": "`auto`",
     "catchup_rate": "`auto`",
+    "handler_processes": "`auto`",
 }
 # Where the schema says less than the reader wants to know.
 KINDS = {
@@ -89,6 +92,7 @@ TARGET_ADVICE = {
     ("http", "method"): "How to call it. GET and HEAD send no payload.",
     ("http", "headers"): "Sent along. The command line shows their names only.",
     ("python", "function"): "A function of the workers' app: `module:name`, or the name it is registered under.",
+    ("python", "isolate"): "`process`: in a process of its own, see [isolation](../howto/isolation.md).",
     ("shell", "command"): "A text for `/bin/sh -c`, or a list of words that is run as it is.",
     ("shell", "env"): "Added to the command's environment.",
 }

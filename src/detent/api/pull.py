@@ -89,7 +89,8 @@ def _wanted(queue: str, body: ClaimRequest) -> Wanted:
             "functions are given, but targets has no python: add it, or leave functions out.", "/functions"
         )
     has = {"": "http" in body.targets, "shell": "shell" in body.targets}
-    names = tuple(sorted({f"python:{name}" for name in body.functions or ()}))
+    # A worker that pulls is a process of its own already.
+    names = tuple(sorted(f"{kind}:{name}" for kind in ("python", "process") for name in set(body.functions or ())))
     kinds = tuple(need for need, wanted in has.items() if wanted)
     return Wanted(queue, kinds + names, "python" in body.targets and body.functions is None)
 

@@ -139,6 +139,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     option("--shell", metavar="COMMAND", help="Run this on a worker with --allow-shell.", panel="Target"),
     option("--python", metavar="FUNCTION", help="Call this function of the workers' app.", panel="Target"),
+    option("--isolate", metavar="thread|process", help="With --python: where it runs. [thread]", panel="Target"),
     option("--payload", metavar="JSON", help="What it is given: JSON, @FILE or - for stdin.", panel="Target"),
     *(_option(policy) for policy in POLICIES if policy.panel == "Policies"),
     *(_option(policy) for policy in POLICIES if policy.panel == "Expectations"),
@@ -171,7 +172,7 @@ def build(name: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     if schedule is not None:
         document["schedule"] = flags["schedule"] if schedule == "schedule" else {schedule: flags[schedule]}
     target = _one_of(TARGETS, flags, "target", "target" in document)
-    _require_url(target, flags)
+    _require_target(target, flags)
     if target is not None:
         document["target"] = _target(target, flags)
     if name is not None:
@@ -195,7 +196,9 @@ def _one_of(choices: Mapping[str, str], flags: Mapping[str, Any], what: str, in_
     return given[0] if given else None
 
 
-def _require_url(target: str | None, flags: Mapping[str, Any]) -> None:
+def _require_target(target: str | None, flags: Mapping[str, Any]) -> None:
+    if flags["isolate"] and target != "python":
+        raise UsageError("--isolate is given without --python: it belongs to a call of a function.")
     if target == "url":
         return
     for key, flag in (("method", "--method"), ("headers", "--header")):
@@ -207,7 +210,8 @@ def _target(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "shell":
         return {"type": "shell", "command": flags["shell"]}
     if kind == "python":
-        return {"type": "python", "function": flags["python"]}
+        chosen = {"isolate": flags["isolate"]} if flags["isolate"] else {}
+        return {"type": "python", "function": flags["python"], **chosen}
     target: dict[str, Any] = {"type": "http", "url": flags["url"]}
     if flags["method"]:
         target["method"] = flags["method"].upper()

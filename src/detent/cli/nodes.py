@@ -56,6 +56,12 @@ _working = _options(
         multiple=True,
         help="Work for this queue; may be repeated. [default]",
     ),
+    option("--isolate", metavar="thread|process", help="Where Python jobs run that do not say. [thread]"),
+    option(
+        "--handler-processes",
+        metavar="N",
+        help="Processes for Python jobs that run isolated. [twice the processors, at least 4]",
+    ),
     _switch("--allow-shell", "Run shell jobs here: whoever may create jobs may then run commands as you."),
     option(
         "--allow-private-targets/--refuse-private-targets",

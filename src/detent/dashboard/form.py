@@ -128,7 +128,11 @@ def schedule_from(form: Form) -> str | dict[str, Any]:
 def _target(form: Form) -> dict[str, Any]:
     match text_of(form, "target"):
         case "python":
-            return {"type": "python", "function": text_of(form, "function")}
+            return {
+                "type": "python",
+                "function": text_of(form, "function"),
+                "isolate": text_of(form, "isolate") or "thread",
+            }
         case "shell":
             return {"type": "shell", "command": text_of(form, "command")}
         case _:
@@ -205,7 +209,7 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         empty = {name: _shown(_default(name)) for name in FIELDS}
         start = {"kind": "cron", "cron": "0 9 * * MON-FRI", "rrule": "", "every": "15m", "at": ""}
         rest = {"name": "", "timezone": "UTC", "payload": "", "tags": "", "target": "http", "url": "", "method": "POST"}
-        known = {**empty, **start, **rest, "headers": "", "function": "", "command": ""}
+        known = {**empty, **start, **rest, "headers": "", "function": "", "isolate": "thread", "command": ""}
         return {**known, **{name: value for name, value in query.items() if name in known}}
     values = {name: _shown(getattr(job, name)) for name in FIELDS}
     payload = "" if job.payload is None else json.dumps(job.payload, indent=2, ensure_ascii=False)
@@ -263,5 +267,6 @@ def _target_values(job: Job) -> dict[str, str]:
         "method": getattr(target, "method", "POST"),
         "headers": "\n".join(f"{name}: {value}" for name, value in getattr(target, "headers", {}).items()),
         "function": getattr(target, "function", ""),
+        "isolate": getattr(target, "isolate", "thread"),
         "command": command if isinstance(command, str) else json.dumps(command),
     }

@@ -125,6 +125,10 @@ class EffectPool:
             return {"server_settings": network_settings()}
         return {"statement_cache_size": 0, "connection_class": HandlerConnection, "reset": keep}
 
-    async def close(self) -> None:
+    def terminate(self) -> None:
+        """On the handlers' loop."""
         if self._pool is not None:
             self._pool.terminate()
+
+    async def close(self) -> None:
+        self.terminate()

@@ -1,7 +1,9 @@
 """Python functions of the user's app as targets.
 
 Nothing a user wrote runs on the loop that fires and settles: async functions run on a loop of their own, in a thread
-of its own, and plain functions in a pool of threads. A handler that blocks delays other handlers, never a tick.
+of its own, and plain functions in a pool of threads; there, too, results and errors are turned into text. A handler
+that blocks delays other handlers, never a tick; one that never releases the interpreter's lock needs a process of its
+own (processes.py). How a call waits for its thread, and what happens if it waits too long, is in calls.py.
 Only functions registered by the app can be called; a name in a job is looked up, never imported.
 """
 
@@ -10,23 +12,27 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from detent.log import logger
-from detent.model import Call, Committed, Failed, Outcome, PythonTarget, Succeeded
+from detent.model import Call, Committed, Failed, NotBegun, Outcome, PythonTarget, Succeeded
 from detent.run import Run
+from detent.targets.calls import BEGIN_WITHIN, Capacity, HandlerCall, Lane
+from detent.targets.processes import HandlerProcesses
 from detent.targets.raised import describe, failure_of
 from detent.targets.text import storable_text
 
 Result = TypeVar("Result")
 MakeRun = Callable[[Call], Run]
 MAX_RESULT_BYTES = 16_384
+_STOP_SECONDS = 2.0
 
 log = logger("python")
 
@@ -67,13 +73,14 @@ class DaemonThreads:
 
 
 class HandlerThread:
-    """An event loop in a thread, for the user's coroutines."""
+    """Where handlers run: an event loop in a thread for coroutines, and a pool of threads for plain functions."""
 
     def __init__(self, threads: int) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="detent-handlers", daemon=True)
         self._stopping = False
         self._pool = DaemonThreads(threads)
+        self.threads = threads
 
     def start(self) -> None:
         self._thread.start()
@@ -88,23 +95,52 @@ class HandlerThread:
                 log.error("a handler's task tried to end the process", error=describe(error))
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """From our loop: run a coroutine over there; cancelling here cancels it there."""
+        """From the node's loop: run a coroutine on the handlers' loop; cancelling here cancels it there."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    async def in_thread(self, work: Callable[[], Result]) -> Result:
-        """From over there: run a blocking function in the pool."""
-        return await asyncio.wrap_future(self._pool.submit(work))
+    def on_loop(self, work: Callable[[], object]) -> None:
+        """From any thread: call this on the handlers' loop."""
+        with suppress(RuntimeError):  # it is closed: the node has ended
+            self._loop.call_soon_threadsafe(work)
 
-    async def stop(self) -> None:
+    def in_thread(self, work: Callable[[], None]) -> None:
+        """Call this in a thread of the pool. A blocked loop does not delay it."""
+        self._pool.submit(work)
+
+    async def stop(self, last: Callable[[], None] = lambda: None) -> None:
+        """`last`: to do on the handlers' loop before it ends. Nobody waits for a loop that a handler blocks."""
         self._pool.end()
         self._stopping = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        await asyncio.to_thread(self._thread.join, 2)
+        self.on_loop(last)
+        self.on_loop(lambda: self._loop.call_soon(self._loop.stop))  # once what `last` began is done
+        await asyncio.to_thread(self._thread.join, _STOP_SECONDS)
         if not self._thread.is_alive():
             self._loop.close()
 
 
+class Describer:
+    """Turns what a handler returned or raised into an outcome. That calls methods of the user's objects, so it is used
+    where the handler runs, never on the node's loop; and no exception crosses a thread or a loop: a future refuses
+    StopIteration and is never done, SystemExit and KeyboardInterrupt end the loop that all handlers share."""
+
+    def __init__(self, max_result_bytes: int) -> None:
+        self._limit = max_result_bytes
+
+    def returned(self, run: Run, result: object) -> Outcome:
+        return Committed() if run.committed else Succeeded(as_json(result, self._limit))
+
+    def raised(self, run: Run, error: BaseException) -> Outcome:
+        failed = failure_of(error)
+        if not run.committed:
+            return failed
+        # The run has succeeded, in the handler's own transaction; what failed afterwards can only be logged.
+        log.error("a handler failed after its run had committed", run=run.id, job=run.job, error=failed.error)
+        return Committed()
+
+
 class PythonTargetRunner:
+    keeps_time = True  # a run's time counts from its call, which the worker does not see
+
     def __init__(
         self,
         functions: Mapping[str, Callable[..., Any]],
@@ -112,57 +148,97 @@ class PythonTargetRunner:
         make_run: MakeRun,
         *,
         max_result_bytes: int = MAX_RESULT_BYTES,
+        begin_within: float = BEGIN_WITHIN,
+        processes: HandlerProcesses | None = None,
+        isolate: bool = False,
     ) -> None:
-        self._limit = max_result_bytes
+        """`processes`: for functions whose job asks for one, or, with `isolate`, for all."""
         self._functions = functions
         self._thread = thread
         self._make_run = make_run
+        self._begin_within = begin_within
+        self._describer = Describer(max_result_bytes)
+        self._threads = Lane(f"All {thread.threads} threads for plain functions are busy.", thread.in_thread)
+        self._loop = Lane("A coroutine blocks the loop that all coroutines share.", thread.on_loop)
+        self._tasks: set[asyncio.Task[None]] = set()  # a loop alone does not keep its tasks
+        self._processes = processes
+        self._isolate = isolate and processes is not None
+        lanes = () if processes is None else processes.lanes
+        self.capacity = Capacity((self._threads, self._loop, *lanes), self._lanes_for)
 
-    async def __call__(self, call: Call) -> Outcome:
+    async def __call__(self, call: Call) -> Outcome | NotBegun:
         assert isinstance(call.target, PythonTarget)
         function = self._functions.get(call.target.function)
         if function is None:
             return Failed(f"This worker has no function {call.target.function!r}.", retryable=False)
-        run = self._make_run(call)
-        result = await self._thread.run(self._invoke(function, run))
-        if run.committed:
-            if isinstance(result, Raised):
-                # The run has succeeded, in the handler's own transaction; what came after can only be logged.
-                facts = {"run": call.run_id, "job": call.job, "error": result.failed.error}
-                log.error("a handler failed after its run had committed", **facts)
-            return Committed()
-        return result.failed if isinstance(result, Raised) else Succeeded(as_json(result, self._limit))
+        if self._isolate or call.target.isolate == "process":
+            return await self._in_process(call)
+        lane = self._lane_of(function)
+        if lane.short:
+            return NotBegun(lane.why)
+        run, pending = self._make_run(call), HandlerCall(call.timeout_seconds, self._begin_within)
+        if lane is self._loop:
+            self._await(pending, run, partial(invoke, function, run))
+        else:
+            self._thread.in_thread(partial(self._in_thread, pending, function, run))
+        return await pending.wait(lane)
 
-    async def _invoke(self, function: Callable[..., Any], run: Run) -> Any:
-        """What the handler returned, or `Raised`."""
+    async def _in_process(self, call: Call) -> Outcome | NotBegun:
+        if self._processes is None:
+            return Failed("This worker has no app that a process could import: start it with --app.", retryable=False)
+        return await self._processes(call)
+
+    def _lane_of(self, function: Callable[..., Any]) -> Lane:
+        return self._loop if inspect.iscoroutinefunction(function) else self._threads
+
+    def _lanes_for(self, needs: str) -> Sequence[Lane]:
+        kind, _, name = needs.partition(":")
+        if kind not in ("python", "process") or name not in self._functions:
+            return ()
+        if kind == "process" or self._isolate:
+            return () if self._processes is None else self._processes.lanes
+        return (self._lane_of(self._functions[name]),)
+
+    # --- in a handler's thread ---
+
+    def _in_thread(self, pending: HandlerCall, function: Callable[..., Any], run: Run) -> None:
+        if not pending.begin():
+            return
         try:
-            arguments = (run,) if takes_run(function) else ()
-            if inspect.iscoroutinefunction(function):
-                return await function(*arguments)
-            result = await self._thread.in_thread(partial(_returned_or_raised, partial(function, *arguments)))
-            return await result if inspect.isawaitable(result) else result
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            return Raised(failure_of(error))
+            result = invoke(function, run)
+            if inspect.isawaitable(result):
+                self._await(pending, run, lambda: result, begun=True)
+                return
+            outcome = self._describer.returned(run, result)
         except BaseException as error:
-            return Raised(failure_of(error))
+            outcome = self._describer.raised(run, error)
+        pending.end(outcome)
+
+    # --- on the handlers' loop ---
+
+    def _await(self, pending: HandlerCall, run: Run, make: Callable[[], Any], *, begun: bool = False) -> None:
+        """The call begins inside the task: between its making and its first step others may block the loop."""
+
+        async def work() -> None:
+            if not begun and not pending.begin():
+                return
+            try:
+                outcome = self._describer.returned(run, await make())
+            except BaseException as error:
+                outcome = self._describer.raised(run, error)
+            pending.end(outcome)
+
+        def start() -> None:
+            task = asyncio.get_running_loop().create_task(work())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            pending.interruptible(partial(self._thread.on_loop, task.cancel))
+
+        self._thread.on_loop(start)
 
 
-class Raised(NamedTuple):
-    """The handler raised. Its exceptions are described where they are raised and cross no thread and no loop: a future
-    refuses StopIteration and is never done, SystemExit and KeyboardInterrupt end the loop that all handlers share, and
-    describing one calls the user's code."""
-
-    failed: Failed
-
-
-def _returned_or_raised(function: Callable[[], Any]) -> Any:
-    try:
-        return function()
-    except BaseException as error:
-        return Raised(failure_of(error))
+def invoke(function: Callable[..., Any], run: Run) -> Any:
+    return function(run) if takes_run(function) else function()
 
 
 def takes_run(function: Callable[..., Any]) -> bool:

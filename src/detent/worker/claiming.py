@@ -21,6 +21,7 @@ from detent.queue.rounds import Rounds
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
 from detent.store.queues import LimitedClaim, QueueRow, Ready
+from detent.targets.calls import Capacity
 
 log = logger("worker")
 
@@ -43,13 +44,22 @@ class Claimed(NamedTuple):
 
 class Claiming:
     def __init__(
-        self, store: Store, membership: Membership, book: QueueBook, names: Sequence[str], has: Sequence[str]
+        self,
+        store: Store,
+        membership: Membership,
+        book: QueueBook,
+        names: Sequence[str],
+        has: Sequence[str],
+        capacity: Capacity,
     ) -> None:
         self._store = store
         self._membership = membership
         self._book = book
         self._names = frozenset(names)
         self._has = frozenset(has)
+        self._capacity = capacity
+        self._capacity_version = -1
+        self._known: dict[int, QueueRow] = {}
         self._rounds = Rounds()
         self._limited_rounds = Rounds()
         self._looks = 0
@@ -62,13 +72,15 @@ class Claiming:
         self._unknown = False
 
     async def learn(self) -> None:
-        """Queues and limits appear and go; what changed is known after this."""
+        """Queues and limits appear and go; what changed is known after this. Queues whose runs this node cannot call
+        for now are left to others."""
         await self._book.look()
-        if self._book.looks == self._looks:
+        if self._book.looks == self._looks and self._capacity.version == self._capacity_version:
             return
-        self._looks = self._book.looks
-        before = self.serving
-        self.serving = self._book.served_by(self._names, self._has)
+        self._looks, self._capacity_version = self._book.looks, self._capacity.version
+        before = self._known
+        self._known = self._book.served_by(self._names, self._has)
+        self.serving = {number: row for number, row in self._known.items() if not self._capacity.lacks(row.needs)}
         self.unlimited = frozenset(number for number, row in self.serving.items() if not row.limits)
         self.limited = frozenset(self.serving) - self.unlimited
         self._one_tenant = len({row.tenant for row in self.serving.values()}) <= 1
@@ -77,7 +89,7 @@ class Claiming:
     async def _mark(self, before: Mapping[int, QueueRow]) -> None:
         """Runs we hold in queues that have a limit since count under it. Twice, because a fire that gave us a run may
         have been under way when we learnt of the limit."""
-        for number, row in self.serving.items():
+        for number, row in self._known.items():
             if row.limits and number in before and not before[number].limits:
                 self._to_mark[number] = MARKINGS
         if self._to_mark:

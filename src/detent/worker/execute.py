@@ -9,11 +9,11 @@ from functools import partial
 from detent import failpoints
 from detent.identity import RunKey, milliseconds, run_id_text
 from detent.keys import idempotency_key, plain_key
-from detent.model import Call, Claim, Definition, Failed, JobSpec, Outcome, TargetKind, kind_of
+from detent.model import Call, Claim, Definition, Failed, JobSpec, NotBegun, Outcome, TargetKind, kind_of
 from detent.targets.raised import failure_of
 from detent.worker.windows import Windows
 
-Runner = Callable[[Call], Awaitable[Outcome]]
+Runner = Callable[[Call], Awaitable[Outcome | NotBegun]]
 
 windows = Windows()
 
@@ -41,9 +41,10 @@ def call_of(claim: Claim, definition: Definition) -> Call:
     )
 
 
-async def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Outcome:
-    """Run the target. From here on it counts as called: whatever it raises is a failed attempt. Only a cancellation of
-    this task, by request or for want of time, passes through to the caller, who knows why."""
+async def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Outcome | NotBegun:
+    """Run the target. From here on it counts as called, unless its runner answers `NotBegun`: whatever it raises is a
+    failed attempt. Only a cancellation of this task, by request or for want of time, passes through to the caller, who
+    knows why."""
     kind = kind_of(call.target)
     runner = runners.get(kind)
     if runner is None:

@@ -25,12 +25,13 @@ from detent.errors import DetentError, Unavailable
 from detent.identity import MANUAL, decode_run_id
 from detent.log import logger
 from detent.metrics import Metrics
-from detent.model import Cancelled, Claim, Failed, JobSpec, Outcome, TargetKind
+from detent.model import Cancelled, Claim, Failed, JobSpec, NotBegun, Outcome, TargetKind, kind_of
 from detent.queue.book import QueueBook
 from detent.queue.rounds import FairLine
 from detent.service import Batcher, Loop, backoff
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
+from detent.targets.calls import Capacity
 from detent.targets.raised import describe, failure_of
 from detent.worker.claiming import Claiming
 from detent.worker.deadlines import Deadlines
@@ -71,14 +72,16 @@ class Worker:
         given_back: Callable[[], None],
         made_room: Callable[[], None],
         died: Callable[[Collection[int]], None] | None = None,
+        capacity: Capacity | None = None,
     ) -> None:
-        """`given_back`: runs are ready for others. `made_room`: runs are over, and there is room again."""
+        """`given_back`: runs are ready for others. `made_room`: runs are over, and there is room again. `capacity`:
+        of handlers, beyond the slots."""
         self._store = store
         self._membership = membership
         self._clock = clock
         self._runners = runners
         self._book = book
-        self._claiming = Claiming(store, membership, book, queues, ["", *has])
+        self._claiming = Claiming(store, membership, book, queues, ["", *has], capacity or Capacity())
         self.place = Room(concurrency)
         self._answer_seconds = store.database.answer_seconds
         self._reconcile_every = self._answer_seconds + 1.0
@@ -101,6 +104,9 @@ class Worker:
         self._promoter = Promoter(store)
         self._retries = Retries()
         self._note_start = Batcher(self._start_all)
+        self._return_uncalled = Batcher(self._give_back_uncalled)
+        # The other runners count the time of their calls themselves.
+        self._timed = {kind for kind, runner in runners.items() if not getattr(runner, "keeps_time", False)}
         self._trials = Trials(
             store, membership, running=lambda: self._running, begin=self._begin_apart, resume=self._resume,
             give_back=self._give_back_held_up,
@@ -334,7 +340,7 @@ class Worker:
         """From a claim to an outcome, which goes to the settler. A run goes back only where its target was not called
         because the database did not answer; anything else that goes wrong would go wrong again, without end."""
         held.begun = True
-        outcome: Outcome | None
+        outcome: Outcome | NotBegun | None
         try:
             if held.claim.serial >= MANUAL:
                 held.definition = await with_own_payload(self._store, held.claim, held.definition)
@@ -353,12 +359,24 @@ class Worker:
                 await self._give_back([held.claim])
                 return
             outcome = _failure_of_ours(held, error)
-        if outcome is not None or held.called:
+        if isinstance(outcome, NotBegun):
+            await self._hand_back(held)
+        elif outcome is not None or held.called:
             self._pass_on(held, outcome)
+
+    async def _hand_back(self, held: Held) -> None:
+        """Its target was surely not called. If it is cancelled while it goes back, its next worker sees that."""
+        held.called = False
+        if held.stop:
+            self._pass_on(held, Cancelled("cancelled before it started"))
+            return
+        held.begun = False
+        await self._return_uncalled(held.claim)
+        held.stop = False
 
     def _pass_on(self, held: Held, outcome: Outcome | None) -> None:
         held.passed_on = True
-        if held.stop or held.expired:
+        if held.stop or held.expired or (isinstance(outcome, Failed) and outcome.outcome == "timeout"):
             self._trials.left_behind = True
         self.place.over()
         spec = held.definition.spec if held.definition is not None else None
@@ -377,7 +395,7 @@ class Worker:
             else:
                 self._let_go(held)  # reconciling finds it again
 
-    async def _try(self, held: Held) -> Outcome | None:
+    async def _try(self, held: Held) -> Outcome | NotBegun | None:
         """None: the run is not ours to call any more."""
         claim, definition = held.claim, held.definition
         if definition is None:
@@ -398,7 +416,8 @@ class Worker:
             return Failed(f"This run cannot be made into a call: {describe(error)}", retryable=False)
         accepted, held.started = held.started, self._clock.now()
         self._metrics.starts += 1
-        self._deadlines.add(held, definition.spec.timeout_seconds)
+        if kind_of(definition.spec.target) in self._timed:
+            self._deadlines.add(held, definition.spec.timeout_seconds)
         if transitions.told():
             transitions.tell("run started", claim, self._membership.node, job=definition.name)
         held.called = True
@@ -418,6 +437,13 @@ class Worker:
         alone = [self._trials.is_alone(claim) for claim in claims]
         verdicts = await self._store.live.start(self._membership.node, claims, alone)
         return [verdicts.get((claim.job, claim.lane), "lost") for claim in claims]
+
+    async def _give_back_uncalled(self, claims: Sequence[Claim]) -> Sequence[None]:
+        """Their handlers could not be called here: others may have capacity, or this node later (claiming.py)."""
+        self._metrics.not_begun += len(claims)
+        await self._give_back(claims)
+        self._given_back()
+        return [None] * len(claims)
 
     def _let_go(self, held: Held) -> None:
         self._held.remove(held.claim)

@@ -91,9 +91,12 @@ def _worker_for(queue: str, needs: str) -> str:
     option = "" if queue == "default" else f" --queue {queue}"
     if needs == "shell":
         return f"Shell jobs need a worker that may run them: detent worker --allow-shell{option}."
-    if needs.startswith("python:"):
-        function = needs.removeprefix("python:")
-        return f"No worker has {function}: detent worker --app MODULE:NAME{option}, with an app that has it."
+    if needs.startswith(("python:", "process:")):
+        function = needs.partition(":")[2]
+        return (
+            f"No worker has {function}: detent worker --app MODULE:NAME{option}, with an app that has it. "
+            "Or those that have it cannot call it for now: see `handlers` in their /readyz?verbose."
+        )
     return f"Start one, or give it more room: detent worker{option} --concurrency 200."
 
 

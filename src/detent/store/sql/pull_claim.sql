@@ -7,7 +7,7 @@
 -- a wait; then its loss does not count. Both spans double with each loss, so that at last it has been alone for long enough.
 WITH ranges AS MATERIALIZED (
     SELECT p, queue FROM queues, generate_series(9, 0, -1) AS p
-     WHERE tenant = $1 AND name = $3 AND (needs = ANY ($4::text[]) OR ($5 AND needs LIKE 'python:%'))
+     WHERE tenant = $1 AND name = $3 AND (needs = ANY ($4::text[]) OR ($5 AND (needs LIKE 'python:%' OR needs LIKE 'process:%')))
        AND EXISTS (SELECT FROM cluster JOIN whereabouts USING (system_identifier, database_oid, table_oid, timeline))
        AND NOT EXISTS (SELECT FROM pull_leases WHERE worker = $2 AND alone_until > now())
      ORDER BY CASE WHEN $8::boolean THEN 0 ELSE p END DESC, random()),

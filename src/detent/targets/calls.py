@@ -1,0 +1,169 @@
+"""A call of a handler: from the node's loop to where the handler runs, and back as an outcome.
+
+A call may have to wait for a thread or for the handlers' loop. Until it begins, the run has not been called: its time
+limit does not count, and after `begin_within` seconds the node takes the call back, so that the run can return to its
+queue. Either the handler's side begins the call or the node withdraws it, never both: one lock decides.
+
+Where calls wait too long the lane is short of capacity. The node then claims no runs for it until a probe, which waits
+in line like a call, has come through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from detent.clock import monotonic
+from detent.log import logger
+from detent.model import Failed, NotBegun, Outcome
+
+log = logger("python")
+
+BEGIN_WITHIN = 5.0
+_MOMENT = 0.001
+
+
+class Lane:
+    """Where handlers are called: threads, a loop, or processes. Used on the node's loop only."""
+
+    def __init__(self, why: str, submit: Callable[[Callable[[], None]], object]) -> None:
+        """`why`: the sentence that says what is missing when this lane is short."""
+        self.why = why
+        self.short = False
+        self.changed: Callable[[], None] = lambda: None
+        self._submit = submit
+
+    def run_short(self) -> None:
+        """A call could not begin in time. It counts as capacity that is back when a probe has begun."""
+        if not self.short:
+            log.warning("no capacity for handlers: runs go back to their queues", why=self.why)
+            self.short = True
+            self.changed()
+            self._submit(partial_threadsafe(self._recovered))
+
+    def _recovered(self) -> None:
+        log.info("there is capacity for handlers again", was=self.why)
+        self.short = False
+        self.changed()
+
+
+def partial_threadsafe(callback: Callable[[], None]) -> Callable[[], None]:
+    """For another thread: call this on the loop that runs now."""
+    loop = asyncio.get_running_loop()
+
+    def call() -> None:
+        with suppress(RuntimeError):  # the loop is closed: the node has ended
+            loop.call_soon_threadsafe(callback)
+
+    return call
+
+
+class Capacity:
+    """What a node's handlers lack. The worker asks which queues it may claim from, people ask why runs wait."""
+
+    def __init__(self, lanes: Sequence[Lane] = (), needed: Callable[[str], Sequence[Lane]] = lambda needs: ()) -> None:
+        """`needed`: through which lanes runs are called that need this."""
+        self._lanes = lanes
+        self._needed = needed
+        self.version = 0
+        self.notify: Callable[[], None] = lambda: None
+        for lane in lanes:
+            lane.changed = self._changed
+
+    def lacks(self, needs: str) -> bool:
+        return any(lane.short for lane in self._needed(needs))
+
+    def shortages(self) -> list[str]:
+        return [lane.why for lane in self._lanes if lane.short]
+
+    def _changed(self) -> None:
+        self.version += 1
+        self.notify()
+
+
+class HandlerCall:
+    """One call. `begin`, `interruptible` and `end` are for the handler's side, everything else for the node's loop."""
+
+    def __init__(self, timeout_seconds: float, begin_within: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[Outcome | NotBegun] = self._loop.create_future()
+        self._decided = threading.Lock()
+        self._begun_at: float | None = None
+        self._abandoned = False
+        self._interrupt: Callable[[], object] | None = None
+        self._timeout = timeout_seconds
+        self._begin_by = monotonic() + begin_within
+
+    # --- the handler's side, in its own thread ---
+
+    def begin(self) -> bool:
+        """False: the node has withdrawn the call, and the handler must not be called."""
+        if not self._decided.acquire(blocking=False):
+            return False
+        self._begun_at = monotonic()
+        return True
+
+    def interruptible(self, interrupt: Callable[[], object]) -> None:
+        """How the call can be interrupted from now on; `interrupt` is called on the node's loop."""
+        self._interrupt = interrupt
+        if self._abandoned:
+            interrupt()
+
+    def end(self, outcome: Outcome) -> None:
+        with suppress(RuntimeError):  # the node's loop is closed
+            self._loop.call_soon_threadsafe(self._set, outcome)
+
+    # --- the node's side ---
+
+    async def wait(self, lane: Lane) -> Outcome | NotBegun:
+        """Until the call is over, its time is over, or it is withdrawn because it could not begin."""
+        self._lane = lane
+        self._look_in(min(self._timeout, self._begin_by - monotonic()))
+        try:
+            return await self._over
+        except asyncio.CancelledError:
+            if not self._withdraw():
+                self._abandon()
+            raise
+        finally:
+            self._timer.cancel()
+
+    def _look_in(self, seconds: float) -> None:
+        self._timer = self._loop.call_later(max(seconds, _MOMENT), self._look)
+
+    def _look(self) -> None:
+        """A timer may come early, and the call may begin at this moment: then it is looked at again."""
+        now = monotonic()
+        deadline = self._begin_by if self._begun_at is None else self._begun_at + self._timeout
+        if self._over.done():
+            return
+        if now < deadline:
+            self._look_in(deadline - now)
+        elif self._begun_at is not None:
+            self._abandon()
+            self._over.set_result(timed_out(self._timeout))
+        elif self._withdraw():
+            self._lane.run_short()
+            self._over.set_result(NotBegun(self._lane.why))
+        else:
+            self._look_in(_MOMENT)
+
+    def _withdraw(self) -> bool:
+        """True: it did not begin, and never will."""
+        return self._decided.acquire(blocking=False)
+
+    def _abandon(self) -> None:
+        """What has begun is interrupted if it can be; its outcome no longer matters."""
+        self._abandoned = True
+        if self._interrupt is not None:
+            self._interrupt()
+
+    def _set(self, outcome: Outcome) -> None:
+        if not self._over.done():
+            self._over.set_result(outcome)
+
+
+def timed_out(seconds: float) -> Failed:
+    return Failed(f"No answer within {seconds:g} s.", outcome="timeout")

@@ -1,0 +1,185 @@
+"""What a node and a process for handlers say to each other, over a socket pair: a length, then JSON.
+
+JSON rather than a denser form, because payloads are JSON already and whatever they hold comes through unchanged.
+"""
+
+from __future__ import annotations
+
+import struct
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from detent.model import Call, Claim, Committed, Failed, Outcome, PythonTarget, Succeeded
+
+_LENGTH = struct.Struct("!I")
+LENGTH_BYTES = _LENGTH.size
+
+
+# --- to the process ---
+
+
+class Effects(Struct, frozen=True):
+    """How `run.transaction()` reaches the database."""
+
+    url: str
+    schema: str
+    ttl: float
+    pooled: bool
+
+
+class Setup(Struct, frozen=True, tag=True):
+    """The first message."""
+
+    app: str
+    effects: Effects
+    max_result_bytes: int
+    log_format: str
+    log_level: str
+
+
+class Start(Struct, frozen=True, tag=True):
+    """Call a handler."""
+
+    function: str
+    job_id: str
+    job: str
+    run_id: str
+    scheduled_at: datetime
+    attempt: int
+    idempotency_key: str
+    token: int
+    payload: Any
+    timeout_seconds: float
+    traceparent: str | None
+    window_start: datetime | None
+
+
+class Stop(Struct, frozen=True, tag=True):
+    """Interrupt the handler; it has a moment to end by itself."""
+
+
+class Holding(Struct, frozen=True):
+    """Under which claim a node holds a run."""
+
+    node: int
+    claim: Claim
+    started: datetime
+
+
+class Answer(Struct, frozen=True, tag=True):
+    """To the question of this number. None: the run was cancelled or taken over."""
+
+    number: int
+    holding: Holding | None
+
+
+# --- from the process ---
+
+
+class Ready(Struct, frozen=True, tag=True):
+    """The app is imported; handlers can be called."""
+
+
+class Unfit(Struct, frozen=True, tag=True):
+    """The app cannot be imported here."""
+
+    error: str
+
+
+class Begun(Struct, frozen=True, tag=True):
+    """Sent before the handler is called: without it, it surely was not."""
+
+
+class Ask(Struct, frozen=True, tag=True):
+    """Is the run still held, and under which claim?"""
+
+    number: int
+
+
+class Done(Struct, frozen=True, tag=True):
+    failed: Failed | None = None
+    committed: bool = False
+    result: str | None = None
+
+
+ToProcess = Setup | Start | Stop | Answer
+FromProcess = Ready | Unfit | Begun | Ask | Done
+
+_to_process = msgspec.json.Decoder(ToProcess)
+_from_process = msgspec.json.Decoder(FromProcess)
+
+
+def frame(message: ToProcess | FromProcess) -> bytes:
+    body = msgspec.json.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+def length_of(header: bytes) -> int:
+    length: int = _LENGTH.unpack(header)[0]
+    return length
+
+
+def read_by_process(body: bytes) -> ToProcess:
+    message: ToProcess = _to_process.decode(body)
+    return message
+
+
+def read_by_node(body: bytes) -> FromProcess:
+    message: FromProcess = _from_process.decode(body)
+    return message
+
+
+def start_of(call: Call) -> Start:
+    assert isinstance(call.target, PythonTarget)
+    return Start(
+        function=call.target.function,
+        job_id=call.job_id,
+        job=call.job,
+        run_id=call.run_id,
+        scheduled_at=call.scheduled_at,
+        attempt=call.attempt,
+        idempotency_key=call.idempotency_key,
+        token=call.token,
+        payload=call.payload,
+        timeout_seconds=call.timeout_seconds,
+        traceparent=call.traceparent,
+        window_start=call.window_start,
+    )
+
+
+def call_in(start: Start) -> Call:
+    return Call(
+        job_id=start.job_id,
+        job=start.job,
+        run_id=start.run_id,
+        scheduled_at=start.scheduled_at,
+        attempt=start.attempt,
+        idempotency_key=start.idempotency_key,
+        token=start.token,
+        payload=start.payload,
+        target=PythonTarget(start.function),
+        timeout_seconds=start.timeout_seconds,
+        traceparent=start.traceparent,
+        window=lambda: start.window_start,
+    )
+
+
+def done_with(outcome: Outcome) -> Done:
+    match outcome:
+        case Succeeded(result=result):
+            return Done(result=result)
+        case Committed():
+            return Done(committed=True)
+        case Failed():
+            return Done(failed=outcome)
+        case _:  # no handler cancels its run
+            return Done(failed=Failed("The handler ended in no way that is known."))
+
+
+def outcome_in(done: Done) -> Outcome:
+    if done.failed is not None:
+        return done.failed
+    return Committed() if done.committed else Succeeded(done.result)
