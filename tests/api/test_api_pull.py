@@ -213,6 +213,8 @@ async def test_targets_of_other_kinds_are_pulled_only_when_asked_for(api: ApiCli
         for name, target in (
             ("send", FUNCTION),
             ("other", {"type": "python", "function": "other"}),
+            ("apart", {"type": "python", "function": "send", "isolate": "process"}),
+            ("other apart", {"type": "python", "function": "other", "isolate": "process"}),
             ("http", http),
             ("shell", {"type": "shell", "command": "true"}),
         )
@@ -221,8 +223,8 @@ async def test_targets_of_other_kinds_are_pulled_only_when_asked_for(api: ApiCli
     async def take(**fields: Any) -> set[str]:
         return {runs[run["run_id"]] for run in await claim(api, limit=100, **fields)}
 
-    assert await take(functions=["send", "unknown"]) == {"send"}
-    assert await take() == {"other"}
+    assert await take(functions=["send", "unknown"]) == {"send", "apart"}
+    assert await take() == {"other", "other apart"}
     assert await take(targets=["shell"]) == {"shell"}
     assert await take(targets=["http", "python"]) == {"http"}
 

@@ -121,6 +121,11 @@ def test_a_document_holds_only_what_was_given() -> None:
         "schedule": {"every": "5m"},
         "target": {"type": "python", "function": "shop:charge"},
     }
+    assert build(None, flags(schedule="@daily", python="f", isolate="process"))["target"] == {
+        "type": "python",
+        "function": "f",
+        "isolate": "process",
+    }
     assert build(None, flags(schedule="@daily", shell="true")) == {
         "schedule": "@daily",
         "target": {"type": "shell", "command": "true"},
@@ -132,6 +137,7 @@ def test_a_document_holds_only_what_was_given() -> None:
     [
         ({"shell": "true", "method": "GET"}, "--method is given without --url"),
         ({"python": "f", "headers": ("A:b",)}, "--header is given without --url"),
+        ({"shell": "true", "isolate": "process"}, "--isolate is given without --python"),
         ({"url": "u", "headers": ("no colon",)}, "--header is 'no colon': give it as NAME:VALUE"),
         ({"url": "u", "priority": "high"}, "--priority is 'high': give a whole number"),
         ({"url": "u", "payload": "{"}, "--payload is not JSON .*: quote plain text"),

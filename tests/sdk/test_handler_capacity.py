@@ -14,6 +14,7 @@ import factories
 from detent import Detent, Run
 from detent.model import Call, Failed, PythonTarget, Succeeded
 from detent.queue import book
+from detent.readiness import _of_membership
 from detent.session import Session
 from detent.settings import Settings
 from detent.store import Database, Store
@@ -250,6 +251,22 @@ async def test_a_run_behind_a_blocked_loop_is_given_back_and_plain_functions_go_
     assert (row["status"], row["attempt"], row["result"]) == (1, 1, '"called"')
 
 
+async def test_a_run_that_was_given_back_can_be_cancelled_and_is_not_called(look: Any, serve: Any) -> None:
+    app = Detent()
+    hanging = Hanging(app)
+    for _ in range(THREADS):
+        await due_job(look, "hangs", timeout_seconds=60)
+    session = await serve(app)
+    await until(lambda: len(hanging.hanging) == THREADS)
+    job = await due_job(look, "plain")
+    session._jobs_changed(None)
+    await given_back(session, look, job)
+    await look.execute("UPDATE live_runs SET cancel = true WHERE job = $1", job)
+    hanging.release.set()
+    assert (await outcome(look, job))["status"] == 3
+    assert not hanging.called
+
+
 async def test_a_worker_without_threads_leaves_runs_to_others_and_says_so(look: Any, serve: Any) -> None:
     app = Detent()
     hanging = Hanging(app)
@@ -265,6 +282,8 @@ async def test_a_worker_without_threads_leaves_runs_to_others_and_says_so(look: 
     assert await look.fetchval("SELECT token FROM live_runs WHERE job = $1 AND owner IS NULL", job) == token
     assert session.standing().handlers_short == 1
     assert session.capacity.shortages() == [f"All {THREADS} threads for plain functions are busy."]
+    check = dict(_of_membership(session))["handlers"]
+    assert not check.ok and not check.needed and "left to other workers" in check.why
     hanging.release.set()
     assert (await outcome(look, job))["status"] == 1
     await until(lambda: not session.capacity.shortages())

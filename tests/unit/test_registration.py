@@ -16,7 +16,7 @@ from detent.documents import MAX_DEPTH, check_text
 from detent.errors import UsageError
 from detent.identity import MANUAL, RunKey, partition_of, run_id
 from detent.keys import idempotency_key
-from detent.model import HttpTarget, JobSpec, PythonTarget, ShellTarget
+from detent.model import HttpTarget, JobSpec, PythonTarget, ShellTarget, needs_of
 from detent.refusal import refused
 from detent.registration import Place, Prepared, is_job_id, next_tick, place, prepare
 
@@ -234,3 +234,11 @@ def test_every_refusal_of_the_decoder_has_a_pointer_that_resolves(document: dict
         for step in steps[:-1]:
             value = value[int(step)] if isinstance(value, list) else value[step]
         assert said.message.endswith((".", "?"))
+
+
+def test_a_function_in_a_process_is_left_to_workers_that_know_processes() -> None:
+    """A version before cannot read such a job, and reads all others as they were."""
+    isolated = PythonTarget("shop:charge", isolate="process")
+    assert (needs_of(PythonTarget("shop:charge")), needs_of(isolated)) == ("python:shop:charge", "process:shop:charge")
+    assert msgspec.to_builtins(PythonTarget("shop:charge")) == {"type": "python", "function": "shop:charge"}
+    assert msgspec.to_builtins(isolated)["isolate"] == "process"
