@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pages import Pages
 
+from detent.model import PythonTarget
 from detent.registration import read_document
 from detent.states import RunStatus
 
@@ -35,6 +36,15 @@ async def test_the_builder_makes_the_job_that_its_fields_say(pages: Pages, token
     job = await only_job(pages)
     assert (job.name, job.schedule, job.timezone, job.tags) == ("weekly", "0 9 * * MON", "Europe/Berlin", ["x", "y"])
     assert (job.payload, job.max_retries, job.target.headers) == ({"a": 1}, 7, {"X-A": "1"})
+
+
+async def test_the_builder_keeps_where_a_function_runs(pages: Pages, token: str) -> None:
+    chosen = {**FIELDS, "target": "python", "function": "shop:charge", "isolate": "process"}
+    assert (await pages.post("/jobs", csrf=token, name="charge", **chosen)).status == 204
+    job = await only_job(pages)
+    assert job.target == PythonTarget("shop:charge", isolate="process")
+    shown = (await pages.get(f"/jobs/{job.id}/edit")).text
+    assert '<option value="process" selected>' in shown
 
 
 @pytest.mark.parametrize(
