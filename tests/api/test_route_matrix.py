@@ -423,9 +423,9 @@ def pools_used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     used: list[str] = []
     acquired = Database._acquired
 
-    def recorded(self: Database, pool: str) -> Any:
+    def recorded(self: Database, pool: str, seconds: float) -> Any:
         used.append(pool)
-        return acquired(self, pool)
+        return acquired(self, pool, seconds)
 
     monkeypatch.setattr(Database, "_acquired", recorded)
     return used

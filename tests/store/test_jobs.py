@@ -258,14 +258,15 @@ async def test_a_one_off_whose_instant_passed_during_a_pause_is_completed_by_res
         await store.jobs.resume(job.id)
 
 
-async def test_a_deleted_job_keeps_its_runs_and_gives_up_its_name(store: Store, sql: Any) -> None:
+async def test_a_deleted_job_keeps_the_record_of_its_runs_and_gives_up_its_name(store: Store, sql: Any) -> None:
     (job,) = await store.jobs.add([spec(name="gone")])
     key = await store.jobs.trigger(job.id)
     generation = (await cursor_of(sql, job))["generation"]
     await store.jobs.delete(job.id)
     cursor = await cursor_of(sql, job)
     assert (cursor["next_tick"], cursor["generation"]) == (None, generation + 1)
-    assert await sql.fetchval("SELECT count(*) FROM live_runs WHERE scheduled_at = $1", key.scheduled_at) == 1
+    run = await sql.fetchrow("SELECT status, reason FROM runs WHERE scheduled_at = $1", key.scheduled_at)
+    assert (run["status"], run["reason"]) == ("cancelled", "job deleted")
     assert await store.jobs.find("gone") is None
     gone = await store.jobs.get(job.id)
     assert gone is not None
