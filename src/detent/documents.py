@@ -48,7 +48,8 @@ def utc_instant(moment: datetime, name: str, pointer: str = "") -> datetime:
 def utc_instants(value: Value) -> Value:
     """A document that was read, with its instants in UTC; one that has no zone is left to whoever reads it further."""
     changed = {}
-    for name, written in _instants_of(type(value)):
+    kind: Any = type(value)
+    for name, written in _instants_of(kind):
         moment = getattr(value, name)
         if isinstance(moment, datetime) and moment.tzinfo is not None:
             changed[name] = utc_instant(moment, written, pointer_to(written))
@@ -56,7 +57,7 @@ def utc_instants(value: Value) -> Value:
 
 
 @cache
-def _instants_of(kind: type) -> tuple[tuple[str, str], ...]:
+def _instants_of(kind: Any) -> tuple[tuple[str, str], ...]:
     """The fields of a struct that may hold an instant, with their names as they are written."""
     info = msgspec.inspect.type_info(kind)
     if not isinstance(info, msgspec.inspect.StructType):
