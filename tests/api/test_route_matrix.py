@@ -27,7 +27,7 @@ PUBLIC = {"/livez", "/readyz", "/version"}
 # Only administrators of the default tenant may use these.
 OF_ALL_TENANTS = {
     *("/api/v1/tenants", "/api/v1/tenants/{name}", "/api/v1/cluster/pause", "/api/v1/cluster/resume"),
-    *(f"/api/v1/cluster/nodes/{{id}}/{verb}" for verb in ("drain", "resume")),
+    *(f"/api/v1/cluster/nodes/{{id}}/{verb}" for verb in ("drain", "resume", "dismiss")),
 }
 ANSWER = aiohttp.ClientTimeout(total=20)
 

@@ -52,8 +52,10 @@ class Listener:
         try:
             for channel in self._channels:
                 await connection.add_listener(channel, self._receive)
-        except BaseException:
+        except BaseException as error:
             connection.terminate()  # half deaf is worse than deaf: nobody would notice
+            if (meaning := translate(error)) is not None:  # the server ended while it was asked
+                raise meaning from error
             raise
         self._connection = connection
         self._ask_next = monotonic() + ASKED_EVERY
