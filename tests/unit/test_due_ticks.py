@@ -118,6 +118,9 @@ class Worker:
     def takes(self, _queue: int) -> bool:
         return True
 
+    def looks_first(self) -> bool:
+        return False
+
     def foresee(self, _jobs: object) -> None:
         pass
 

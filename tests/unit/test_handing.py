@@ -22,6 +22,12 @@ class FullWorker:
         self.settled = 0
         self.breath = concurrency
         self.busy = True
+        self.backlog = False
+        self.looks = 0
+
+    def looks_first(self) -> bool:
+        self.looks += 1
+        return self.backlog
 
     def takes(self, queue: int) -> bool:
         return queue == OURS
@@ -96,3 +102,19 @@ async def test_room_that_is_promised_to_a_batch_is_not_given_to_the_next() -> No
     assert line.batch(OURS, 0.1, BATCH) == 500
     line.promised = 1400
     assert line.batch(OURS, 0.1, BATCH) == 0
+
+
+async def test_a_worker_without_runs_is_not_waited_for_unless_it_is_about_to_look_whether_others_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(handing, "monotonic", lambda: now[0])
+    idle = FullWorker()
+    idle.busy = False
+    assert waiting(idle).batch(OURS, 0.1, 1) == 1
+    idle.backlog = True
+    line = waiting(idle)
+    assert line.batch(OURS, 0.1, 1) == 0
+    assert idle.looks == 2
+    now[0] += handing.MOMENT
+    assert line.batch(OURS, 0.1, 1) == 1, "it is not waited for without end"

@@ -28,7 +28,8 @@ LONGEST_SECONDS = 40.0
 
 class Handoff(Protocol):
     """The co-located worker, as the fire sees it. `open_room`: for how many runs that bypass nobody. `busy`: it has
-    runs in hand, whose end makes room. `settled`: how many it has ended so far. `breath`: how many it lets wait."""
+    runs in hand, whose end makes room. `settled`: how many it has ended so far. `breath`: how many it lets wait.
+    `looks_first`: it is about to find out whether others wait, and to have room if none do."""
 
     @property
     def open_room(self) -> int: ...
@@ -40,6 +41,7 @@ class Handoff(Protocol):
     def breath(self) -> int: ...
 
     def takes(self, queue: int) -> bool: ...
+    def looks_first(self) -> bool: ...
     def foresee(self, jobs: Iterable[tuple[int, int]]) -> None: ...
     def reserve(self, queues: Sequence[int]) -> list[bool]: ...
     def release(self, count: int) -> None: ...
@@ -96,7 +98,7 @@ class Waiting:
         if room >= min(most, ENOUGH, handoff.breath):
             self._since = None
             return min(room, most)
-        if not self.promised and not handoff.busy:
+        if not self.promised and not handoff.busy and not handoff.looks_first():
             return most  # nothing is under way that could make room
         return 0 if self._worthwhile(handoff) else most
 

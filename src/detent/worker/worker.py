@@ -131,6 +131,12 @@ class Worker:
         """Whether anything is in hand or on its way here, whose end makes room."""
         return bool(self._held) or self.place.reserved > 0
 
+    def looks_first(self) -> bool:
+        """Whether runs may wait in the queues that we know nothing of since we were full: then we look now."""
+        if self._backlog:
+            self.loop.wake()
+        return self._backlog
+
     @property
     def breath(self) -> int:
         return self.place.breath
