@@ -88,7 +88,9 @@ DISTURBANCES: tuple[Disturb, ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("policy", ["SKIP", "QUEUE", pytest.param("REPLACE", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "policy", ["SKIP", *(pytest.param(policy, marks=pytest.mark.long) for policy in ("QUEUE", "REPLACE"))]
+)
 async def test_the_ticks_of_an_idle_node_go_on_after_each_disturbance(
     cluster: Nodes, sink: Sink, database_url: str, policy: str
 ) -> None:

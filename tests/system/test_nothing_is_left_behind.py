@@ -64,7 +64,9 @@ def nothing_is_left(announced: dict[str, Any]) -> bool:
     return not alive and not guardian.belonging(paths) and not any(map(os.path.exists, announced["folders"]))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "postgres" else pytest.param(kind, marks=pytest.mark.long) for kind in KINDS]
+)
 def test_the_servers_of_a_killed_test_process_are_gone(kind: str, started: Callable[[str], dict[str, Any]]) -> None:
     REQUIRED.get(kind, lambda: None)()
     announced = started(kind)
@@ -73,6 +75,7 @@ def test_the_servers_of_a_killed_test_process_are_gone(kind: str, started: Calla
     until_sync(lambda: nothing_is_left(announced), SECONDS, f"{kind} to be gone")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_nor_are_they_left_by_one_that_is_ended_otherwise(
     ending: signal.Signals, started: Callable[[str], dict[str, Any]]
@@ -101,7 +104,7 @@ def test_a_folder_that_is_in_use_is_left_alone_by_the_next_process(started: Call
     assert all(map(os.path.exists, first["folders"]))
 
 
-@pytest.mark.parametrize("victim", ["controller", "worker"])
+@pytest.mark.parametrize("victim", [pytest.param("controller", marks=pytest.mark.long), "worker"])
 def test_the_server_of_a_killed_run_of_pytest_is_gone(tmp_path: Path, victim: str) -> None:
     command = [sys.executable, "-m", "pytest", "-n", "1", "-p", "no:cacheprovider", "--timeout", "0", str(PROGRAM)]
     with (tmp_path / "log").open("wb") as log:

@@ -7,7 +7,6 @@ import re
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from detent.documents import utc_instant
 from detent.errors import UsageError
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -37,6 +36,8 @@ def read_instant(text: str | None) -> datetime | None:
 
 def start_of(text: str | None) -> datetime:
     """What --from says, or now."""
+    from detent.documents import utc_instant  # brings msgspec along, which help must not wait for
+
     if text is None:
         return now()
     try:
@@ -48,6 +49,8 @@ def start_of(text: str | None) -> datetime:
 
 def read_moment(flag: str, text: str, *, ahead: bool) -> str:
     """A time as the API reads it: written out, or so long ago (`2h`), or from now on where it lies `ahead`."""
+    from detent.documents import utc_instant  # brings msgspec along, which help must not wait for
+
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
