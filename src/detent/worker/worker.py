@@ -8,7 +8,7 @@ Adoption must not take up a run whose reply is merely on its way. A run is adopt
 further apart than any statement can take, both show it under the same token and it is held at neither.
 
 This file is long because a run in hand passes through all of it; whatever can do without the others' state is a module
-of its own: room, held, learning, claiming, deadlines, settle.
+of its own: room, held, learning, claiming, deadlines, retries, suspects, settle.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ class Worker:
             await self._run(held)
         except Exception as error:
             facts = transitions.facts_of(held.claim, self._membership.node)
-            log.error("a run was dropped", **facts, error=repr(error))
+            log.error("a run was not carried out", **facts, error=describe(error))
         finally:
             self._ended(held)
 
