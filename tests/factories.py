@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from detent.identity import partition_of
-from detent.schedule import Schedule
+from detent.domain.identity import partition_of
+from detent.domain.schedule import Schedule
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 TTL = "1 hour"

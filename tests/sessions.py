@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from detent.metrics import Metrics
-from detent.model import Call, Outcome, Succeeded
-from detent.queue import book
-from detent.session import Session
-from detent.settings import Settings
+from detent.domain.run import Call, Outcome, Succeeded
+from detent.node.session import Session
+from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.db import connect
 from detent.store.limits import PEOPLE
 from detent.targets.messenger import Messenger
+from detent.telemetry.metrics import Metrics
 from detent.worker import worker
+from detent.worker.queues import book
 
 StartSession = Callable[..., Awaitable[Session]]
 

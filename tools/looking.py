@@ -27,18 +27,18 @@ sys.path[:0] = [str(TESTS / "dashboard"), str(TESTS)]
 
 from browsing import chromium, running_browser
 
-from detent import node
 from detent.api.app import create_app
 from detent.dashboard.app import add_dashboard
-from detent.health import Check
-from detent.metrics import Metrics
-from detent.model import Call, Outcome, Succeeded
-from detent.server import ApiServer
-from detent.session import Session
-from detent.settings import Settings
+from detent.domain.run import Call, Outcome, Succeeded
+from detent.node import node
+from detent.node.server import ApiServer
+from detent.node.session import Session
+from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.bench import BenchStore
 from detent.store.embedded import EmbeddedServer
+from detent.telemetry.health import Check
+from detent.telemetry.metrics import Metrics
 
 DEFINITION = '{"schedule": "every 1h", "target": {"type": "http", "url": "http://127.0.0.1:9/"}, "timezone": "UTC"}'
 FILL = (

@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT / "tests" / "dashboard"), str(ROOT / "tests")]
 
 from browsing import Browser, running_browser
 
-from detent.client import Client
+from detent.client.documents import Client
 from servers import free_port
 
 SETTLE_SECONDS = 45.0

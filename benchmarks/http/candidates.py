@@ -19,7 +19,9 @@ from curl import CurlMulti
 from plain import PlainClient
 from request import BODY, CAP, CONNECTIONS, HEADERS
 
-from detent.model import Call, HttpTarget, Outcome, Succeeded, encode_json
+from detent.domain.documents import encode_json
+from detent.domain.job import HttpTarget
+from detent.domain.run import Call, Outcome, Succeeded
 from detent.targets.guard import AddressPolicy
 from detent.targets.http import HttpTargetRunner, headers_of
 from detent.targets.text import first_bytes, storable

@@ -59,7 +59,7 @@ def _cpu() -> float:
 
 async def run(candidates: Sequence[type[Candidate]], rounds: int, requests: int, sink: str) -> list[dict[str, Any]]:
     process = await asyncio.create_subprocess_exec(
-        *(sink, "-m", "detent.bench.http_sink"), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        *(sink, "-m", "detent.devtools.bench.http_sink"), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     url = f"http://127.0.0.1:{int(await process.stdout.readline())}/hook"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import asyncpg
 
-from detent.bench.processes import children_seconds
+from detent.devtools.bench.processes import children_seconds
 from detent.store.embedded import EmbeddedServer
 
 

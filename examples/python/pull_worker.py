@@ -10,8 +10,8 @@ import sys
 from typing import Any
 
 from detent import AsyncClient
+from detent.contract.pull import ClaimedRun
 from detent.errors import OwnershipLost
-from detent.shapes import ClaimedRun
 
 LEASE_SECONDS = 30
 

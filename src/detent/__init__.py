@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 from detent.version import __version__
 
 if TYPE_CHECKING:
-    from detent.clients import AsyncClient, Client
+    from detent.client.clients import AsyncClient, Client
     from detent.errors import NotRetryable, RetryLater
-    from detent.run import Run
-    from detent.sdk import Detent
+    from detent.sdk.app import Detent
+    from detent.targets.run import Run
 
 __all__ = ["AsyncClient", "Client", "Detent", "NotRetryable", "RetryLater", "Run", "__version__"]
 
 _HOMES = {
-    "AsyncClient": "detent.clients",
-    "Client": "detent.clients",
-    "Detent": "detent.sdk",
+    "AsyncClient": "detent.client.clients",
+    "Client": "detent.client.clients",
+    "Detent": "detent.sdk.app",
     "NotRetryable": "detent.errors",
     "RetryLater": "detent.errors",
-    "Run": "detent.run",
+    "Run": "detent.targets.run",
 }
 
 

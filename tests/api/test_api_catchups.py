@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from api_client import ApiClient
 
-from detent.identity import first_token
+from detent.domain.identity import first_token
 from factories import add_node
 
 HOUR = timedelta(hours=1)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from api_client import HTTP, ApiClient
 
-from detent.model import JobSpec
+from detent.domain.job import JobSpec
 
 JOB = {"schedule": "every 1h", "target": HTTP}
 

@@ -8,7 +8,7 @@ import pytest
 from api_client import ApiClient
 from api_server import Readiness, serving
 
-from detent.identity import first_token, node_name
+from detent.domain.identity import first_token, node_name
 from factories import add_job, add_live_run, add_node
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from api_client import HTTP, ApiClient
 
-from detent import failpoints
+from detent.runtime import failpoints
 from detent.store.requests import UnderWay
 
 JOB = {"schedule": "every 1h", "target": HTTP}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from api_client import HTTP, ApiClient
 
-from detent import failpoints
+from detent.runtime import failpoints
 
 CONTRACT = (
     "id name schedule timezone target payload queue priority status next_run_at last_run_at last_status revision"

@@ -12,13 +12,13 @@ import structlog
 from api_client import HTTP, ApiClient
 from api_server import Readiness, serving
 
-from detent import log
 from detent.api import problems
 from detent.api.auth import REMEMBERED_SECONDS, Door
 from detent.api.limits import MOST_CALLERS, Limiter, network_of
 from detent.api.problems import Refusal
-from detent.log import configure
 from detent.store.jobs import DEFAULT_TENANT
+from detent.telemetry import log
+from detent.telemetry.log import configure
 from waiting import until
 
 JOB = {"schedule": "@daily", "target": HTTP}

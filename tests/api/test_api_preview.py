@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from api_client import ApiClient
 
-from detent.schedule.explain import explain_text
+from detent.domain.schedule.explain import explain_text
 
 PATH = "/api/v1/schedules/preview"
 WINTER = "2027-03-27T00:00:00Z"

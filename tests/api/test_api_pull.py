@@ -12,13 +12,13 @@ import pytest
 from api_client import ApiClient
 from api_server import Readiness, serving
 
-from detent import identity
 from detent.api import desk
+from detent.domain import identity
 from detent.errors import Unavailable
-from detent.metrics import Metrics
 from detent.store import Store
 from detent.store.db import Rejected
 from detent.store.pull import Wanted
+from detent.telemetry.metrics import Metrics
 from detent.worker.pull import sweep
 from factories import add_node
 from waiting import until

@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 
 from api_client import ApiClient
 
-from detent.identity import decode_run_id, run_id
-from detent.states import CODES, RunStatus
+from detent.domain.identity import decode_run_id, run_id
+from detent.domain.states import CODES, RunStatus
 from detent.store.live import Settlement
 from factories import add_node
 

@@ -10,8 +10,8 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from detent.identity import decode_run_id, run_id
-from detent.model import JobSpec
+from detent.domain.identity import decode_run_id, run_id
+from detent.domain.job import JobSpec
 from detent.store import Store
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import KeyScope

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from command_line import CommandLine
 
-from detent.client import Client
+from detent.client.documents import Client
 
 READY = re.compile(r"listening on (http://\S+)")
 STOP_SECONDS = 30

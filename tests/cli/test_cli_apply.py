@@ -56,7 +56,7 @@ def detent(real: RealServer, tmp_path: Path) -> Iterator[CommandLine]:
 
 
 def list_all(client: Any, **filters: Any) -> list[dict[str, Any]]:
-    from detent.client import gather
+    from detent.client.documents import gather
 
     items: list[dict[str, Any]] = gather(lambda **page: client.list_jobs(**filters, **page), 100_000)["items"]
     return items

@@ -19,8 +19,8 @@ from contract_server import ContractServer
 from detent.cli.document import OPTIONS, POLICIES
 from detent.cli.reference import page
 from detent.cli.root import root
-from detent.model import JobSpec
-from detent.settings import SETTINGS
+from detent.domain.job import JobSpec
+from detent.settings.settings import SETTINGS
 from detent.version import __version__
 
 

@@ -13,7 +13,7 @@ import pytest
 from command_line import CommandLine
 from real_server import RealServer
 
-from detent.identity import first_token
+from detent.domain.identity import first_token
 from postgres import run_apart
 from waiting import until_sync
 

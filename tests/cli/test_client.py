@@ -12,7 +12,7 @@ import pytest
 from contract_server import Answer, ContractServer, good, problem
 
 from detent import errors, shapes
-from detent.client import Client, gather
+from detent.client.documents import Client, gather
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import timedelta
 
-from detent.coordination.choose import choose
-from detent.coordination.membership import new_node_number
-from detent.coordination.services import Candidate
+from detent.cluster.coordinators.choose import choose
+from detent.cluster.coordinators.services import Candidate
+from detent.cluster.membership import new_node_number
 from detent.errors import Unavailable
 from detent.store import Store
 from detent.store.nodes import NodeInfo

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from candidates import Field
 
-from detent.model import Call, Outcome, Succeeded
-from detent.session import Session
-from detent.settings import Settings
+from detent.domain.run import Call, Outcome, Succeeded
+from detent.node.session import Session
+from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.db import connect
 from detent.store.limits import PEOPLE

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 from candidates import TTL, Contender, Field
 
-from detent.coordination.choose import choose
-from detent.coordination.services import Candidate
+from detent.cluster.coordinators.choose import choose
+from detent.cluster.coordinators.services import Candidate
 from detent.errors import Unavailable
 from servers import Server
 from waiting import until

@@ -23,12 +23,12 @@ from candidates import TTL, Contender, Field
 from kazoo.client import KazooClient
 from redis.asyncio import Redis as RedisClient
 
-from detent.coordination.choose import choose
-from detent.coordination.coordinator import Coordinator
-from detent.coordination.etcd import EtcdCoordinator
-from detent.coordination.services import Candidate
+from detent.cluster.coordinators.choose import choose
+from detent.cluster.coordinators.coordinator import Coordinator
+from detent.cluster.coordinators.etcd import EtcdCoordinator
+from detent.cluster.coordinators.services import Candidate
+from detent.domain.identity import node_name
 from detent.errors import DetentError, Unavailable, UsageError
-from detent.identity import node_name
 from detent.store import Database, Store
 from detent.store.embedded import EmbeddedServer
 from servers import Etcd, Server, free_port, running
@@ -337,7 +337,7 @@ def test_a_client_that_is_not_installed_is_named_with_its_extra(
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, package, None)
     scheme = named.partition(":")[0]
-    monkeypatch.delitem(sys.modules, f"detent.coordination.{scheme}", raising=False)
+    monkeypatch.delitem(sys.modules, f"detent.cluster.coordinators.{scheme}", raising=False)
     with pytest.raises(UsageError, match=rf"pip install 'detent\[{scheme}\]'"):
         choose(named, Candidate(1, CLUSTER, TTL), Database("postgresql://nowhere"))
 

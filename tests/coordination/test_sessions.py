@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import factories
-from detent.coordination.rendezvous import share
-from detent.identity import PARTITIONS
-from detent.session import Session
-from detent.states import CODES, RunStatus
+from detent.cluster.rendezvous import share
+from detent.domain.identity import PARTITIONS
+from detent.domain.states import CODES, RunStatus
+from detent.node.session import Session
 from servers import Server
 from waiting import until
 

@@ -11,11 +11,11 @@ import aiohttp
 
 from detent.api.app import create_app
 from detent.dashboard.app import add_dashboard
-from detent.health import Check
-from detent.metrics import Metrics
-from detent.server import ApiServer
-from detent.settings import Settings
+from detent.node.server import ApiServer
+from detent.settings.settings import Settings
 from detent.store import Database, Store
+from detent.telemetry.health import Check
+from detent.telemetry.metrics import Metrics
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pages import Pages
 
-from detent.model import PythonTarget
-from detent.registration import read_document
-from detent.states import RunStatus
+from detent.domain.job import PythonTarget
+from detent.domain.registration import read_document
+from detent.domain.states import RunStatus
 
 FIELDS = {
     "kind": "cron",

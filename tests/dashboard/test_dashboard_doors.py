@@ -157,7 +157,7 @@ def test_after_logging_in_one_is_where_one_wanted_to_be() -> None:
 
 
 def _spec(name: str = "report") -> Any:
-    from detent.registration import read_document
+    from detent.domain.registration import read_document
 
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     return read_document({"name": name, "schedule": "every 1h", "target": target})

@@ -8,7 +8,7 @@ import pytest
 from pages import Pages
 
 from detent.dashboard.problems import Alarms
-from detent.registration import read_document
+from detent.domain.registration import read_document
 
 MARKED = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
 SHOWN = "&lt;script&gt;alert"

@@ -12,7 +12,7 @@ from pages import Pages
 from playwright.async_api import expect
 from processes import Nodes
 
-from detent.identity import node_name
+from detent.domain.identity import node_name
 from factories import add_node
 
 expect.set_options(timeout=PATIENCE)

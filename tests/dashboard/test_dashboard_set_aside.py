@@ -6,7 +6,7 @@ from typing import Any
 
 from pages import Pages
 
-from detent.registration import read_document
+from detent.domain.registration import read_document
 
 JOB: dict[str, Any] = {
     "name": "silent",

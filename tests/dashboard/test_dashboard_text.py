@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pages import Pages
 
-from detent.identity import run_id
-from detent.registration import read_document
+from detent.domain.identity import run_id
+from detent.domain.registration import read_document
 
 SCRIPT = "<script>alert('x')</script>"
 QUOTES = "\"'><img src=x onerror=alert(1)>"

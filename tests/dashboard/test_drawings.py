@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
+from detent.contract.run import Attempt, Run
 from detent.dashboard.drawings import (
     Axis,
     DueStep,
@@ -20,8 +21,7 @@ from detent.dashboard.drawings import (
     quantile,
     quantile_of_buckets,
 )
-from detent.shapes import Attempt, Run
-from detent.states import RunStatus
+from detent.domain.states import RunStatus
 from detent.store.overview import RecentRun, Step
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)

@@ -15,9 +15,9 @@ from pages import Pages
 
 from detent.dashboard.drawings import MOST_TOGETHER, Axis, Mark, due_steps, lane
 from detent.dashboard.views.timeline import STEPS, ZOOMS
-from detent.ledger import Segment
-from detent.registration import read_document
-from detent.schedule import Schedule
+from detent.domain.ledger import Segment
+from detent.domain.registration import read_document
+from detent.domain.schedule import Schedule
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.overview import Step
 

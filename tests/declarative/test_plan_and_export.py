@@ -14,7 +14,7 @@ from detent.declarative import schema
 from detent.declarative.export import export
 from detent.declarative.jobs_file import Declared, read_files
 from detent.declarative.plan import HIDDEN, Difference, make_plan, wanted_fields
-from detent.model import JobSpec
+from detent.domain.job import JobSpec
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 FILE = """owner: team-a

@@ -16,10 +16,11 @@ import yaml
 from docs_pages import Block
 
 from detent.api.problems import Problem
+from detent.contract.job import Job
+from detent.contract.run import Run
 from detent.declarative.jobs_file import read_files
-from detent.registration import prepare, read_document
-from detent.settings import Settings
-from detent.shapes import Job, Run
+from detent.domain.registration import prepare, read_document
+from detent.settings.settings import Settings
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 ANY_ID = UUID("01a1debf-fe45-7743-9988-fc906f42c7e3")

@@ -16,9 +16,9 @@ import msgspec
 
 from detent.api.app import PARTS
 from detent.declarative.schema import ADVICE
-from detent.exposition import every_metric
-from detent.model import HttpTarget, JobSpec, PythonTarget, ShellTarget
-from detent.settings import SETTINGS
+from detent.domain.job import HttpTarget, JobSpec, PythonTarget, ShellTarget
+from detent.settings.settings import SETTINGS
+from detent.telemetry.exposition import every_metric
 
 DOCS = Path(__file__).parents[2] / "docs"
 _TABLE = re.compile(r"(?P<start><!-- table: (?P<name>[a-z ]+) -->\n).*?(?P<end><!-- end of table -->)", re.DOTALL)

@@ -12,7 +12,7 @@ import pytest
 from docs_pages import ROOT, pages
 from reference_pages import PURPOSES, TABLES, filled, pages_with_tables
 
-from detent.settings import SETTINGS
+from detent.settings.settings import SETTINGS
 
 ALONE = frozenset({"README.md"})
 _LINK = re.compile(r"\]\((?!https?://)(?P<target>[^)#\s]*)(?:#(?P<anchor>[^)\s]+))?\)")

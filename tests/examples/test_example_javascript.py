@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from detent.client import Client
+from detent.client.documents import Client
+from detent.domain.job import JobSpec, PythonTarget
 from detent.errors import DetentError
-from detent.model import JobSpec, PythonTarget
 from detent.store import Store
 from waiting import until
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from detent import AsyncClient
-from detent.model import JobSpec, PythonTarget
+from detent.domain.job import JobSpec, PythonTarget
 from detent.store import Store
 from serving import serving
 

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from detent.coordination.guard import Guard
+from detent.cluster.admission import Guard
+from detent.domain.run import Call, Outcome, Succeeded
 from detent.errors import DetentError
-from detent.model import Call, Outcome, Succeeded
-from detent.session import Session
-from detent.settings import Settings
+from detent.node.session import Session
+from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store import embedded_host as host
 from detent.store.db import connect

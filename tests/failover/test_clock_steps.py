@@ -10,8 +10,8 @@ import pytest
 from database_servers import Process, Servers, opened
 from set_clock import Clock
 
-from detent.clock import monotonic
-from detent.coordination.steady import ClockWatch, steady_seconds
+from detent.cluster.steady import ClockWatch, steady_seconds
+from detent.runtime.clock import monotonic
 from detent.store import Store
 from factories import add_job
 from fleet.servers import Server

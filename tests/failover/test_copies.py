@@ -14,7 +14,7 @@ import pytest
 from database_servers import Process, Servers, opened
 from processes import Node, environment
 
-from detent.coordination.guard import Guard, Held, Verdict, judge, why_held
+from detent.cluster.admission import Guard, Held, Verdict, judge, why_held
 from detent.store.original import Standing, Whereabouts
 from detent.store.pull import Wanted
 from factories import add_job, add_live_run

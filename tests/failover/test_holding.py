@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 from database_servers import Process, opened
 
-from detent.misfire import MissedRange
-from detent.model import Call, Outcome, Succeeded
+from detent.domain.misfire import MissedRange
+from detent.domain.run import Call, Outcome, Succeeded
 from detent.store import Store
 from detent.store.cursors import Advance, Cursor, Exceptional, Leap
 from detent.store.db import connect

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from database_servers import Process, Servers, opened, url_of
 
-from detent.coordination.guard import Guard
+from detent.cluster.admission import Guard
+from detent.domain.identity import COUNTER_BITS
 from detent.errors import Unavailable
-from detent.identity import COUNTER_BITS
 from detent.store import servers as known_servers
 from detent.store.nodes import NodeInfo
 from detent.store.servers import addresses, servers_of

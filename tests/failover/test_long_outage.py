@@ -19,10 +19,11 @@ import pytest
 from database_servers import Process, Servers, opened
 from set_clock import Clock
 
-from detent.misfire import AUTOMATIC, THRESHOLD, grace_period
-from detent.model import Call, HttpTarget, JobSpec, Outcome, Succeeded
-from detent.registration import schedule_of
-from detent.schedule import Schedule
+from detent.domain.job import HttpTarget, JobSpec
+from detent.domain.misfire import AUTOMATIC, THRESHOLD, grace_period
+from detent.domain.registration import schedule_of
+from detent.domain.run import Call, Outcome, Succeeded
+from detent.domain.schedule import Schedule
 from detent.store import Store
 from waiting import until
 

@@ -9,9 +9,9 @@ import pytest
 from database_servers import TTL, Servers
 from test_incarnation import ask, fail_over
 
-from detent.coordination.guard import Guard
+from detent.cluster.admission import Guard
+from detent.domain.identity import COUNTER_BITS
 from detent.errors import DetentError
-from detent.identity import COUNTER_BITS
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.nodes import NodeInfo

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from detent.client import Client
+from detent.client.documents import Client
 from fleet.members import Fleet
 from fleet.nemesis import Nemesis
 from fleet.network import Link, Links

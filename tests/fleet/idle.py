@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detent.client import Client
+from detent.client.documents import Client
 from detent.store.db import statement
 from fleet.clocks import faked
 from fleet.plans import Chance, Fault

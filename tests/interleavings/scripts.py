@@ -13,8 +13,8 @@ from typing import Any
 from harness import Actor, Rows, Script
 from world import CRASH_CAP, FIRST_TOKEN, INCARNATION, PARTITION, SECOND, World, held, settlement, tick
 
-from detent.identity import MANUAL, RunKey
-from detent.model import Claim
+from detent.domain.identity import MANUAL, RunKey
+from detent.domain.run import Claim
 from detent.store.live import Settlement, settle_statement
 
 NO_DELAY = timedelta(0)

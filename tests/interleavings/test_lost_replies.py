@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from cutting_proxy import CuttingProxy
 
-from detent import failpoints
-from detent.model import Call, Claim, Outcome, Succeeded
-from detent.session import Session
-from detent.settings import Settings
+from detent.domain.run import Call, Claim, Outcome, Succeeded
+from detent.node.session import Session
+from detent.runtime import failpoints
+from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import OutcomeUnknown, connect

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from detent.identity import MANUAL, RunKey
-from detent.model import Claim
-from detent.states import CODES, RunStatus
+from detent.domain.identity import MANUAL, RunKey
+from detent.domain.run import Claim
+from detent.domain.states import CODES, RunStatus
 from detent.store.db import statement
 from detent.store.live import Settlement, settle_columns
 from factories import LONG_AGO

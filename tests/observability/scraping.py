@@ -11,13 +11,13 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from detent.api.app import create_app
-from detent.health import Check
-from detent.metrics import Metrics
-from detent.server import ApiServer
-from detent.session import Session
-from detent.settings import Settings
-from detent.signals import Signals
+from detent.node.server import ApiServer
+from detent.node.session import Session
+from detent.node.signals import Signals
+from detent.settings.settings import Settings
 from detent.store import Store
+from detent.telemetry.health import Check
+from detent.telemetry.metrics import Metrics
 
 
 async def _ready() -> dict[str, Check]:

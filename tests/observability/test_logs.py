@@ -11,15 +11,19 @@ from typing import Any
 import pytest
 import structlog
 
-from detent import log as logs
-from detent import transitions
-from detent.metrics import Metrics
-from detent.model import Call, Failed, HttpTarget, JobSpec, Outcome, Succeeded
+from detent.domain.job import HttpTarget, JobSpec
+from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.store import Store
+from detent.telemetry import log as logs
+from detent.telemetry import transitions
+from detent.telemetry.metrics import Metrics
 from sessions import StartSession
 from waiting import until
 
-SPEAK = "from detent.log import configure, logger; configure({!r}, {!r}); log = logger('a'); log.{}('said', run='r-1')"
+SPEAK = (
+    "from detent.telemetry.log import configure, logger; configure({!r}, {!r}); "
+    "log = logger('a'); log.{}('said', run='r-1')"
+)
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import yaml
 from promtool import FOLDER, promtool
 from scraping import scrape, serving
 
-from detent.exposition import every_metric
-from detent.metrics import Metrics
 from detent.store import Store
+from detent.telemetry.exposition import every_metric
+from detent.telemetry.metrics import Metrics
 from sessions import StartSession
 
 RULES = FOLDER / "detent-rules.yml"

@@ -9,10 +9,11 @@ import pytest
 from prometheus_client import Metric
 from scraping import samples, scrape, serving
 
-from detent.exposition import every_metric
-from detent.metrics import KINDS, Metrics
-from detent.model import Call, Failed, HttpTarget, JobSpec, Outcome, Succeeded
+from detent.domain.job import HttpTarget, JobSpec
+from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.store import Store
+from detent.telemetry.exposition import every_metric
+from detent.telemetry.metrics import KINDS, Metrics
 from sessions import StartSession
 from waiting import until
 

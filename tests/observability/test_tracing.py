@@ -13,11 +13,12 @@ from uuid import UUID
 import pytest
 from receiver import Receiver, receiving
 
-from detent import tracing
-from detent.identity import RunKey, run_id
-from detent.model import Call, Failed, HttpTarget, JobSpec, Outcome, ShellTarget, Succeeded
+from detent.domain.identity import RunKey, run_id
+from detent.domain.job import HttpTarget, JobSpec, ShellTarget
+from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.store import Store
 from detent.targets.shell import ShellTargetRunner
+from detent.telemetry import tracing
 from factories import LONG_AGO
 from sessions import StartSession
 from waiting import until
@@ -192,5 +193,5 @@ async def test_a_command_finds_its_trace_in_its_environment() -> None:
 
 
 def test_without_traces_nothing_of_opentelemetry_is_loaded() -> None:
-    code = "import sys, detent.node, detent.session; sys.exit(any('opentelemetry' in name for name in sys.modules))"
+    code = "import sys, detent.node.session; sys.exit(any('opentelemetry' in name for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

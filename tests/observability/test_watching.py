@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 from receiver import SECRET, Receiver, receiving, silence
 
-from detent import session as sessions_of_nodes
-from detent.metrics import Metrics
-from detent.model import Call, Failed, HttpTarget, JobSpec, Outcome, Succeeded
+from detent.domain.job import HttpTarget, JobSpec
+from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.node import session as sessions_of_nodes
 from detent.store import Store
 from detent.targets import messenger as messengers
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger
-from detent.watching import ping, sending, watch
+from detent.telemetry.metrics import Metrics
+from detent.upkeep import expectations as watch
+from detent.upkeep import notices as sending
+from detent.upkeep import pings as ping
 from sessions import StartSession
 from waiting import until
 

@@ -13,11 +13,12 @@ import pytest
 from detent import Detent, Run
 from detent.api import desk
 from detent.api.desk import Asking, Desk
-from detent.identity import PARTITIONS
-from detent.model import Call, Failed, HttpTarget, JobSpec, Outcome, PythonTarget, Succeeded
+from detent.domain.identity import PARTITIONS
+from detent.domain.job import HttpTarget, JobSpec, PythonTarget
+from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.node.session import Session
 from detent.scheduler import scheduler
-from detent.session import Session
-from detent.settings import Settings
+from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.db import STANDARD
 from detent.store.effects import EffectPool

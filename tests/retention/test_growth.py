@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import NotFound
-from detent.model import HttpTarget, JobSpec
-from detent.retention import keeper as keeping
-from detent.retention.keeper import Keeper
 from detent.store import Database, Store
 from detent.store.db import connect
 from detent.store.limits import PEOPLE
+from detent.upkeep import retention as keeping
+from detent.upkeep.retention import Keeper
 from factories import add_live_run, add_node
 from waiting import until
 
@@ -313,7 +313,7 @@ async def test_a_span_with_something_on_record_or_to_be_caught_up_with_stays(loo
 
 
 async def test_ticks_of_a_time_whose_history_is_gone_are_unknown_and_not_missing(look: Any, store: Store) -> None:
-    from detent.explanation import explain
+    from detent.jobs.explanation import explain
 
     job = await add(store, "0 * * * *")
     await look.execute("UPDATE jobs SET created_at = now() - interval '200 days'")

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
+from detent.domain.run import Claim
 from detent.errors import Unavailable
-from detent.model import Claim
-from detent.retention.archive import Folder
-from detent.retention.keeper import Keeper
 from detent.store import Database, Store
 from detent.store.db import LockTimeout, connect, statement
 from detent.store.limits import PEOPLE
 from detent.store.live import Settlement
 from detent.store.retention import Part
+from detent.upkeep.archive import Folder
+from detent.upkeep.retention import Keeper
 from factories import add_job, add_live_run, add_node
 from waiting import until
 
@@ -346,8 +346,8 @@ async def test_one_node_does_it_at_a_time_and_not_again_before_it_is_time(look: 
 
 
 async def test_a_session_keeps_house(look: Any, store: Store, database_url: str) -> None:
-    from detent.session import Session
-    from detent.settings import Settings
+    from detent.node.session import Session
+    from detent.settings.settings import Settings
 
     await old_history(look, store)
     session = Session(store, Settings(), ("scheduler",), {}, [])
@@ -449,7 +449,7 @@ async def test_an_archive_that_was_cut_in_half_leaves_nothing_with_its_name(
 
 async def test_object_storage_is_an_archive_too(look: Any, store: Store, tmp_path: Path) -> None:
     pytest.importorskip("obstore")
-    from detent.retention.archive import Bucket
+    from detent.upkeep.archive import Bucket
 
     first = await old_history(look, store)
     await add_run(look, 1, first)

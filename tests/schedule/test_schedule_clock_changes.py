@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from detent.schedule import Schedule
-from detent.schedule.preview import MOST_CHANGES, clock_changes
+from detent.domain.schedule import Schedule
+from detent.domain.schedule.preview import MOST_CHANGES, clock_changes
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 

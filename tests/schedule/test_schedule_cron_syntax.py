@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from detent.schedule import Schedule
+from detent.domain.schedule import Schedule
 
 START = datetime(2026, 1, 1, tzinfo=UTC) - timedelta(seconds=1)
 

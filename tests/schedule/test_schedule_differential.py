@@ -17,7 +17,7 @@ import pytest
 from croniter import croniter
 from cronsim import CronSim
 
-from detent.schedule import Schedule
+from detent.domain.schedule import Schedule
 
 ZONES = (
     "UTC",

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from detent.schedule import Schedule
+from detent.domain.schedule import Schedule
 
 GAPS = ("run", "shift", "skip")
 OVERLAPS = ("first", "last", "both")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from detent.schedule import Schedule, ScheduleError
-from detent.schedule.cron import CYCLE_MONTHS, CronWalls
+from detent.domain.schedule import Schedule, ScheduleError
+from detent.domain.schedule.cron import CYCLE_MONTHS, CronWalls
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 ALPHABET = "0123456789*/,-?#LWHRJANFEBMONSUTVD@~() \t=:;TZPQ.+_%&{}"

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from detent.schedule import Schedule, ScheduleError
-from detent.schedule.keys import check_key_template, render_key
+from detent.domain.schedule import Schedule, ScheduleError
+from detent.domain.schedule.keys import check_key_template, render_key
 
 NOW = datetime(2026, 10, 15, 12, tzinfo=UTC)
 

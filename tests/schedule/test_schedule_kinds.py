@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from detent.schedule import Schedule, ScheduleError
+from detent.domain.schedule import Schedule, ScheduleError
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -227,7 +227,7 @@ def test_schedules_that_differ_only_in_a_bound_do_not_share_answers() -> None:
 
 def test_importing_the_package_loads_neither_dateutil_nor_a_describer() -> None:
     code = (
-        "import sys, detent.schedule as s; s.Schedule.parse('0 9 * * MON', timezone='Europe/Berlin')\n"
+        "import sys, detent.domain.schedule as s; s.Schedule.parse('0 9 * * MON', timezone='Europe/Berlin')\n"
         "print([name for name in ('dateutil', 'cron_descriptor', 'asyncio', 'difflib') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from wall_oracle import Drawn, Timeline, draw_expression
 
-from detent.schedule import Schedule, ScheduleError
+from detent.domain.schedule import Schedule, ScheduleError
 
 GAPS = ("run", "shift", "skip")
 OVERLAPS = ("first", "last", "both")

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from detent.schedule import Schedule, ScheduleError
-from detent.schedule.explain import explain_text
+from detent.domain.schedule import Schedule, ScheduleError
+from detent.domain.schedule.explain import explain_text
 
 NEW_YORK = "America/New_York"
 SPRING = datetime(2027, 3, 13, tzinfo=UTC)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detent.schedule import Schedule, ScheduleError, check_timezone
+from detent.domain.schedule import Schedule, ScheduleError, check_timezone
 
 
 def refusal(spec: Any, **options: Any) -> ScheduleError:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from dateutil import rrule as dateutil_rrule
 
-from detent.schedule import Schedule, ScheduleError
+from detent.domain.schedule import Schedule, ScheduleError
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 YEAR = timedelta(days=366)

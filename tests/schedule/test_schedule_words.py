@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from detent.schedule import Schedule
-from detent.schedule.bench import EXPRESSIONS, bench_cron
+from detent.devtools.bench.schedules import EXPRESSIONS, bench_cron
+from detent.domain.schedule import Schedule
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 

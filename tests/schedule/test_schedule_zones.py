@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from detent.schedule import Schedule, ScheduleError, check_timezone, tzdata_version
-from detent.schedule.tzdata_change import changed_ticks, moved_cursors, zones_in
-from detent.schedule.zones import Zone, load_zone
+from detent.domain.schedule import Schedule, ScheduleError, check_timezone, tzdata_version
+from detent.domain.schedule.tzdata_change import changed_ticks, moved_cursors, zones_in
+from detent.domain.schedule.zones import Zone, load_zone
 
 WHEEL = Path(str(resources.files("tzdata").joinpath("zoneinfo")))
 NAMES = resources.files("tzdata").joinpath("zones").read_text("utf-8").split()

@@ -18,15 +18,15 @@ import pytest
 
 from detent import AsyncClient, Client, errors
 from detent.api.app import PARTS, create_app
-from detent.metrics import Metrics
-from detent.model import HttpTarget, JobSpec, PythonTarget
-from detent.operation import Listing, Operation, Request
-from detent.operations import Operations, get_run
-from detent.server import ApiServer
-from detent.settings import Settings
-from detent.shapes import ClaimedRun
-from detent.states import RunStatus
+from detent.client.operation import Listing, Operation, Request
+from detent.client.operations import Operations, get_run
+from detent.contract.pull import ClaimedRun
+from detent.domain.job import HttpTarget, JobSpec, PythonTarget
+from detent.domain.states import RunStatus
+from detent.node.server import ApiServer
+from detent.settings.settings import Settings
 from detent.store import Database, Store
+from detent.telemetry.metrics import Metrics
 from serving import serving
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
@@ -190,7 +190,7 @@ async def test_a_schedule_is_explained_and_the_cluster_is_looked_at(client: Any)
 
 
 async def test_a_listing_goes_over_as_many_pages_as_it_takes(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("detent.operations.PAGE_SIZE", 3)
+    monkeypatch.setattr("detent.client.operations.PAGE_SIZE", 3)
     names = [f"job-{number}" for number in range(8)]
     for name in names:
         await client.create_job({"name": name, "schedule": "@daily", "target": HTTP, "tags": [name[-1:]]})
@@ -425,7 +425,10 @@ def test_both_clients_have_every_verb_and_its_words() -> None:
     ("statement", "absent"),
     [
         ("import detent", {"msgspec", "asyncio", "asyncpg", "aiohttp", "starlette", "http.client", "logging"}),
-        ("from detent import Detent, Run", {"asyncpg", "aiohttp", "starlette", "click", "rich", "detent.schedule"}),
+        (
+            "from detent import Detent, Run",
+            {"asyncpg", "aiohttp", "starlette", "click", "rich", "detent.domain.schedule"},
+        ),
         ("from detent import Client", {"asyncpg", "aiohttp", "starlette", "click", "rich", "asyncio", "detent.store"}),
         ("from detent import AsyncClient", {"asyncpg", "aiohttp", "starlette", "click", "rich", "detent.store"}),
     ],

@@ -12,16 +12,17 @@ import pytest
 
 import factories
 from detent import Detent, Run
-from detent.model import Call, Failed, PythonTarget, Succeeded
-from detent.queue import book
-from detent.readiness import _of_membership
-from detent.session import Session
-from detent.settings import Settings
+from detent.domain.job import PythonTarget
+from detent.domain.run import Call, Failed, Succeeded
+from detent.node.readiness import _of_membership
+from detent.node.session import Session
+from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.db import STANDARD, connect
 from detent.store.effects import EffectPool
 from detent.store.limits import PEOPLE
 from detent.targets.python import HandlerThread, PythonTargetRunner
+from detent.worker.queues import book
 from waiting import until
 
 THREADS = 2

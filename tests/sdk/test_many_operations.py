@@ -10,11 +10,11 @@ import pytest
 from detent import AsyncClient, Client
 from detent.api.app import create_app
 from detent.errors import UsageError
-from detent.health import Check
-from detent.metrics import Metrics
-from detent.server import ApiServer
-from detent.settings import Settings
+from detent.node.server import ApiServer
+from detent.settings.settings import Settings
 from detent.store import Database, Store
+from detent.telemetry.health import Check
+from detent.telemetry.metrics import Metrics
 
 JOB = {"schedule": "every 1h", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}
 

@@ -12,14 +12,14 @@ import pytest
 import factories
 from detent import Detent, Run
 from detent.errors import OwnershipLost, UsageError
-from detent.queue import book
-from detent.session import Session
-from detent.settings import Settings
+from detent.node.session import Session
+from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.db import STANDARD, connect
 from detent.store.effects import EffectPool
 from detent.store.limits import PEOPLE
 from detent.targets.python import HandlerThread, PythonTargetRunner
+from detent.worker.queues import book
 from waiting import until
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from detent import Run
-from detent.model import Call, Committed, Failed, Outcome, PythonTarget, Succeeded
+from detent.domain.job import PythonTarget
+from detent.domain.run import Call, Committed, Failed, Outcome, Succeeded
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker.execute import execute
 from factories import LONG_AGO

@@ -8,10 +8,11 @@ from typing import Any
 from uuid import UUID
 
 import factories
-from detent.identity import RunKey
-from detent.misfire import RUN_ALL, SKIP
-from detent.model import Call, HttpTarget, JobSpec, Outcome, Succeeded
-from detent.shapes import BackfillRequest
+from detent.contract.tick import BackfillRequest
+from detent.domain.identity import RunKey
+from detent.domain.job import HttpTarget, JobSpec
+from detent.domain.misfire import RUN_ALL, SKIP
+from detent.domain.run import Call, Outcome, Succeeded
 from detent.store import Store
 from waiting import until
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import factories
-from detent.model import Claim
+from detent.domain.run import Claim
 from detent.store import Store
 from detent.worker import definitions
 from detent.worker.definitions import Definitions

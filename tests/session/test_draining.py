@@ -8,10 +8,10 @@ from typing import Any
 from test_session import soon
 
 import factories
-from detent.identity import node_name
-from detent.model import Call, Outcome, Succeeded
-from detent.readiness import Readiness
-from detent.session import Session
+from detent.domain.identity import node_name
+from detent.domain.run import Call, Outcome, Succeeded
+from detent.node.readiness import Readiness
+from detent.node.session import Session
 from detent.store import Store
 from detent.store.upkeep import RUNS_CHANNEL
 from waiting import until

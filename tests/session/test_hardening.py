@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 import factories
-from detent.coordination.coordinator import PostgresCoordinator
-from detent.coordination.guard import Guard
+from detent.cluster.admission import Guard
+from detent.cluster.coordinators.coordinator import PostgresCoordinator
+from detent.domain.identity import RunKey
+from detent.domain.run import Call, Claim, Outcome, Succeeded
 from detent.errors import UsageError
-from detent.identity import RunKey
-from detent.model import Call, Claim, Outcome, Succeeded
+from detent.node.session import Session
 from detent.scheduler.planning import Patience
 from detent.scheduler.scheduler import LONGEST_WITHOUT_SWEEP, MANY_DUE
-from detent.session import Session
-from detent.settings import Settings
+from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.db import LockTimeout, OutcomeUnknown, connect
 from waiting import until

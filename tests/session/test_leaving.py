@@ -12,7 +12,7 @@ from test_session import soon
 from test_sharing import shared
 
 import factories
-from detent.identity import PARTITIONS
+from detent.domain.identity import PARTITIONS
 from detent.store import Store
 from detent.store.db import connect
 from detent.store.limits import PEOPLE

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from detent.model import Call, Failed, HttpTarget, JobSpec, Outcome, Succeeded
-from detent.scheduler.life import Life
+from detent.domain.job import HttpTarget, JobSpec
+from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.scheduler.lifecycle import Life
 from detent.store import Store
 from detent.store.db import Rejected
 from waiting import until

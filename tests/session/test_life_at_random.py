@@ -18,9 +18,10 @@ from uuid import UUID
 
 import pytest
 
+from detent.domain.identity import RunKey, decode_run_id
+from detent.domain.job import HttpTarget, JobSpec
+from detent.domain.run import Call, Outcome, Succeeded
 from detent.errors import Conflict, NotFound, UsageError
-from detent.identity import RunKey, decode_run_id
-from detent.model import Call, HttpTarget, JobSpec, Outcome, Succeeded
 from detent.store import Store
 from waiting import until
 

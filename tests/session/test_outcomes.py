@@ -11,9 +11,9 @@ import pytest
 
 import factories
 from detent import RetryLater
+from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.errors import Unavailable
-from detent.model import Call, Failed, Outcome, Succeeded
-from detent.session import Session
+from detent.node.session import Session
 from detent.store import Store
 from detent.worker import worker
 from waiting import until

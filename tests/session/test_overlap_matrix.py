@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import factories
-from detent.identity import RunKey
-from detent.model import Call, Cancelled, Failed, Outcome, Succeeded
-from detent.registration import WAITING_LANES
+from detent.domain.identity import RunKey
+from detent.domain.registration import WAITING_LANES
+from detent.domain.run import Call, Cancelled, Failed, Outcome, Succeeded
 from waiting import until
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import factories
-from detent import session as upkeep
-from detent.model import Call, Outcome, Succeeded
-from detent.registration import WAITING_LANES
+from detent.domain.registration import WAITING_LANES
+from detent.domain.run import Call, Outcome, Succeeded
+from detent.node import session as upkeep
 from detent.store import Store
 from detent.worker import promoting
 from waiting import until

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import factories
-from detent.identity import RunKey
-from detent.model import Call, Failed, Outcome, Succeeded
+from detent.domain.identity import RunKey
+from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.store import Store
 from waiting import until
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import factories
-from detent.clock import monotonic
+from detent.runtime.clock import monotonic
 from detent.scheduler import scheduler as sweeping
 from detent.store import Store
 from waiting import until
@@ -56,7 +56,7 @@ async def test_a_job_that_is_set_aside_fires_by_itself_once_it_can(
 
 
 async def test_every_process_says_that_a_job_is_set_aside(look: Any, store: Store, start: Any) -> None:
-    from detent.readiness import Readiness
+    from detent.node.readiness import Readiness
 
     job, _ = await unreadable_job(look)
     session = await start()

@@ -8,14 +8,14 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import factories
-from detent.coordination.leadership import WAITING_PASSES_PER_TTL
-from detent.coordination.rendezvous import share
-from detent.identity import PARTITIONS
-from detent.model import Call, Outcome, Succeeded
-from detent.queue.hints import Hints
-from detent.service import Loop
-from detent.session import Session
+from detent.cluster.leadership import WAITING_PASSES_PER_TTL
+from detent.cluster.rendezvous import share
+from detent.domain.identity import PARTITIONS
+from detent.domain.run import Call, Outcome, Succeeded
+from detent.node.session import Session
+from detent.runtime.service import Loop
 from detent.store import Store
+from detent.worker.queues.hints import Hints
 from waiting import until
 
 TTL = 1.0

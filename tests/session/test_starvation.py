@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from detent.model import Call, JobSpec, Outcome, Succeeded
+from detent.domain.job import JobSpec
+from detent.domain.run import Call, Outcome, Succeeded
 from detent.store import Store
 from waiting import until
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import factories
-from detent.model import Call, Claim, Outcome, Succeeded
+from detent.domain.run import Call, Claim, Outcome, Succeeded
 from detent.store import Store
 from detent.store.nodes import CRASH_CAP
 from detent.worker import suspects

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from detent.identity import RunKey
-from detent.model import Claim
-from detent.states import RunStatus
+from detent.domain.identity import RunKey
+from detent.domain.run import Claim
+from detent.domain.states import RunStatus
 from detent.store.nodes import CRASH_CAP
 from factories import LONG_AGO
 

@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 )
 from protocol_model import SECOND, Job, Model, tick
 
-from detent.identity import RunKey
-from detent.model import Claim
-from detent.states import CODES, RunStatus
+from detent.domain.identity import RunKey
+from detent.domain.run import Claim
+from detent.domain.states import CODES, RunStatus
 from detent.store import Database, Store
 from detent.store.cursors import Advance, Exceptional
 from detent.store.db import connect, statement

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from detent.identity import first_token
-from detent.model import Claim, HttpTarget, JobSpec
-from detent.schedule import Schedule
-from detent.shapes import Job
-from detent.states import CODES, RunStatus
+from detent.contract.job import Job
+from detent.domain.identity import first_token
+from detent.domain.job import HttpTarget, JobSpec
+from detent.domain.run import Claim
+from detent.domain.schedule import Schedule
+from detent.domain.states import CODES, RunStatus
 from detent.store import Store
 from detent.store.cursors import Advance
 from detent.store.live import Settlement

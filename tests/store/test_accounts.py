@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from moving import HOUR, HOURLY, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle
 
+from detent.contract.job import Job
+from detent.domain.ledger import Account
+from detent.domain.schedule import Schedule
+from detent.domain.states import RunStatus
 from detent.errors import NotFound, UsageError
-from detent.explanation import explain
-from detent.ledger import Account
-from detent.schedule import Schedule
-from detent.shapes import Job
-from detent.states import RunStatus
+from detent.jobs.explanation import explain
 from detent.store import Store
 from factories import add_live_run, add_node
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import Conflict, ManyFaults, UsageError
-from detent.model import HttpTarget, JobSpec
 from detent.store import Store, batches
 from detent.store.batches import NamesTaken, Registered
 from waiting import until

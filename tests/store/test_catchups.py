@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from detent.identity import MANUAL, first_token
-from detent.misfire import CatchUp, MissedRange
+from detent.domain.identity import MANUAL, first_token
+from detent.domain.misfire import CatchUp, MissedRange
 from detent.store import Store
 from detent.store.catchups import Dropping, Due, Release
 from detent.store.cursors import Cursor, Leap

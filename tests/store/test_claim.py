@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from detent import failpoints
-from detent.model import Claim
-from detent.queue.book import QueueBook
+from detent.domain.run import Claim
+from detent.runtime import failpoints
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
+from detent.worker.queues.book import QueueBook
 from factories import LONG_AGO, add_live_run, add_node, add_queue
 from waiting import until
 

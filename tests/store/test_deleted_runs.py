@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
+from detent.domain.identity import MANUAL, RunKey
+from detent.domain.run import Claim
 from detent.errors import NotFound
-from detent.identity import MANUAL, RunKey
-from detent.model import Claim
 from detent.store import Store
 from detent.store.db import statement
 from detent.store.job_search import JobSearch

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from detent.identity import decode_run_id
-from detent.model import HttpTarget, JobSpec
+from detent.domain.identity import decode_run_id
+from detent.domain.job import HttpTarget, JobSpec
 from detent.store import Store
 from detent.store.db import statement
 from detent.store.expectations import Judgement

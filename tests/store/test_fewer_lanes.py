@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
+from detent.domain.identity import MANUAL, RunKey
+from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import Conflict
-from detent.identity import MANUAL, RunKey
-from detent.model import HttpTarget, JobSpec
 from detent.store import Store
 from detent.store.catchups import Release
 from detent.store.cursors import Advance, Exceptional

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detent import failpoints
+from detent.runtime import failpoints
 from detent.store import Store
 from detent.store.cursors import Advance, Exceptional
 from detent.store.db import LockTimeout, Rejected

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from detent.coordination.rescue import Rescue
-from detent.diagnosis import Tenure, replacements
+from detent.cluster.diagnosis import Tenure, replacements
+from detent.cluster.rescue import Rescue
+from detent.domain.identity import node_name
 from detent.errors import NotFound
-from detent.identity import node_name
-from detent.metrics import Metrics
 from detent.store import Store
+from detent.telemetry.metrics import Metrics
 from factories import add_job, add_live_run, add_node
 
 LOST, TAKER, SECOND = 21, 22, 23

@@ -11,9 +11,9 @@ from uuid import UUID
 
 import pytest
 
-from detent.identity import RunKey
-from detent.misfire import MissedRange
-from detent.model import Claim
+from detent.domain.identity import RunKey
+from detent.domain.misfire import MissedRange
+from detent.domain.run import Claim
 from detent.store import Database, Store
 from detent.store.bulk import BulkStore
 from detent.store.catchups import Dropping, Release

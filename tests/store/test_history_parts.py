@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from detent.model import Claim
+from detent.domain.run import Claim
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import NoHome, Rejected, connect

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detent.model import HttpTarget, JobSpec, PythonTarget
+from detent.domain.job import HttpTarget, JobSpec, PythonTarget
 from detent.store import Store, job_search
 from detent.store.db import statement
 from detent.store.job_search import JobSearch

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from moving import HOUR, NODE, fire, full_hour, job_of_old, number_of, run, settle, spec
 
+from detent.contract.job import Job
+from detent.domain.identity import MANUAL, RunKey
+from detent.domain.states import RunStatus
 from detent.errors import Conflict, NotFound, UsageError
-from detent.identity import MANUAL, RunKey
-from detent.shapes import Job
-from detent.states import RunStatus
 from detent.store import Store
 from detent.store.cursors import Advance
 from detent.store.db import statement

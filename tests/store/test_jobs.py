@@ -11,11 +11,11 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from detent.contract.job import Job
+from detent.domain.identity import MANUAL
+from detent.domain.job import HttpTarget, JobSpec, PythonTarget
+from detent.domain.states import RunStatus
 from detent.errors import Conflict, NotFound, UsageError
-from detent.identity import MANUAL
-from detent.model import HttpTarget, JobSpec, PythonTarget
-from detent.shapes import Job
-from detent.states import RunStatus
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.job_search import JobSearch

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from moving import HOUR, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle, spec
 
+from detent.contract.job import Job
+from detent.domain.identity import RunKey
+from detent.domain.misfire import MissedRange, split_by_day
 from detent.errors import UsageError
-from detent.identity import RunKey
-from detent.misfire import MissedRange, split_by_day
-from detent.shapes import Job
 from detent.store import Store, job_moves
 from detent.store.cursors import Advance
 from factories import add_node

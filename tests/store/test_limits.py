@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from detent.model import Claim
+from detent.domain.run import Claim
 from detent.store import Store
 from detent.store.live import Settlement
 from detent.store.queues import Limits, QueueRow, Ready

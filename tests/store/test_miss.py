@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detent.misfire import MissedRange
+from detent.domain.misfire import MissedRange
 from detent.store import Store
 from detent.store.cursors import Cursor, Leap
 from factories import LONG_AGO, add_job, add_node

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from detent.misfire import MissedRange
+from detent.domain.misfire import MissedRange
 from detent.store import Database, Store
 from detent.store.cursors import Leap
 from detent.store.db import connect, statement

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from detent.identity import MANUAL, RunKey, first_token
+from detent.domain.identity import MANUAL, RunKey, first_token
 from detent.store import Store
 from detent.store.cursors import Advance, Exceptional
 from factories import LONG_AGO, add_job, add_live_run, add_node

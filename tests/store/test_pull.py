@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from detent.identity import RunKey
-from detent.model import Claim
-from detent.states import CODES, RunStatus
+from detent.domain.identity import RunKey
+from detent.domain.run import Claim
+from detent.domain.states import CODES, RunStatus
 from detent.store import Store
 from detent.store.db import statement
 from detent.store.live import Settlement

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from detent.domain.job import JobSpec
 from detent.errors import Conflict, QuotaReached, UsageError
-from detent.model import JobSpec
 from detent.store import Store
 from detent.store import tenants as tenants_module
 from detent.store.statements import statement

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import Conflict
-from detent.model import HttpTarget, JobSpec
 from detent.store import Store
 from detent.store.requests import Answer, OtherRequest, UnderWay
 

@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from detent.domain.identity import MANUAL, RunKey, run_id
+from detent.domain.states import CODES, RunStatus
 from detent.errors import Conflict, NotFound
-from detent.identity import MANUAL, RunKey, run_id
-from detent.states import CODES, RunStatus
 from detent.store import Store, reruns
 from detent.store.cursors import Advance
 from detent.store.dead_letters import Done, Which

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from detent.model import Claim, Failed, HttpTarget, JobSpec
+from detent.domain.job import HttpTarget, JobSpec
+from detent.domain.run import Claim, Failed
 from detent.store import Store
 from detent.store.live import Retry, Settlement
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued

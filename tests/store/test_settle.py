@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from detent import failpoints
-from detent.identity import RunKey
-from detent.metrics import Metrics
-from detent.model import Claim, Failed, HttpTarget, JobSpec, Succeeded
-from detent.states import RunStatus
+from detent.domain.identity import RunKey
+from detent.domain.job import HttpTarget, JobSpec
+from detent.domain.run import Claim, Failed, Succeeded
+from detent.domain.states import RunStatus
+from detent.runtime import failpoints
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, Rejected
 from detent.store.live import Retry, Settlement
+from detent.telemetry.metrics import Metrics
 from detent.worker.settle import Settler
 from factories import LONG_AGO, add_live_run, add_node
 from waiting import until

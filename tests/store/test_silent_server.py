@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from detent.domain.run import Claim
 from detent.errors import OwnershipLost, Unavailable
-from detent.model import Claim
 from detent.store import listen
 from detent.store.db import STANDARD, Database, OutcomeUnknown
 from detent.store.effects import EffectPool

@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from detent.identity import RunKey
-from detent.model import Claim
-from detent.states import CODES, FINAL, OPEN, TRANSITIONS, Event, RunStatus
+from detent.domain.identity import RunKey
+from detent.domain.run import Claim
+from detent.domain.states import CODES, FINAL, OPEN, TRANSITIONS, Event, RunStatus
 from detent.store import Store
 from detent.store.live import Retry, Settlement
 from factories import LONG_AGO, add_live_run, add_node

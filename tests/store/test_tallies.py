@@ -6,8 +6,8 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-from detent.metrics import LATENESS
 from detent.store import Store
+from detent.telemetry.metrics import LATENESS
 from factories import add_job
 
 MINUTE = timedelta(minutes=1)

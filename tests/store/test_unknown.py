@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from moving import HOUR, NODE, database_time, job_of_old, number_of, run
 
-from detent.explanation import explain
-from detent.ledger import Account
+from detent.domain.ledger import Account
+from detent.jobs.explanation import explain
 from detent.store import Store
 from factories import add_node
 
@@ -86,7 +86,7 @@ async def test_a_former_span_that_cannot_be_read_is_unknown_and_what_ran_in_it_i
 async def test_ticks_that_cannot_be_computed_are_unknown_and_their_neighbours_are_audited(
     verbs: Store, look: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from detent.schedule import Schedule
+    from detent.domain.schedule import Schedule
 
     await job_of_old(verbs, look, 5.5 * HOUR, name="broken")
     other = await job_of_old(verbs, look, 5.5 * HOUR, name="other", schedule="30 * * * *")

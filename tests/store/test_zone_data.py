@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from moving import HOUR, NODE, database_time, fire, full_hour, job_of_old, run
 
-from detent.schedule import Schedule, tzdata_version
+from detent.domain.schedule import Schedule, tzdata_version
 from detent.store import Store
 from detent.store.zone_data import next_by_new_data
 from factories import add_node

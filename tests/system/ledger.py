@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sink import Sink
 
-from detent.client import Client
+from detent.client.documents import Client
 from waiting import until
 
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from detent.client import Client
+from detent.client.documents import Client
 from waiting import until
 
 START_SECONDS = 60.0

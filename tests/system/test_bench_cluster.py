@@ -6,7 +6,7 @@ from importlib import resources
 
 import pytest
 
-from detent.bench import failover, idle
+from detent.devtools.bench import failover, idle
 
 LOG = """\
 2026-03-01 06:30:00.001 UTC [10] LOG:  execute __asyncpg_stmt_1__: {beat}

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from detent.bench import http
-from detent.bench.http_sink import request_length
+from detent.devtools.bench import http
+from detent.devtools.bench.http_sink import request_length
 
 
 @pytest.mark.parametrize("tls", [False, True])

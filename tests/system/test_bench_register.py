@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detent.bench import register
+from detent.devtools.bench import register
 
 
 async def test_every_job_is_registered_and_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from ledger import database_now
 from processes import Node, Nodes, command_line
 from sink import Sink, http_target
 
-from detent.client import Client
+from detent.client.documents import Client
 from detent.errors import Conflict, NotFound, UsageError
 from waiting import until
 

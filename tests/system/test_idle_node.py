@@ -17,7 +17,7 @@ import pytest
 from processes import Node, Nodes
 from sink import Sink, http_target
 
-from detent.client import Client
+from detent.client.documents import Client
 from waiting import until
 
 FURTHER = 2

@@ -20,7 +20,7 @@ from ledger import (
 from processes import Node, Nodes
 from sink import Sink, http_target
 
-from detent.client import Client
+from detent.client.documents import Client
 from waiting import until
 
 # Where a node that also works for its scheduler dies, and at which hit: after some ticks went well.

@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from detent.model import Call, Failed, HttpTarget, Outcome, ShellTarget, Succeeded, Target
+from detent.domain.job import HttpTarget, ShellTarget, Target
+from detent.domain.run import Call, Failed, Outcome, Succeeded
 
 RUN_ID = "01987f2e-4c00-7000-8000-0000000004d2"
 

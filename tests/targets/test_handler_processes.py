@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from detent.model import Call, Claim, Failed, NotBegun, PythonTarget, Succeeded
+from detent.domain.job import PythonTarget
+from detent.domain.run import Call, Claim, Failed, NotBegun, Succeeded
 from detent.targets.frames import Effects, Holding, Setup
 from detent.targets.processes import HandlerProcesses
 from waiting import until

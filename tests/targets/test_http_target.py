@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from target_helpers import RUN_ID, Sink, answer, failed, http_call, result_of, succeeded
 
-from detent.model import HttpTarget
+from detent.domain.job import HttpTarget
 from detent.targets.guard import AddressPolicy
 from detent.targets.http import HttpTargetRunner, retry_after_seconds
 from detent.version import __version__

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 from target_helpers import RUN_ID, call_of, eventually, failed, is_alive, open_files, result_of, shell_call, succeeded
 
-from detent.model import HttpTarget
+from detent.domain.job import HttpTarget
 from detent.targets.shell import ShellTargetRunner
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detent import clock as module
-from detent.clock import SAMPLES_KEPT, STEP_BACK, DatabaseClock
-from detent.identity import EPOCH
+from detent.domain.identity import EPOCH
+from detent.runtime import clock as module
+from detent.runtime.clock import SAMPLES_KEPT, STEP_BACK, DatabaseClock
 
 START = 1_750_000_000.0
 

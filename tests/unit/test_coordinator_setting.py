@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from detent.errors import UsageError
-from detent.settings import Settings
+from detent.settings.settings import Settings
 
 
 def load(named: str, folder: Path) -> str:

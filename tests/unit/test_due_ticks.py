@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
-from detent import clock as clocks
-from detent import service
+from detent.domain.run import Claim
+from detent.domain.schedule import Schedule
 from detent.errors import Unavailable
-from detent.metrics import Metrics
-from detent.model import Claim
-from detent.schedule import Schedule
+from detent.runtime import clock as clocks
+from detent.runtime import service
 from detent.scheduler import handing, planning
 from detent.scheduler import scheduler as scheduler_module
 from detent.scheduler.firing import Firing
 from detent.scheduler.planning import Planner
 from detent.scheduler.scheduler import Scheduler
 from detent.store.cursors import Advance, Cursor, Exceptional, Leap
+from detent.telemetry.metrics import Metrics
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EVERY_SECOND = Schedule.parse("every 1s", anchor=NOW)

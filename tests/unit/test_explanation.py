@@ -9,11 +9,11 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from detent.explanation import Change, Facts, Rule, explain, span
-from detent.ledger import Entry
-from detent.schedule import Schedule
-from detent.shapes import Attempt, Run
-from detent.states import RunStatus
+from detent.contract.run import Attempt, Run
+from detent.domain.ledger import Entry
+from detent.domain.schedule import Schedule
+from detent.domain.states import RunStatus
+from detent.jobs.explanation import Change, Facts, Rule, explain, span
 
 AT = datetime(2026, 3, 10, 8, 0, tzinfo=UTC)
 DAILY = Schedule.parse("0 9 * * *", timezone="Europe/Berlin")

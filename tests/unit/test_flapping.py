@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detent.coordination.flapping import WITHIN, Turns
+from detent.cluster.flapping import WITHIN, Turns
 
 
 def test_a_partition_that_is_taken_again_and_again_while_nobody_comes_or_goes_flaps() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from detent.model import Claim
+from detent.domain.run import Claim
 from detent.scheduler import handing
 from detent.scheduler.handing import ENOUGH, LONGEST_SECONDS, Waiting
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from detent.queue import hints as module
-from detent.queue.hints import Hints
 from detent.store.db import OutcomeUnknown
+from detent.worker.queues import hints as module
+from detent.worker.queues.hints import Hints
 from waiting import until
 
 

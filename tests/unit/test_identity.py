@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from detent.identity import (
+from detent.domain.identity import (
     MANUAL,
     MAX_JOB,
     MAX_SERIAL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from detent.model import Claim
+from detent.domain.run import Claim
 from detent.worker.held import Held, InHand
 
 TICK = datetime(2030, 1, 1, tzinfo=UTC)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from detent.cli import times
 from detent.cli.catching_up import _instant as backfill_instant
-from detent.documents import FIRST_YEAR, LAST_YEAR, utc_instant
+from detent.domain.documents import FIRST_YEAR, LAST_YEAR, utc_instant
+from detent.domain.schedule import Schedule, ScheduleError
 from detent.errors import UsageError
-from detent.schedule import Schedule, ScheduleError
 
 EDGES = (
     "0001-01-01T00:00:00+14:00",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from detent.ledger import Account, Entry, Segment, fates, quantile, rounded_up, settle_account
-from detent.schedule import Schedule
+from detent.domain.ledger import Account, Entry, Segment, fates, quantile, rounded_up, settle_account
+from detent.domain.schedule import Schedule
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 HOURLY = Schedule.parse("0 * * * *")

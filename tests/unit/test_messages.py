@@ -13,8 +13,8 @@ import pytest
 from detent.errors import UsageError
 from detent.store.expectations import Notice
 from detent.targets.messenger import check_address
-from detent.watching.messages import body_of, id_of, read_secrets, sentence, signed
-from detent.watching.sending import Address
+from detent.upkeep.messages import body_of, id_of, read_secrets, sentence, signed
+from detent.upkeep.notices import Address
 
 TICK = datetime(2026, 11, 15, 9, tzinfo=UTC)
 JOB_ID = UUID("01a1debf-fe45-7743-9988-fc906f42c7e3")

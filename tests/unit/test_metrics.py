@@ -8,9 +8,9 @@ from datetime import timedelta
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from detent.exposition import Exposition
-from detent.metrics import ClusterSignals, Distribution, Metrics, Standing
-from detent.states import RunStatus
+from detent.domain.states import RunStatus
+from detent.telemetry.exposition import Exposition
+from detent.telemetry.metrics import ClusterSignals, Distribution, Metrics, Standing
 
 STANDING = Standing(
     partitions_led=86,
@@ -143,5 +143,5 @@ async def test_whoever_prefers_openmetrics_gets_it() -> None:
 
 
 def test_counting_does_not_load_what_makes_the_text() -> None:
-    code = "import sys, detent.session; sys.exit('prometheus_client' in sys.modules)"
+    code = "import sys, detent.node.session; sys.exit('prometheus_client' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detent import misfire
-from detent.misfire import (
+from detent.domain import misfire
+from detent.domain.misfire import (
     AUTOMATIC,
     RUN_ALL,
     RUN_ONCE,
@@ -24,7 +24,7 @@ from detent.misfire import (
     nth_tick,
     split_by_day,
 )
-from detent.schedule import Schedule
+from detent.domain.schedule import Schedule
 
 TICK = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 SECOND, MINUTE, HOUR, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from detent.domain.pace import Pace, pace, read_rate
 from detent.errors import UsageError
-from detent.pace import Pace, pace, read_rate
 
 
 @pytest.mark.parametrize(

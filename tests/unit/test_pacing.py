@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from detent.schedule import Schedule
+from detent.domain.schedule import Schedule
 from detent.scheduler.pacing import BURST_SECONDS, SLOWEST, Pace, catch_up_rate, ticks_per_second
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from detent.documents import MAX_DEPTH, check_text, looks_sound
+from detent.domain.documents import MAX_DEPTH, check_text, looks_sound
+from detent.domain.job import HttpTarget, JobSpec
+from detent.domain.registration import Prepared, Timings, place, prepare
+from detent.domain.target_errors import TargetError
+from detent.domain.target_url import check_url, parse_url
 from detent.errors import UsageError
-from detent.model import HttpTarget, JobSpec
-from detent.registration import Prepared, Timings, place, prepare
-from detent.targets import TargetError
-from detent.targets.guard import check_url, parse_url
 
 NOW = datetime(2026, 11, 15, 9, 30, 0, 123_456, tzinfo=UTC)
 JOB_ID = UUID("01980a3e-7c3f-7000-8000-00000000002a")

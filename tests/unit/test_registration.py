@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.documents import MAX_DEPTH, check_text
+from detent.domain.documents import MAX_DEPTH, check_text
+from detent.domain.idempotency import idempotency_key
+from detent.domain.identity import MANUAL, RunKey, partition_of, run_id
+from detent.domain.job import HttpTarget, JobSpec, PythonTarget, ShellTarget, needs_of
+from detent.domain.refusal import refused
+from detent.domain.registration import Place, Prepared, is_job_id, next_tick, place, prepare
 from detent.errors import UsageError
-from detent.identity import MANUAL, RunKey, partition_of, run_id
-from detent.keys import idempotency_key
-from detent.model import HttpTarget, JobSpec, PythonTarget, ShellTarget, needs_of
-from detent.refusal import refused
-from detent.registration import Place, Prepared, is_job_id, next_tick, place, prepare
 
 NOW = datetime(2026, 11, 15, 9, 30, 0, 123_456, tzinfo=UTC)
 WHOLE = NOW.replace(microsecond=123_000)

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from detent.coordination.rendezvous import share
-from detent.identity import PARTITIONS
+from detent.cluster.rendezvous import share
+from detent.domain.identity import PARTITIONS
 
 SEEDS = range(20)
 

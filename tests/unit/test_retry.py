@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detent.retry import Backoff, longest_delay, retry_delay
+from detent.domain.retry import Backoff, longest_delay, retry_delay
 
 backoffs = st.sampled_from(get_args(Backoff))
 seconds = st.floats(0, 31_536_000)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from detent.queue.rounds import FairLine, Rounds
+from detent.worker.queues.rounds import FairLine, Rounds
 
 
 def test_one_tenant_alone_gets_everything() -> None:

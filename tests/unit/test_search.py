@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.api.search import MOST_TERMS, RunSearch, job_search, run_search, terms
+from detent.domain.states import RunStatus
 from detent.errors import UsageError
-from detent.states import RunStatus
 from detent.store.job_search import JobSearch
 
 HOUR = timedelta(hours=1)

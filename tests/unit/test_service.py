@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from detent.errors import Unavailable
-from detent.service import FIRST_PAUSE, LONGEST_PAUSE, Batcher, Loop, do_each
+from detent.runtime.service import FIRST_PAUSE, LONGEST_PAUSE, Batcher, Loop, do_each
 
 FOR_EVER = 3600.0
 

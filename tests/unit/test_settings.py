@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from detent.errors import DetentError, UsageError
-from detent.settings import SETTINGS, Settings
+from detent.settings.settings import SETTINGS, Settings
 
 
 def load(folder: Path, environ: dict[str, str] | None = None, **flags: object) -> Settings:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from detent.model import Cancelled, Claim, Committed, Failed, HttpTarget, JobSpec, Outcome, Succeeded
-from detent.states import CODES, RunStatus
+from detent.domain.job import HttpTarget, JobSpec
+from detent.domain.run import Cancelled, Claim, Committed, Failed, Outcome, Succeeded
+from detent.domain.states import CODES, RunStatus
 from detent.store.live import Retry, Settlement
 from detent.worker.settle import decide
 

@@ -8,8 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from detent.model import Claim, Definition, HttpTarget, JobSpec
-from detent.registration import schedule_of
+from detent.domain.job import Definition, HttpTarget, JobSpec
+from detent.domain.registration import schedule_of
+from detent.domain.run import Claim
 from detent.worker.windows import Windows
 
 CREATED = datetime(2026, 3, 10, 7, 12, 13, 456_789, tzinfo=UTC)

@@ -39,9 +39,9 @@ from detent.api.guard import Guard
 from detent.api.limits import Limiter
 from detent.api.problems import PAGES, Refusal
 from detent.api.routing import JSON_HEADERS, Endpoint, starlette_routes
-from detent.metrics import Metrics
-from detent.settings import Settings
+from detent.settings.settings import Settings
 from detent.store import Store
+from detent.telemetry.metrics import Metrics
 from detent.worker.pull import PulledRuns
 
 PARTS = (

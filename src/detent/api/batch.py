@@ -12,10 +12,10 @@ from detent.api.context import PREFIX, Api
 from detent.api.problems import Refusal
 from detent.api.reading import Upload, decode_plain, not_json, too_deep
 from detent.api.routing import Routes
+from detent.contract.job import BatchItem, BatchResult
+from detent.domain.job import JobSpec, Name
+from detent.domain.refusal import refused
 from detent.errors import UsageError
-from detent.model import JobSpec, Name
-from detent.refusal import refused
-from detent.shapes import BatchItem, BatchResult
 from detent.store.batches import Registered
 
 routes = Routes(PREFIX)

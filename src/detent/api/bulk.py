@@ -15,8 +15,9 @@ from detent.api.context import PREFIX, Api
 from detent.api.cursors import after_job, binding, read_after_job
 from detent.api.routing import Routes
 from detent.api.search import job_search
+from detent.contract.job import BulkAction, BulkJob, BulkResult, OnResume
+from detent.contract.page import Instant
 from detent.errors import UsageError
-from detent.shapes import BulkAction, BulkJob, BulkResult, Instant, OnResume
 from detent.store.bulk import Pause
 from detent.store.job_search import JobSearch
 

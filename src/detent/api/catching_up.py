@@ -5,7 +5,7 @@ from __future__ import annotations
 from detent.api.context import PREFIX, Api
 from detent.api.jobs import job_id
 from detent.api.routing import Routes
-from detent.shapes import Backfilled, BackfillRequest, CatchUpState, DroppedTicks
+from detent.contract.tick import Backfilled, BackfillRequest, CatchUpState, DroppedTicks
 
 routes = Routes(PREFIX)
 

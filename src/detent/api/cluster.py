@@ -9,7 +9,7 @@ import contextlib
 
 from detent.api.context import PREFIX, Api, check_default_tenant
 from detent.api.routing import Routes
-from detent.cluster_shapes import Cluster, ClusterNode, FormerNode
+from detent.contract.cluster import Cluster, ClusterNode, FormerNode
 from detent.errors import DetentError, NotFound
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.upkeep import RUNS_CHANNEL

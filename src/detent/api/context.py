@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from detent.api.auth import NOBODY, Caller, Door
 from detent.api.desk import Desk
 from detent.errors import NotAuthorised
-from detent.health import Check
-from detent.settings import Settings
+from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.jobs import DEFAULT_TENANT
+from detent.telemetry.health import Check
 from detent.worker.pull import PulledRuns
 
 PREFIX = "/api/v1"

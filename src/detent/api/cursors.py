@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detent.api.problems import BadCursor
-from detent.identity import EPOCH, RunKey
+from detent.domain.identity import EPOCH, RunKey
 
 MICROSECOND = timedelta(microseconds=1)
 LARGEST = (1 << 63) - 1

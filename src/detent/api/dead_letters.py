@@ -16,11 +16,12 @@ from detent.api.cursors import after_run, binding, read_after_run
 from detent.api.jobs import Limit, job_id
 from detent.api.routing import Reply, Routes
 from detent.api.runs import found_run, run_key
+from detent.contract.page import Instant, Page
+from detent.contract.run import DeadGroups, Discarded, Left, Redriven, Run
+from detent.domain.identity import RunKey, decode_run_id, run_id
 from detent.errors import UsageError
-from detent.identity import RunKey, decode_run_id, run_id
-from detent.shapes import DeadGroups, Discarded, Instant, Left, Page, Redriven, Run
 from detent.store.dead_letters import MOST_AT_ONCE, MOST_LOOKED_AT, Which
-from detent.transitions import tell_asked
+from detent.telemetry.transitions import tell_asked
 
 routes = Routes(PREFIX)
 

@@ -16,14 +16,14 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import NamedTuple
 
-from detent.clock import monotonic
 from detent.errors import DetentError
-from detent.log import logger
-from detent.service import Loop
+from detent.runtime.clock import monotonic
+from detent.runtime.service import Loop
 from detent.store import Store
 from detent.store.listen import hearing
 from detent.store.pull import Pulled, Wanted
 from detent.store.upkeep import RUNS_CHANNEL
+from detent.telemetry.log import logger
 
 log = logger("desk")
 

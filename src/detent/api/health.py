@@ -13,10 +13,10 @@ from starlette.routing import Route
 
 from detent.api.context import Api, Readiness
 from detent.api.routing import JSON_HEADERS, Reply, Routes
-from detent.exposition import Exposition
-from detent.health import Ready, summary
-from detent.metrics import Metrics
-from detent.schedule import tzdata_version
+from detent.domain.schedule import tzdata_version
+from detent.telemetry.exposition import Exposition
+from detent.telemetry.health import Ready, summary
+from detent.telemetry.metrics import Metrics
 from detent.version import __version__
 
 routes = Routes()

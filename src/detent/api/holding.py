@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from detent.api.context import PREFIX, Api, check_default_tenant
 from detent.api.routing import Routes
-from detent.cluster_shapes import Ticks
+from detent.contract.cluster import Ticks
 
 routes = Routes(PREFIX)
 

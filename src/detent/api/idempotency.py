@@ -15,9 +15,9 @@ from datetime import timedelta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from detent import failpoints
 from detent.api.context import Api
 from detent.api.problems import Refusal
+from detent.runtime import failpoints
 from detent.store.requests import Answer
 
 HEADER = "Idempotency-Key"

@@ -9,8 +9,8 @@ from detent.api.cursors import after_incident, binding, read_after_incident
 from detent.api.dead_letters import JobReference
 from detent.api.jobs import Limit, job_id
 from detent.api.routing import Routes
-from detent.incident_shapes import Incident
-from detent.shapes import Page
+from detent.contract.incident import Incident
+from detent.contract.page import Page
 
 routes = Routes(PREFIX)
 

@@ -13,15 +13,17 @@ from detent.api.context import PREFIX, Api
 from detent.api.cursors import after_job, after_run, binding, read_after_job, read_after_run
 from detent.api.routing import Reply, Routes
 from detent.api.search import RunSearch, job_search, run_search
+from detent.contract.job import Job, JobStatus, OnResume
+from detent.contract.page import Instant, Page
+from detent.contract.run import Run
+from detent.domain.identity import run_id
+from detent.domain.job import JobSpec, Name, TargetKind
+from detent.domain.refusal import shown
+from detent.domain.registration import is_job_id
+from detent.domain.states import RunStatus
 from detent.errors import NotFound, UsageError
-from detent.identity import run_id
-from detent.model import JobSpec, Name, TargetKind
-from detent.refusal import shown
-from detent.registration import is_job_id
-from detent.shapes import Instant, Job, JobStatus, OnResume, Page, Run
-from detent.states import RunStatus
 from detent.store.job_search import JobSearch
-from detent.transitions import tell_asked
+from detent.telemetry.transitions import tell_asked
 
 routes = Routes(PREFIX)
 

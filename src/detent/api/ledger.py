@@ -11,13 +11,13 @@ from detent.api.context import PREFIX, Api
 from detent.api.cursors import after_job, after_tick, binding, read_after_job, read_after_tick
 from detent.api.jobs import Limit, job_id, unknown_job
 from detent.api.routing import Routes
+from detent.contract.page import Instant, Page
+from detent.contract.tick import AuditedJob, AuditPage, Explanation, ExtraEntry, LedgerTick, UnknownSpan
+from detent.domain.identity import RunKey, run_id
+from detent.domain.ledger import CATCHING_UP, UNKNOWN, Fate
+from detent.domain.misfire import THRESHOLD
 from detent.errors import UsageError
-from detent.explanation import explain
-from detent.identity import RunKey, run_id
-from detent.ledger import CATCHING_UP, UNKNOWN, Fate
-from detent.ledger_shapes import AuditedJob, AuditPage, Explanation, ExtraEntry, LedgerTick, UnknownSpan
-from detent.misfire import THRESHOLD
-from detent.shapes import Instant, Page
+from detent.jobs.explanation import explain
 from detent.store.ledger import Audited
 
 routes = Routes(PREFIX)

@@ -12,13 +12,16 @@ from detent.api.context import PREFIX, Api
 from detent.api.cursors import after_revision, binding, read_after_revision
 from detent.api.jobs import Limit, Reason, job_id
 from detent.api.routing import Reply, Routes
+from detent.contract.job import Job
+from detent.contract.page import Instant, Page
+from detent.contract.revision import FieldChange, WholeRevision
+from detent.contract.revision import Revision as RevisionShape
+from detent.contract.run import CancelledRuns
+from detent.contract.tick import Skip
 from detent.declarative.plan import differences_between
-from detent.documents import plain
+from detent.domain.documents import plain
+from detent.domain.identity import run_id
 from detent.errors import UsageError
-from detent.identity import run_id
-from detent.ledger_shapes import CancelledRuns, FieldChange, Skip, WholeRevision
-from detent.ledger_shapes import Revision as RevisionShape
-from detent.shapes import Instant, Job, Page
 from detent.store.revisions import Revision
 
 routes = Routes(PREFIX)

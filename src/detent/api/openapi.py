@@ -10,7 +10,7 @@ import msgspec
 from detent.api import idempotency
 from detent.api.problems import Problem
 from detent.api.routing import Endpoint
-from detent.shapes import Job
+from detent.contract.job import Job
 from detent.version import __version__
 
 REFERENCE = "#/components/schemas/{name}"

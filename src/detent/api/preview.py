@@ -11,13 +11,14 @@ from msgspec import Meta, Struct
 from detent.api.context import PREFIX, Api
 from detent.api.jobs import job_id, unknown_job
 from detent.api.routing import Routes
+from detent.contract.job import Preview
+from detent.contract.page import Instant
+from detent.domain.registration import whole_milliseconds
+from detent.domain.schedule import ScheduleError
+from detent.domain.schedule.explain import explain_text
+from detent.domain.schedule.instants import check_range
+from detent.domain.schedule.preview import MOST_TICKS
 from detent.errors import UsageError
-from detent.registration import whole_milliseconds
-from detent.schedule import ScheduleError
-from detent.schedule.explain import explain_text
-from detent.schedule.instants import check_range
-from detent.schedule.preview import MOST_TICKS
-from detent.shapes import Instant, Preview
 
 routes = Routes(PREFIX)
 

@@ -26,9 +26,9 @@ from detent.errors import (
     Unavailable,
     UsageError,
 )
-from detent.log import logger
 from detent.store.db import LockTimeout, OutcomeUnknown
 from detent.store.requests import OtherRequest, UnderWay
+from detent.telemetry.log import logger
 
 log = logger("api")
 

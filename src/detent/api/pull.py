@@ -9,16 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
-from detent import transitions
 from detent.api.context import PREFIX, Api
 from detent.api.desk import Asking
 from detent.api.routing import Routes
 from detent.api.runs import run_key
-from detent.errors import DetentError, Unavailable, UsageError
-from detent.identity import run_id
-from detent.log import logger
-from detent.model import Claim, Failed, encode_json
-from detent.shapes import (
+from detent.contract.pull import (
     ClaimedRun,
     ClaimedRuns,
     ClaimRequest,
@@ -28,9 +23,15 @@ from detent.shapes import (
     Lease,
     SettledRun,
 )
+from detent.domain.documents import encode_json
+from detent.domain.identity import run_id
+from detent.domain.run import Claim, Failed
+from detent.errors import DetentError, Unavailable, UsageError
 from detent.store.db import OutcomeUnknown
 from detent.store.pull import Pulled, Wanted
 from detent.targets.raised import describe
+from detent.telemetry import transitions
+from detent.telemetry.log import logger
 from detent.worker.definitions import with_own_payload
 from detent.worker.execute import call_of
 from detent.worker.pull import Settled

@@ -7,8 +7,9 @@ from msgspec import Struct
 from detent.api.context import PREFIX, Api
 from detent.api.routing import Routes
 from detent.api.tenants import Count, Rate
+from detent.contract.page import Page
+from detent.contract.queue import Queue
 from detent.errors import UsageError
-from detent.shapes import Page, Queue
 from detent.store.queues import Limits
 
 routes = Routes(PREFIX)

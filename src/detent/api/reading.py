@@ -13,9 +13,9 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 
 from detent.api.problems import Refusal
-from detent.documents import MAX_DEPTH, check_text, plain, utc_instants
+from detent.domain.documents import MAX_DEPTH, check_text, plain, utc_instants
+from detent.domain.refusal import nearest, refused
 from detent.errors import NotFound, UsageError
-from detent.refusal import nearest, refused
 
 BODY_SECONDS = 30.0
 BODY_BYTES_PER_SECOND = 1_048_576  # a large body has longer

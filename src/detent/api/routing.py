@@ -42,7 +42,7 @@ from detent.api.reading import (
     media_type,
     read_body,
 )
-from detent.shapes import Job
+from detent.contract.job import Job
 
 Answer = TypeVar("Answer")
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])

@@ -7,12 +7,13 @@ from uuid import UUID
 from detent.api.context import PREFIX, Api
 from detent.api.jobs import RunQuery, page_of_runs
 from detent.api.routing import Reply, Routes
+from detent.contract.page import Page
+from detent.contract.run import Run
+from detent.domain.identity import RunKey, decode_run_id
+from detent.domain.registration import is_job_id
+from detent.domain.states import RunStatus
 from detent.errors import NotFound
-from detent.identity import RunKey, decode_run_id
-from detent.registration import is_job_id
-from detent.shapes import Page, Run
-from detent.states import RunStatus
-from detent.transitions import tell_asked
+from detent.telemetry.transitions import tell_asked
 
 routes = Routes(PREFIX)
 

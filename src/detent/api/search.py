@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar, get_args
 
+from detent.contract.job import JobStatus
+from detent.domain.job import TargetKind
+from detent.domain.refusal import nearest, shown
+from detent.domain.states import RunStatus
 from detent.errors import UsageError
-from detent.model import TargetKind
-from detent.refusal import nearest, shown
-from detent.shapes import JobStatus
-from detent.states import RunStatus
 from detent.store.job_search import JobSearch, Moment
 
 POINTER = "/search"

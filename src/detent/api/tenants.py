@@ -12,7 +12,8 @@ from detent.api.context import PREFIX, Api, check_default_tenant
 from detent.api.cursors import after_tenant, binding, read_after_tenant
 from detent.api.jobs import Limit
 from detent.api.routing import Routes
-from detent.shapes import Page, Tenant
+from detent.contract.page import Page
+from detent.contract.tenant import Tenant
 from detent.store.keys import TenantName
 
 routes = Routes(PREFIX)

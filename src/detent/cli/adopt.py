@@ -29,7 +29,7 @@ def adopt(yes: bool, **flags: str | None) -> int:
     when the original is gone, or when both are to go their own ways.
     """
     settings = load_settings(flags)
-    from detent.coordination import guard
+    from detent.cluster import admission
     from detent.store import migrate, original
 
     async def look(connection: Any) -> Any:
@@ -37,11 +37,11 @@ def adopt(yes: bool, **flags: str | None) -> int:
         return await original.read(connection)
 
     standing = with_connection(settings, look)
-    verdict = guard.judge(standing)
-    if verdict is not guard.Verdict.HELD:
+    verdict = admission.judge(standing)
+    if verdict is not admission.Verdict.HELD:
         output.say(f"There is nothing to adopt in this database: {NOTHING[verdict.name]}")
         return 0
-    output.say(f"This database may be a copy: {guard.why_held(standing)}.")
+    output.say(f"This database may be a copy: {admission.why_held(standing)}.")
     question = "If the original is still at work, the two will do everything twice. Adopt this one?"
     if not output.agreed(yes, question, "detent db adopt --yes"):
         output.say("Nothing was changed: this database stays held.")

@@ -27,8 +27,8 @@ def measure(
     import asyncio
     from dataclasses import asdict
 
-    from detent import node
-    from detent.log import configure
+    from detent.node import node
+    from detent.telemetry.log import configure
 
     configure("auto", "error")
     with Progress(what, total) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
@@ -65,7 +65,7 @@ def read_ratio(text: str | None) -> float:
 @shapes()
 def loop(jobs: str, concurrency: str, rounds: str, history: str, idle_reader: bool, at_least: str | None) -> None:
     """Run many ticks that are due at once, beside the raw limit of this machine."""
-    from detent.bench.loop import LoopResult, Plan, as_table, bench_loop
+    from detent.devtools.bench.loop import LoopResult, Plan, as_table, bench_loop
 
     plan = Plan(
         jobs=read_number("--jobs", jobs, 1, MOST),
@@ -88,7 +88,7 @@ def loop(jobs: str, concurrency: str, rounds: str, history: str, idle_reader: bo
 @shapes()
 def soak(rate: str, minutes: str, concurrency: str) -> None:
     """A steady load for a long time, and how large the tables are after it."""
-    from detent.bench.soak import as_table, bench_soak
+    from detent.devtools.bench.soak import as_table, bench_soak
 
     number = read_number("--rate", rate, 1, 1_000_000)
     long = read_number("--minutes", minutes, 1, 100_000)
@@ -102,7 +102,7 @@ def soak(rate: str, minutes: str, concurrency: str) -> None:
 @shapes()
 def latency(rates: str, burst: str) -> None:
     """How late runs start, at several rates and in a burst."""
-    from detent.bench.latency import as_table, bench_latency
+    from detent.devtools.bench.latency import as_table, bench_latency
 
     numbers = [read_number("--rates", each, 1, 100_000) for each in rates.split(",")]
     at_once = read_number("--burst", burst, 1, 100_000)
@@ -115,7 +115,7 @@ def latency(rates: str, burst: str) -> None:
 @shapes()
 def hot_second(jobs: str, concurrency: str) -> None:
     """Very many daily jobs due in one second, while others tick on."""
-    from detent.bench.hot_second import as_table, bench_hot_second
+    from detent.devtools.bench.hot_second import as_table, bench_hot_second
 
     number = read_number("--jobs", jobs, 1, MOST)
     at_once = read_number("--concurrency", concurrency, 1, 100_000)
@@ -127,7 +127,7 @@ def hot_second(jobs: str, concurrency: str) -> None:
 @shapes()
 def growth(to: str) -> None:
     """What registered jobs cost that are not due."""
-    from detent.bench.growth import as_table, bench_growth
+    from detent.devtools.bench.growth import as_table, bench_growth
 
     number = read_number("--to", to, 1000, 100_000_000)
     measure("jobs", number, lambda progress: bench_growth(number, progress), as_table)
@@ -139,7 +139,7 @@ def growth(to: str) -> None:
 @shapes()
 def register(jobs: str, at_once: str) -> None:
     """Register many jobs through the batch API of a server of its own."""
-    from detent.bench.register import as_table, bench_register
+    from detent.devtools.bench.register import as_table, bench_register
 
     number = read_number("--jobs", jobs, 1, MOST)
     batches = read_number("--at-once", at_once, 1, 100)
@@ -157,9 +157,9 @@ def http(requests: str, connections: str, rounds: str, tls: bool) -> None:
     import asyncio
     from dataclasses import asdict
 
-    from detent import node
-    from detent.bench.http import as_table, bench_http
-    from detent.log import configure
+    from detent.devtools.bench.http import as_table, bench_http
+    from detent.node import node
+    from detent.telemetry.log import configure
 
     configure("auto", "warning")
     number = read_number("--requests", requests, 1, 10_000_000)
@@ -182,9 +182,9 @@ def failover(jobs: str, rounds: str) -> None:
     """Kill one of three nodes with kill -9, and take the time until its jobs go on."""
     import asyncio
 
-    from detent import node
-    from detent.bench.failover import as_table, bench_failover
-    from detent.log import configure
+    from detent.devtools.bench.failover import as_table, bench_failover
+    from detent.node import node
+    from detent.telemetry.log import configure
 
     configure("auto", "warning")
     number = read_number("--jobs", jobs, 1, 10_000)
@@ -206,9 +206,9 @@ def idle(jobs: str, seconds: str) -> None:
     import asyncio
     from dataclasses import asdict
 
-    from detent import node
-    from detent.bench.idle import as_table, bench_idle
-    from detent.log import configure
+    from detent.devtools.bench.idle import as_table, bench_idle
+    from detent.node import node
+    from detent.telemetry.log import configure
 
     configure("auto", "warning")
     number = read_number("--jobs", jobs, 0, 10_000)
@@ -225,7 +225,7 @@ def idle(jobs: str, seconds: str) -> None:
 @shapes()
 def cron(**_: Any) -> None:
     """Parse schedules and find next ticks, beside cronsim and croniter."""
-    from detent.schedule.bench import bench_cron
+    from detent.devtools.bench.schedules import bench_cron
 
     rows = [row._asdict() for row in bench_cron()]
     if session().shape == "json":

@@ -13,7 +13,7 @@ from detent.cli import output, times
 from detent.cli.base import option
 from detent.cli.progress import Progress
 from detent.cli.session import complete_job, connect, session
-from detent.client import Client
+from detent.client.documents import Client
 from detent.errors import UsageError
 
 CHUNK = 200

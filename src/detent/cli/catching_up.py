@@ -158,6 +158,6 @@ def _instant(name: str, text: str, time_of_day: str) -> str:
         moment = datetime.fromisoformat(f"{text}T{time_of_day}" if len(text) == 10 else text)
     except ValueError:
         raise UsageError(f"{name} is {text!r}: give a time such as 2026-01-31T12:00:00Z, or a day.") from None
-    from detent.documents import utc_instant  # brings msgspec along, which help must not wait for
+    from detent.domain.documents import utc_instant  # brings msgspec along, which help must not wait for
 
     return times.written(utc_instant(moment if moment.tzinfo else moment.replace(tzinfo=UTC), name))

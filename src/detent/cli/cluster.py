@@ -16,11 +16,11 @@ from detent.cli.output import Column, Item
 from detent.cli.session import asks_server, complete_node, connect, session
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
+from detent.domain.identity import token_text
 from detent.errors import Conflict, NotFound, UsageError
-from detent.identity import token_text
 
 if TYPE_CHECKING:
-    from detent.client import Client
+    from detent.client.documents import Client
 
 node = group("node", "Look at the nodes of the cluster, and take them out of it.", panel="Look after it")
 

@@ -12,7 +12,7 @@ from detent.cli.output import Column, Item
 from detent.cli.session import client_settings, server_options, shapes
 
 if TYPE_CHECKING:
-    from detent.settings import Settings
+    from detent.settings.settings import Settings
 
 config = group("config", "Look at the settings.", panel="Look after it")
 
@@ -60,7 +60,7 @@ def _shown(item: Item) -> str:
 
 def shown_value(settings: Settings, name: str) -> Any:
     """The value as JSON, without what must stay secret."""
-    from detent.settings import SETTINGS
+    from detent.settings.settings import SETTINGS
 
     value = getattr(settings, name)
     if name in ("database_url", "coordinator") and value is not None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detent.errors import NotFound, UsageError
-from detent.settings import Context
+from detent.settings.settings import Context
 
 FILE = "contexts.toml"
 

@@ -13,7 +13,7 @@ from detent.cli.context_file import Contexts, check_name, contexts_path, read_co
 from detent.cli.output import Column
 from detent.cli.session import CONTEXT, server_options, session, shapes
 from detent.errors import Conflict, UsageError
-from detent.settings import Context
+from detent.settings.settings import Context
 
 context = group("context", "Name the servers you work with, and switch between them.", panel="Look after it")
 
@@ -68,7 +68,7 @@ def add(name: str, url: str, key_file: str | None, use: bool, replace: bool) -> 
     contexts = read_contexts()
     if check_name(name) in contexts.by_name and not replace:
         raise Conflict(f"There is already a context {name!r}: give --replace to change it.")
-    from detent.client import Client
+    from detent.client.documents import Client
 
     Client(url).close()  # refuses what is not an address
     path = None if key_file is None else Path(key_file).expanduser().absolute()

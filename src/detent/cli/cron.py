@@ -43,8 +43,8 @@ def explain(schedule: str, timezone: str, count: str, start: str | None, **optio
     SCHEDULE is a cron expression, "every 15m", an RRULE or a time.
     """
     number = read_number("--next", count, 1, 1000)
-    from detent.schedule import ScheduleError
-    from detent.schedule.explain import explain_text
+    from detent.domain.schedule import ScheduleError
+    from detent.domain.schedule.explain import explain_text
 
     given = {name: value for name, value in options.items() if value is not None}
     try:

@@ -113,8 +113,8 @@ def _options(
 
 
 def _checked_zone(name: str) -> str:
-    from detent.schedule import ScheduleError
-    from detent.schedule.zones import load_zone
+    from detent.domain.schedule import ScheduleError
+    from detent.domain.schedule.zones import load_zone
 
     try:
         return load_zone(name).name

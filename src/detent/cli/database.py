@@ -13,7 +13,7 @@ from detent.cli.output import Column
 from detent.cli.session import config_option, load_settings, session, shapes
 
 if TYPE_CHECKING:
-    from detent.settings import Settings
+    from detent.settings.settings import Settings
 
 db = group("db", "Look after the database.", panel="Look after it")
 

@@ -60,7 +60,7 @@ def chosen_options(function: F) -> F:
 @asks_server(quiet="ids only")
 def list_dead(job: str | None, group: str | None, limit: int, cursor: str | None, watch: bool) -> None:
     """List the dead runs: those whose last attempt has failed."""
-    from detent.client import gather
+    from detent.client.documents import gather
 
     with connect() as client:
         if group == BY_GROUP:
@@ -109,7 +109,7 @@ def redrive(
     can be begun again: no run is brought back twice.
     """
     from detent.cli.redriving import Chosen, redrive_all, redrive_some
-    from detent.pace import read_rate
+    from detent.domain.pace import read_rate
 
     chosen = Chosen(job, group, every)
     chosen.check(run_ids)

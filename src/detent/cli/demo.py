@@ -22,9 +22,9 @@ def demo(days: str, beside: bool, port: str, **flags: str | None) -> None:
     """
     import asyncio
 
-    from detent import node
-    from detent.demo.filling import Filled, fill
-    from detent.log import configure
+    from detent.devtools.demo.filling import Filled, fill
+    from detent.node import node
+    from detent.telemetry.log import configure
 
     settings = load_settings(flags)
     back = read_number("--days", days, 1, 90)

@@ -20,7 +20,7 @@ from detent.cli.session import asks_server, complete_job, connect
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
-    from detent.client import Client
+    from detent.client.documents import Client
 
 history = group("history", "Take what happened somewhere else.", panel="Look after it")
 

@@ -41,7 +41,7 @@ EMPTY = "All jobs are as expected, or nothing is expected of them: see `detent j
 @asks_server(quiet="ids only")
 def list_incidents(only_open: bool, job: str | None, limit: int, cursor: str | None, watch: bool) -> None:
     """List the times that jobs did not start or finish as expected, the latest first."""
-    from detent.client import gather
+    from detent.client.documents import gather
 
     with connect() as client:
         fetch = partial(client.list_incidents, open="true" if only_open else None, job=job)

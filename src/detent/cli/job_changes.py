@@ -16,8 +16,8 @@ from detent.cli.edits import edited_fields, said_changes
 from detent.cli.jobs import argument, job
 from detent.cli.runs import check_wait, say_started, wait_options
 from detent.cli.session import asks_server, connect, read_number, session
+from detent.domain.states import OPEN
 from detent.errors import Conflict, UsageError
-from detent.states import OPEN
 
 MOST_RUNS = 1_000
 
@@ -207,7 +207,7 @@ def delete(job_name: str, dry_run: bool, yes: bool) -> int:
 @asks_server(quiet="the ids of the runs only")
 def cancel(job_name: str, dry_run: bool, yes: bool) -> int:
     """Cancel the runs of a job that are not over; running ones are told to stop."""
-    from detent.client import gather
+    from detent.client.documents import gather
 
     with connect() as client:
         runs = gather(partial(client.job_runs, job_name, status=tuple(OPEN)), MOST_RUNS)["items"]

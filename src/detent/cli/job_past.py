@@ -55,7 +55,7 @@ def _paths(revision: Item) -> str | None:
 @asks_server(quiet="the ids of their runs only")
 def ticks(job_name: str, start: str | None, end: str | None, limit: int, cursor: str | None) -> None:
     """List the ticks of a job with what became of each, those to come too."""
-    from detent.client import gather
+    from detent.client.documents import gather
 
     window = {
         "from": None if start is None else times.read_moment("--from", start, ahead=False),
@@ -100,7 +100,7 @@ def skip(job_name: str, time: str, reason: str | None, undo: bool) -> None:
 @asks_server(quiet="their numbers only")
 def revisions(job_name: str, limit: int, cursor: str | None) -> None:
     """List what a job has been: who changed it, when, and what."""
-    from detent.client import gather
+    from detent.client.documents import gather
 
     with connect() as client:
         page = gather(partial(client.revisions, job_name), limit, cursor)

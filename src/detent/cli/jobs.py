@@ -14,7 +14,14 @@ from detent.cli import output, times
 from detent.cli.base import command, group, option
 from detent.cli.document import build, document_options
 from detent.cli.output import Column, Field, Item
-from detent.cli.runs import NO_RUNS, history_columns, paging_options, search_option, show_runs, status_option
+from detent.cli.runs import (
+    NO_RUNS,
+    history_columns,
+    paging_options,
+    search_option,
+    show_runs,
+    status_option,
+)
 from detent.cli.session import asks_server, complete_job, connect
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
@@ -153,7 +160,7 @@ def create(name: str | None, upsert: bool, **flags: Any) -> None:
 @asks_server(quiet="ids only")
 def list_jobs(limit: int, cursor: str | None, watch: bool, **filters: str | None) -> None:
     """List the jobs."""
-    from detent.client import gather
+    from detent.client.documents import gather
 
     asked = any(filters.values())
     empty = "No job matches." if asked else "There are no jobs yet: make one with `detent job create --help`."

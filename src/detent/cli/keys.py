@@ -16,7 +16,7 @@ from detent.cli.session import asks_server, connect, load_settings, session
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
-    from detent.settings import Settings
+    from detent.settings.settings import Settings
     from detent.store.keys import KeyScope
 
 key = group("key", "Make, list and revoke the keys of the API.", panel="Look after it")
@@ -107,7 +107,7 @@ def _created_locally(settings: Settings, document: dict[str, Any]) -> dict[str, 
 
     import msgspec
 
-    from detent.log import configure
+    from detent.telemetry.log import configure
 
     configure(settings.log_format, "warning")  # to stderr: stdout is for the key
     made = asyncio.run(_write(settings, document))
@@ -115,7 +115,7 @@ def _created_locally(settings: Settings, document: dict[str, Any]) -> dict[str, 
 
 
 async def _write(settings: Settings, document: dict[str, Any]) -> object:
-    from detent.node import opened_store, prepared_database
+    from detent.node.node import opened_store, prepared_database
     from detent.store.jobs import DEFAULT_TENANT
 
     name = document["tenant"]
@@ -137,7 +137,7 @@ async def _write(settings: Settings, document: dict[str, Any]) -> object:
 @asks_server(quiet="ids only")
 def list_keys(tenant: str | None, limit: int, cursor: str | None) -> None:
     """List the keys, also those that are no longer good; never their secrets."""
-    from detent.client import gather
+    from detent.client.documents import gather
 
     with connect() as client:
         page = gather(partial(client.list_keys, tenant=tenant), limit, cursor)

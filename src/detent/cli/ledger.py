@@ -16,7 +16,7 @@ from detent.cli.session import asks_server, complete_job, connect, session
 from detent.cli.text import clean
 
 if TYPE_CHECKING:
-    from detent.client import Client
+    from detent.client.documents import Client
 
 JOBS_AT_ONCE = 100
 MOST_SHOWN = 20
@@ -83,7 +83,7 @@ class Totals:
 
     @property
     def p99(self) -> int | None:
-        from detent.ledger import quantile
+        from detent.domain.ledger import quantile
 
         return quantile(self.lateness, 0.99)
 

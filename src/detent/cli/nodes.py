@@ -7,10 +7,13 @@ by the same words.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detent.cli.base import F, command, option
 from detent.cli.session import config_option, load_settings
+
+if TYPE_CHECKING:
+    from detent.devtools.demo import FirstLook
 
 PANEL = "Start detent"
 
@@ -140,6 +143,12 @@ def api(**flags: object) -> int:
 
 def _start(flags: dict[str, object], roles: tuple[str, ...], demo: bool = False) -> int:
     settings = load_settings(flags)
-    from detent import node
+    from detent.node import node
 
-    return node.run(settings, roles=roles, demo=demo)
+    return node.run(settings, roles=roles, demo=_first_look() if demo else None)
+
+
+def _first_look() -> FirstLook:
+    from detent.devtools.demo import FirstLook
+
+    return FirstLook()

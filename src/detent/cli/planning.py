@@ -18,7 +18,7 @@ from detent.errors import DetentError, ManyFaults, NotFound
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from detent.client import Client
+    from detent.client.documents import Client
     from detent.declarative.jobs_file import Declared
     from detent.declarative.plan import Difference, Plan, Step
 

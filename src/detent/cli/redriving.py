@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from detent.cli import output
 from detent.cli.progress import Progress
 from detent.cli.session import session
+from detent.domain.pace import STEP_SECONDS, pace
 from detent.errors import Conflict, UsageError
-from detent.pace import STEP_SECONDS, pace
 
 if TYPE_CHECKING:
-    from detent.client import Client
+    from detent.client.documents import Client
 
 MOST_AT_ONCE = 1000
 FIRST_PAUSE = 0.1

@@ -18,11 +18,11 @@ from detent.cli.output import Column, Field, Item
 from detent.cli.session import asks_server, complete_job, complete_run, connect, read_number, session
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
+from detent.domain.states import OPEN, RunStatus
 from detent.errors import RunFailed, UsageError
-from detent.states import OPEN, RunStatus
 
 if TYPE_CHECKING:
-    from detent.client import Client
+    from detent.client.documents import Client
 
 STATUSES = tuple(str(status) for status in RunStatus)
 NO_RUNS = "There are no such runs."
@@ -115,7 +115,7 @@ def search_option(example: str) -> Callable[[F], F]:
 
 
 def show_runs(fetch: Callable[..., dict[str, Any]], limit: int, cursor: str | None, columns: Sequence[Column]) -> None:
-    from detent.client import gather
+    from detent.client.documents import gather
 
     output.print_page(gather(fetch, limit, cursor), columns, NO_RUNS)
 

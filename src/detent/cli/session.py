@@ -16,8 +16,8 @@ from detent.errors import UsageError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from detent.client import Client
-    from detent.settings import Context, Settings
+    from detent.client.documents import Client
+    from detent.settings.settings import Context, Settings
 
 CONTEXT = "DETENT_CONTEXT"
 
@@ -40,7 +40,7 @@ def session() -> Session:
 
 
 def load_settings(flags: Mapping[str, object], context: Context | None = None) -> Settings:
-    from detent.settings import Settings
+    from detent.settings.settings import Settings
 
     environ = {name: value for name, value in os.environ.items() if name not in (DEBUG, CONTEXT)}
     try:
@@ -63,7 +63,7 @@ def chosen_context() -> Context | None:
 
 
 def connect(timeout: float | None = None) -> Client:
-    from detent.client import ANSWER_SECONDS, Client
+    from detent.client.documents import ANSWER_SECONDS, Client
 
     settings = client_settings()
     return Client(settings.api_url, settings.api_key, timeout=timeout or ANSWER_SECONDS)

@@ -86,7 +86,7 @@ def create(name: str) -> None:
 @asks_server(quiet="names only")
 def list_tenants(limit: int, cursor: str | None) -> None:
     """List the tenants with what they have and may have."""
-    from detent.client import gather
+    from detent.client.documents import gather
 
     with connect() as client:
         page = gather(client.list_tenants, limit, cursor)

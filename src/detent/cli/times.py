@@ -36,7 +36,7 @@ def read_instant(text: str | None) -> datetime | None:
 
 def start_of(text: str | None) -> datetime:
     """What --from says, or now."""
-    from detent.documents import utc_instant  # brings msgspec along, which help must not wait for
+    from detent.domain.documents import utc_instant  # brings msgspec along, which help must not wait for
 
     if text is None:
         return now()
@@ -49,7 +49,7 @@ def start_of(text: str | None) -> datetime:
 
 def read_moment(flag: str, text: str, *, ahead: bool) -> str:
     """A time as the API reads it: written out, or so long ago (`2h`), or from now on where it lies `ahead`."""
-    from detent.documents import utc_instant  # brings msgspec along, which help must not wait for
+    from detent.domain.documents import utc_instant  # brings msgspec along, which help must not wait for
 
     try:
         instant = datetime.fromisoformat(text)

@@ -15,7 +15,7 @@ from detent.cli.session import asks_server, connect, session
 from detent.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
-    from detent.client import Client
+    from detent.client.documents import Client
 
 SHORTEST_SECONDS = 0.2
 WIDTH_IN_PIPE = 100

@@ -17,7 +17,6 @@ from starlette.routing import Route
 from detent.api import problems
 from detent.api.context import Api
 from detent.api.problems import Refusal
-from detent.clock import monotonic
 from detent.dashboard import actions, views
 from detent.dashboard.assets import Assets
 from detent.dashboard.changes import Answer, Change, Form, form_of, text_of
@@ -30,8 +29,9 @@ from detent.dashboard.problems import Alarms
 from detent.dashboard.rendering import environment, parts_of
 from detent.dashboard.words import iso
 from detent.errors import DetentError, NotAuthorised
-from detent.log import logger
+from detent.runtime.clock import monotonic
 from detent.store.db import OutcomeUnknown
+from detent.telemetry.log import logger
 
 log = logger("dashboard")
 

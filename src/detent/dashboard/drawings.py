@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import NamedTuple
 from uuid import UUID
 
-from detent.ledger import Segment
-from detent.shapes import Attempt, Run
-from detent.states import CODES, OPEN
+from detent.contract.run import Attempt, Run
+from detent.domain.ledger import Segment
+from detent.domain.states import CODES, OPEN
 from detent.store.db import Row
 from detent.store.overview import RecentRun, Step
 

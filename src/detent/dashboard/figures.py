@@ -8,7 +8,7 @@ from typing import Any
 
 from detent.dashboard.drawings import STATUSES, quantile_of_buckets
 from detent.dashboard.page import Page
-from detent.metrics import LATENESS
+from detent.telemetry.metrics import LATENESS
 
 HOUR = timedelta(hours=1)
 

@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from detent.contract.job import Job
 from detent.dashboard.changes import Form, text_of
+from detent.domain.job import JobSpec, kind_of
+from detent.domain.schedule.interval import parse_every
 from detent.errors import UsageError
-from detent.model import JobSpec, kind_of
-from detent.schedule.interval import parse_every
-from detent.shapes import Job
 
 Kind = Literal["text", "whole", "number", "choice", "instant", "words", "grace"]
 _EVERY = re.compile(r"(?:@?every\s+)?(.+)", re.IGNORECASE)

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import Any, TypeVar
 
-from detent.clock import monotonic
 from detent.errors import DetentError, Unavailable
-from detent.log import logger
+from detent.runtime.clock import monotonic
+from detent.telemetry.log import logger
 
 log = logger("dashboard")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from detent.contract.incident import Incident
 from detent.dashboard.words import query, seconds
-from detent.incident_shapes import Incident
 
 WANTED = {"start": "to start within", "finish": "to succeed within"}
 FAULT = {"start": "did not start within", "finish": "had not succeeded within"}

@@ -16,13 +16,13 @@ from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from detent.clock import monotonic
 from detent.dashboard.faults import plain_words
 from detent.dashboard.heartbeat import DatabaseSilent, Heartbeat, within
 from detent.dashboard.words import iso
 from detent.errors import DetentError, Unavailable
-from detent.log import logger
-from detent.service import Loop
+from detent.runtime.clock import monotonic
+from detent.runtime.service import Loop
+from detent.telemetry.log import logger
 
 log = logger("dashboard")
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from detent import diagnosis
-from detent.clock import monotonic
-from detent.cluster_shapes import Cluster
+from detent.cluster import diagnosis
+from detent.contract.cluster import Cluster
 from detent.dashboard.figures import last_hour
 from detent.dashboard.incidents import OpenIncident, told
 from detent.dashboard.page import Page
+from detent.runtime.clock import monotonic
 from detent.store.jobs import DEFAULT_TENANT
 
 LATE_SECONDS = 5.0

@@ -11,7 +11,7 @@ import msgspec
 from detent.dashboard import words
 from detent.dashboard.assets import Assets
 from detent.dashboard.svg import bars_svg, lane_svg
-from detent.identity import token_text
+from detent.domain.identity import token_text
 from detent.version import __version__
 
 

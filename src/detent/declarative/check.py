@@ -16,11 +16,11 @@ from uuid import UUID
 import msgspec
 
 from detent.declarative.marks import Path, resolve
-from detent.documents import check_text
+from detent.domain.documents import check_text
+from detent.domain.job import JobSpec
+from detent.domain.refusal import nearest, refused
+from detent.domain.registration import Prepared, Timings, prepare
 from detent.errors import UsageError
-from detent.model import JobSpec
-from detent.refusal import nearest, refused
-from detent.registration import Prepared, Timings, prepare
 
 NOBODY = UUID(int=0)
 MOST_FAULTS = 500

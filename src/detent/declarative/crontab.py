@@ -17,11 +17,11 @@ from detent.declarative.crontab_lines import CronJob, CronLine, read_crontab
 from detent.declarative.crontab_names import name_for
 from detent.declarative.crontab_target import hints, target_for
 from detent.declarative.jobs_file import Declared
+from detent.domain.registration import Prepared
+from detent.domain.schedule import ScheduleError
+from detent.domain.schedule.cron_fields import HASHED
+from detent.domain.schedule.zones import load_zone
 from detent.errors import UsageError
-from detent.registration import Prepared
-from detent.schedule import ScheduleError
-from detent.schedule.cron_fields import HASHED
-from detent.schedule.zones import load_zone
 
 TIMEOUT_SECONDS = 86_400
 LONGEST_TAG = 200

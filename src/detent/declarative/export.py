@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from detent.declarative.plan import FIELDS
-from detent.model import JobSpec
+from detent.domain.job import JobSpec
 
 Format = Literal["yaml", "json"]
 

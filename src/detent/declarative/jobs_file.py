@@ -22,10 +22,10 @@ from detent.declarative.check import all_faults, check
 from detent.declarative.json_text import read_json
 from detent.declarative.marks import Fault, Marked, Path, Unreadable
 from detent.declarative.toml_text import read_toml
+from detent.domain.job import JobSpec
+from detent.domain.refusal import nearest, shown
+from detent.domain.registration import Timings
 from detent.errors import UsageError
-from detent.model import JobSpec
-from detent.refusal import nearest, shown
-from detent.registration import Timings
 
 SUFFIXES = (".yaml", ".yml", ".json", ".toml")
 TOP = ("jobs", "owner", "defaults", "$schema")

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from detent.declarative.jobs_file import Declared
-from detent.documents import plain
-from detent.model import JobSpec
+from detent.domain.documents import plain
+from detent.domain.job import JobSpec
 
 Action = Literal["create", "update", "unchanged", "delete"]
 Document = Mapping[str, Any]

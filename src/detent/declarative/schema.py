@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from detent.model import JobSpec
+from detent.domain.job import JobSpec
 
 TITLE = "A file of jobs for detent apply"
 ADVICE: dict[str, str] = {

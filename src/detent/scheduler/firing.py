@@ -21,27 +21,27 @@ from datetime import datetime
 from itertools import chain, compress
 from operator import attrgetter, not_
 
-from detent import failpoints
-from detent.clock import DatabaseClock
-from detent.coordination.membership import Membership
+from detent.cluster.membership import Membership
+from detent.domain.identity import first_token
+from detent.domain.misfire import THRESHOLD
+from detent.domain.run import Claim
+from detent.domain.schedule import Schedule
 from detent.errors import DetentError
-from detent.identity import first_token
-from detent.log import logger
-from detent.metrics import Metrics
-from detent.misfire import THRESHOLD
-from detent.model import Claim
-from detent.queue.book import QueueBook
-from detent.queue.rounds import FairLine
-from detent.schedule import Schedule
+from detent.runtime import failpoints
+from detent.runtime.clock import DatabaseClock
+from detent.runtime.service import Failing
 from detent.scheduler.handing import CatchUps, Handoff, Reservation, Waiting
 from detent.scheduler.misses import MissedTicks
 from detent.scheduler.planning import SHORTEST_PAUSE_MS, WAYS, Planned, Planner, Way
 from detent.scheduler.set_aside import SetAside
 from detent.scheduler.telling import first_claim, observed, tell_fired
-from detent.service import Failing
 from detent.store import Store
 from detent.store.cursors import Cursor, Exceptional
 from detent.store.db import LockTimeout, OutcomeUnknown, Rejected
+from detent.telemetry.log import logger
+from detent.telemetry.metrics import Metrics
+from detent.worker.queues.book import QueueBook
+from detent.worker.queues.rounds import FairLine
 
 log = logger("firing")
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
-from detent.clock import monotonic
-from detent.model import Claim
+from detent.domain.run import Claim
+from detent.runtime.clock import monotonic
 
 # Long enough for a server that stops for a checkpoint: once ticks are in a queue, all that follow them have to be.
 MOMENT = 1.0

@@ -13,17 +13,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Protocol
 
-from detent.clock import DatabaseClock
-from detent.coordination.membership import Membership
+from detent.cluster.membership import Membership
+from detent.domain.schedule import Schedule
 from detent.errors import DetentError
-from detent.log import logger
-from detent.metrics import Metrics
-from detent.schedule import Schedule
+from detent.runtime.clock import DatabaseClock
 from detent.scheduler.planning import Judgement, Planner
 from detent.scheduler.telling import tell_missed
 from detent.store import Store
 from detent.store.cursors import Cursor, Leap
 from detent.store.db import LockTimeout, Rejected
+from detent.telemetry.log import logger
+from detent.telemetry.metrics import Metrics
 
 log = logger("firing")
 

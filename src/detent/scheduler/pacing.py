@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from detent.schedule import Schedule
+from detent.domain.schedule import Schedule
 
 SLOWEST = 10.0
 TIMES = 2.0

@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from detent.clock import monotonic
-from detent.misfire import AUTOMATIC, Policy, judge
-from detent.schedule import Schedule
+from detent.domain.misfire import AUTOMATIC, Policy, judge
+from detent.domain.schedule import Schedule
+from detent.runtime.clock import monotonic
 from detent.store.cursors import Advance, Cursor, Leap
 
 LATE = timedelta(seconds=1)

@@ -16,17 +16,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from detent import transitions
-from detent.clock import DatabaseClock, monotonic
-from detent.coordination.membership import Membership
-from detent.log import logger
-from detent.metrics import Metrics
+from detent.cluster.membership import Membership
+from detent.runtime.clock import DatabaseClock, monotonic
+from detent.runtime.service import Loop
 from detent.scheduler.pacing import Pace, catch_up_rate
 from detent.scheduler.set_aside import SetAside
-from detent.service import Loop
 from detent.store import Store
 from detent.store.catchups import Dropping, Due, Fate, Release, following, rest_of
 from detent.store.db import LockTimeout, OutcomeUnknown, Rejected
+from detent.telemetry import transitions
+from detent.telemetry.log import logger
+from detent.telemetry.metrics import Metrics
 
 log = logger("catch-up")
 

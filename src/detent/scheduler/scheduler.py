@@ -14,16 +14,16 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
 
-from detent.clock import DatabaseClock, monotonic
-from detent.coordination.membership import Membership
-from detent.identity import from_milliseconds, milliseconds
-from detent.log import logger
+from detent.cluster.membership import Membership
+from detent.domain.identity import from_milliseconds, milliseconds
+from detent.runtime.clock import DatabaseClock, monotonic
+from detent.runtime.service import Loop
 from detent.scheduler.firing import Firing
 from detent.scheduler.releasing import Releaser
 from detent.scheduler.wheel import TimingWheel
-from detent.service import Loop
 from detent.store import Store
 from detent.store.cursors import Cursor
+from detent.telemetry.log import logger
 
 log = logger("scheduler")
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from detent.clock import monotonic
-from detent.coordination.membership import Membership
+from detent.cluster.membership import Membership
 from detent.errors import DetentError
-from detent.log import logger
-from detent.service import Loop
+from detent.runtime.clock import monotonic
+from detent.runtime.service import Loop
 from detent.store import Store
 from detent.store.catchups import Due
 from detent.store.cursors import Cursor
 from detent.store.set_aside import Kind, Unfired
+from detent.telemetry.log import logger
 
 log = logger("firing")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from detent import tracing, transitions
-from detent.coordination.membership import Membership
-from detent.identity import RunKey, first_token
-from detent.model import Claim
+from detent.cluster.membership import Membership
+from detent.domain.identity import RunKey, first_token
+from detent.domain.run import Claim
 from detent.scheduler.planning import Planned, tick_of
 from detent.store.cursors import Cursor, Exceptional, Leap
+from detent.telemetry import tracing, transitions
 
 
 def observed() -> bool:

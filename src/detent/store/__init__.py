@@ -6,6 +6,7 @@ policy and reads no clock but the database's.
 
 from __future__ import annotations
 
+from detent.jobs.explain import ExplainStore
 from detent.store.backfills import BackfillStore
 from detent.store.batches import BatchStore
 from detent.store.bulk import BulkStore
@@ -16,7 +17,6 @@ from detent.store.db import Database
 from detent.store.dead_letters import DeadLetterStore
 from detent.store.demonstration import DemonstrationStore
 from detent.store.expectations import ExpectationStore
-from detent.store.explaining import ExplainStore
 from detent.store.holding import HoldingStore
 from detent.store.jobs import JobStore
 from detent.store.keys import KeyStore

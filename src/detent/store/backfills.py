@@ -16,14 +16,14 @@ from uuid import UUID
 
 import msgspec
 
+from detent.contract.tick import Backfilled, BackfillRequest, OutstandingTicks
+from detent.domain.identity import MANUAL
+from detent.domain.job import JobSpec
+from detent.domain.misfire import SHORTEST_STEP
+from detent.domain.registration import schedule_of
+from detent.domain.schedule import Schedule, ScheduleError
+from detent.domain.schedule.instants import check_range
 from detent.errors import Conflict, UsageError
-from detent.identity import MANUAL
-from detent.misfire import SHORTEST_STEP
-from detent.model import JobSpec
-from detent.registration import schedule_of
-from detent.schedule import Schedule, ScheduleError
-from detent.schedule.instants import check_range
-from detent.shapes import Backfilled, BackfillRequest, OutstandingTicks
 from detent.store.catchups import CatchUpStore, Dropping, Due, rest_of
 from detent.store.cursors import CursorStore
 from detent.store.db import Database, Row

@@ -15,13 +15,23 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from detent.documents import MAX_PAYLOAD_BYTES
+from detent.domain.documents import MAX_PAYLOAD_BYTES
+from detent.domain.job import JobSpec
+from detent.domain.registration import Prepared, Timings, prepare
 from detent.errors import Conflict, ManyFaults, UsageError
-from detent.model import JobSpec
-from detent.registration import Prepared, Timings, prepare
 from detent.store.db import Database, Rejected, Row, statement
 from detent.store.job_rows import Change, canonical
-from detent.store.job_writes import NAME_INDEX, Moved, NameTaken, NewJob, Ownership, announce, insert, insert_on, revise
+from detent.store.job_writes import (
+    NAME_INDEX,
+    Moved,
+    NameTaken,
+    NewJob,
+    Ownership,
+    announce,
+    insert,
+    insert_on,
+    revise,
+)
 from detent.store.jobs import DEFAULT_TENANT, TRIES
 from detent.store.tenants import Room, room_for, use_room
 

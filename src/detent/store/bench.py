@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import NamedTuple
 
-from detent.model import encode_json
-from detent.schedule import Schedule
+from detent.domain.documents import encode_json
+from detent.domain.schedule import Schedule
 from detent.store.db import Database, statement
 
 RAW_BATCH = 1000

@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from detent.contract.job import BulkAction, JobStatus, OnResume
+from detent.domain.identity import RunKey
 from detent.errors import Conflict, NotFound
-from detent.identity import RunKey
-from detent.shapes import BulkAction, JobStatus, OnResume
 from detent.store.db import Database, statement
 from detent.store.job_search import JobSearch, find
 from detent.store.jobs import JobStore

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from detent.identity import MANUAL
-from detent.misfire import SHORTEST_STEP, MissedRange, split_by_day
-from detent.schedule import Schedule
+from detent.domain.identity import MANUAL
+from detent.domain.misfire import SHORTEST_STEP, MissedRange, split_by_day
+from detent.domain.schedule import Schedule
 from detent.store.arrays import columns
 from detent.store.db import Database, statement
 

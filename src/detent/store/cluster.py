@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from time import monotonic
 
-from detent import diagnosis
-from detent.cluster_shapes import (
+from detent.cluster import diagnosis
+from detent.cluster.diagnosis import Tenure
+from detent.contract.cluster import (
     Cluster,
     ClusterNode,
     ClusterPartition,
@@ -19,9 +20,8 @@ from detent.cluster_shapes import (
     TakeOver,
     Throughput,
 )
-from detent.diagnosis import Tenure
+from detent.domain.identity import node_name, node_number
 from detent.errors import NotFound
-from detent.identity import node_name, node_number
 from detent.store.db import Database, Row
 
 MILLISECOND = timedelta(milliseconds=1)

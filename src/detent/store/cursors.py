@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from detent.log import logger
-from detent.misfire import MAX_MISSED, RUN_ONCE, CatchUp, MissedRange
-from detent.schedule import Schedule
+from detent.domain.misfire import MAX_MISSED, RUN_ONCE, CatchUp, MissedRange
+from detent.domain.schedule import Schedule
 from detent.store.arrays import columns, one_for_all
 from detent.store.db import Database, Row
 from detent.store.stored_schedules import MOST_REMEMBERED, Remembered, UnreadableSchedule, read_schedule
+from detent.telemetry.log import logger
 
 log = logger("store")
 

@@ -25,15 +25,15 @@ from typing import Any
 
 import asyncpg
 
-from detent import failpoints
 from detent.errors import DetentError, Unavailable
-from detent.log import logger
+from detent.runtime import failpoints
 from detent.store import pooler
 from detent.store.limits import Limits, milliseconds, pool_limits, work_limits
 from detent.store.pool import Pool
 from detent.store.servers import servers_of
 from detent.store.servers import unreachable as unreachable
 from detent.store.statements import statement as statement
+from detent.telemetry.log import logger
 
 log = logger("store")
 

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from detent.identity import RunKey
-from detent.shapes import DeadGroup, DeadGroups, Run
+from detent.contract.run import DeadGroup, DeadGroups, Run
+from detent.domain.identity import RunKey
 from detent.store.db import Database, statement
 from detent.store.history import NEWEST
 from detent.store.jobs import DEFAULT_TENANT

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from detent.model import JobSpec
-from detent.registration import Place, Prepared, Timings, place, prepare, stand_on
+from detent.domain.job import JobSpec
+from detent.domain.registration import Place, Prepared, Timings, place, prepare, stand_on
 from detent.store.db import Database, statement
 from detent.store.job_writes import NewJob, Ownership, insert
 from detent.store.jobs import DEFAULT_TENANT

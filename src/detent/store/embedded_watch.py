@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager
 from time import monotonic
 
 from detent.errors import DetentError, Unavailable
-from detent.log import logger
 from detent.store.embedded import EmbeddedServer
 from detent.store.embedded_host import Process, process_of
+from detent.telemetry.log import logger
 
 log = logger("embedded")
 

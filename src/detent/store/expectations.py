@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from detent.incident_shapes import Incident
-from detent.model import NoticeFormat
+from detent.contract.incident import Incident
+from detent.domain.job import NoticeFormat
 from detent.store.db import Database, Row
 
 # What has happened by a deadline may take so long until it is written.

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from detent.identity import EPOCH, RunKey
-from detent.states import CODES, FINAL, OPEN, RunStatus
+from detent.domain.identity import EPOCH, RunKey
+from detent.domain.states import CODES, FINAL, OPEN, RunStatus
 from detent.store.db import Row, statement
 from detent.store.run_rows import key_of
 

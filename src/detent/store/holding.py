@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from detent.cluster_shapes import Held
+from detent.contract.cluster import Held
 from detent.errors import DetentError
 from detent.store.db import Database, LockTimeout
 from detent.store.upkeep import RUNS_CHANNEL

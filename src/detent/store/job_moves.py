@@ -15,12 +15,12 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from detent.contract.job import JobStatus, OnResume
+from detent.domain.job import JobSpec
+from detent.domain.misfire import AUTOMATIC, CatchUp, MissedRange, nth_tick, split_by_day
+from detent.domain.registration import Place, Prepared, next_tick, schedule_of
+from detent.domain.schedule import Schedule, tzdata_version
 from detent.errors import UsageError
-from detent.misfire import AUTOMATIC, CatchUp, MissedRange, nth_tick, split_by_day
-from detent.model import JobSpec
-from detent.registration import Place, Prepared, next_tick, schedule_of
-from detent.schedule import Schedule, tzdata_version
-from detent.shapes import JobStatus, OnResume
 from detent.store.db import Row
 from detent.store.job_rows import NOWHERE, Edit
 

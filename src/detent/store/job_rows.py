@@ -8,12 +8,12 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from detent.contract.job import Job, JobStatus
+from detent.domain.job import JobSpec
+from detent.domain.misfire import AUTOMATIC
+from detent.domain.registration import Place, Prepared, next_tick, place, schedule_of, stand_on
+from detent.domain.states import CODES, RunStatus
 from detent.errors import RevisionMismatch, UsageError
-from detent.misfire import AUTOMATIC
-from detent.model import JobSpec
-from detent.registration import Place, Prepared, next_tick, place, schedule_of, stand_on
-from detent.shapes import Job, JobStatus
-from detent.states import CODES, RunStatus
 from detent.store.db import Row
 
 Change = Literal["created", "updated", "unchanged"]

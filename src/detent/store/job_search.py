@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from detent.model import TargetKind
-from detent.shapes import JobStatus
+from detent.contract.job import JobStatus
+from detent.domain.job import TargetKind
 from detent.store.db import statement
 
 NOT_DELETED: tuple[JobStatus, ...] = ("active", "paused", "completed")

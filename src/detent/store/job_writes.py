@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from detent.domain.registration import Place, Prepared
 from detent.errors import Conflict
-from detent.registration import Place, Prepared
 from detent.store.db import Database, Rejected, Row, statement
 from detent.store.job_moves import Move, edited, span_of
 from detent.store.job_rows import edit_of

@@ -18,27 +18,17 @@ import msgspec
 from msgspec import UNSET
 from uuid_utils.compat import uuid7
 
-from detent.documents import MAX_PAYLOAD_BYTES, check_size, check_text, plain
+from detent.contract.job import Job, OnResume
+from detent.domain.documents import MAX_PAYLOAD_BYTES, check_size, check_text, encode_json, plain
+from detent.domain.identity import MANUAL, RunKey
+from detent.domain.job import JobSpec
+from detent.domain.registration import Prepared, Timings, prepare
 from detent.errors import Conflict, NotFound, UsageError
-from detent.identity import MANUAL, RunKey
-from detent.model import JobSpec, encode_json
-from detent.registration import Prepared, Timings, prepare
-from detent.shapes import Job, OnResume
 from detent.store.db import Database, Rejected, Row, statement
 from detent.store.job_moves import resumed, stopped
 from detent.store.job_rows import Change, Expected, canonical, job_of, new_job, patched
 from detent.store.job_search import JobSearch, find
-from detent.store.job_writes import (
-    NAME_INDEX,
-    Moved,
-    NameTaken,
-    NewJob,
-    Ownership,
-    announce,
-    insert,
-    move,
-    revise,
-)
+from detent.store.job_writes import NAME_INDEX, Moved, NameTaken, NewJob, Ownership, announce, insert, move, revise
 from detent.store.live import make_way
 from detent.store.tenants import payload_limit, room_for
 from detent.store.upkeep import RUNS_CHANNEL

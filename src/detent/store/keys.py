@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
+from detent.contract.page import Instant
 from detent.errors import DetentError, NotFound
-from detent.shapes import Instant
 from detent.store.db import Database, Row
 
 KeyScope = Literal["read", "work", "operate", "write", "admin"]

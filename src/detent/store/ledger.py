@@ -13,14 +13,14 @@ from itertools import chain
 from typing import NamedTuple
 from uuid import UUID
 
-from detent.ledger import Account, Entry, Fate, Segment, Unread, expected_ticks, fates, settle_account
-from detent.log import logger
-from detent.schedule import Schedule, tzdata_version
-from detent.states import CODES
+from detent.domain.ledger import Account, Entry, Fate, Segment, Unread, expected_ticks, fates, settle_account
+from detent.domain.schedule import Schedule, tzdata_version
+from detent.domain.states import CODES
 from detent.store.db import Database, Row, statement
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.runs import number_of
 from detent.store.stored_schedules import UnreadableSchedule, read_schedule
+from detent.telemetry.log import logger
 
 log = logger("store")
 

@@ -12,18 +12,18 @@ from uuid import UUID
 
 import msgspec
 
+from detent.contract.tick import Skip
+from detent.domain.identity import RunKey
+from detent.domain.job import JobSpec
+from detent.domain.registration import schedule_of
+from detent.domain.schedule import Schedule
 from detent.errors import Conflict, NotFound, UsageError
-from detent.identity import RunKey
-from detent.ledger_shapes import Skip
-from detent.log import logger
-from detent.model import JobSpec
-from detent.registration import schedule_of
-from detent.schedule import Schedule
 from detent.store.db import Database, Row, statement
 from detent.store.job_writes import Moved, announce
 from detent.store.jobs import DEFAULT_TENANT, TRIES, JobStore, busy
 from detent.store.runs import number_of
 from detent.store.upkeep import RUNS_CHANNEL
+from detent.telemetry.log import logger
 
 log = logger("jobs")
 

@@ -9,14 +9,15 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from detent.identity import RunKey
-from detent.log import logger
-from detent.metrics import Kind
-from detent.model import Claim, Definition, JobSpec
-from detent.states import CODES, RunStatus
+from detent.domain.identity import RunKey
+from detent.domain.job import Definition, JobSpec
+from detent.domain.run import Claim
+from detent.domain.states import CODES, RunStatus
 from detent.store.arrays import one_for_all
 from detent.store.db import Database, OutcomeUnknown, Rejected, Row, statement
 from detent.store.upkeep import RUNS_CHANNEL
+from detent.telemetry.log import logger
+from detent.telemetry.metrics import Kind
 
 log = logger("store")
 

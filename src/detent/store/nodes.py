@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from detent.model import Claim
+from detent.domain.run import Claim
 from detent.store import migrate
 from detent.store.db import Database, statement
 

@@ -12,9 +12,9 @@ from uuid import UUID
 
 import msgspec
 
-from detent.identity import RunKey
-from detent.model import JobSpec
-from detent.shapes import DeadGroup
+from detent.contract.run import DeadGroup
+from detent.domain.identity import RunKey
+from detent.domain.job import JobSpec
 from detent.store.db import Database, Row
 from detent.store.runs import number_of
 

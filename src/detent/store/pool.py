@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
 from detent.errors import Unavailable
-from detent.log import logger
 from detent.store.servers import NoConnectionLeft
+from detent.telemetry.log import logger
 
 log = logger("store")
 

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from detent.identity import RunKey
-from detent.log import logger
-from detent.model import Claim, Definition, JobSpec
-from detent.states import CODES, RunStatus
+from detent.domain.identity import RunKey
+from detent.domain.job import Definition, JobSpec
+from detent.domain.run import Claim
+from detent.domain.states import CODES, RunStatus
 from detent.store.db import Database, Row, statement
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
 from detent.store.queues import claim_under
+from detent.telemetry.log import logger
 
 log = logger("store")
 

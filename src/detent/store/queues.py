@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from detent.model import Claim
-from detent.shapes import Queue
+from detent.contract.queue import Queue
+from detent.domain.run import Claim
 from detent.store.db import Database, Row, statement
 from detent.store.live import claims_of
 from detent.store.upkeep import RUNS_CHANNEL

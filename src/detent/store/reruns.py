@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from detent.domain.identity import MANUAL, RunKey, run_id
+from detent.domain.states import FINAL
 from detent.errors import Conflict, NotFound
-from detent.identity import MANUAL, RunKey, run_id
-from detent.states import FINAL
 from detent.store.db import Database, statement
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.live import make_way

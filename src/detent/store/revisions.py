@@ -8,8 +8,8 @@ from uuid import UUID
 
 import msgspec
 
+from detent.domain.job import JobSpec
 from detent.errors import Conflict, NotFound
-from detent.model import JobSpec
 from detent.store.db import Database, Row
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.runs import number_of

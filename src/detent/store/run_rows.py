@@ -9,10 +9,10 @@ from uuid import UUID
 
 import msgspec
 
-from detent.identity import RunKey, node_name, run_id
-from detent.keys import templated_key
-from detent.shapes import Attempt, Run
-from detent.states import CODES, RunStatus
+from detent.contract.run import Attempt, Run
+from detent.domain.idempotency import templated_key
+from detent.domain.identity import RunKey, node_name, run_id
+from detent.domain.states import CODES, RunStatus
 from detent.store.db import Row
 
 STATUSES = {code: status for status, code in CODES.items()}

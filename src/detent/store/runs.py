@@ -9,10 +9,10 @@ from uuid import UUID
 
 import msgspec
 
+from detent.contract.run import Attempt, Run
+from detent.domain.identity import EPOCH, RunKey, run_id
+from detent.domain.states import RunStatus
 from detent.errors import Conflict, NotFound
-from detent.identity import EPOCH, RunKey, run_id
-from detent.shapes import Attempt, Run
-from detent.states import RunStatus
 from detent.store.db import Database, Row, statement
 from detent.store.history import NEWEST, Query, few_jobs, newest_runs
 from detent.store.job_search import Moment

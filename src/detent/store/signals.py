@@ -6,8 +6,8 @@ from collections import Counter
 from datetime import timedelta
 from time import monotonic
 
-from detent.metrics import ClusterSignals
 from detent.store.db import Database
+from detent.telemetry.metrics import ClusterSignals
 
 MOST_COUNTED = 20_000
 MOST_DUE_OF_PARTITION = 80

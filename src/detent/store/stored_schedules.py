@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from detent.domain.schedule import Schedule, ScheduleError
 from detent.errors import DetentError
-from detent.schedule import Schedule, ScheduleError
 
 # A parsed schedule takes a few kilobytes at the most. Beyond so many the oldest are read again when they are due.
 MOST_REMEMBERED = 50_000

@@ -16,11 +16,11 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from detent.contract.tenant import Tenant
 from detent.errors import Conflict, DetentError, NotFound, QuotaReached, Unavailable
-from detent.log import logger
-from detent.shapes import Tenant
 from detent.store.db import Database, Row, statement
 from detent.store.queues import WHOLE_TENANT, Limits, set_limits
+from detent.telemetry.log import logger
 
 log = logger("store")
 

@@ -12,15 +12,15 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from detent.domain.misfire import AUTOMATIC
+from detent.domain.registration import Place
+from detent.domain.schedule import Schedule
 from detent.errors import UsageError
-from detent.log import logger
-from detent.misfire import AUTOMATIC
-from detent.registration import Place
-from detent.schedule import Schedule
 from detent.store.db import Database, Row
 from detent.store.job_moves import Move, end_of, schedule_of_row, span_of
 from detent.store.job_rows import NOWHERE
 from detent.store.job_writes import Moved, announce, move
+from detent.telemetry.log import logger
 
 log = logger("jobs")
 

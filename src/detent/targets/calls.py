@@ -15,9 +15,9 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from detent.clock import monotonic
-from detent.log import logger
-from detent.model import Failed, NotBegun, Outcome
+from detent.domain.run import Failed, NotBegun, Outcome
+from detent.runtime.clock import monotonic
+from detent.telemetry.log import logger
 
 log = logger("python")
 

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from detent.model import Call, Claim, Committed, Failed, Outcome, PythonTarget, Succeeded
+from detent.domain.job import PythonTarget
+from detent.domain.run import Call, Claim, Committed, Failed, Outcome, Succeeded
 
 _LENGTH = struct.Struct("!I")
 LENGTH_BYTES = _LENGTH.size

@@ -21,13 +21,16 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from multidict import CIMultiDict
 from yarl import URL
 
-from detent.model import Call, Failed, HttpTarget, Outcome, Succeeded, encode_json
-from detent.targets.checks import check_headers
-from detent.targets.errors import TargetError
-from detent.targets.guard import AddressPolicy, AddressRefusedError, parse_url
+from detent.domain.documents import encode_json
+from detent.domain.job import HttpTarget
+from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.domain.target_errors import TargetError
+from detent.domain.target_rules import check_headers
+from detent.domain.target_url import parse_url
+from detent.targets.guard import AddressPolicy, AddressRefusedError
 from detent.targets.http_failures import BrokenConnectionError, connection_failure
 from detent.targets.text import first_bytes, instant_text, storable, visible
-from detent.tracing import traceparent_of
+from detent.telemetry.tracing import traceparent_of
 from detent.version import __version__
 
 CONNECT_SECONDS = 10.0

@@ -8,7 +8,7 @@ import ssl
 import aiohttp
 from yarl import URL
 
-from detent.model import Failed
+from detent.domain.run import Failed
 from detent.targets.guard import AddressRefusedError
 from detent.targets.text import one_line
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import aiohttp
 
+from detent.domain.target_errors import TargetError
+from detent.domain.target_url import parse_url
 from detent.errors import UsageError
-from detent.targets.errors import TargetError
-from detent.targets.guard import AddressPolicy, parse_url
+from detent.targets.guard import AddressPolicy
 from detent.targets.http import guarded_session
 from detent.targets.http_failures import connection_failure
 from detent.version import __version__

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from detent.model import Call, Failed, NotBegun, Outcome
+from detent.domain.run import Call, Failed, NotBegun, Outcome
 from detent.targets.calls import timed_out
 from detent.targets.frames import (
     LENGTH_BYTES,
@@ -41,7 +41,7 @@ from detent.targets.frames import (
     start_of,
 )
 
-MODULE = "detent.handler_process"
+MODULE = "detent.node.handler_process"
 READY_WITHIN = 60.0
 GRACE = 2.0
 _LAST_WORDS = 1.0

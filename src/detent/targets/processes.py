@@ -12,13 +12,13 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from detent.clock import monotonic
-from detent.log import logger
-from detent.model import Call, NotBegun, Outcome
-from detent.settings import Settings
+from detent.domain.run import Call, NotBegun, Outcome
+from detent.runtime.clock import monotonic
+from detent.settings.settings import Settings
 from detent.targets.calls import BEGIN_WITHIN, Lane
 from detent.targets.frames import Effects, Setup
 from detent.targets.process import HandlerProcess, Hold, UnfitError
+from detent.telemetry.log import logger
 
 log = logger("process")
 

@@ -21,13 +21,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from detent.log import logger
-from detent.model import Call, Committed, Failed, NotBegun, Outcome, PythonTarget, Succeeded
-from detent.run import Run
+from detent.domain.job import PythonTarget
+from detent.domain.run import Call, Committed, Failed, NotBegun, Outcome, Succeeded
 from detent.targets.calls import BEGIN_WITHIN, Capacity, HandlerCall, Lane
 from detent.targets.processes import HandlerProcesses
 from detent.targets.raised import describe, failure_of
+from detent.targets.run import Run
 from detent.targets.text import storable_text
+from detent.telemetry.log import logger
 
 Result = TypeVar("Result")
 MakeRun = Callable[[Call], Run]

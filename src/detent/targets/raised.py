@@ -15,8 +15,8 @@ from math import inf, isnan
 from numbers import Real
 from typing import Any
 
+from detent.domain.run import Failed
 from detent.errors import NotRetryable, RetryLater
-from detent.model import Failed
 from detent.targets.text import storable_text
 
 LONGEST_ERROR = 8000

@@ -19,13 +19,15 @@ from typing import Any
 
 import msgspec
 
-from detent.model import Call, Failed, Outcome, ShellTarget, Succeeded, encode_json
+from detent.domain.documents import encode_json
+from detent.domain.job import ShellTarget
+from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.domain.target_errors import TargetError
+from detent.domain.target_rules import check_target
 from detent.targets.capture import Capture
-from detent.targets.checks import check_target
 from detent.targets.child import Child
-from detent.targets.errors import TargetError
 from detent.targets.text import instant_text, one_line
-from detent.tracing import traceparent_of
+from detent.telemetry.tracing import traceparent_of
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127

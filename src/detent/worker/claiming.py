@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from detent.coordination.membership import Membership
+from detent.cluster.membership import Membership
+from detent.domain.run import Claim
 from detent.errors import DetentError
-from detent.log import logger
-from detent.model import Claim
-from detent.queue.book import QueueBook
-from detent.queue.rounds import Rounds
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
 from detent.store.queues import LimitedClaim, QueueRow, Ready
 from detent.targets.calls import Capacity
+from detent.telemetry.log import logger
+from detent.worker.queues.book import QueueBook
+from detent.worker.queues.rounds import Rounds
 
 log = logger("worker")
 

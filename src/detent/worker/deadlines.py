@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from detent.clock import monotonic
+from detent.runtime.clock import monotonic
 
 Item = TypeVar("Item")
 

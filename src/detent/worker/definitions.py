@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from detent.model import Claim, Definition
+from detent.domain.job import Definition
+from detent.domain.run import Claim
 from detent.store import Store
 
 # Room for half a million that are alike, or a hundred thousand that are not.

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
-from detent import failpoints
-from detent.identity import RunKey, milliseconds, run_id_text
-from detent.keys import idempotency_key, plain_key
-from detent.model import Call, Claim, Definition, Failed, JobSpec, NotBegun, Outcome, TargetKind, kind_of
+from detent.domain.idempotency import idempotency_key, plain_key
+from detent.domain.identity import RunKey, milliseconds, run_id_text
+from detent.domain.job import Definition, JobSpec, TargetKind, kind_of
+from detent.domain.run import Call, Claim, Failed, NotBegun, Outcome
+from detent.runtime import failpoints
 from detent.targets.raised import failure_of
 from detent.worker.windows import Windows
 

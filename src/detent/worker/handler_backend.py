@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
+from detent.domain.states import CODES, RunStatus
 from detent.errors import OwnershipLost
-from detent.states import CODES, RunStatus
 from detent.store.effects import EffectPool
 from detent.store.live import Settlement
 from detent.worker.worker import Worker

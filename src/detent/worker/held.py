@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from detent.model import Claim, Definition
+from detent.domain.job import Definition
+from detent.domain.run import Claim
 
 
 class Held:

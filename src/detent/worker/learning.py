@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from detent.errors import DetentError
-from detent.log import logger
 from detent.store import Store
+from detent.telemetry.log import logger
 from detent.worker.definitions import Definitions, Key
 from detent.worker.held import Held
 

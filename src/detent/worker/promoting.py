@@ -6,12 +6,12 @@ ended by a rescue, by somebody who cancels it, or by a node that did not live to
 
 from __future__ import annotations
 
-from detent.clock import monotonic
+from detent.domain.job import JobSpec
 from detent.errors import DetentError
-from detent.log import logger
-from detent.model import JobSpec
-from detent.service import Failing
+from detent.runtime.clock import monotonic
+from detent.runtime.service import Failing
 from detent.store import Store
+from detent.telemetry.log import logger
 
 log = logger("worker")
 

@@ -12,14 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple, TypeVar
 
-from detent import transitions
+from detent.domain.identity import RunKey, run_id
+from detent.domain.run import Failed
+from detent.domain.states import CODES, RunStatus
 from detent.errors import DetentError, NotFound, OwnershipLost, Unavailable
-from detent.identity import RunKey, run_id
-from detent.log import logger
-from detent.metrics import ENDS, Metrics
-from detent.model import Failed
-from detent.service import Batcher
-from detent.states import CODES, RunStatus
+from detent.runtime.service import Batcher
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, Rejected
 from detent.store.live import Retry, Settlement
@@ -27,6 +24,9 @@ from detent.store.pull import Beat, Extended, Held, Recorded, Report
 from detent.store.upkeep import RUNS_CHANNEL
 from detent.targets.raised import LONGEST_ERROR, describe
 from detent.targets.text import storable_text
+from detent.telemetry import transitions
+from detent.telemetry.log import logger
+from detent.telemetry.metrics import ENDS, Metrics
 from detent.worker.settle import decide
 
 log = logger("pull")

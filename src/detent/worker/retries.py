@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 
-from detent.clock import monotonic
+from detent.runtime.clock import monotonic
 
 SLACK = 0.05
 # Beyond that, polling finds them.

@@ -8,7 +8,7 @@ that is over but not yet written takes no room, unless the writing falls far beh
 
 from __future__ import annotations
 
-from detent.clock import monotonic
+from detent.runtime.clock import monotonic
 
 MOMENT = 0.07
 MOST_UNWRITTEN = 10_000

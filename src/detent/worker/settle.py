@@ -15,18 +15,20 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, assert_never
 
-from detent import failpoints, transitions
+from detent.domain.job import JobSpec, kind_of
+from detent.domain.retry import patient_delay, retry_delay
+from detent.domain.run import Cancelled, Claim, Committed, Failed, Outcome, Succeeded
+from detent.domain.states import CODES, RunStatus
 from detent.errors import DetentError
-from detent.log import logger
-from detent.metrics import OUTCOMES, Kind, Metrics
-from detent.model import Cancelled, Claim, Committed, Failed, JobSpec, Outcome, Succeeded, kind_of
-from detent.retry import patient_delay, retry_delay
-from detent.states import CODES, RunStatus
+from detent.runtime import failpoints
 from detent.store import Store
 from detent.store.db import Rejected
 from detent.store.live import Retry, Settlement
 from detent.targets.raised import describe
 from detent.targets.text import storable_text
+from detent.telemetry import transitions
+from detent.telemetry.log import logger
+from detent.telemetry.metrics import OUTCOMES, Kind, Metrics
 from detent.worker.execute import is_retryable
 
 log = logger("settle")

@@ -25,13 +25,13 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-from detent.clock import monotonic
-from detent.coordination.membership import Membership
+from detent.cluster.membership import Membership
+from detent.domain.run import Claim
 from detent.errors import DetentError
-from detent.log import logger
-from detent.model import Claim
-from detent.service import backoff
+from detent.runtime.clock import monotonic
+from detent.runtime.service import backoff
 from detent.store import Store
+from detent.telemetry.log import logger
 from detent.worker.held import Held
 
 log = logger("worker")

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from datetime import UTC, datetime, timedelta
 
+from detent.domain.job import Definition, JobSpec
+from detent.domain.registration import schedule_of, whole_milliseconds
+from detent.domain.run import Claim
+from detent.domain.schedule import Schedule
 from detent.errors import UsageError
-from detent.model import Claim, Definition, JobSpec
-from detent.registration import schedule_of, whole_milliseconds
-from detent.schedule import Schedule
 
 MILLISECOND = timedelta(milliseconds=1)
 FAR = timedelta(days=366 * 100)

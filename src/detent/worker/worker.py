@@ -18,21 +18,21 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
-from detent import failpoints, tracing, transitions
-from detent.clock import DatabaseClock, monotonic
-from detent.coordination.membership import Membership
+from detent.cluster.membership import Membership
+from detent.domain.identity import MANUAL, decode_run_id
+from detent.domain.job import JobSpec, TargetKind, kind_of
+from detent.domain.run import Cancelled, Claim, Failed, NotBegun, Outcome
 from detent.errors import DetentError, Unavailable
-from detent.identity import MANUAL, decode_run_id
-from detent.log import logger
-from detent.metrics import Metrics
-from detent.model import Cancelled, Claim, Failed, JobSpec, NotBegun, Outcome, TargetKind, kind_of
-from detent.queue.book import QueueBook
-from detent.queue.rounds import FairLine
-from detent.service import Batcher, Loop, backoff
+from detent.runtime import failpoints
+from detent.runtime.clock import DatabaseClock, monotonic
+from detent.runtime.service import Batcher, Loop, backoff
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
 from detent.targets.calls import Capacity
 from detent.targets.raised import describe, failure_of
+from detent.telemetry import tracing, transitions
+from detent.telemetry.log import logger
+from detent.telemetry.metrics import Metrics
 from detent.worker.claiming import Claiming
 from detent.worker.deadlines import Deadlines
 from detent.worker.definitions import with_own_payload
@@ -40,6 +40,8 @@ from detent.worker.execute import Runner, call_of, execute
 from detent.worker.held import Held, InHand, come_to_rest, expire, is_running
 from detent.worker.learning import Learner
 from detent.worker.promoting import Promoter
+from detent.worker.queues.book import QueueBook
+from detent.worker.queues.rounds import FairLine
 from detent.worker.retries import Retries
 from detent.worker.room import Room
 from detent.worker.settle import Settler

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from detent.cli import times
 from detent.cli.doctor.findings import Finding, number
-from detent.client import Client
-from detent.diagnosis import CLOCK_OFFSET_MS, Tenure, replacements
+from detent.client.documents import Client
+from detent.cluster.diagnosis import CLOCK_OFFSET_MS, Tenure, replacements
+from detent.domain.identity import node_name
 from detent.errors import DetentError
-from detent.identity import node_name
-from detent.settings import Settings
+from detent.settings.settings import Settings
 from detent.store.db import Row
 
 MUCH_OFFSET = CLOCK_OFFSET_MS / 1000

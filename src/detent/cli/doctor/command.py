@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from detent.cli.doctor.findings import Finding, Story
-    from detent.settings import Settings
+    from detent.settings.settings import Settings
     from detent.store.db import Row
     from detent.store.doctor import Doctor
     from detent.store.embedded_state import EmbeddedState
@@ -139,7 +139,7 @@ def _embedded(settings: Settings) -> EmbeddedState | None:
 
 def _machine(settings: Settings, state: EmbeddedState | None) -> list[Finding]:
     from detent.cli.doctor import cluster, machine
-    from detent.client import Client
+    from detent.client.documents import Client
 
     with Client(settings.api_url, settings.api_key, timeout=5) as client:
         api, _ = cluster.check_api(settings, client)
@@ -154,7 +154,7 @@ def _machine(settings: Settings, state: EmbeddedState | None) -> list[Finding]:
 
 def _answers_there(settings: Settings) -> bool:
     """Whether what listens at the configured address is a detent server."""
-    from detent.client import Client
+    from detent.client.documents import Client
 
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:

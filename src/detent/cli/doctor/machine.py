@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from detent.cli.doctor.findings import Finding, number
-from detent.settings import Settings
+from detent.settings.settings import Settings
 from detent.store.embedded_state import EmbeddedState, command_of
 
 ZONE_FILES = ("/usr/share/zoneinfo/tzdata.zi", "/usr/share/zoneinfo/+VERSION")
@@ -18,7 +18,7 @@ LOW_SHARE = 0.05
 
 
 def check_zone_data() -> Finding:
-    from detent.schedule import tzdata_version
+    from detent.domain.schedule import tzdata_version
 
     ours, system = tzdata_version(), system_zone_data()
     if system is None:

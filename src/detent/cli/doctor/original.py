@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from detent.cli.doctor.findings import Finding
-from detent.coordination.guard import Verdict, judge, why_held
+from detent.cluster.admission import Verdict, judge, why_held
 from detent.store.db import Row
 from detent.store.original import Standing
 

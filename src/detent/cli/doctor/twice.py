@@ -8,7 +8,7 @@ from functools import partial
 
 from detent.cli import times
 from detent.cli.doctor.findings import Case, number, some
-from detent.identity import MANUAL
+from detent.domain.identity import MANUAL
 
 SINCE = timedelta(days=7)
 KEY = "Let the target remember the idempotency key it is given: it is the same for all attempts of a run"

@@ -12,10 +12,10 @@ import msgspec
 from detent.api.context import Api
 from detent.api.dead_letters import ChosenRuns, discard_dead_letters, redrive_dead_letters
 from detent.dashboard.changes import Answer, Change, Form, number_of, text_of
-from detent.documents import utc_instant
+from detent.domain.documents import utc_instant
+from detent.domain.pace import pace, read_rate
+from detent.domain.registration import is_job_id
 from detent.errors import UsageError
-from detent.pace import pace, read_rate
-from detent.registration import is_job_id
 from detent.store.dead_letters import MOST_AT_ONCE
 
 NO_ROOM_SECONDS = 2.0

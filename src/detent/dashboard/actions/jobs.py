@@ -24,9 +24,9 @@ from detent.dashboard.form import (
     schedule_from,
     without_nulls,
 )
-from detent.documents import utc_instant
+from detent.domain.documents import utc_instant
+from detent.domain.job import JobSpec
 from detent.errors import UsageError
-from detent.model import JobSpec
 
 PREVIEWED = 6
 

@@ -10,10 +10,10 @@ from uuid import UUID
 
 from detent.api.bulk import BulkRequest, change_found, change_many
 from detent.api.context import Api
+from detent.contract.job import BulkAction
 from detent.dashboard.changes import Answer, Change, Form, number_of, text_of
+from detent.domain.registration import is_job_id
 from detent.errors import UsageError
-from detent.registration import is_job_id
-from detent.shapes import BulkAction
 from detent.store.job_search import JobSearch
 
 EVERYTHING = "name:*"

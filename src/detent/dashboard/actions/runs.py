@@ -8,7 +8,7 @@ from detent.api.context import Api
 from detent.api.dead_letters import retry_run
 from detent.api.runs import cancel_run
 from detent.dashboard.changes import Answer, Change, Form
-from detent.states import RunStatus
+from detent.domain.states import RunStatus
 
 Names = Mapping[str, str]
 

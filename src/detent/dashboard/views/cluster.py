@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from detent.cluster_shapes import Cluster
+from detent.contract.cluster import Cluster
 from detent.dashboard.page import Page, View
 from detent.store.jobs import DEFAULT_TENANT
 

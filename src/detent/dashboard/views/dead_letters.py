@@ -6,7 +6,7 @@ from typing import Any
 
 from detent.api.dead_letters import DeadLetterQuery, GroupQuery, dead_groups, page_of_dead_letters
 from detent.dashboard.page import Page, View
-from detent.refusal import shown
+from detent.domain.refusal import shown
 
 ROWS = 40
 GROUPS = 50

@@ -14,13 +14,13 @@ from detent.api.conditions import ReadHeaders
 from detent.api.jobs import get_job
 from detent.api.lifecycle import RevisionQuery, list_revisions, list_skips
 from detent.api.preview import PreviewRequest, preview_schedule
+from detent.contract.job import Job, Preview
 from detent.dashboard.drawings import heat, quantile
 from detent.dashboard.incidents import WANTED, told
 from detent.dashboard.page import Page, View
 from detent.dashboard.words import seconds
+from detent.domain.job import JobSpec
 from detent.errors import DetentError
-from detent.model import JobSpec
-from detent.shapes import Job, Preview
 
 RUNS = 30
 DURATIONS = 120

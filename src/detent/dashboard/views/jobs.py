@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from detent.api.jobs import JobQuery, list_jobs
+from detent.contract.job import Job
 from detent.dashboard.drawings import quantile
 from detent.dashboard.page import Page, View
 from detent.errors import UsageError
-from detent.shapes import Job
 from detent.store.overview import RecentRun
 
 ROWS = 40

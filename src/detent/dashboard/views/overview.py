@@ -11,8 +11,8 @@ from detent.dashboard.drawings import STATUSES, quantile_of_buckets
 from detent.dashboard.figures import HOUR
 from detent.dashboard.page import Page, View
 from detent.dashboard.problems import look_for_problems
-from detent.metrics import LATENESS
 from detent.store.db import Row
+from detent.telemetry.metrics import LATENESS
 
 UPCOMING = 10
 GROUPS = 6

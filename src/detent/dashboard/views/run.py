@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from detent.api.runs import found_run, run_key
+from detent.contract.run import Run
 from detent.dashboard.drawings import gantt
 from detent.dashboard.page import Page, View
+from detent.domain.identity import RunKey
+from detent.domain.job import HttpTarget
+from detent.domain.states import OPEN, RunStatus
 from detent.errors import DetentError
-from detent.explanation import explain, span
-from detent.identity import RunKey
-from detent.model import HttpTarget
-from detent.shapes import Run
-from detent.states import OPEN, RunStatus
+from detent.jobs.explanation import explain, span
 from detent.store.overview import Given
 
 # From the tick to the end, as a run usually goes.

@@ -6,8 +6,8 @@ from typing import Any
 
 from detent.api.jobs import RunQuery, page_of_runs
 from detent.dashboard.page import Page, View
+from detent.domain.states import RunStatus
 from detent.errors import NotFound, UsageError
-from detent.states import RunStatus
 
 ROWS = 50
 HINTS = ("status:running", "status:pending,retrying", "status:dead", "status:missed,skipped", "since:1h", "job:")

@@ -12,11 +12,11 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from detent.api.jobs import JobQuery, list_jobs
-from detent.clock import monotonic
+from detent.contract.job import Job
 from detent.dashboard.drawings import Axis, DueStep, clock_marks, due_steps, lane
 from detent.dashboard.page import Page, View
 from detent.errors import DetentError, UsageError
-from detent.shapes import Job
+from detent.runtime.clock import monotonic
 from detent.store.ledger import Expectation
 from detent.store.overview import MOST_OF_A_JOB, Step
 

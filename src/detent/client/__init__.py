@@ -1,0 +1,1 @@
+"""One HTTP client for the REST API, synchronous and asynchronous, with its verbs described once."""

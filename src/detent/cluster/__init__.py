@@ -1,0 +1,1 @@
+"""Membership of the cluster: leases, leadership of partitions, rescue of lost runs, admission."""

@@ -1,0 +1,1 @@
+"""Who leads which partition, kept in PostgreSQL or in an external service."""

@@ -1,0 +1,222 @@
+"""Partitions: taking this node's share, giving up what belongs to others now.
+
+A partition row says who should fire, no more: a live node that fires a partition it just lost is harmless, since the
+compare-and-set on the cursor gives one run, and that run's owner is alive. So all nodes may work out their shares alone
+(see `rendezvous.py`), from a list of nodes that is a moment old, and the worst that comes of a disagreement is a wait.
+
+A share is handed over in three steps: the scheduler stops firing those partitions and waits for the fires under way,
+the rows are released, the others are told.
+
+A partition that nobody has held for two times to live is adopted: its proper owner may take it without a nomination,
+and half a time to live later any scheduler may, whatever its hash, since the owner may be alive and unable to lead.
+Whoever is nominated under a number takes it from who adopted it. Without numbers it would have to be given up before
+another can have it, so there it is kept for a while and then handed over.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Collection
+from typing import Protocol
+
+from detent.cluster.coordinators.coordinator import Coordinator
+from detent.cluster.flapping import Turns
+from detent.cluster.membership import Membership
+from detent.cluster.rendezvous import share
+from detent.cluster.rescue import Rescue
+from detent.domain.identity import token_text
+from detent.errors import Unavailable
+from detent.runtime.clock import monotonic
+from detent.store import Store
+from detent.store.nodes import Share
+from detent.telemetry.log import logger
+from detent.telemetry.metrics import Metrics
+
+log = logger("leadership")
+
+# All nodes see a neighbour's lease end at the same moment; they need not all look in the same millisecond.
+EXPIRY_SPREAD = 0.1
+ORPHANED_TTLS = 2
+OWNER_FIRST_TTLS = 0.5
+ADOPTED_FOR_TTLS = 10
+# What was not renewed comes free at a moment that nobody is told: who waits for it asks more often.
+WAITING_PASSES_PER_TTL = 10
+
+
+class Led(Protocol):
+    """The scheduler, as leadership sees it."""
+
+    def lead(self, partitions: Collection[int]) -> None: ...
+    async def stop_leading(self, partitions: Collection[int]) -> None: ...
+
+
+class Leadership:
+    def __init__(
+        self,
+        store: Store,
+        membership: Membership,
+        coordinator: Coordinator,
+        rescue: Rescue,
+        led: Led | None,
+        tell_others: Callable[[], Awaitable[None]],
+        drain: Callable[[bool], None],
+        others_work: Callable[[bool], None],
+        metrics: Metrics,
+    ) -> None:
+        self._store = store
+        self._membership = membership
+        self._coordinator = coordinator
+        self._rescue = rescue
+        self._led = led
+        self._tell_others = tell_others
+        self._drain = drain
+        self._others_work = others_work
+        self._metrics = metrics
+        self._free_since: dict[int, float] = {}
+        self._adopted: dict[int, float] = {}
+        self._nominations: dict[int, int | None] = {}
+        self._numbers: dict[int, int] = {}
+        self._waits = False
+        self._turns = Turns()
+        self.terms: dict[int, int] = {}
+        self.coordinator_missing = False
+
+    async def tick(self) -> float:
+        view = await self._look()
+        self._drain(view.draining)
+        self._others_work(view.others_work)
+        if self._led is not None:
+            await self._take_our_share(self._led, view)
+        await self._rescue.clean_up(view.evicted)
+        return self._pause(view)
+
+    async def _look(self) -> Share:
+        view = await self._store.nodes.share(self._membership.node)
+        if view.expired:
+            await self._rescue.evict()
+            view = await self._store.nodes.share(self._membership.node)
+        return view
+
+    def _pause(self, view: Share) -> float:
+        """A neighbour's lease is looked at when it ends, not some time after, and who comes or goes says so: where all
+        is well, and no nomination has to be renewed, there is little to look for."""
+        hurry = self._coordinator.renews or view.free or view.evicted
+        pause = self._membership.ttl / (3 if hurry else 1.5) * random.uniform(0.8, 1.0)
+        if view.first_expiry is not None:
+            pause = min(pause, max(view.first_expiry, 0.0) + random.uniform(0.01, EXPIRY_SPREAD))
+        return min(pause, self._membership.ttl / WAITING_PASSES_PER_TTL) if self._waits else pause
+
+    async def _take_our_share(self, led: Led, view: Share) -> None:
+        self._forget_lost(view)
+        self._turns.saw(view.schedulers, monotonic())
+        unknown = set(view.held) - self.terms.keys()  # ours by a statement whose reply was lost
+        ours = share(self._membership.node, view.schedulers)
+        self._adopt_orphans(ours, view)
+        if not self.coordinator_missing or self._membership.node not in view.schedulers:
+            # Nobody could be nominated for it: better led by who is not its owner than by nobody.
+            await self._give_up(led, (self.terms.keys() | unknown) - ours - self._adopted.keys())
+            unknown &= ours | self._adopted.keys()
+        await self._campaign(ours)
+        await self._give_up_lost(led, unknown)
+        news = {partition: number for partition, number in self._nominations.items() if self._is_news(partition)}
+        # Nominated or not: the number may be refused.
+        orphans = dict.fromkeys(self._adopted.keys() & ({*view.free} | unknown))
+        if news or orphans:
+            await self._take(news | orphans)
+            # Somebody is about to give up what was not taken, and may say so unheard.
+            self._waits |= not news.keys() <= self.terms.keys()
+        led.lead(self.terms)
+
+    def _forget_lost(self, view: Share) -> None:
+        """What others have taken from us while we were alive, on a newer nomination."""
+        lost = self.terms.keys() - set(view.held)
+        if lost:
+            log.warning("partitions lost to others", count=len(lost))
+            for partition in lost:
+                del self.terms[partition]
+
+    def _adopt_orphans(self, ours: set[int], view: Share) -> None:
+        """Partitions without a holder for long enough, beside those adopted before that nobody else has taken."""
+        now, ttl = monotonic(), self._membership.ttl
+        self._free_since = {partition: self._free_since.get(partition, now) for partition in view.free}
+        still_ours = {*view.held, *view.free} if self._membership.node in view.schedulers else set()
+        self._adopted = {
+            partition: until
+            for partition, until in self._adopted.items()
+            if partition in still_ours and (self._coordinator.numbered or now < until)
+        }
+        for partition in self._free_since.keys() & still_ours:
+            patience = ORPHANED_TTLS if partition in ours else ORPHANED_TTLS + OWNER_FIRST_TTLS
+            if now - self._free_since[partition] > patience * ttl:
+                self._adopted[partition] = now + ADOPTED_FOR_TTLS * ttl
+
+    async def _campaign(self, ours: set[int]) -> None:
+        """Without an answer from the coordinator everybody goes on with what they lead."""
+        try:
+            self._nominations = await self._coordinator.campaign(ours)
+        except Unavailable as error:
+            self._miss_coordinator(error)
+            known = self.terms.keys() | (self._nominations.keys() & ours)
+            self._nominations = {partition: self._nominations.get(partition) for partition in known}
+            self._waits = False
+            return
+        if self.coordinator_missing:
+            log.info("coordinator reached again", coordinator=self._coordinator.name)
+        self.coordinator_missing = False
+        self._waits = not ours <= self._nominations.keys()
+
+    def _miss_coordinator(self, error: Unavailable) -> None:
+        if not self.coordinator_missing:
+            log.warning("coordinator not reached", coordinator=self._coordinator.name, error=str(error))
+        self.coordinator_missing = True
+
+    async def _give_up_lost(self, led: Led, unknown: set[int]) -> None:
+        """What is held without being known is given up too: nobody else can take it from a node that is alive."""
+        lost = (self.terms.keys() | unknown) - self._nominations.keys() - self._adopted.keys()
+        if lost:
+            log.warning("nominations lost", count=len(lost))
+            await self._hand_over(led, lost)
+            await self._tell_others()
+
+    def _is_news(self, partition: int) -> bool:
+        """Not led yet, or led under an older nomination, which the database has to know: it refuses those before."""
+        return partition not in self.terms or (self._nominations[partition] or 0) > self._numbers.get(partition, 0)
+
+    async def _take(self, missing: dict[int, int | None]) -> None:
+        taken = await self._store.nodes.take(self._membership.node, self._membership.incarnation, missing)
+        if taken:
+            self.terms.update(taken)
+            self._numbers.update({partition: missing[partition] or 0 for partition in taken})
+            self._adopted = {one: until for one, until in self._adopted.items() if not self._numbers.get(one)}
+            self._metrics.elections += len(taken)
+            self._turns.took(taken, monotonic())
+            log.info("partitions taken", count=len(taken), term=token_text(max(taken.values())))
+
+    async def _give_up(self, led: Led, partitions: Collection[int]) -> None:
+        if partitions:
+            await self._hand_over(led, partitions)
+            await self._resign(partitions)
+            log.info("partitions handed over", count=len(partitions))
+            await self._tell_others()
+
+    async def _hand_over(self, led: Led, partitions: Collection[int]) -> None:
+        await led.stop_leading(partitions)
+        await self._store.nodes.release(self._membership.node, sorted(partitions))
+        for partition in list(partitions):
+            self.terms.pop(partition, None)
+
+    async def _resign(self, partitions: Collection[int]) -> None:
+        try:
+            await self._coordinator.resign(partitions)
+        except Unavailable as error:
+            self._miss_coordinator(error)
+
+    @property
+    def flapping(self) -> int:
+        """Partitions that were taken here again although nobody came or went."""
+        return self._turns.flapping(monotonic())
+
+    async def release(self) -> None:
+        """Hand all partitions over, known or not; called once no fire is under way."""
+        await self._store.nodes.release(self._membership.node)
+        self.terms.clear()

@@ -1,0 +1,222 @@
+"""HTTP dispatch: calls of the HTTP target against a local server, beside the bare client in the same run.
+
+Both send the same request over as many connections as each other, and take turns every few hundred requests, so that
+whatever else the machine does in a round slows both. The bare client only sends and reads; the target also checks every
+address it connects to, builds the headers of the run, reads up to its cap and makes an outcome out of what came. The
+server is a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import statistics
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from time import process_time
+
+import aiohttp
+
+from detent.domain.job import HttpTarget
+from detent.domain.run import Call, Succeeded
+from detent.errors import Unavailable
+from detent.runtime.clock import monotonic
+from detent.targets.guard import AddressPolicy
+from detent.targets.http import HttpTargetRunner, headers_of
+
+PAYLOAD = {"order": 1234, "text": "hello"}
+BODY = b'{"order":1234,"text":"hello"}'
+
+TURN = 250
+
+Send = Callable[[], Awaitable[None]]
+
+
+@dataclass
+class Side:
+    """What one of the two did, round by round; CPU is that of this process."""
+
+    requests_per_second: list[float] = field(default_factory=list)
+    cpu_microseconds: list[float] = field(default_factory=list)
+
+
+@dataclass
+class HttpResult:
+    requests: int
+    connections: int
+    tls: bool
+    bare: Side
+    target: Side
+    ratio: float
+    cpu_ratio: float
+    """Of the CPU of a request: on a machine that does other things too it tells more than the ratio of the rates."""
+
+
+@dataclass
+class _Measuring:
+    requests: int
+    connections: int
+    tell: Callable[[int], None]
+    done: int = 0
+
+    async def round(self, sides: Sequence[tuple[Send, Side]]) -> None:
+        seconds, cpu = [0.0] * len(sides), [0.0] * len(sides)
+        for send, _ in sides:
+            await self._send(send, self.connections * 2)  # the connections are there before the time begins
+        for first in range(0, self.requests, TURN):
+            for number, (send, _) in enumerate(sides):
+                cpu_began, began = process_time(), monotonic()
+                await self._send(send, min(TURN, self.requests - first), self._count)
+                seconds[number] += monotonic() - began
+                cpu[number] += process_time() - cpu_began
+        for number, (_, side) in enumerate(sides):
+            side.requests_per_second.append(self.requests / seconds[number])
+            side.cpu_microseconds.append(cpu[number] / self.requests * 1e6)
+
+    async def _send(self, send: Send, requests: int, count: Callable[[], None] = lambda: None) -> None:
+        left = requests
+
+        async def one_after_another() -> None:
+            nonlocal left
+            while left > 0:
+                left -= 1
+                await send()
+                count()
+
+        await asyncio.gather(*(one_after_another() for _ in range(self.connections)))
+
+    def _count(self) -> None:
+        self.done += 1
+        if self.done % 500 == 0:
+            self.tell(self.done)
+
+
+async def bench_http(
+    requests: int, connections: int, rounds: int, tls: bool, progress: Callable[[int], None]
+) -> HttpResult:
+    """`progress` is told of requests of both sides: twice as many in all as `requests` times `rounds`."""
+    measuring = _Measuring(requests, connections, progress)
+    bare, target = Side(), Side()
+    async with (
+        _serving(tls) as (url, trust),
+        _bare(url, connections, trust) as send_bare,
+        _dispatching(url, connections, trust) as dispatch,
+    ):
+        turns = [(send_bare, bare), (dispatch, target)]
+        for _ in range(rounds):
+            await measuring.round(turns)
+            turns.reverse()
+    ratios = [mine / raw for mine, raw in zip(target.requests_per_second, bare.requests_per_second, strict=True)]
+    cpu_ratios = [raw / mine for mine, raw in zip(target.cpu_microseconds, bare.cpu_microseconds, strict=True)]
+    medians = statistics.median(ratios), statistics.median(cpu_ratios)
+    return HttpResult(requests, connections, tls, bare, target, *medians)
+
+
+@asynccontextmanager
+async def _bare(url: str, connections: int, trust: ssl.SSLContext | None) -> AsyncIterator[Send]:
+    headers = headers_of(_call(url))
+    connector = aiohttp.TCPConnector(limit=connections, ssl=trust if trust is not None else True)
+    async with aiohttp.ClientSession(connector=connector) as session:
+
+        async def send() -> None:
+            async with session.post(url, data=BODY, headers=headers) as answer:
+                if answer.status != 200 or await answer.read() != b"ok":
+                    raise Unavailable(f"The server of the measurement answered {answer.status}.")
+
+        yield send
+
+
+@asynccontextmanager
+async def _dispatching(url: str, connections: int, trust: ssl.SSLContext | None) -> AsyncIterator[Send]:
+    runner = HttpTargetRunner(AddressPolicy(allow_private=True), connections=connections, trust=trust)
+    await runner.start()
+    call = _call(url)
+
+    async def send() -> None:
+        outcome = await runner(call)
+        if not isinstance(outcome, Succeeded):
+            raise Unavailable(f"A call of the measurement did not succeed: {outcome}.")
+
+    try:
+        yield send
+    finally:
+        await runner.close()
+
+
+def _call(url: str) -> Call:
+    return Call(
+        job_id="01987f2e-0000-7000-8000-000000000001",
+        job="nightly-report",
+        run_id="01987f2e-4c00-7000-8000-0000000004d2",
+        scheduled_at=datetime(2026, 3, 1, 6, 30, tzinfo=UTC),
+        attempt=1,
+        idempotency_key="nightly-report:2026-03-01T06:30:00Z",
+        token=8589934593,
+        payload=PAYLOAD,
+        target=HttpTarget(url=url, method="POST", headers={}),
+        timeout_seconds=300.0,
+    )
+
+
+@asynccontextmanager
+async def _serving(tls: bool) -> AsyncIterator[tuple[str, ssl.SSLContext | None]]:
+    """The address of the server, and what its certificate is checked with."""
+    with tempfile.TemporaryDirectory(prefix="detent-bench-") as folder:
+        certificate, key = Path(folder) / "certificate.pem", Path(folder) / "key.pem"
+        trust = None
+        if tls:
+            await _make_certificate(certificate, key)
+            trust = ssl.create_default_context(cafile=str(certificate))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "detent.devtools.bench.http_sink"), *((str(certificate), str(key)) if tls else ()),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        try:
+            port = await process.stdout.readline()
+            if not port:
+                raise Unavailable("The server of the measurement did not start.")
+            yield f"{'https' if tls else 'http'}://127.0.0.1:{int(port)}/hook", trust
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            await process.communicate()
+
+
+async def _make_certificate(certificate: Path, key: Path) -> None:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"),
+            *("-keyout", str(key), "-out", str(certificate)),
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except FileNotFoundError as error:
+        raise Unavailable("There is no openssl to make a certificate with: install it, or leave out --tls.") from error
+    _, said = await process.communicate()
+    if process.returncode:
+        raise Unavailable(f"openssl could not make a certificate: {said.decode(errors='replace').strip()[-300:]}")
+
+
+def as_table(result: HttpResult) -> list[tuple[str, str]]:
+    rounds = len(result.bare.requests_per_second)
+    return [
+        ("requests", f"{rounds} rounds of {result.requests:,} each, {'TLS' if result.tls else 'plain'}"),
+        ("connections", str(result.connections)),
+        ("bare client", _figures(result.bare)),
+        ("HTTP target", _figures(result.target)),
+        ("ratio", f"{result.ratio:.2f} by rate, {result.cpu_ratio:.2f} by CPU (medians of the rounds)"),
+    ]
+
+
+def _figures(side: Side) -> str:
+    rates = side.requests_per_second
+    return (
+        f"{statistics.median(rates):,.0f} requests/s ({min(rates):,.0f} - {max(rates):,.0f}), "
+        f"{statistics.median(side.cpu_microseconds):,.0f} µs of CPU each"
+    )

@@ -1,0 +1,134 @@
+"""The values that travel between the parts. No I/O, no clock, imports nothing of ours but pure modules.
+
+`JobSpec` is the document people send; its field names are the public contract. `Claim` is a worker's hold on a run:
+every later write names its token. `Call` is what a target is told. An `Outcome` is what became of an attempt; one
+`match` in `worker/settle.py` turns it into a transition.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, NamedTuple
+from uuid import UUID
+
+from msgspec import Meta, Struct
+
+from detent.domain.retry import Backoff
+
+MissedWindow = Literal["RUN_ONCE", "SKIP", "RUN_ALL"]
+
+
+ConcurrentPolicy = Literal["SKIP", "ALLOW", "QUEUE", "REPLACE"]
+
+
+Isolation = Literal["thread", "process"]
+
+
+NoticeFormat = Literal["webhook", "slack"]
+
+
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
+
+
+PositiveSeconds = Annotated[float, Meta(gt=0, le=31_536_000)]
+
+
+class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="http"):
+    url: Annotated[str, Meta(min_length=1, max_length=8192)]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"] = "POST"
+    headers: dict[str, str] = {}
+
+
+class PythonTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="python"):
+    # What is not said is not stored: versions that do not know `isolate` go on reading the jobs without it.
+    function: Annotated[str, Meta(min_length=1, max_length=500)]
+    isolate: Isolation = "thread"
+
+
+class ShellTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="shell"):
+    command: (
+        Annotated[str, Meta(min_length=1, max_length=65536)] | Annotated[list[str], Meta(min_length=1, max_length=1000)]
+    )
+    env: dict[str, str] = {}
+
+
+Target = HttpTarget | PythonTarget | ShellTarget
+
+
+TargetKind = Literal["http", "python", "shell"]
+
+
+class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A job as people write it."""
+
+    schedule: str | dict[str, Any]
+    target: Target
+    name: Name | None = None
+    timezone: str = "UTC"
+    payload: Any = None
+    queue: Name = "default"
+    priority: Annotated[int, Meta(ge=0, le=9)] = 5
+    tags: Annotated[list[Name], Meta(max_length=50)] = []
+    timeout_seconds: PositiveSeconds = 300
+    max_retries: Annotated[int, Meta(ge=0, le=1000)] = 3
+    retry_backoff: Backoff = "exponential"
+    retry_base_seconds: Seconds = 2
+    retry_max_seconds: Seconds = 3600
+    no_retry_on: Annotated[list[Name], Meta(max_length=50)] = []
+    missed_window: MissedWindow = "RUN_ONCE"
+    max_missed: Annotated[int, Meta(ge=1, le=100_000)] = 100
+    misfire_grace_seconds: Annotated[int, Meta(ge=0, le=31_536_000)] | Literal["auto"] = "auto"
+    concurrent_policy: ConcurrentPolicy = "SKIP"
+    max_concurrent: Annotated[int, Meta(ge=1, le=1000)] = 10
+    delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
+    jitter_seconds: Annotated[float, Meta(ge=0, le=86400)] = 0
+    dst_gap: Literal["run", "shift", "skip"] = "run"
+    dst_overlap: Literal["first", "last", "both"] = "first"
+    day_match: Literal["or", "and"] | None = None
+    dialect: Literal["unix", "quartz"] = "unix"
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    max_runs: Annotated[int, Meta(ge=1, le=2_147_483_647)] | None = None
+    allow_past: bool = False
+    auto_pause_after: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    expect_start_within: PositiveSeconds | None = None
+    expect_finish_within: PositiveSeconds | None = None
+    notify_after: Annotated[int, Meta(ge=1, le=1000)] = 1
+    notify_url: Annotated[str, Meta(min_length=1, max_length=8192)] | None = None
+    notify_format: NoticeFormat = "webhook"
+    collect_after: Seconds = 604_800
+    idempotency_key_template: Annotated[str, Meta(min_length=1, max_length=500)] | None = None
+
+
+_KINDS: dict[type, TargetKind] = {HttpTarget: "http", PythonTarget: "python", ShellTarget: "shell"}
+
+
+def kind_of(target: Target) -> TargetKind:
+    """Asked for every run, so looked up."""
+    return _KINDS[type(target)]
+
+
+def needs_of(target: Target) -> str:
+    """What a worker must have to run this target; the second half of a queue row."""
+    match target:
+        case HttpTarget():
+            return ""
+        case PythonTarget(function=function, isolate=isolate):
+            # Another word, so that workers of versions that know no processes leave these runs to others.
+            return f"process:{function}" if isolate == "process" else f"python:{function}"
+        case ShellTarget():
+            return "shell"
+
+
+class Definition(NamedTuple):
+    """One revision of a job, as a worker needs it."""
+
+    job_id: UUID
+    name: str
+    spec: JobSpec
+    created_at: datetime | None = None
+    size: int = 0
+    """About how many bytes of memory it takes."""

@@ -1,0 +1,438 @@
+"""The ledger: which ticks were to be expected, and what became of each. Pure: the database's time is an argument.
+
+Expected are the ticks of the schedules in force, segment by segment, computed anew by the one iterator there is; where
+the cursor stands is asked only to tell a tick that is yet to fire from one that was passed over. On record is what
+history, live runs and catch-ups say. Every expected tick must be on record exactly once, or be still to come:
+
+    accounted for   one entry in history says what became of it, by itself or as one of a range
+    open            it waits or runs, is to be caught up with, is due, or belongs to a pause that is not over
+    missing         nobody knows of it, and the cursor has passed it
+    doubled         more than one entry claims it
+    extra           an entry that stands for no expected tick, or a range that counts its ticks wrongly
+    unknown         a span whose schedule cannot be read: nobody can say what was expected of it, so it is not clean
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import NamedTuple
+
+from detent.domain.schedule import Schedule
+
+MILLISECOND = timedelta(milliseconds=1)
+MICROSECOND = timedelta(microseconds=1)
+MOST_NAMED = 100
+DUE = "due"
+PAUSED = "paused"
+CATCHING_UP = "catching up"
+SCHEDULED = "scheduled"
+TO_BE_SKIPPED = "to be skipped"
+MISSING = "missing"
+UNKNOWN = "unknown"
+AT_A_TIME = 64
+
+
+class Segment(NamedTuple):
+    """Ticks of `schedule` in (since, until] were to be expected; until None: they still are. `paused`: not to run.
+
+    `tzdata` is the zone data by which they were computed, None where none has a say. `optional`: they were backfilled,
+    and may be on record whatever the schedule of that time was. `job` is its number, on which jitter depends."""
+
+    since: datetime
+    until: datetime | None
+    schedule: Schedule
+    paused: bool = False
+    tzdata: str | None = None
+    optional: bool = False
+    job: int = 0
+
+    def fires_at(self, tick: datetime) -> datetime:
+        """When a tick was to be fired: jitter puts it off."""
+        return tick + self.schedule.jitter(self.job, tick)
+
+
+class Unread(NamedTuple):
+    """A span of which nobody can say what was to be expected, and why; until None: it goes on."""
+
+    since: datetime
+    until: datetime | None
+    why: str
+    optional: bool = False
+
+    def covers(self, tick: datetime) -> bool:
+        return self.since < tick and (self.until is None or tick <= self.until)
+
+
+class Entry(NamedTuple):
+    """What is on record of one tick, or of all from the first to the last. `started` is when the first attempt did."""
+
+    first: datetime
+    last: datetime
+    ticks: int
+    status: str
+    reason: str | None = None
+    started: datetime | None = None
+    open: bool = False
+
+    @property
+    def words(self) -> str:
+        return f"{self.status}: {self.reason}" if self.reason and self.status in ("skipped", "missed") else self.status
+
+
+class Fate(NamedTuple):
+    """A tick, or a range that is on record as one, with what became of it. No entry: `status` says why."""
+
+    at: datetime
+    entry: Entry | None
+    status: str
+    ticks: int = 1
+
+
+@dataclass(slots=True)
+class Account:
+    """What the ticks of one job come to. Of those that are wrong, the first so many are named. `overdue`: how many of
+    the due ticks should have fired long ago. `unknown`: the spans that could not be compared."""
+
+    expected: int = 0
+    accounted: Counter[str] = field(default_factory=Counter)
+    open: Counter[str] = field(default_factory=Counter)
+    missing_count: int = 0
+    doubled_count: int = 0
+    extra_count: int = 0
+    other_zone_data: int = 0
+    missing: list[datetime] = field(default_factory=list)
+    doubled: list[datetime] = field(default_factory=list)
+    extra: list[Entry] = field(default_factory=list)
+    lateness: Counter[int] = field(default_factory=Counter)
+    late: int = 0
+    oldest_due: datetime | None = None
+    overdue: int = 0
+    unknown: list[Unread] = field(default_factory=list)
+
+    @property
+    def clean(self) -> bool:
+        """What is unknown is not clean: neither a span that cannot be read, nor a tick that only other zone data could
+        tell of."""
+        wrong = self.missing_count or self.doubled_count or self.extra_count or self.overdue
+        return not (wrong or self.unknown or self.other_zone_data)
+
+    def add_unknown(self, span: Unread) -> None:
+        """Once, however many pieces of the window it reaches into."""
+        if span not in self.unknown and len(self.unknown) < MOST_NAMED:
+            self.unknown.append(span)
+
+
+Expected = Callable[[Segment, datetime, datetime], Sequence[datetime]]
+
+
+def expected_ticks(segment: Segment, after: datetime, until: datetime) -> list[datetime]:
+    """The ticks of a segment in (after, until]."""
+    after = max(after, segment.since)
+    until = until if segment.until is None else min(until, segment.until)
+    if after >= until:
+        return []
+    return segment.schedule.between(after, until, 1 + segment.schedule.count_between(after, until))
+
+
+def settle_account(
+    account: Account,
+    segments: Sequence[Segment],
+    entries: Sequence[Entry],
+    window: tuple[datetime, datetime],
+    next_tick: datetime | None,
+    *,
+    expected: Expected = expected_ticks,
+    zone_data: str | None = None,
+    late_after: timedelta = timedelta(seconds=1),
+    unread: Sequence[Unread] = (),
+    overdue_before: datetime | None = None,
+) -> None:
+    """Compare what was expected in the window, (after, until], with what is on record, and add it to the account.
+
+    `next_tick` is where the cursor stands. `zone_data` is the release by which this is computed: what does not fit in
+    a segment of another one is set apart, since it may have been right then. `unread` are the spans that cannot be
+    compared; what was due to fire before `overdue_before` is overdue."""
+    after, until = window
+    for span in unread:
+        account.add_unknown(span)
+    backfilled = [segment for segment in segments if segment.optional]
+    segments = [segment for segment in segments if not segment.optional]
+    _count_lateness(account, segments, entries, after, late_after)
+    singles = sorted((entry for entry in entries if entry.first == entry.last), key=_first)
+    ranges = [entry for entry in entries if entry.first != entry.last]
+    firsts = [entry.first for entry in singles]
+    unclaimed = bisect_right(firsts, after), bisect_right(firsts, until)
+    used = 0
+    for segment in segments:
+        ticks = expected(segment, after, until)
+        if not ticks:
+            continue
+        account.expected += len(ticks)
+        low, high = bisect_left(firsts, ticks[0]), bisect_right(firsts, ticks[-1])
+        if not ranges and firsts[low:high] == list(ticks):
+            _tally(account, singles[low:high])
+            used += len(ticks)
+            continue
+        unfired = partial(_without_entry, account, segment, next_tick, zone_data, overdue_before)
+        used += _compare(account, ticks, singles[low:high], ranges, unfired)
+    if used < unclaimed[1] - unclaimed[0]:
+        allowed = {tick for segment in backfilled for tick in expected(segment, after, until)}
+        others = [
+            entry
+            for entry in singles[slice(*unclaimed)]
+            if entry.first not in allowed and not any(span.covers(entry.first) for span in unread)
+        ]
+        _name_extras(account, segments, others, window, expected, zone_data)
+    judged = [entry for entry in ranges if not any(span.covers(entry.last) for span in unread)]
+    _check_ranges(account, segments, judged, window, expected, zone_data)
+
+
+def _first(entry: Entry) -> datetime:
+    return entry.first
+
+
+def _compare(
+    account: Account,
+    ticks: Sequence[datetime],
+    singles: Sequence[Entry],
+    ranges: Sequence[Entry],
+    unfired: Callable[[datetime], None],
+) -> int:
+    """Tick by tick; how many of the single entries belong to ticks. `unfired` gets those that have no entry."""
+    by_tick: dict[datetime, list[Entry]] = {}
+    for entry in singles:
+        by_tick.setdefault(entry.first, []).append(entry)
+    used = 0
+    for tick in ticks:
+        found = by_tick.get(tick, [])
+        used += len(found)
+        claims = [*found, *(entry for entry in ranges if entry.first <= tick <= entry.last)]
+        if len(claims) == 1:
+            _add(account, claims[0], 1)
+        elif claims:
+            account.doubled_count += 1
+            _name(account.doubled, tick)
+        else:
+            unfired(tick)
+    return used
+
+
+def _without_entry(
+    account: Account,
+    segment: Segment,
+    next_tick: datetime | None,
+    zone_data: str | None,
+    overdue_before: datetime | None,
+    tick: datetime,
+) -> None:
+    if segment.paused and segment.until is None:
+        account.open[PAUSED] += 1
+    elif next_tick is not None and tick >= next_tick:
+        account.open[DUE] += 1
+        account.oldest_due = min(account.oldest_due or tick, tick)
+        account.overdue += overdue_before is not None and segment.fires_at(tick) < overdue_before
+    elif _of_other_zone_data(segment, zone_data):
+        account.other_zone_data += 1
+    else:
+        account.missing_count += 1
+        _name(account.missing, tick)
+
+
+def _of_other_zone_data(segment: Segment, zone_data: str | None) -> bool:
+    return zone_data is not None and segment.tzdata is not None and segment.tzdata != zone_data
+
+
+def _tally(account: Account, entries: Sequence[Entry]) -> None:
+    for (words, is_open), count in Counter((entry.words, entry.open) for entry in entries).items():
+        (account.open if is_open else account.accounted)[words] += count
+
+
+def _add(account: Account, entry: Entry, ticks: int) -> None:
+    (account.open if entry.open else account.accounted)[entry.words] += ticks
+
+
+def _name_extras(
+    account: Account,
+    segments: Sequence[Segment],
+    singles: Sequence[Entry],
+    window: tuple[datetime, datetime],
+    expected: Expected,
+    zone_data: str | None,
+) -> None:
+    """Entries of single ticks that nobody expected, where anything was to be expected at all."""
+    for segment in segments:
+        ticks = set(expected(segment, *window))
+        end = segment.until or window[1]
+        for entry in singles:
+            if segment.since < entry.first <= end and entry.first not in ticks:
+                _add_extra(account, entry, segment, zone_data)
+
+
+def _check_ranges(
+    account: Account,
+    segments: Sequence[Segment],
+    ranges: Sequence[Entry],
+    window: tuple[datetime, datetime],
+    expected: Expected,
+    zone_data: str | None,
+) -> None:
+    """A range says how many ticks it stands for; one that reaches beyond the window is not counted here."""
+    after, until = window
+    for entry in ranges:
+        if entry.open or not after < entry.first <= entry.last <= until:
+            continue
+        inside = [segment for segment in segments if segment.since < entry.last]
+        count = sum(
+            bisect_right(ticks, entry.last) - bisect_left(ticks, entry.first)
+            for ticks in (expected(segment, after, until) for segment in inside)
+        )
+        if inside and count != entry.ticks:
+            _add_extra(account, entry, inside[-1], zone_data)
+
+
+def _add_extra(account: Account, entry: Entry, segment: Segment, zone_data: str | None) -> None:
+    if _of_other_zone_data(segment, zone_data):
+        account.other_zone_data += 1
+        return
+    account.extra_count += 1
+    if len(account.extra) < MOST_NAMED:
+        account.extra.append(entry)
+
+
+def _name(named: list[datetime], tick: datetime) -> None:
+    if len(named) < MOST_NAMED:
+        named.append(tick)
+
+
+# --- lateness ---
+
+
+def _count_lateness(
+    account: Account,
+    segments: Sequence[Segment],
+    entries: Sequence[Entry],
+    after: datetime,
+    late_after: timedelta,
+) -> None:
+    bound = late_after // MILLISECOND
+    jittered = [segment for segment in segments if segment.schedule.jitter_seconds]
+    milliseconds = [
+        max((entry.started - (_fires_at(jittered, entry.first) if jittered else entry.first)) // MILLISECOND, 0)
+        for entry in entries
+        if entry.started is not None and entry.first > after
+    ]
+    account.lateness.update(map(rounded_up, milliseconds))
+    account.late += sum(late > bound for late in milliseconds)
+
+
+def _fires_at(segments: Sequence[Segment], tick: datetime) -> datetime:
+    for segment in segments:
+        if segment.since < tick and (segment.until is None or tick <= segment.until):
+            return segment.fires_at(tick)
+    return tick
+
+
+def rounded_up(milliseconds: int) -> int:
+    """To two significant digits, so that many values are a few numbers, each wrong by a tenth at most."""
+    step = 1
+    while milliseconds >= 100 * step:
+        step *= 10
+    return -(-milliseconds // step) * step
+
+
+def quantile(values: Counter[int], share: float) -> int | None:
+    """The smallest value that so large a share of all does not exceed."""
+    enough = share * values.total()
+    seen = 0
+    for value in sorted(values):
+        seen += values[value]
+        if seen >= enough:
+            return value
+    return None
+
+
+# --- one after another ---
+
+
+def fates(
+    segments: Sequence[Segment],
+    entries: Sequence[Entry],
+    after: datetime,
+    until: datetime,
+    next_tick: datetime | None,
+    now: datetime,
+    skips: Collection[datetime] = (),
+    unread: Sequence[Unread] = (),
+) -> Iterator[Fate]:
+    """Every tick in (after, until] with what became of it, oldest first; a range that is on record as one comes as one.
+    What is to come is `scheduled`, or `to be skipped` where it is among the skips. A span that cannot be read is one
+    entry, `unknown`, followed by what is on record in it."""
+    spans = [span for span in unread if not span.optional]
+    for span in sorted(spans, key=lambda span: span.since):
+        known = [segment for segment in segments if segment.since < span.since]
+        yield from _known_fates(known, entries, after, min(until, span.since), next_tick, now, skips)
+        yield from _unknown_fates(span, entries, after, until)
+        segments = [segment for segment in segments if segment.since >= span.since]
+    yield from _known_fates(segments, entries, after, until, next_tick, now, skips)
+
+
+def _unknown_fates(span: Unread, entries: Sequence[Entry], after: datetime, until: datetime) -> Iterator[Fate]:
+    first, last = max(after + MICROSECOND, span.since), until if span.until is None else min(until, span.until)
+    if first > last:
+        return
+    yield Fate(first, Entry(first, last, 1, UNKNOWN, span.why, open=True), UNKNOWN)
+    for entry in sorted(entries, key=_first):
+        if span.covers(entry.first) and after < entry.first <= until:
+            yield Fate(entry.first, entry, entry.status, entry.ticks)
+
+
+def _known_fates(
+    segments: Sequence[Segment],
+    entries: Sequence[Entry],
+    after: datetime,
+    until: datetime,
+    next_tick: datetime | None,
+    now: datetime,
+    skips: Collection[datetime],
+) -> Iterator[Fate]:
+    singles = {entry.first: entry for entry in entries if entry.first == entry.last}
+    ranges = [entry for entry in entries if entry.first != entry.last]
+    done: Entry | None = None
+    for segment, tick in _walk(segments, after, until):
+        if done is not None and done.first <= tick <= done.last:
+            continue
+        single = singles.get(tick)
+        if single is not None:
+            yield Fate(tick, single, single.status)
+            continue
+        done = next((entry for entry in ranges if entry.first <= tick <= entry.last), None)
+        if done is not None:
+            yield Fate(tick, done, done.status, done.ticks)
+        else:
+            status = _status_without_entry(segment, tick, next_tick, now)
+            yield Fate(tick, None, TO_BE_SKIPPED if status in (SCHEDULED, DUE) and tick in skips else status)
+
+
+def _walk(segments: Sequence[Segment], after: datetime, until: datetime) -> Iterator[tuple[Segment, datetime]]:
+    for segment in segments:
+        if segment.optional:
+            continue
+        end = until if segment.until is None else min(until, segment.until)
+        reached = max(after, segment.since)
+        while ticks := segment.schedule.between(reached, end, AT_A_TIME) if reached < end else []:
+            for tick in ticks:
+                yield segment, tick
+            reached = ticks[-1]
+
+
+def _status_without_entry(segment: Segment, tick: datetime, next_tick: datetime | None, now: datetime) -> str:
+    if segment.paused and segment.until is None:
+        return PAUSED
+    if segment.fires_at(tick) > now:
+        return SCHEDULED
+    return DUE if next_tick is not None and tick >= next_tick else MISSING

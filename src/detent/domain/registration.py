@@ -1,0 +1,390 @@
+"""From a job as people write it to the rows that stand for it. Pure: the database's time is an argument.
+
+Everything that can be wrong with a job is found here, before anything is written: each fault is a UsageError
+with the JSON pointer of the wrong part. `prepare` reads the document; `place` finds its next tick, which
+depends on the time and on what has already fired, and is asked again when a job is changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from detent.domain.documents import (
+    MAX_PAYLOAD_BYTES,
+    MAX_REST_BYTES,
+    check_size,
+    check_text,
+    looks_sound,
+    plain,
+    utc_instant,
+)
+from detent.domain.identity import partition_of
+from detent.domain.job import JobSpec, kind_of, needs_of
+from detent.domain.misfire import AUTOMATIC, MISSED, SHORTEST_GRACE
+from detent.domain.refusal import pointer_to, refused, shown
+from detent.domain.schedule import Schedule, ScheduleError
+from detent.domain.schedule.cautions import cautions
+from detent.domain.schedule.cron_fields import uses_hash
+from detent.domain.schedule.keys import check_key_template
+from detent.domain.target_errors import TargetError
+from detent.domain.target_rules import check_target
+from detent.domain.target_url import check_url
+from detent.errors import UsageError
+
+GAPS_CHECKED = 16
+WAITING_LANES = {"QUEUE": -1, "REPLACE": -2}
+LONGEST_GRACE = 2**31 - 1
+
+_DECODER = msgspec.json.Decoder(JobSpec)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_QUEUE = re.compile(r"[^\s,\x00]{1,128}")
+_ID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
+
+
+class Prepared(NamedTuple):
+    """A job that is sound in itself: the columns of its rows, but for the tick it stands on."""
+
+    job_id: UUID
+    number: int
+    spec: JobSpec
+    schedule: Schedule
+    name: str
+    partition: int
+    target: str
+    needs: str
+    definition: str
+    stored: str
+    digest: bytes
+    grace: int
+    missed: int
+    max_missed: int
+    lanes: int
+    once: bool
+    warnings: list[str]
+
+
+class Place(NamedTuple):
+    """Where a cursor stands: its next tick, when that fires, and how late it may still run."""
+
+    next_tick: datetime | None
+    fire_at: datetime | None
+    grace: int
+
+
+def read_document(document: dict[str, Any]) -> JobSpec:
+    """A job as a program wrote it, with plain values."""
+    try:
+        return msgspec.convert(document, JobSpec)
+    except msgspec.ValidationError as error:
+        raise refused(error, document, JobSpec) from error
+
+
+class Timing(NamedTuple):
+    """What a schedule comes to: the same for every job that has it."""
+
+    schedule: Schedule
+    stored: str
+    digest: bytes
+    warnings: list[str]
+
+
+class Timings:
+    """Schedules that were read already, for jobs that are registered together: most of them share a few."""
+
+    def __init__(self) -> None:
+        self._timings: dict[object, Timing] = {}
+        self._key_warnings: dict[object, list[str]] = {}
+        self._places: dict[tuple[int, int, datetime], tuple[Schedule, Place]] = {}
+
+    def of(self, spec: JobSpec, number: int, created_at: datetime) -> Timing:
+        written = spec.schedule if isinstance(spec.schedule, str) else msgspec.json.encode(spec.schedule)
+        key = (
+            *(written, spec.timezone, created_at, spec.dst_gap, spec.dst_overlap, spec.day_match, spec.dialect),
+            *(spec.starts_at, spec.ends_at, spec.jitter_seconds),
+        )
+        found = self._timings.get(key)
+        if found is None:
+            found = _timing(schedule_of(spec, number, created_at), created_at)
+            if found.schedule.kind != "cron" or not _may_hash(spec.schedule):
+                self._timings[key] = found
+        return found
+
+    def key_warnings(self, spec: JobSpec, timing: Timing, since: datetime) -> list[str]:
+        template = spec.idempotency_key_template
+        if template is None:
+            return []
+        key = (template, spec.timezone, timing.digest, timing.schedule.anchor, since)
+        if key not in self._key_warnings:
+            self._key_warnings[key] = _key_warnings(template, spec.timezone, timing.schedule, since)
+        return self._key_warnings[key]
+
+    def place(self, job: Prepared, now: datetime) -> Place:
+        """As `place`, for a job that is new."""
+        key = (id(job.schedule), job.grace, now)
+        found = self._places.get(key)
+        if found is not None:
+            return found[1]
+        where = place(job, now)
+        if job.schedule.at is None and where.fire_at == where.next_tick and not job.schedule.jitter_seconds:
+            self._places[key] = job.schedule, where  # with the schedule, so that its id stays its own
+        return where
+
+
+def prepare(
+    spec: JobSpec,
+    job_id: UUID,
+    number: int,
+    created_at: datetime,
+    *,
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    timings: Timings | None = None,
+) -> Prepared:
+    """`timings` is shared by the jobs of one registration."""
+    timings = timings or Timings()
+    spec, definition = _read(spec, max_payload_bytes)
+    _check_parts(spec)
+    if spec.starts_at is not None or spec.ends_at is not None:
+        spec = _changed(spec, starts_at=_utc(spec.starts_at, "starts_at"), ends_at=_utc(spec.ends_at, "ends_at"))
+        definition = b""
+    timing = timings.of(spec, number, created_at)
+    name = spec.name or f"job-{job_id.hex[-16:]}"
+    # A zone inside the schedule, CRON_TZ or TZID, is the job's zone: what reads one of the two reads the same.
+    if spec.name is None or spec.timezone != timing.schedule.timezone:
+        spec = _changed(spec, name=name, timezone=timing.schedule.timezone)
+        definition = b""
+    return Prepared(
+        job_id=job_id,
+        number=number,
+        spec=spec,
+        schedule=timing.schedule,
+        name=name,
+        partition=partition_of(job_id),
+        target=kind_of(spec.target),
+        needs=needs_of(spec.target),
+        definition=(definition or msgspec.json.encode(spec)).decode(),
+        stored=timing.stored,
+        digest=timing.digest,
+        grace=AUTOMATIC if spec.misfire_grace_seconds == "auto" else spec.misfire_grace_seconds,
+        missed=MISSED[spec.missed_window],
+        max_missed=spec.max_missed,
+        lanes=lanes_of(spec),
+        once=spec.delivery == "at_most_once",
+        warnings=[*timing.warnings, *timings.key_warnings(spec, timing, created_at)],
+    )
+
+
+_changed = msgspec.structs.replace
+
+
+def lanes_of(spec: JobSpec) -> int:
+    """How many runs at once, as cursors say it; below zero: the lane in which one waits."""
+    if spec.concurrent_policy == "ALLOW":
+        return spec.max_concurrent
+    return WAITING_LANES.get(spec.concurrent_policy, 1)
+
+
+def _timing(schedule: Schedule, since: datetime) -> Timing:
+    _check_jitter(schedule, since)
+    stored = msgspec.json.encode(schedule.to_stored(), order="deterministic")
+    return Timing(schedule, stored.decode(), hashlib.sha256(stored).digest(), cautions(schedule))
+
+
+def _may_hash(schedule: str | dict[str, Any]) -> bool:
+    """Whether `H` stands in it, which is another time for each job."""
+    return uses_hash(schedule if isinstance(schedule, str) else schedule["cron"])
+
+
+def schedule_of(spec: JobSpec, number: int, created_at: datetime) -> Schedule:
+    """The schedule of a job, with what is the job's own: an interval counts from the creation of its job."""
+    try:
+        return Schedule.parse(
+            spec.schedule,
+            timezone=spec.timezone,
+            anchor=whole_milliseconds(created_at),
+            hash_key=str(number),
+            dst_gap=spec.dst_gap,
+            dst_overlap=spec.dst_overlap,
+            day_match=spec.day_match,
+            dialect=spec.dialect,
+            starts_at=spec.starts_at,
+            ends_at=spec.ends_at,
+            jitter_seconds=spec.jitter_seconds,
+        )
+    except ScheduleError as error:
+        raise UsageError(error.message, error.pointer or "/schedule") from error
+
+
+def place(job: Prepared, now: datetime, last_tick: datetime | None = None) -> Place:
+    """The next tick from `now` on, behind everything that has fired; refused when there is none."""
+    at = job.schedule.at
+    if at is not None and at <= now:
+        return _place_in_the_past(job, at, now, last_tick)
+    tick = next_tick(job.schedule, now, last_tick)
+    if tick is None:
+        raise UsageError(_no_tick(job.spec, now), "/ends_at" if job.spec.ends_at else "/schedule")
+    return stand_on(job, tick)
+
+
+def stand_on(job: Prepared, tick: datetime | None) -> Place:
+    if tick is None:
+        return Place(None, None, job.grace)
+    return Place(tick, tick + job.schedule.jitter(job.number, tick), job.grace)
+
+
+def next_tick(schedule: Schedule, now: datetime, last_tick: datetime | None) -> datetime | None:
+    return schedule.first_after(now if last_tick is None else max(now, last_tick))
+
+
+def _place_in_the_past(job: Prepared, at: datetime, now: datetime, last_tick: datetime | None) -> Place:
+    if not job.spec.allow_past:
+        raise UsageError(
+            f"The instant {at.isoformat().replace('+00:00', 'Z')} is in the past: give a later one, "
+            "or set allow_past to true to run it now.",
+            "/schedule/at" if isinstance(job.spec.schedule, dict) else "/schedule",
+        )
+    if last_tick is not None and at <= last_tick:
+        at = max(whole_milliseconds(now), last_tick + timedelta(milliseconds=1))
+    # It was asked for although it is late, so its grace is counted from now.
+    grace = SHORTEST_GRACE.total_seconds() if job.grace == AUTOMATIC else job.grace
+    late = max((now - at).total_seconds(), 0)
+    return Place(at, at, min(int(late + grace) + 1, LONGEST_GRACE))
+
+
+def is_job_id(text: str) -> bool:
+    """Whether people mean an id by this text; no job can be named like one."""
+    return _ID.fullmatch(text) is not None
+
+
+def _read(spec: JobSpec, max_payload_bytes: int) -> tuple[JobSpec, bytes]:
+    """The document read again as JSON, because a program may have built it with any value in any field; and that JSON.
+
+    What comes back as it went, and looks harmless as bytes, needs no second look."""
+    try:
+        encoded = msgspec.json.encode(spec)
+        again = _DECODER.decode(encoded)
+    except (msgspec.ValidationError, TypeError, ValueError, OverflowError, RecursionError):
+        again, encoded = _read_closely(spec)
+    else:
+        if again != spec or not looks_sound(encoded):
+            again, encoded = _read_closely(spec)
+    if len(encoded) > min(max_payload_bytes, MAX_REST_BYTES):
+        check_size(plain(again), max_payload_bytes)
+    return again, encoded
+
+
+def _read_closely(spec: JobSpec) -> tuple[JobSpec, bytes]:
+    document = plain(spec)
+    check_text(document)
+    try:
+        spec = _DECODER.decode(msgspec.json.encode(document))
+    except msgspec.ValidationError as error:
+        raise refused(error, document, JobSpec) from error
+    return spec, msgspec.json.encode(spec)
+
+
+def _check_parts(spec: JobSpec) -> None:
+    _check_words(spec)
+    _check_expectations(spec)
+    try:
+        check_target(spec.target)
+    except TargetError as error:
+        raise UsageError(error.message, error.pointer) from error
+
+
+def _check_expectations(spec: JobSpec) -> None:
+    start, finish = spec.expect_start_within, spec.expect_finish_within
+    if start is not None and start <= spec.jitter_seconds:
+        raise UsageError(
+            f"expect_start_within is {start:g}, but jitter may delay a run by {spec.jitter_seconds:g} seconds: "
+            f"give more than {spec.jitter_seconds:g}.",
+            "/expect_start_within",
+        )
+    if start is not None and finish is not None and finish < start:
+        raise UsageError(
+            f"expect_finish_within is {finish:g} and expect_start_within is {start:g}: a run cannot finish before it "
+            f"starts, so give {start:g} or more.",
+            "/expect_finish_within",
+        )
+    if spec.notify_url is not None:
+        try:
+            check_url(spec.notify_url)
+        except TargetError as error:
+            raise UsageError(error.message, "/notify_url") from error
+
+
+def _check_words(spec: JobSpec) -> None:
+    if spec.name is not None:
+        _check_name(spec.name)
+    if not _QUEUE.fullmatch(spec.queue):
+        raise UsageError(
+            f"The queue is {shown(spec.queue)}: give at most 128 characters, without spaces and commas.",
+            "/queue",
+        )
+    for position, tag in enumerate(spec.tags):
+        if _CONTROL.search(tag) or tag != tag.strip():
+            raise UsageError(
+                f"The tag {shown(tag)} has control characters, or spaces around it: remove them.",
+                pointer_to("tags", position),
+            )
+        if tag in spec.tags[:position]:
+            raise UsageError(f"The tag {shown(tag)} is there twice: keep one of them.", pointer_to("tags", position))
+
+
+def _check_name(name: str) -> None:
+    if _CONTROL.search(name) or name != name.strip():
+        raise UsageError(f"The name {shown(name)} has control characters, or spaces around it: remove them.", "/name")
+    if is_job_id(name) or name in (".", ".."):
+        raise UsageError(f"The name {shown(name)} reads like an id or a path: choose another.", "/name")
+
+
+def _utc(moment: datetime | None, field: str) -> datetime | None:
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
+        raise UsageError(
+            f"{field} is {moment.isoformat()}, without a zone: write it with an offset or Z, "
+            f"such as {moment.isoformat()}Z.",
+            f"/{field}",
+        )
+    return utc_instant(moment, field, f"/{field}")
+
+
+def _check_jitter(schedule: Schedule, since: datetime) -> None:
+    """Jitter stays below the gap to the next tick, so that runs keep the order of their ticks."""
+    if not schedule.jitter_seconds:
+        return
+    ticks = schedule.between(since, datetime.max.replace(tzinfo=UTC), GAPS_CHECKED)
+    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(ticks)]
+    if gaps and schedule.jitter_seconds >= min(gaps):
+        raise UsageError(
+            f"jitter_seconds is {schedule.jitter_seconds:g}, but ticks come {min(gaps):g} seconds apart: "
+            f"give a jitter below {min(gaps):g}.",
+            "/jitter_seconds",
+        )
+
+
+def _no_tick(spec: JobSpec, now: datetime) -> str:
+    if spec.ends_at is not None:
+        end = f"{spec.ends_at:%Y-%m-%dT%H:%M:%SZ}"
+        if spec.ends_at <= now:
+            return f"ends_at is {end}, which is past: give a later one, or leave it out."
+        return f"The schedule has no tick before ends_at, {end}: give a later one."
+    return f"The schedule {shown(spec.schedule)} has no tick left: give one that ticks in the future."
+
+
+def _key_warnings(template: str, timezone: str, schedule: Schedule, since: datetime) -> list[str]:
+    try:
+        return check_key_template(template, schedule, timezone, since)
+    except ScheduleError as error:
+        raise UsageError(error.message, error.pointer or "/idempotency_key_template") from error
+
+
+def whole_milliseconds(moment: datetime) -> datetime:
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)

@@ -1,0 +1,72 @@
+"""What is allowed but often not meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from detent.domain.schedule.cron import CronWalls
+from detent.domain.schedule.cron_fields import DAY, HOUR, MINUTE, MONTH, SECOND, Field, FieldSpec
+from detent.domain.schedule.cron_parse import CronFields
+from detent.domain.schedule.words import bits
+
+if TYPE_CHECKING:
+    from detent.domain.schedule.schedule import Schedule
+
+
+def cautions(schedule: Schedule) -> list[str]:
+    """Sentences for somebody who is looking at a schedule before saving it."""
+    resolver = getattr(schedule.ticks, "resolver", None)
+    if resolver is None or not isinstance(resolver.source, CronWalls):
+        return []
+    fields = resolver.source.fields
+    return [*_often(fields), *_uneven(fields), *_short_months(fields)]
+
+
+def _often(fields: CronFields) -> list[str]:
+    if len(bits(fields.hour.mask)) > 1:
+        return []
+    hour = bits(fields.hour.mask)[0]
+    if fields.second.mask.bit_count() == 60 and fields.minute.mask.bit_count() == 1:
+        return [f"'*' in the second field runs 60 times in that minute; for one run write '0 0 {hour} …'."]
+    if fields.minute.star and fields.minute.mask.bit_count() == 60:
+        return [f"'*' in the minute field runs 60 times from {hour:02}:00; for one run write '0 {hour} …'."]
+    return []
+
+
+def _uneven(fields: CronFields) -> list[str]:
+    found = []
+    pairs: list[tuple[Field, FieldSpec]] = [
+        (fields.second, SECOND),
+        (fields.minute, MINUTE),
+        (fields.hour, HOUR),
+        (fields.day, DAY),
+        (fields.month, MONTH),
+    ]
+    for field, spec in pairs:
+        values = bits(field.mask)
+        if not field.star or field.open or len(values) < 2:
+            continue
+        step, size = values[1] - values[0], spec.high - spec.low + 1
+        steady = values == list(range(spec.low, spec.high + 1, step))
+        if steady and (size % step or spec is DAY):
+            found.append(
+                f"'*/{step}' in the {spec.name} field starts again at {spec.low}, so the last step is shorter; "
+                f"for a steady rhythm use an interval such as 'every …'."
+            )
+    return found
+
+
+def _short_months(fields: CronFields) -> list[str]:
+    days = fields.day
+    plain = not (days.last_offsets or days.workdays or days.last_workday_offsets)
+    if days.open or not plain or fields.day_match == "or":
+        return []
+    first = bits(days.mask)[0]
+    months = bits(fields.month.mask)
+    if first == 29 and months == [2]:
+        return ["29 February comes in leap years only."]
+    lengths = {month: 29 if month == 2 else 30 if month in (4, 6, 9, 11) else 31 for month in months}
+    missing = [month for month in months if lengths[month] < first or (month == 2 and first == 29)]
+    if first >= 29 and missing:
+        return [f"Months without a day {first} are left out; for the last day of every month write 'L'."]
+    return []

@@ -1,0 +1,37 @@
+"""`detent cron explain` and `POST /schedules/preview`: the same answer for both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from detent.domain.schedule.errors import ScheduleError
+from detent.domain.schedule.instants import format_instant
+from detent.domain.schedule.preview import MOST_TICKS, clock_changes
+from detent.domain.schedule.schedule import Schedule
+
+
+def explain_text(
+    spec: str | Mapping[str, Any],
+    timezone: str,
+    count: int,
+    now: datetime,
+    **options: Any,
+) -> dict[str, Any]:
+    """Words, the next `count` ticks after `now` and what to beware of. `options` are those of Schedule.parse."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_TICKS:
+        raise ScheduleError(f"count is {count!r}; ask for 1 to {MOST_TICKS} ticks.", "/count")
+    schedule = Schedule.parse(spec, timezone=timezone, **{"anchor": now} | options)
+    found = schedule.preview(now, count)
+    return {
+        "description": schedule.describe(),
+        "timezone": schedule.timezone,
+        "ticks": [{"at": format_instant(tick.at), "local": tick.local, "dst": tick.dst} for tick in found.ticks],
+        "skipped": [{"local": skipped.local, "why": skipped.why} for skipped in found.skipped],
+        "clock_changes": [
+            {"at": format_instant(change.at), "on": change.on, "effect": change.effect, "why": change.why}
+            for change in clock_changes(schedule, now)
+        ],
+        "warnings": found.warnings,
+    }

@@ -1,0 +1,248 @@
+"""The next ticks of a schedule, each with what a change of the clock does to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from detent.domain.schedule.cautions import cautions
+from detent.domain.schedule.dst import MARGIN, Resolver
+from detent.domain.schedule.instants import to_ms
+from detent.domain.schedule.zones import Segment
+
+if TYPE_CHECKING:
+    from detent.domain.schedule.schedule import Schedule
+
+MOST_TICKS = 1_000
+MOST_SKIPPED = 100
+MOST_WARNINGS = 20
+CLOCK_CHANGES_AHEAD = timedelta(days=731)
+MOST_CHANGES = 12
+NEARBY = 3 * 3600
+WALL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  a wall time has no zone
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewTick:
+    """`local` is the wall time with its offset; `dst` says what a change of the clock did to this tick."""
+
+    at: datetime
+    local: str
+    dst: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedTick:
+    """A wall time that matched and has no tick of its own."""
+
+    local: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClockChange:
+    """What one change of the clock does to a schedule: `on` is its date there, `at` the instant, and `effect` says
+    whether times of the schedule are moved, skipped or repeated."""
+
+    at: datetime
+    on: str
+    effect: str
+    why: str
+
+
+@dataclass(slots=True)
+class Preview:
+    ticks: list[PreviewTick] = field(default_factory=list)
+    skipped: list[SkippedTick] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def preview(schedule: Schedule, after: datetime, count: int) -> Preview:
+    """At most `count` ticks after `after`; `count` is held between 1 and 1000."""
+    count = min(max(count, 1), MOST_TICKS)
+    result = Preview()
+    moments: list[datetime] = []
+    moment = schedule.next_after(after)
+    while moment is not None and len(moments) < count:
+        moments.append(moment)
+        moment = schedule.next_after(moment)
+    if not moments:
+        result.warnings.append("This schedule has no tick after the time that was asked about.")
+    resolver = getattr(schedule.ticks, "resolver", None)
+    if resolver is None:
+        result.ticks = [PreviewTick(tick, _local(schedule, tick)) for tick in moments]
+        return result
+    watcher = _Watcher(schedule, resolver, result)
+    result.ticks = [watcher.tick(tick) for tick in moments]
+    if moments:
+        watcher.report(to_ms(after) // 1000 + 1, to_ms(moments[-1]) // 1000 + 1)
+    result.warnings += cautions(schedule)
+    return result
+
+
+def _local(schedule: Schedule, tick: datetime) -> str:
+    spec = "milliseconds" if tick.microsecond else "seconds"
+    return tick.astimezone(schedule.zone.info).isoformat(timespec=spec)
+
+
+def _wall_text(wall: int) -> str:
+    return (WALL_EPOCH + timedelta(seconds=wall)).isoformat(timespec="seconds")
+
+
+def _clock_text(wall: int) -> str:
+    text = (WALL_EPOCH + timedelta(seconds=wall)).strftime("%H:%M:%S")
+    return text.removesuffix(":00")
+
+
+def _date_text(wall: int) -> str:
+    return (WALL_EPOCH + timedelta(seconds=wall)).strftime("%Y-%m-%d")
+
+
+class _Watcher:
+    """Marks the ticks near changes of the clock, and says in words what happens there."""
+
+    def __init__(self, schedule: Schedule, resolver: Resolver, result: Preview) -> None:
+        self.schedule = schedule
+        self.resolver = resolver
+        self.result = result
+
+    def tick(self, tick: datetime) -> PreviewTick:
+        instant = to_ms(tick) // 1000
+        segment = self.resolver.zone.segment(instant)
+        return PreviewTick(tick, _local(self.schedule, tick), self._mark(segment, instant))
+
+    def _mark(self, segment: Segment, instant: int) -> str | None:
+        gap = segment.offset - segment.offset_before
+        if gap > 0 and instant < segment.start + gap and not self._is_own(segment, instant):
+            return "moved"
+        if gap < 0 and instant < segment.start - gap:
+            return "repeated"
+        if segment.offset_after < segment.offset and instant >= segment.end - (segment.offset - segment.offset_after):
+            return "repeated"
+        return None
+
+    def _is_own(self, segment: Segment, instant: int) -> bool:
+        wall = instant + segment.offset
+        return self.resolver.source.next_wall(wall) == wall
+
+    def report(self, low: int, high: int) -> None:
+        """Says what happens at every change of the clock in [low, high)."""
+        segment = self.resolver.zone.segment(low)
+        if segment.start + MARGIN > low:
+            segment = self.resolver.zone.segment(segment.start - 1)
+        while segment.end < high and len(self.result.warnings) < MOST_WARNINGS:
+            segment = self.resolver.zone.segment(segment.end)
+            if segment.offset > segment.offset_before:
+                self._report_gap(segment, low, high)
+            elif segment.offset < segment.offset_before:
+                self._report_overlap(segment, low, high)
+
+    def _report_gap(self, segment: Segment, low: int, high: int) -> None:
+        if not low <= segment.start < high:
+            return
+        gap = segment.offset - segment.offset_before
+        if self.resolver.real_time and gap % 3600 == 0 and self.resolver.source.every_hour:
+            return
+        wall = self.resolver.source.next_wall(segment.start + segment.offset_before)
+        first = wall
+        for _ in range(MOST_SKIPPED):
+            if wall is None or wall >= segment.start + segment.offset or len(self.result.skipped) >= MOST_SKIPPED:
+                return
+            self._report_gap_wall(segment, wall, wall == first)
+            wall = self.resolver.source.next_wall(wall + 1)
+
+    def _report_gap_wall(self, segment: Segment, wall: int, first: bool) -> None:
+        missing = f"{_clock_text(wall)} does not exist on {_date_text(wall)}"
+        if self.resolver.gap == "skip":
+            why = "does not run" if not self.resolver.real_time else "the clock is put forward over it"
+            self.result.skipped.append(SkippedTick(_wall_text(wall), f"{missing}: {why}"))
+            self._warn(f"{missing}: {why}")
+            return
+        instant = segment.start if self.resolver.gap == "run" else wall - segment.offset_before
+        target = instant + segment.offset
+        when = _clock_text(target)
+        if _date_text(target) != _date_text(wall):
+            when = f"{when} on {_date_text(target)}"
+        if self._is_own(segment, instant) or (self.resolver.gap == "run" and not first):
+            why = f"{missing}: the run at {when} stands for it"
+            self.result.skipped.append(SkippedTick(_wall_text(wall), why))
+            self._warn(why)
+        else:
+            self._warn(f"{missing}: runs at {when}")
+
+    def _report_overlap(self, segment: Segment, low: int, high: int) -> None:
+        length = segment.offset_before - segment.offset
+        if segment.start + length <= low or segment.start - length >= high or self.resolver.real_time:
+            return
+        wall = self.resolver.source.next_wall(segment.start + segment.offset)
+        words = {
+            "first": "runs once, the first time",
+            "last": "runs once, the second time",
+            "both": "runs twice",
+        }
+        while wall is not None and wall < segment.start + segment.offset_before:
+            self._warn(f"{_clock_text(wall)} comes twice on {_date_text(wall)}: {words[self.resolver.overlap]}")
+            if len(self.result.warnings) >= MOST_WARNINGS:
+                return
+            wall = self.resolver.source.next_wall(wall + 1)
+
+    def _warn(self, text: str) -> None:
+        if len(self.result.warnings) < MOST_WARNINGS:
+            self.result.warnings.append(text)
+
+
+def clock_changes(schedule: Schedule, after: datetime) -> list[ClockChange]:
+    """The changes of the clock within two years that touch this schedule, each once, with what happens. However many
+    times the schedule names, a bounded number is looked at for each change."""
+    resolver: Resolver | None = getattr(schedule.ticks, "resolver", None)
+    if resolver is None:
+        return []
+    low, high = _lifetime(schedule, after)
+    found: list[ClockChange] = []
+    segment = resolver.zone.segment(low)
+    while segment.end < high and len(found) < MOST_CHANGES:
+        segment = resolver.zone.segment(segment.end)
+        result = Preview()
+        watcher = _Watcher(schedule, resolver, result)
+        if segment.offset > segment.offset_before:
+            watcher._report_gap(segment, low, high)
+        elif segment.offset < segment.offset_before:
+            watcher._report_overlap(segment, low, high)
+        if result.warnings:
+            found.append(_change(segment, result))
+    return found
+
+
+def _lifetime(schedule: Schedule, after: datetime) -> tuple[int, int]:
+    """The seconds in which changes matter: two years, as far as the schedule is in force."""
+    starts, ends = (None if text is None else datetime.fromisoformat(text) for text in schedule.bounds())
+    since = after if starts is None else max(after, starts)
+    until = after + CLOCK_CHANGES_AHEAD if ends is None else min(after + CLOCK_CHANGES_AHEAD, ends)
+    return to_ms(since) // 1000 + 1, to_ms(until) // 1000 + 1
+
+
+def _change(segment: Segment, result: Preview) -> ClockChange:
+    first, more = result.warnings[0], len(result.warnings) - 1
+    if more:
+        number = f"{more}{' or more' if len(result.warnings) == MOST_WARNINGS else ''}"
+        first += f". The same change touches {number} more of its times."
+    if segment.offset < segment.offset_before:
+        effect = "repeated"
+    else:
+        effect = "skipped" if len(result.skipped) == len(result.warnings) else "moved"
+    at = datetime.fromtimestamp(segment.start, UTC)
+    return ClockChange(at, _date_text(segment.start + segment.offset_before), effect, first)
+
+
+def clock_notes(schedule: Schedule, moment: datetime) -> tuple[str | None, list[str]]:
+    """What a change of the clock does to this tick, `moved`, `repeated` or nothing; and what it does nearby."""
+    resolver = getattr(schedule.ticks, "resolver", None)
+    if resolver is None:
+        return None, []
+    result = Preview()
+    watcher = _Watcher(schedule, resolver, result)
+    mark = watcher.tick(moment).dst
+    instant, near = to_ms(moment) // 1000, MARGIN if mark else NEARBY
+    watcher.report(instant - near, instant + near + 1)
+    return mark, result.warnings

@@ -1,0 +1,300 @@
+"""The type that everything else uses: one schedule, whatever its kind."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+from detent.domain.schedule.cron_fields import uses_hash
+from detent.domain.schedule.dst import Resolver
+from detent.domain.schedule.instants import HIGHEST_MS, LOWEST_MS, format_instant, from_ms, to_ms
+from detent.domain.schedule.interval import IntervalTicks
+from detent.domain.schedule.memo import IDENTITY, MEMO
+from detent.domain.schedule.zones import Zone
+
+if TYPE_CHECKING:
+    from detent.domain.schedule.preview import Preview
+
+MISSING = object()
+MOST_PARSED = 8_192
+PARSED: dict[tuple[str, tuple[object, ...]], Schedule] = {}
+"""Expressions without `H` mean the same for every job, and most jobs bring one that was read before."""
+
+
+class Ticks(Protocol):
+    """The ticks of one kind of schedule, without bounds, in milliseconds."""
+
+    def next(self, instant: int) -> int | None:
+        """The first tick strictly after `instant`."""
+
+    def latest(self, since: int, until: int) -> int | None:
+        """The last tick in [since, until]."""
+
+    def count(self, after: int, until: int) -> int:
+        """How many ticks in (after, until]."""
+
+    def seen_from(self, tick: int) -> Ticks:
+        """The same ticks, for a question about the time from `tick` on."""
+
+
+class WallTicks:
+    """Cron and RRULE: whole seconds on a wall clock, resolved in a zone."""
+
+    __slots__ = ("resolver",)
+
+    def __init__(self, resolver: Resolver) -> None:
+        self.resolver = resolver
+
+    def seen_from(self, tick: int) -> WallTicks:
+        return self
+
+    def next(self, instant: int) -> int | None:
+        tick = self.resolver.next(instant // 1000 + 1)
+        return None if tick is None else tick * 1000
+
+    def latest(self, since: int, until: int) -> int | None:
+        tick = self.resolver.prev(until // 1000, -(-since // 1000))
+        return None if tick is None else tick * 1000
+
+    def count(self, after: int, until: int) -> int:
+        return self.resolver.count(after // 1000 + 1, until // 1000 + 1)
+
+
+class OnceTicks:
+    """One instant, or none when the schedule came from a shared row."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: int | None) -> None:
+        self.at = at
+
+    def seen_from(self, tick: int) -> OnceTicks:
+        return self
+
+    def next(self, instant: int) -> int | None:
+        return self.at if self.at is not None and self.at > instant else None
+
+    def latest(self, since: int, until: int) -> int | None:
+        return self.at if self.at is not None and since <= self.at <= until else None
+
+    def count(self, after: int, until: int) -> int:
+        return 1 if self.at is not None and after < self.at <= until else 0
+
+
+class Schedule:
+    """When a job ticks. Immutable; reads no clock; all datetimes are aware, answers are in UTC.
+
+    `stored` is the canonical form. Equal schedules of different jobs have equal stored forms, so it holds
+    neither the anchor of an interval nor the instant of a one-off: those belong to the job.
+    """
+
+    __slots__ = ("_ends", "_identity", "_starts", "_stored", "_ticks", "kind", "zone")
+
+    def __init__(self, kind: str, ticks: Ticks, zone: Zone, stored: dict[str, Any]) -> None:
+        self.kind = kind
+        self.zone = zone
+        self._ticks = ticks
+        self._stored = stored
+        self._starts = to_ms(datetime.fromisoformat(stored["starts_at"])) if "starts_at" in stored else LOWEST_MS
+        self._ends = to_ms(datetime.fromisoformat(stored["ends_at"])) if "ends_at" in stored else HIGHEST_MS
+        self._identity = 0
+
+    @staticmethod
+    def parse(
+        spec: str | Mapping[str, Any],
+        *,
+        timezone: str = "UTC",
+        anchor: datetime | None = None,
+        hash_key: str | None = None,
+        dst_gap: str = "run",
+        dst_overlap: str = "first",
+        day_match: str | None = None,
+        dialect: str = "unix",
+        starts_at: datetime | None = None,
+        ends_at: datetime | None = None,
+        jitter_seconds: float = 0,
+    ) -> Schedule:
+        """Reads any form of schedule; a ScheduleError says what is wrong with it and what to write."""
+        policy = (timezone, dst_gap, dst_overlap, day_match, dialect, starts_at, ends_at, jitter_seconds)
+        if isinstance(spec, str):
+            found = PARSED.get((spec, policy))
+            if found is not None:
+                return found
+        from detent.domain.schedule.reading import Options, parse_schedule
+
+        options = Options(timezone, anchor, hash_key, *policy[1:])
+        schedule = parse_schedule(spec, options)
+        if schedule.kind == "cron" and isinstance(spec, str) and not uses_hash(spec):
+            if len(PARSED) >= MOST_PARSED:
+                PARSED.clear()
+            PARSED[spec, policy] = schedule
+        return schedule
+
+    @staticmethod
+    def from_stored(stored: Mapping[str, Any]) -> Schedule:
+        """The schedule of a stored row: what `to_stored` gave."""
+        from detent.domain.schedule.reading import schedule_from_stored
+
+        return schedule_from_stored(stored)
+
+    def to_stored(self) -> dict[str, Any]:
+        return dict(self._stored)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Schedule):
+            return NotImplemented
+        return self._stored == other._stored and self.anchor == other.anchor and self.at == other.at
+
+    def __hash__(self) -> int:
+        return hash(self._canonical())
+
+    def _canonical(self) -> tuple[tuple[str, object], ...]:
+        # Both ways of making a schedule fill in the stored form in the same order.
+        return tuple(self._stored.items())
+
+    def __repr__(self) -> str:
+        return f"Schedule({self._stored!r})"
+
+    @property
+    def timezone(self) -> str:
+        return self.zone.name
+
+    @property
+    def jitter_seconds(self) -> float:
+        return float(self._stored.get("jitter_seconds", 0))
+
+    @property
+    def at(self) -> datetime | None:
+        """The instant of a one-off."""
+        if isinstance(self._ticks, OnceTicks) and self._ticks.at is not None:
+            return from_ms(self._ticks.at)
+        return None
+
+    @property
+    def anchor(self) -> datetime | None:
+        """The anchor of an interval."""
+        if isinstance(self._ticks, IntervalTicks) and not self._ticks.floating:
+            return from_ms(self._ticks.anchor)
+        return None
+
+    @property
+    def ticks(self) -> Ticks:
+        return self._ticks
+
+    def anchored(self, moment: datetime) -> Schedule:
+        """With the job's own moment put back: the anchor of an interval, the instant of a one-off."""
+        if isinstance(self._ticks, IntervalTicks):
+            ticks: Ticks = IntervalTicks(self._ticks.every, to_ms(moment))
+        elif isinstance(self._ticks, OnceTicks):
+            ticks = OnceTicks(to_ms(moment))
+        else:
+            return self
+        return Schedule(self.kind, ticks, self.zone, self._stored)
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        """The first tick strictly after `moment`; None when there is none."""
+        if not self._identity:
+            if not isinstance(self._ticks, WallTicks):
+                return self._compute_next(moment)  # cheaper than remembering
+            self._identity = IDENTITY.number(self._canonical())
+        key = (self._identity, moment)
+        found = MEMO.young.get(key, MISSING)
+        if found is not MISSING:
+            return found  # type: ignore[return-value]  # the sentinel is the only object that is no answer
+        answer = MEMO.old[key] if key in MEMO.old else self._compute_next(moment)
+        MEMO.put(key, answer)
+        return answer
+
+    def _compute_next(self, moment: datetime) -> datetime | None:
+        asked = to_ms(moment)
+        instant = max(asked, self._starts - 1)
+        if instant >= self._ends:
+            return None
+        tick = self._ticks.seen_from(asked).next(instant)
+        return None if tick is None or tick > self._ends else from_ms(tick)
+
+    def first_after(self, now: datetime) -> datetime | None:
+        """The first tick of a job that is registered at `now`."""
+        return self.next_after(now)
+
+    def latest(self, since: datetime, until: datetime) -> datetime | None:
+        """The last tick in [since, until]."""
+        asked = _ceil_ms(since)
+        low, high = max(asked, self._starts), min(to_ms(until), self._ends)
+        if low > high:
+            return None
+        tick = self._ticks.seen_from(asked).latest(low, high)
+        return None if tick is None else from_ms(tick)
+
+    def between(self, after: datetime, until: datetime, limit: int) -> list[datetime]:
+        """At most `limit` ticks in (after, until], oldest first."""
+        ticks: list[datetime] = []
+        tick = self._compute_next(after)
+        while tick is not None and tick <= until and len(ticks) < limit:
+            ticks.append(tick)
+            tick = self._compute_next(tick)
+        return ticks
+
+    def count_between(self, after: datetime, until: datetime) -> int:
+        """How many ticks in (after, until], without walking through them."""
+        asked = to_ms(after)
+        low, high = max(asked, self._starts - 1), min(to_ms(until), self._ends)
+        return self._ticks.seen_from(asked).count(low, high) if low < high else 0
+
+    def jitter(self, job_key: int, tick: datetime) -> timedelta:
+        """How much later than its tick a run is released: the same on every node, in every replay.
+
+        It stays below the distance to the next tick, so that runs keep the order of their ticks.
+        """
+        widest = int(self.jitter_seconds * 1000)
+        if widest <= 0:
+            return timedelta(0)
+        following = self.next_after(tick)
+        if following is not None:
+            widest = min(widest, to_ms(following) - to_ms(tick) - 1)
+        digest = hashlib.blake2b(f"{job_key}:{to_ms(tick)}".encode(), digest_size=8).digest()
+        return timedelta(milliseconds=int.from_bytes(digest, "big") % (widest + 1))
+
+    def with_zone(self, zone: Zone) -> Schedule:
+        """The same schedule by another copy of its zone's data."""
+        if not isinstance(self._ticks, WallTicks):
+            return self
+        old = self._ticks.resolver
+        resolver = Resolver(old.source, zone, real_time=old.real_time, gap=old.gap, overlap=old.overlap)
+        other = Schedule(self.kind, WallTicks(resolver), zone, self._stored)
+        other._identity = IDENTITY.fresh()
+        return other
+
+    def preview(self, after: datetime, count: int) -> Preview:
+        """The next `count` ticks, with what DST does to them."""
+        from detent.domain.schedule.preview import preview
+
+        return preview(self, after, count)
+
+    def describe(self) -> str:
+        """The schedule in plain English."""
+        from detent.domain.schedule.describe import describe
+
+        return describe(self)
+
+    def bounds(self) -> tuple[str | None, str | None]:
+        return self._stored.get("starts_at"), self._stored.get("ends_at")
+
+
+def _ceil_ms(moment: datetime) -> int:
+    whole = to_ms(moment)
+    return whole + 1 if moment.microsecond % 1000 else whole
+
+
+def stored_bounds(starts_at: datetime | None, ends_at: datetime | None, jitter: float) -> dict[str, Any]:
+    """The part of the stored form that every kind has; defaults are left out."""
+    stored: dict[str, Any] = {}
+    if starts_at is not None:
+        stored["starts_at"] = format_instant(starts_at)
+    if ends_at is not None:
+        stored["ends_at"] = format_instant(ends_at)
+    if jitter:
+        stored["jitter_seconds"] = int(jitter) if jitter == int(jitter) else jitter
+    return stored

@@ -1,0 +1,155 @@
+"""Time zones, read from the tzdata wheel only.
+
+`zoneinfo` prefers the operating system's copy of the zone data, and two hosts of one fleet rarely have the
+same copy. Two nodes that disagree about a zone disagree about a tick, so the search path is emptied here and
+every node that has the same wheel computes the same ticks.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import zoneinfo
+from bisect import bisect_right
+from collections.abc import Callable
+from datetime import UTC, datetime, tzinfo
+from typing import NamedTuple
+
+from detent.domain.schedule.errors import ScheduleError
+
+zoneinfo.reset_tzpath(to=[])
+
+CHUNK_BITS = 28
+"""Segments are worked out 2**28 seconds (eight and a half years) at a time."""
+
+PROBE_STEP = 2 * 86_400
+"""No zone has ever changed its offset and changed it back within two days (checked by a test)."""
+
+FIRST_INSTANT = -62_000_000_000
+LAST_INSTANT = 253_300_000_000
+"""What datetime can hold, with some days to spare at either end: year 5 to year 9996."""
+
+
+class Segment(NamedTuple):
+    """A stretch of time with one offset from UTC; all five in seconds."""
+
+    start: int
+    end: int
+    offset: int
+    offset_before: int
+    offset_after: int
+
+
+class Zone:
+    """A time zone as a sequence of segments, found by asking its tzinfo and remembered."""
+
+    __slots__ = ("_chunks", "info", "name")
+
+    def __init__(self, name: str, info: tzinfo) -> None:
+        self.name = name
+        self.info = info
+        self._chunks: dict[int, tuple[list[int], list[Segment]]] = {}
+
+    def __repr__(self) -> str:
+        return f"Zone({self.name!r})"
+
+    def offset(self, instant: int) -> int:
+        delta = datetime.fromtimestamp(instant, self.info).utcoffset()
+        if delta is None:  # only a naive tzinfo answers None
+            return 0
+        return delta.days * 86_400 + delta.seconds
+
+    def segment(self, instant: int) -> Segment:
+        """The segment that holds `instant`. Segments may also end where only our own chunk ends:
+        then the offset before and after is the same, and nothing is moved or repeated there."""
+        chunk = self._chunks.get(instant >> CHUNK_BITS)
+        if chunk is None:
+            chunk = self._load(instant >> CHUNK_BITS)
+        starts, segments = chunk
+        return segments[bisect_right(starts, instant) - 1]
+
+    def local(self, instant: int) -> int:
+        """The wall clock at `instant`, as seconds since 1970-01-01T00:00 on that wall."""
+        return instant + self.segment(instant).offset
+
+    def _load(self, index: int) -> tuple[list[int], list[Segment]]:
+        low = max(index << CHUNK_BITS, FIRST_INSTANT)
+        high = min((index + 1) << CHUNK_BITS, LAST_INSTANT)
+        starts = [low, *self._changes(low, high)]
+        ends = [*starts[1:], high]
+        segments = [
+            Segment(start, end, self.offset(start), self.offset(start - 1), self.offset(end))
+            for start, end in zip(starts, ends, strict=True)
+        ]
+        self._chunks[index] = (starts, segments)
+        return starts, segments
+
+    def _changes(self, low: int, high: int) -> list[int]:
+        """Every instant in (low, high) at which the offset changes."""
+        changes: list[int] = []
+        left, left_offset = low, self.offset(low)
+        while left < high - 1:
+            right = min(left + PROBE_STEP, high - 1)
+            right_offset = self.offset(right)
+            if right_offset != left_offset:
+                changes.append(self._bisect(left, left_offset, right))
+            left, left_offset = right, right_offset
+        return changes
+
+    def _bisect(self, left: int, left_offset: int, right: int) -> int:
+        while right - left > 1:
+            middle = (left + right) // 2
+            if self.offset(middle) == left_offset:
+                left = middle
+            else:
+                right = middle
+        return right
+
+
+@functools.lru_cache(maxsize=1024)
+def load_zone(name: str) -> Zone:
+    """The zone of that name, or a ScheduleError that names its nearest neighbours."""
+    return Zone(name, check_timezone(name))
+
+
+ZoneLoader = Callable[[str], Zone]
+
+
+def check_timezone(name: str) -> zoneinfo.ZoneInfo:
+    """The ZoneInfo of an IANA name, from the tzdata wheel."""
+    if not isinstance(name, str) or not name.strip():
+        raise ScheduleError("The time zone is empty; give an IANA name such as 'UTC' or 'Europe/Berlin'.", "/timezone")
+    if name in _zone_names():
+        return zoneinfo.ZoneInfo(name)
+    raise ScheduleError(f"The time zone {name!r} is not known; {_suggest(name)}.", "/timezone")
+
+
+@functools.cache
+def _zone_names() -> frozenset[str]:
+    # Not available_timezones(): that opens every file. The wheel carries its own list.
+    from importlib import resources
+
+    text = resources.files("tzdata").joinpath("zones").read_text("utf-8")
+    return frozenset(text.split())
+
+
+def _suggest(name: str) -> str:
+    import difflib
+
+    lowered = {zone.lower(): zone for zone in sorted(_zone_names())}
+    cities = {zone.rpartition("/")[2].lower(): zone for zone in sorted(_zone_names())}
+    wanted = name.strip().lower().replace(" ", "_")
+    near = [lowered[key] for key in difflib.get_close_matches(wanted, lowered, n=3, cutoff=0.75)]
+    near += [cities[key] for key in difflib.get_close_matches(wanted.rpartition("/")[2], cities, n=3)]
+    names = list(dict.fromkeys(near))[:3]
+    if not names:
+        return "give an IANA name such as 'Europe/Berlin', 'America/New_York' or 'UTC'"
+    return "did you mean " + " or ".join(repr(zone) for zone in names)
+
+
+def tzdata_version() -> str:
+    """The IANA release that counts, for example '2026f'."""
+    return str(importlib.import_module("tzdata").IANA_VERSION)
+
+
+UTC_ZONE = Zone("UTC", UTC)

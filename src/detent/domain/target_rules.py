@@ -1,0 +1,116 @@
+"""What is refused when a job is registered, so that it does not fail at every tick instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from detent.domain.job import HttpTarget, PythonTarget, ShellTarget, Target
+from detent.domain.target_errors import TargetError, pointer_to
+from detent.domain.target_url import check_url
+
+MAX_HEADER_CHARACTERS = 16_384
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]*")
+_OURS = frozenset({"idempotency-key"})
+_CONNECTION = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*(:[\w.]+)?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def check_target(target: Target) -> None:
+    """Raise TargetError if no worker could call this target as it is written."""
+    match target:
+        case HttpTarget(url=url, headers=headers):
+            check_url(url)
+            check_headers(headers)
+        case PythonTarget(function=function):
+            _check_function(function)
+        case ShellTarget():
+            _check_shell(target)
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    seen: set[str] = set()
+    for name, value in headers.items():
+        lowered = name.lower()
+        sentence = _header_fault(name, lowered, value)
+        if sentence is None and lowered in seen:
+            sentence = f"The header {name} is given twice; header names do not differ by case."
+        if sentence is not None:
+            raise TargetError(pointer_to("headers", name), sentence)
+        seen.add(lowered)
+    size = sum(len(name) + len(value) for name, value in headers.items())
+    if size > MAX_HEADER_CHARACTERS:
+        raise TargetError(
+            pointer_to("headers"),
+            f"The headers hold {size} characters; at most {MAX_HEADER_CHARACTERS} can be sent. "
+            "Move the rest into the payload.",
+        )
+
+
+def _header_fault(name: str, lowered: str, value: str) -> str | None:
+    if not _HEADER_NAME.fullmatch(name):
+        return f"{name!r} is not a header name; use letters, digits and hyphens."
+    if lowered in _OURS or lowered.startswith("detent-"):
+        return f"The header {name} is set by detent for every call; remove it or choose another name."
+    if lowered in _CONNECTION:
+        return f"The header {name} belongs to the connection, not to the job; remove it."
+    if not _HEADER_VALUE.fullmatch(value):
+        return f"The value of the header {name} contains a line break or another control character; remove it."
+    return None
+
+
+def _check_function(function: str) -> None:
+    if not _FUNCTION.fullmatch(function):
+        raise TargetError(
+            pointer_to("function"),
+            f"{function!r} is not a function name; write package.module:name or the name it is registered under.",
+        )
+
+
+def _check_shell(target: ShellTarget) -> None:
+    if isinstance(target.command, str):
+        _check_word(target.command, pointer_to("command"))
+        if not target.command.strip():
+            raise TargetError(pointer_to("command"), "The command is empty; write the command to run.")
+    else:
+        for position, word in enumerate(target.command):
+            _check_word(word, pointer_to("command", position))
+        if not target.command or not target.command[0]:
+            raise TargetError(pointer_to("command", 0), "The first item is empty; it must name the program to run.")
+    for name, value in target.env.items():
+        _check_variable(name, value)
+
+
+def _check_variable(name: str, value: str) -> None:
+    pointer = pointer_to("env", name)
+    if not _VARIABLE.fullmatch(name):
+        raise TargetError(
+            pointer,
+            f"{name!r} is not a name for an environment variable; use letters, digits and underscores, "
+            "and no digit first.",
+        )
+    if name.startswith("DETENT_"):
+        raise TargetError(pointer, f"{name} cannot be set; names that start with DETENT_ are set by detent.")
+    _check_word(value, pointer)
+
+
+def _check_word(word: str, pointer: str) -> None:
+    if "\0" in word:
+        raise TargetError(pointer, "The text contains a NUL character, which no command can receive; remove it.")

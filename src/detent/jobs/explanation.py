@@ -1,0 +1,351 @@
+"""The story of one tick in plain sentences. Pure: what is known is an argument, and so is the time.
+
+What can be told: which schedule was in force and who made it so, what a change of the clock did, who had taken the
+job's partition, each attempt of its run and how it ended; or why there was no run. An instant that is no tick is told
+as that, with the ticks on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from detent.contract.cluster import Held
+from detent.contract.run import Attempt, Run
+from detent.domain.ledger import CATCHING_UP, DUE, MISSING, PAUSED, SCHEDULED, TO_BE_SKIPPED, Entry
+from detent.domain.schedule import Schedule
+from detent.domain.schedule.preview import clock_notes
+
+MILLISECOND = timedelta(milliseconds=1)
+SOMEBODY = "somebody"
+
+
+class Change(NamedTuple):
+    """Something that somebody did to a job, and when."""
+
+    at: datetime
+    by: str | None
+    reason: str | None = None
+
+
+class Rule(NamedTuple):
+    """The schedule that was in force, and the revision of the job that said so; None: the revision is not known."""
+
+    schedule: Schedule
+    revision: int | None = None
+    made: Change | None = None
+
+
+class Leader(NamedTuple):
+    node: str
+    term: str
+    since: datetime
+
+
+class Facts(NamedTuple):
+    """All that is known about one instant of a job. `rule` None: there was none then. `status` and `entry` say what
+    became of the tick, `run` is its run, `blocker` the run that stood in its way; `pause`, `edit` and `deletion` are
+    what happened to the job when the tick was given up. `fires_at` is later than the tick by the job's jitter.
+    `unknown` says why the schedule of that time cannot be read."""
+
+    job: str
+    at: datetime
+    now: datetime
+    created: Change
+    partition: int
+    rule: Rule | None = None
+    is_tick: bool = False
+    fires_at: datetime | None = None
+    before: datetime | None = None
+    after: datetime | None = None
+    status: str | None = None
+    entry: Entry | None = None
+    run: Run | None = None
+    recorded_at: datetime | None = None
+    leader: Leader | None = None
+    blocker: Run | None = None
+    pause: Change | None = None
+    pause_until: datetime | None = None
+    edit: Change | None = None
+    deletion: Change | None = None
+    completed: bool = False
+    skip: Change | None = None
+    merged_into: datetime | None = None
+    held: Held | None = None
+    unknown: str | None = None
+
+
+def explain(facts: Facts) -> list[str]:
+    return list(Teller(facts).tell())
+
+
+class Teller:
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.zone = None if facts.rule is None else facts.rule.schedule.zone
+
+    def tell(self) -> Iterator[str]:
+        facts = self.facts
+        if facts.unknown is not None:
+            yield f"What was expected of {facts.job!r} at {self.when(facts.at)} is not known. {facts.unknown}"
+            if facts.entry is not None:
+                yield f"On record is: {facts.entry.words}."
+            return
+        if facts.rule is None:
+            yield from self._out_of_time()
+            return
+        mark, notes = clock_notes(facts.rule.schedule, facts.at)
+        if not facts.is_tick:
+            yield f"{self.when(facts.at)} is no tick of {facts.job!r}. {self._rule(facts.rule)}"
+            yield from self._notes(notes)
+            yield self._neighbours()
+            return
+        yield f"{self.when(facts.at)} is a tick of {facts.job!r}. {self._rule(facts.rule)}"
+        if mark is not None or facts.rule.schedule.timezone != "UTC":
+            yield from self._notes(notes)
+        if facts.at <= facts.now and facts.status not in (PAUSED,):
+            yield self._leader()
+        yield from self._fate()
+
+    # --- where it stands ---
+
+    def _out_of_time(self) -> Iterator[str]:
+        facts = self.facts
+        yield f"Nothing was expected of {facts.job!r} at {self.when(facts.at)}."
+        if facts.deletion is not None and facts.at > facts.deletion.at:
+            yield f"The job was deleted {self._done(facts.deletion)}."
+        elif facts.at <= facts.created.at:
+            yield f"The job was made {self._done(facts.created)}."
+        elif facts.completed:
+            yield "The job was completed by then: it had no tick left."
+        if facts.after is not None:
+            yield f"Its first tick after that is {self.when(facts.after)}."
+
+    def _rule(self, rule: Rule) -> str:
+        words = rule.schedule.describe().rstrip(".")
+        zone = f" in {rule.schedule.timezone}" if rule.schedule.kind in ("cron", "rrule") else ""
+        text = f"Its schedule {'was' if self.facts.at <= self.facts.now else 'is'}: {words}{zone}"
+        if rule.revision is None or rule.made is None:
+            return f"{text}."
+        return f"{text}, by revision {rule.revision}, made {self._done(rule.made)}."
+
+    def _notes(self, notes: list[str]) -> Iterator[str]:
+        for note in notes:
+            yield f"The clock is changed then: {note}."
+
+    def _neighbours(self) -> str:
+        near = [self.when(tick) for tick in (self.facts.before, self.facts.after) if tick is not None]
+        if not near:
+            return "It had no tick before, and has none after that."
+        if len(near) == 2:
+            return f"The nearest ticks are {near[0]} and {near[1]}."
+        side = "after" if self.facts.before is None else "before"
+        return f"The nearest tick is {near[0]}; there is none {'before' if side == 'after' else 'after'} that."
+
+    def _leader(self) -> str:
+        leader = self.facts.leader
+        if leader is None:
+            return f"Who had taken its partition, {self.facts.partition}, is not on record any more."
+        taken = f"{leader.node}, {self.when(leader.since)}, under term {leader.term}"
+        return f"Its partition, {self.facts.partition}, had last been taken by node {taken}."
+
+    # --- what became of it ---
+
+    def _fate(self) -> Iterator[str]:
+        facts = self.facts
+        match facts.status:
+            case "scheduled" | "to be skipped" | "due" | "paused" | "missing" | "catching up":
+                yield from self._open_end()
+            case "skipped":
+                yield self._skipped()
+            case "missed":
+                yield self._missed()
+            case _ if facts.run is not None:
+                yield from self._ran(facts.run)
+        entry = facts.entry
+        if entry is not None and entry.ticks > 1 and facts.status != CATCHING_UP:
+            yield (
+                f"It is one of {entry.ticks} ticks that are on record as one, from {self.when(entry.first)} to "
+                f"{self.when(entry.last)}."
+            )
+
+    def _open_end(self) -> Iterator[str]:
+        facts = self.facts
+        match facts.status:
+            case status if status == SCHEDULED:
+                yield self._to_come()
+            case status if status == TO_BE_SKIPPED:
+                yield f"It is not to run: {self._asked_to_skip()}"
+            case status if status == PAUSED:
+                yield self._in_pause()
+            case status if status == CATCHING_UP:
+                left = facts.entry.ticks if facts.entry is not None else 1
+                yield f"It was missed, or fell into a pause, and is still to run: {_ticks(left)} to be caught up with."
+            case status if status == DUE:
+                yield f"It is due since {span(facts.now - (facts.fires_at or facts.at))} and has not fired yet."
+            case status if status == MISSING:
+                yield (
+                    "Nobody knows what became of it: it is not on record, and the job's cursor has passed it. "
+                    "`detent audit` counts it as missing."
+                )
+        if facts.held is not None and facts.status in (DUE, SCHEDULED, CATCHING_UP):
+            paused = self._done(Change(facts.held.at, facts.held.by, facts.held.reason))
+            yield f"No tick of any job fires at present: the cluster was paused {paused}."
+
+    def _to_come(self) -> str:
+        facts = self.facts
+        fires_at = facts.fires_at or facts.at
+        jitter = "" if fires_at == facts.at else f", {span(fires_at - facts.at)} after the tick, by the job's jitter"
+        return f"It is yet to come, in {span(fires_at - facts.now)}{jitter}."
+
+    def _in_pause(self) -> str:
+        pause = self.facts.pause
+        text = "It does not run: the job is paused" + (f", {self._done(pause)}" if pause else "")
+        if self.facts.pause_until is not None:
+            text += f", until {self.when(self.facts.pause_until)}"
+        return f"{text}. What becomes of it is decided when the job is resumed."
+
+    def _skipped(self) -> str:
+        facts = self.facts
+        reason = facts.entry.reason if facts.entry is not None else None
+        match reason:
+            case "overlap":
+                return f"It did not run: {self._blocked()}"
+            case "paused":
+                paused = f", {self._done(facts.pause)}" if facts.pause is not None else ""
+                return f"It did not run: the job was paused{paused}."
+            case "by request":
+                return f"It did not run: {self._asked_to_skip()}"
+            case "edited":
+                edited = f" {self._done(facts.edit)}" if facts.edit is not None else ""
+                return (
+                    f"It was due and had not fired when the job was given another schedule{edited}, and was given up: "
+                    "nothing fires by being edited."
+                )
+            case "deleted":
+                deleted = f" {self._done(facts.deletion)}" if facts.deletion is not None else ""
+                return f"It was due and had not fired when the job was deleted{deleted}, and was given up."
+        return f"It did not run: {reason}."
+
+    def _blocked(self) -> str:
+        blocker = self.facts.blocker
+        if blocker is None:
+            return "another run of the job was not over, and its concurrent_policy lets no more run at once."
+        over = f"ended {self.when(blocker.finished_at)}" if blocker.finished_at else "is not over yet"
+        return (
+            f"the run of {self.when(blocker.scheduled_at)}, {blocker.id}, was not over ({over}), and the job's "
+            "concurrent_policy lets no more run at once."
+        )
+
+    def _asked_to_skip(self) -> str:
+        if self.facts.skip is None:
+            return "somebody asked for it to be skipped."
+        return f"it was marked to be skipped {self._done(self.facts.skip)}."
+
+    def _missed(self) -> str:
+        facts = self.facts
+        late = f", {span(facts.recorded_at - facts.at)} after it" if facts.recorded_at is not None else ""
+        reason = facts.entry.reason if facts.entry is not None else None
+        begin = f"It was missed: no node fired it in time, and when one looked{late},"
+        match reason:
+            case "grace":
+                return f"{begin} it was older than the job's misfire grace."
+            case "merged":
+                into = f", {self.when(facts.merged_into)}," if facts.merged_into is not None else ""
+                return f"{begin} only the latest of the missed ticks{into} was to run (missed_window RUN_ONCE)."
+            case "policy":
+                return f"{begin} none of the missed ticks was to run (missed_window SKIP)."
+            case "limit":
+                return f"{begin} more ticks had been missed than max_missed lets run."
+        return self._given_up(str(reason))
+
+    def _given_up(self, reason: str) -> str:
+        """It was to run after all."""
+        facts = self.facts
+        origin = "no node fired it in time" if facts.pause is None else f"the job was paused, {self._done(facts.pause)}"
+        at = "" if facts.recorded_at is None else f", {self.when(facts.recorded_at)}"
+        ends = {
+            "dropped": f"until that was given up{at}",
+            "deleted": f"until the job was deleted{at}",
+            "max_runs": f"until the job had made all its runs{at}",
+        }
+        return f"It was missed: {origin}, and it was to be caught up with {ends.get(reason, f'until {reason}{at}')}."
+
+    # --- a run ---
+
+    def _ran(self, run: Run) -> Iterator[str]:
+        yield f"It became run {run.id}, which {self._standing(run)}."
+        for attempt in run.attempts:
+            yield self._attempt(attempt, run)
+        if run.status == "running" and run.started_at is not None:
+            yield f"Attempt {run.attempt} started {self._after_tick(run.started_at)} and is not over."
+
+    def _standing(self, run: Run) -> str:
+        reason = f": {run.reason}" if run.reason else ""
+        match run.status:
+            case "succeeded" | "dead" | "cancelled":
+                ended = f", {self.when(run.finished_at)}" if run.finished_at else ""
+                verb = {"succeeded": "succeeded", "dead": "is dead", "cancelled": "was cancelled"}[str(run.status)]
+                return f"{verb}{ended}{reason}"
+            case "running":
+                return f"is running on node {run.node}{reason}"
+            case "retrying":
+                return f"waits for its next try, attempt {run.attempt}{reason}"
+        return f"waits for a worker{reason}"
+
+    def _attempt(self, attempt: Attempt, run: Run) -> str:
+        started = "" if attempt.started_at is None else f" started {self._after_tick(attempt.started_at)}"
+        node = f" on node {attempt.node}" if attempt.node else ""
+        took = "" if attempt.started_at is None else f" after {span(attempt.finished_at - attempt.started_at)}"
+        outcome = {
+            "succeeded": "succeeded",
+            "failed": "failed",
+            "timeout": "ran out of time",
+            "lost": "was lost with its node",
+            "stale": "was refused, as the run was no longer its own",
+            "cancelled": "was cancelled",
+        }[attempt.outcome]
+        error = f": {attempt.error}" if attempt.error else ""
+        joined = " and" if started else ""
+        return f"Attempt {attempt.attempt}{started}{node}{joined} {outcome}{took}{error}".rstrip(".") + "."
+
+    def _after_tick(self, moment: datetime) -> str:
+        late = moment - self.facts.at
+        return f"{span(late)} after the tick" if late >= timedelta(0) else self.when(moment)
+
+    # --- words ---
+
+    def _done(self, change: Change) -> str:
+        reason = f" ({change.reason})" if change.reason else ""
+        return f"{self.when(change.at)} by {change.by or SOMEBODY}{reason}"
+
+    def when(self, moment: datetime) -> str:
+        text = f"{moment:%Y-%m-%d %H:%M:%S}"
+        if moment.microsecond // 1000 and moment.microsecond % 1000 == 0:
+            text += f".{moment.microsecond // 1000:03}"
+        if self.zone is None or self.zone.name == "UTC":
+            return f"{text} UTC"
+        local = moment.astimezone(self.zone.info)
+        day = "" if local.date() == moment.date() else f"{local:%Y-%m-%d} "
+        return f"{text} UTC ({day}{local:%H:%M:%S} in {self.zone.name})"
+
+
+def span(length: timedelta) -> str:
+    """`12 ms`, `1.5 s`, `3 min 20 s`, `2 h 5 min`, `40 days`."""
+    milliseconds = max(length // MILLISECOND, 0)
+    if milliseconds < 1000:
+        return f"{milliseconds} ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1000:.1f} s"
+    minutes, seconds = divmod(milliseconds // 1000, 60)
+    hours, minutes_left = divmod(minutes, 60)
+    if not hours:
+        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
+    if hours < 48:
+        return f"{hours} h {minutes_left} min" if minutes_left else f"{hours} h"
+    return f"{hours // 24} days"
+
+
+def _ticks(count: int) -> str:
+    return "1 tick" if count == 1 else f"{count} ticks"

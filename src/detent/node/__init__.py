@@ -1,0 +1,1 @@
+"""The composition root: one process, and one membership of the cluster."""

@@ -1,0 +1,71 @@
+"""Loading the user's app, and registering its jobs."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from detent.domain.registration import read_document
+from detent.errors import DetentError, UsageError
+from detent.sdk.app import Detent
+from detent.store import Store
+from detent.telemetry.log import logger
+
+log = logger("app")
+
+
+def load_app(reference: str) -> Detent:
+    """`package.module:name`, found from the working directory as well."""
+    module_name, _, attribute = reference.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    module = _imported(reference, module_name)
+    app = getattr(module, attribute, None)
+    if not isinstance(app, Detent):
+        raise UsageError(
+            f"--app {reference}: {attribute!r} in {module_name} is not a Detent(); write app = Detent() there."
+        )
+    if app.name is None:
+        app.name = reference
+    return app
+
+
+def _imported(reference: str, name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.startswith(error.name):
+            raise UsageError(
+                f"--app {reference}: there is no module {error.name!r} here or in the Python path."
+            ) from error
+        raise _does_not_import(reference, name, error) from error
+    except DetentError as error:
+        raise UsageError(f"--app {reference}: {error.message}") from error
+    except Exception as error:  # whatever the user's own code raises
+        raise _does_not_import(reference, name, error) from error
+
+
+def _does_not_import(reference: str, name: str, error: Exception) -> UsageError:
+    return UsageError(
+        f"--app {reference}: {name} cannot be imported ({type(error).__name__}: {error}): "
+        "mend it, or set DETENT_DEBUG=1 to see where it fails."
+    )
+
+
+async def register_jobs(store: Store, app: Detent) -> None:
+    """Make or change the app's jobs; report those it no longer has."""
+    assert app.name is not None
+    for document in app.jobs:
+        try:
+            _, change = await store.jobs.upsert(read_document(document), owner=app.name, by=f"app:{app.name}")
+        except UsageError as error:
+            raise UsageError(f"Job {document['name']!r} of the app: {error.message}", error.pointer) from error
+        if change != "unchanged":
+            log.info("job registered", job=document["name"], change=change)
+    names = {document["name"] for document in app.jobs}
+    gone = sorted(set(await store.jobs.owned(app.name)) - names)
+    if gone:
+        log.warning("jobs no longer in the code; delete them with `detent job delete NAME`", jobs=gone)

@@ -1,0 +1,257 @@
+"""The process that runs isolated handlers: `python -m detent.node.handler_process FD PARENT`.
+
+A node starts it (targets/process.py), names the app in the first message, and sends one call after another. Coroutines
+run on the loop of the main thread, plain functions in a thread beside it; a third thread reads what the node says, so
+that a handler that blocks can still ask whether to go on. Without its node the process ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import inspect
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from itertools import count
+from queue import SimpleQueue
+from typing import Any
+
+from detent.domain.run import Failed, Outcome
+from detent.domain.states import CODES, RunStatus
+from detent.errors import DetentError, OwnershipLost
+from detent.node.apps import load_app
+from detent.store.effects import EffectPool
+from detent.store.limits import work_limits
+from detent.store.live import Settlement
+from detent.targets.frames import (
+    LENGTH_BYTES,
+    Answer,
+    Ask,
+    Begun,
+    FromProcess,
+    Holding,
+    Ready,
+    Setup,
+    Start,
+    Stop,
+    ToProcess,
+    Unfit,
+    call_in,
+    done_with,
+    frame,
+    length_of,
+    read_by_process,
+)
+from detent.targets.python import DaemonThreads, Describer, invoke
+from detent.targets.run import Run
+from detent.telemetry.log import configure
+
+_PR_SET_PDEATHSIG = 1
+_LEAVING_SECONDS = 1.0
+_numbers = count()
+
+
+class Line:
+    """The socket to the node. Read by one thread, written by any."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)  # what handlers start must not hold it open
+        self._socket = socket.socket(fileno=descriptor)
+        self._writing = threading.Lock()
+
+    def send(self, message: FromProcess) -> None:
+        with self._writing:
+            self._socket.sendall(frame(message))
+
+    def receive(self) -> ToProcess | None:
+        """None: the node has closed it, or is gone."""
+        header = self._exactly(LENGTH_BYTES)
+        body = None if header is None else self._exactly(length_of(header))
+        return None if body is None else read_by_process(body)
+
+    def _exactly(self, count: int) -> bytes | None:
+        parts = bytearray()
+        while len(parts) < count:
+            part = self._socket.recv(min(count - len(parts), 1 << 20))
+            if not part:
+                return None
+            parts += part
+        return bytes(parts)
+
+
+class NodeBackend:
+    """What a handler's Run asks of the node that holds it."""
+
+    def __init__(self, line: Line, effects: EffectPool) -> None:
+        self._line = line
+        self._effects = effects
+        self._asking = threading.Lock()
+        self.answers: SimpleQueue[Answer] = SimpleQueue()
+        self.stopped = False
+
+    def held(self, run_id: str, token: int) -> bool:
+        return self._holding() is not None
+
+    def _holding(self) -> Holding | None:
+        if self.stopped:
+            return None
+        with self._asking:
+            self._line.send(Ask(number := next(_numbers)))
+            while (answer := self.answers.get()).number != number:
+                pass  # to what a run before this one asked
+        return None if self.stopped else answer.holding
+
+    @asynccontextmanager
+    async def transaction(self, run_id: str, token: int) -> AsyncIterator[Any]:
+        """On a connection of this process; the settle in it names run, token and node, as any other."""
+        holding = await asyncio.to_thread(self._holding)
+        if holding is None:
+            raise OwnershipLost("This run was cancelled or taken over: there is nothing to commit.")
+
+        def settlement(now: datetime) -> Settlement:
+            return Settlement(holding.claim, holding.started, now, CODES[RunStatus.SUCCEEDED])
+
+        async with self._effects.transaction(holding.node, settlement) as connection:
+            yield connection
+
+
+class Handlers:
+    """Calls handlers on the loop that runs now, one at a time."""
+
+    def __init__(self, setup: Setup, functions: dict[str, Callable[..., Any]], line: Line) -> None:
+        reach = setup.effects
+        self._effects = EffectPool(reach.url, reach.schema, work_limits(reach.ttl), size=2, pooled=reach.pooled)
+        self._functions = functions
+        self._line = line
+        self._loop = asyncio.get_running_loop()
+        self._threads = DaemonThreads(1)
+        self._describer = Describer(setup.max_result_bytes)
+        self._task: asyncio.Task[None] | None = None
+        self._backend: NodeBackend | None = None
+
+    # --- in the thread that reads ---
+
+    def hear(self, message: ToProcess) -> None:
+        backend = self._backend
+        match message:
+            case Start():
+                self._loop.call_soon_threadsafe(self._start, message)
+            case Stop() if backend is not None:
+                backend.stopped = True
+                self._loop.call_soon_threadsafe(self._stop, backend)
+            case Answer() if backend is not None:
+                backend.answers.put(message)
+
+    @property
+    def busy(self) -> bool:
+        return self._backend is not None
+
+    # --- on the loop ---
+
+    def _start(self, start: Start) -> None:
+        self._backend = NodeBackend(self._line, self._effects)
+        self._task = self._loop.create_task(self._run(start, self._backend))
+
+    def _stop(self, backend: NodeBackend) -> None:
+        if self._task is not None and self._backend is backend:
+            self._task.cancel()
+
+    async def _run(self, start: Start, backend: NodeBackend) -> None:
+        outcome = await self._call(start, backend)
+        backend.stopped, self._backend = True, None
+        self._line.send(done_with(outcome))
+
+    async def _call(self, start: Start, backend: NodeBackend) -> Outcome:
+        function = self._functions.get(start.function)
+        if function is None:
+            return Failed(f"The app has no function {start.function!r} in this process.", retryable=False)
+        run = Run(call_in(start), backend)
+        self._line.send(Begun())
+        try:
+            if inspect.iscoroutinefunction(function):
+                return self._describer.returned(run, await invoke(function, run))
+            result, error = await self._in_thread(function, run)
+            if error is not None:
+                return self._describer.raised(run, error)
+            return self._describer.returned(run, await result if inspect.isawaitable(result) else result)
+        except BaseException as error:
+            return self._describer.raised(run, error)
+
+    async def _in_thread(self, function: Callable[..., Any], run: Run) -> tuple[Any, BaseException | None]:
+        """A plain function cannot be interrupted: who cancels this waits for its end, or kills the process."""
+        over: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
+
+        def work() -> None:
+            ended: tuple[Any, BaseException | None]
+            try:
+                ended = invoke(function, run), None
+            except BaseException as error:
+                ended = None, error
+            self._loop.call_soon_threadsafe(over.set_result, ended)
+
+        self._threads.submit(work)
+        while not over.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(over)
+        return over.result()
+
+
+def _die_with(parent: int) -> None:
+    """Linux ends this process when its node ends, even while a handler holds the interpreter's lock."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _ignore_signals() -> None:
+    """The node decides when this process ends: a signal to the whole service must not end a run that may go on. A
+    function, not SIG_IGN, which programs that handlers start would inherit."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+
+
+async def _serve(setup: Setup, functions: dict[str, Callable[..., Any]], line: Line) -> None:
+    handlers, over = Handlers(setup, functions, line), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        with suppress(OSError):
+            while (message := line.receive()) is not None:
+                handlers.hear(message)
+        if handlers.busy:
+            os._exit(1)
+        loop.call_soon_threadsafe(over.set)
+        threading.Event().wait(_LEAVING_SECONDS)  # what the app does at its exit may hang
+        os._exit(0)
+
+    threading.Thread(target=read, name="detent-node", daemon=True).start()
+    line.send(Ready())
+    await over.wait()
+
+
+def main() -> None:
+    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
+    _die_with(parent)
+    _ignore_signals()
+    line = Line(descriptor)
+    setup = line.receive()
+    if not isinstance(setup, Setup):
+        return
+    configure(setup.log_format, setup.log_level)
+    try:
+        app = load_app(setup.app)
+    except DetentError as error:
+        line.send(Unfit(error.message))
+        return
+    asyncio.run(_serve(setup, app.functions, line))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""What is kept, for how long, and where it goes after that."""

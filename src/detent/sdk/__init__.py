@@ -1,0 +1,1 @@
+"""What users import: the app, and its test mode."""

@@ -1,0 +1,111 @@
+"""Jobs in code: `app = Detent()`, `@app.job(cron="0 9 * * MON", timezone="America/New_York")`.
+
+At the start of `detent serve --app package.module:app` every job of the app is registered by name: made if it is new,
+changed if it differs, left alone if it does not. Jobs the app registered once and no longer has are reported, never
+deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from detent.domain.job import Isolation
+from detent.errors import UsageError
+
+if TYPE_CHECKING:
+    from detent.sdk.testing import TestMode
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Detent:
+    """A collection of jobs and the functions they call."""
+
+    def __init__(self, name: str | None = None) -> None:
+        self.name = name
+        self.functions: dict[str, Callable[..., Any]] = {}
+        self.jobs: list[dict[str, Any]] = []
+
+    def job(
+        self,
+        *,
+        name: str | None = None,
+        cron: str | None = None,
+        every: str | int | float | timedelta | None = None,
+        rrule: str | None = None,
+        at: str | datetime | None = None,
+        isolate: Isolation = "thread",
+        **fields: Any,
+    ) -> Callable[[Function], Function]:
+        """Register the decorated function and a job that calls it. Other keywords are the fields of a job.
+
+        `isolate="process"`: the function runs in a process of its own, whose end is a failed attempt and nothing else.
+        """
+        schedule = _schedule(cron=cron, every=every, rrule=rrule, at=at)
+
+        def register(function: Function) -> Function:
+            reference = self._add(function, None)
+            chosen = {} if isolate == "thread" else {"isolate": isolate}
+            document = {
+                "name": name or _default_name(function),
+                "schedule": schedule,
+                "target": {"type": "python", "function": reference, **chosen},
+                **fields,
+            }
+            if any(job["name"] == document["name"] for job in self.jobs):
+                raise UsageError(f"This app has two jobs named {document['name']!r}: give one of them another name=.")
+            self.jobs.append(document)
+            return function
+
+        return register
+
+    def function(self, name: str | None = None) -> Callable[[Function], Function]:
+        """Register a function that jobs made elsewhere can call, without a job of its own."""
+
+        def register(function: Function) -> Function:
+            self._add(function, name)
+            return function
+
+        return register
+
+    def test(self, start: str | datetime | None = None, *, connection: Any = None) -> TestMode:
+        """The app in test mode: real schedules under a clock that the test moves, without a database or a server.
+
+            with app.test(start="2026-03-29T00:00:00Z") as t:
+                t.advance(hours=3)
+            assert [run.status for run in t.runs_of("nightly-report")] == ["succeeded"]
+
+        `start` is where the clock begins, 2026-01-01T00:00:00Z if it is left out. `connection` is an asyncpg
+        connection of the test's own, for functions that use `run.transaction()`.
+        """
+        from detent.sdk.testing import TestMode
+
+        return TestMode(self, start, connection)
+
+    def _add(self, function: Callable[..., Any], name: str | None) -> str:
+        reference = name or f"{function.__module__}:{function.__qualname__.replace('<locals>.', '')}"
+        if self.functions.setdefault(reference, function) is not function:
+            raise UsageError(f"This app has two functions {reference!r}: rename one of them.")
+        return reference
+
+
+def _default_name(function: Callable[..., Any]) -> str:
+    return function.__name__.replace("_", "-")
+
+
+def _schedule(**forms: Any) -> dict[str, Any]:
+    given = {form: value for form, value in forms.items() if value is not None}
+    if len(given) != 1:
+        raise UsageError(f"A job needs exactly one of cron=, every=, rrule= and at=; {len(given)} were given.")
+    form, value = next(iter(given.items()))
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    elif isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise UsageError(
+                f"at={value.isoformat()} has no time zone: write at='{value.isoformat()}+00:00' or similar."
+            )
+        value = value.isoformat()
+    return {form: value}

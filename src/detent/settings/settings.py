@@ -1,0 +1,304 @@
+"""All settings, read once at start: flags, then `DETENT_*`, then a context, then `detent.toml`, then the defaults.
+
+Nothing is ignored silently. A key or variable that detent does not know is an error that offers the nearest
+name it does know, a value that does not fit is an error that names where it was read, and every value keeps
+its origin, so that `detent doctor` can say why a setting is what it is. `DETENT_TEST_*` belongs to the test
+suite and is the one prefix that is passed over.
+
+A setting is declared once, as a field of `Settings`: its type, its default, the function that reads it from
+text or from a TOML value, and the words that finish the sentence "give …" when that function refuses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from detent.errors import UsageError
+from detent.settings.readers import (
+    Reader,
+    archive,
+    choice,
+    coordinator,
+    names,
+    or_auto,
+    path,
+    seconds,
+    switch,
+    switch_or_auto,
+    text,
+    url,
+    whole,
+    zero_or_seconds,
+)
+
+CONFIG_FILE = "detent.toml"
+PREFIX = "DETENT_"
+FOREIGN_PREFIX = "DETENT_TEST_"
+
+
+def _optional(raw: object) -> object:
+    """What a flag, a variable or a key may hold to say nothing at all."""
+    return None if raw is None or raw == "" or raw == () else raw
+
+
+def _setting(default: Any, read: Reader, give: str, *, secret: bool = False) -> Any:
+    metadata = {"read": read, "give": give, "secret": secret}
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=metadata)
+    return dataclasses.field(default=default, repr=not secret, metadata=metadata)
+
+
+def _data_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib/detent")
+    shared = Path(environ.get("XDG_DATA_HOME", ""))
+    if shared.is_absolute():
+        return shared / "detent"
+    home = Path(environ.get("HOME", ""))
+    if home.is_absolute():
+        return home / ".local" / "share" / "detent"
+    raise UsageError("There is no home folder to keep data in: name one with --data-dir or DETENT_DATA_DIR.")
+
+
+class Context(NamedTuple):
+    """A server under a name: where it is, and the file that holds the key for it."""
+
+    name: str
+    url: str
+    key_file: Path | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One value per setting. `database_url` None means the embedded PostgreSQL in `data_dir`;
+    `allow_private_targets` None means allowed when listening on loopback only. `misfire_grace_seconds` is what a job
+    has that does not say; None means by its interval. `catchup_rate` is that of a partition; None means by its
+    schedules."""
+
+    database_url: str | None = _setting(
+        None,
+        url("postgresql", "postgres"),
+        "an address such as postgresql://user@host:5432/detent",
+        secret=True,
+    )
+    database_schema: str = _setting(
+        "detent",
+        text(r"(?!pg_)[a-z_][a-z0-9_]{0,62}"),
+        "a lower-case name of letters, digits and underscores, such as detent",
+    )
+    database_pooler: str = _setting("none", choice("none", "transaction"), "none or transaction")
+    data_dir: Path = _setting(_data_dir, path, "a folder")  # noqa: RUF009 - a field, not a default
+    host: str = _setting("127.0.0.1", text(r"[^\s\x00]+"), "an address or host name to listen on")
+    port: int = _setting(8787, whole(0, 65535), "a port number between 0 and 65535")
+    metrics_port: int | None = _setting(None, whole(0, 65535), "a port number between 0 and 65535")
+    migrate: bool = _setting(False, switch, "true or false")
+    app: str | None = _setting(None, text(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "MODULE:NAME, such as shop.jobs:app")
+    isolate: str = _setting("thread", choice("thread", "process"), "thread or process")
+    handler_processes: int | None = _setting(
+        None, or_auto(whole(1, 10_000)), "auto, or a whole number between 1 and 10000"
+    )
+    allow_shell: bool = _setting(False, switch, "true or false")
+    allow_private_targets: bool | None = _setting(None, switch_or_auto, "true, false or auto")
+    concurrency: int = _setting(100, whole(1, 100_000), "a whole number between 1 and 100000")
+    queues: tuple[str, ...] = _setting(
+        ("default",), names, "one or more queue names without spaces, separated by commas"
+    )
+    drain_seconds: float = _setting(30.0, seconds(0, 86_400), "a number of seconds between 0 and 86400")
+    lease_ttl_seconds: float = _setting(5.0, seconds(0.5, 300), "a number of seconds between 0.5 and 300")
+    coordinator: str = _setting(
+        "postgres",
+        coordinator,
+        "postgres, advisory, or an address such as etcd://host:2379, zookeeper://host:2181 or redis://host:6379/0",
+        secret=True,
+    )
+    clock_step_limit_seconds: float = _setting(
+        1800.0, zero_or_seconds(10, 31_536_000), "0, which is no limit, or a number of seconds between 10 and 31536000"
+    )
+    window_seconds: float = _setting(60.0, seconds(1, 86_400), "a number of seconds between 1 and 86400")
+    misfire_grace_seconds: int | None = _setting(
+        None, or_auto(whole(0, 31_536_000)), "auto, or a whole number of seconds between 0 and 31536000"
+    )
+    catchup_rate: float | None = _setting(
+        None, or_auto(seconds(0.1, 100_000)), "auto, or a number of ticks per second between 0.1 and 100000"
+    )
+    history_days: int = _setting(90, whole(1, 36_500), "a whole number of days between 1 and 36500")
+    revisions_kept: int = _setting(100, whole(1, 100_000), "a whole number between 1 and 100000")
+    archive_url: str | None = _setting(
+        None, archive, "a folder such as /var/lib/detent/archive, or an address such as s3://bucket/detent"
+    )
+    notify_url: str | None = _setting(
+        None, url("http", "https"), "an address such as https://hooks.example.com/detent", secret=True
+    )
+    notify_format: str = _setting("webhook", choice("webhook", "slack"), "webhook or slack")
+    notify_secret: str | None = _setting(
+        None, text(r"[A-Za-z0-9+/=_,]+"), "whsec_ and 24 to 64 bytes in base64; two with a comma between", secret=True
+    )
+    heartbeat_url: str | None = _setting(
+        None, url("http", "https"), "an address such as https://monitor.example.com/ping/detent", secret=True
+    )
+    heartbeat_seconds: float = _setting(60.0, seconds(1, 86_400), "a number of seconds between 1 and 86400")
+    traces: str = _setting("none", choice("none", "otlp"), "none or otlp")
+    trace_ratio: float = _setting(1.0, seconds(0, 1), "a number between 0 and 1")
+    api_url: str = _setting("http://127.0.0.1:8787", url("http", "https"), "an address such as http://127.0.0.1:8787")
+    api_key: str | None = _setting(None, text(r"[\x21-\x7e]+"), "a key without spaces", secret=True)
+    log_format: str = _setting("auto", choice("auto", "json", "pretty"), "auto, json or pretty")
+    log_level: str = _setting("info", choice("debug", "info", "warning", "error"), "debug, info, warning or error")
+    failpoints: str = _setting("", text(), "a list of failpoints")
+    production: bool = _setting(False, switch, "true or false")
+    max_payload_bytes: int = _setting(
+        1_048_576, whole(1, 268_435_456), "a whole number of bytes between 1 and 268435456"
+    )
+    max_result_bytes: int = _setting(16_384, whole(0, 268_435_456), "a whole number of bytes between 0 and 268435456")
+    requests_per_second: float = _setting(
+        1000.0, seconds(0, 1_000_000), "a number between 0, which is no limit, and 1000000"
+    )
+    origins: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def pooled(self) -> bool:
+        """Whether connections are handed on between us and the server; nothing stands before the embedded one."""
+        return self.database_url is not None and self.database_pooler == "transaction"
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach the API."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def seeks_port(self) -> bool:
+        """Whether nobody chose the port, so that another is as good where it is taken."""
+        return self.origins.get("port") == "default"
+
+    @classmethod
+    def load(
+        cls,
+        flags: Mapping[str, object],
+        environ: Mapping[str, str] = os.environ,
+        cwd: Path | None = None,
+        context: Context | None = None,
+    ) -> Settings:
+        """`flags` go by setting name; None, "" and () mean not given. `config` among them names the file."""
+        folder = Path.cwd() if cwd is None else cwd
+        above = [*_from_environment(environ, folder), *_from_flags(flags, folder)]
+        below = list(_from_file(flags, folder))
+        if context is not None and not any(name == "api_url" for name, *_ in above):
+            # A server and its key go together: no key is sent to a server it was not given for.
+            below = [found for found in below if found[0] != "api_key"] + list(_from_context(context, folder))
+        values: dict[str, Any] = {}
+        origins = dict.fromkeys(SETTINGS, "default")
+        for name, origin, raw, base in (*below, *above):
+            values[name] = _read(name, origin, raw, base)
+            origins[name] = origin
+        if "data_dir" not in values:
+            values["data_dir"] = _data_dir(environ)
+        return cls(**values, origins=MappingProxyType(origins))
+
+
+SETTINGS: Mapping[str, dataclasses.Field[Any]] = MappingProxyType(
+    {field.name: field for field in dataclasses.fields(Settings) if field.metadata}
+)
+
+# A value that was found: its setting, where it was read, what was read, and the folder its paths start from.
+Found = tuple[str, str, object, Path]
+
+
+def _from_flags(flags: Mapping[str, object], folder: Path) -> Iterable[Found]:
+    for name, raw in flags.items():
+        if name == "config" or _optional(raw) is None:
+            continue
+        if name not in SETTINGS:
+            raise UsageError(_unknown(f"The flag {_flag(name)}", _flag(name), map(_flag, SETTINGS)))
+        yield name, _flag(name), raw, folder
+
+
+def _from_context(context: Context, folder: Path) -> Iterable[Found]:
+    origin = f"context {context.name}"
+    yield "api_url", origin, context.url, folder
+    if context.key_file is not None:
+        yield "api_key", f"{context.key_file} of {origin}", _secret_in(f"The {origin}", context.key_file), folder
+
+
+def _from_environment(environ: Mapping[str, str], folder: Path) -> Iterable[Found]:
+    known = {PREFIX + name.upper(): name for name in SETTINGS}
+    from_files = {f"{key}_FILE": key for key, name in known.items() if SETTINGS[name].metadata["secret"]}
+    for key in sorted(environ):
+        if not key.startswith(PREFIX) or key.startswith(FOREIGN_PREFIX):
+            continue
+        if key not in known and key not in from_files:
+            raise UsageError(_unknown(f"The variable {key}", key, [*known, *from_files]))
+        if not environ[key]:
+            continue
+        if key in known:
+            yield known[key], key, environ[key], folder
+        elif environ.get(from_files[key]):
+            raise UsageError(f"{from_files[key]} and {key} are both set: keep one of the two.")
+        else:
+            yield known[from_files[key]], key, _secret_in(key, folder / environ[key]), folder
+
+
+def _secret_in(key: str, path: Path) -> str:
+    try:
+        secret = path.read_text("utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{key} names {path}, which cannot be read ({_reason(error)}).") from error
+    if not secret:
+        raise UsageError(f"{key} names {path}, which is empty: write the value into it.")
+    return secret
+
+
+def _from_file(flags: Mapping[str, object], folder: Path) -> Iterable[Found]:
+    named = _optional(flags.get("config"))
+    path = folder / Path(str(named or CONFIG_FILE)).expanduser()
+    if named is None and not path.exists():
+        return
+    for key, raw in _toml(path).items():
+        if key not in SETTINGS:
+            raise UsageError(_unknown(f"The key {key} in {path}", key, SETTINGS))
+        if _optional(raw) is not None:
+            yield key, f"{key} in {path}", raw, path.parent
+
+
+def _toml(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not valid TOML: {error}.") from error
+    except (OSError, ValueError) as error:
+        raise UsageError(f"The settings file {path} cannot be read ({_reason(error)}).") from error
+
+
+def _read(name: str, origin: str, raw: object, base: Path) -> object:
+    rule = SETTINGS[name].metadata
+    try:
+        value = rule["read"](raw)
+    except (ValueError, OverflowError):
+        shown = "not usable" if rule["secret"] else repr(raw)
+        raise UsageError(f"{origin} is {shown}: give {rule['give']}.", f"/{name}") from None
+    return base / value if isinstance(value, Path) else value
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _unknown(subject: str, name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    advice = f"did you mean {near[0]}?" if near else "remove it."
+    return f"{subject} is not a setting of detent: {advice}"
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8 text"

@@ -1,0 +1,243 @@
+"""The text for Prometheus. Every metric that there is has its line here: its name, its meaning and where it comes from.
+
+What concerns this process is always there; its place in the cluster only while it is a member; what the database tells
+of the whole cluster only while it answers, and alike from every process: take the largest, not the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from detent.domain.schedule import tzdata_version
+from detent.telemetry.metrics import ENDS, KINDS, OUTCOMES, ClusterSignals, Distribution, Metrics, Standing
+from detent.version import __version__
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+NODE_STATES = ("alive", "draining", "silent", "evicted")
+
+
+class Exposition:
+    """The text, in the form that whoever asks prefers. Its maker is imported when asked for: that takes a while."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    async def __call__(self, accept: str) -> tuple[bytes, str]:
+        """The text and its content type."""
+        from prometheus_client.exposition import choose_encoder
+
+        snapshot: Any = Snapshot(self._metrics, await self._metrics.cluster())
+        encode, content_type = choose_encoder(accept)
+        return encode(snapshot), content_type
+
+
+class Snapshot:
+    """All metrics at one moment, as their maker asks for them."""
+
+    def __init__(self, metrics: Metrics, cluster: ClusterSignals | None) -> None:
+        self._metrics = metrics
+        self._cluster = cluster
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _build()
+        yield from _counters(self._metrics)
+        yield from _refusals(self._metrics)
+        yield from _runs(self._metrics)
+        yield from _expectations(self._metrics)
+        yield from _spans(self._metrics)
+        standing = self._metrics.standing()
+        yield from _membership(standing is not None, self._cluster is not None)
+        if standing is not None:
+            yield from _standing(standing)
+        if self._cluster is not None:
+            yield from _cluster(self._cluster)
+
+
+def every_metric() -> Iterator[Metric]:
+    """All that there are, with nothing counted yet: for the manual."""
+    metrics = Metrics()
+    metrics.standing = lambda: Standing(0, 0, 0.0, 0.0, 0.0, 0.0, draining=False, held=False)
+    nothing = ClusterSignals(0, 0.0, 0, 0.0, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0.0)
+    return Snapshot(metrics, nothing).collect()
+
+
+def _build() -> Iterator[Metric]:
+    from prometheus_client.core import InfoMetricFamily
+
+    facts = {"version": __version__, "tzdata": tzdata_version()}
+    yield InfoMetricFamily("detent_build", "Which detent this is, and which zone data it has.", facts)
+
+
+def _counters(metrics: Metrics) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    for name, text, value in (
+        ("elections", "Partitions that this process has taken.", metrics.elections),
+        ("evictions", "Nodes that this process has evicted because their lease had ended.", metrics.evictions),
+        ("memberships_lost", "Times that this process has lost its place.", metrics.memberships_lost),
+        ("rescued_runs", "Runs of lost nodes and workers that this process has returned.", metrics.rescued),
+        ("ticks_fired", "Ticks that became runs.", metrics.fired),
+        ("ticks_skipped", "Ticks that did not run because the run before was not over.", metrics.overlaps),
+        ("ticks_missed", "Ticks that passed while nobody could fire them, and did not run.", metrics.missed),
+        ("catch_ups", "Jobs that were given past ticks to run: missed, of a pause, or to backfill.", metrics.catch_ups),
+        ("large_catch_ups", "Times that a hundred or more of these were to run at once.", metrics.large_catch_ups),
+        ("ticks_released", "Ticks that were made up for, or backfilled.", metrics.released),
+        ("starts", "Attempts that were started.", metrics.starts),
+        ("uncalled_runs", "Runs given back because no handler could be called in time.", metrics.not_begun),
+        ("retries", "Attempts that failed and are followed by another.", metrics.retries),
+    ):
+        yield CounterMetricFamily(f"detent_{name}", text, value)
+
+
+def _refusals(metrics: Metrics) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    refused = CounterMetricFamily(
+        "detent_refused_writes", "Writes that the database refused because they came too late.", labels=["write"]
+    )
+    refused.add_metric(["fire"], metrics.refused_fires)
+    refused.add_metric(["settle"], metrics.refused_settles)
+    yield refused
+
+
+def _expectations(metrics: Metrics) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    missed = CounterMetricFamily(
+        "detent_expectations_missed", "Ticks that did not start or finish as expected.", labels=["expectation"]
+    )
+    for expectation, count in metrics.expectations_missed.items():
+        missed.add_metric([expectation], count)
+    yield missed
+    notices = CounterMetricFamily("detent_notices", "Tries to send a message about that.", labels=["result"])
+    for result, count in metrics.notices.items():
+        notices.add_metric([result], count)
+    yield notices
+
+
+def _runs(metrics: Metrics) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    ends = CounterMetricFamily("detent_runs", "Runs that ended here, by what they called.", labels=["target", "status"])
+    attempts = CounterMetricFamily(
+        "detent_attempts", "Attempts that ended here, by what they called.", labels=["target", "outcome"]
+    )
+    for kind in KINDS:
+        for status in ENDS:
+            ends.add_metric([kind, status.value], metrics.ends[kind, status])
+        for outcome in OUTCOMES:
+            attempts.add_metric([kind, outcome], metrics.attempts[kind, outcome])
+    yield ends
+    yield attempts
+
+
+def _spans(metrics: Metrics) -> Iterator[Metric]:
+    from prometheus_client.core import HistogramMetricFamily
+
+    text = "From the tick to the start of its first attempt, jitter_seconds included."
+    lateness = HistogramMetricFamily("detent_start_lateness_seconds", text)
+    lateness.add_metric([], *_buckets(metrics.lateness))
+    yield lateness
+    text = "From the start of an attempt to its end, by what was called."
+    duration = HistogramMetricFamily("detent_run_duration_seconds", text, labels=["target"])
+    for kind in KINDS:
+        duration.add_metric([kind], *_buckets(metrics.duration[kind]))
+    yield duration
+
+
+def _buckets(spans: Distribution) -> tuple[list[tuple[str, float]], float]:
+    buckets: list[tuple[str, float]] = [
+        (repr(float(bound)), count) for bound, count in zip(spans.bounds, spans.counts, strict=True)
+    ]
+    return [*buckets, ("+Inf", spans.count)], spans.total.total_seconds()
+
+
+def _membership(member: bool, answers: bool) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    yield GaugeMetricFamily("detent_member", "1 while this process is a node of the cluster.", float(member))
+    yield GaugeMetricFamily("detent_database_up", "1 while the database answers this process.", float(answers))
+
+
+def _standing(standing: Standing) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    for name, text, value in (
+        ("partitions_led", "Partitions that this node leads.", standing.partitions_led),
+        (
+            "partitions_flapping",
+            "Partitions that this node took again without a reason in the last hour.",
+            standing.partitions_flapping,
+        ),
+        ("leader_status", "1 while this node leads any partition.", standing.partitions_led > 0),
+        ("heartbeat_age_seconds", "Since the last heartbeat that came back.", standing.heartbeat_age),
+        ("heartbeat_interval_seconds", "How often a heartbeat is sent.", standing.heartbeat_interval),
+        ("lease_remaining_seconds", "Until this node no longer trusts its place.", standing.lease_remaining),
+        ("clock_offset_seconds", "How far this node's clock is ahead of the database's.", standing.clock_offset),
+        ("draining", "1 while this node was asked to hand over.", standing.draining),
+        ("held", "1 while no tick fires anywhere.", standing.held),
+        ("ticks_unsent", "Ticks that this node holds, due for more than a second.", standing.ticks_unsent),
+        ("oldest_unsent_seconds", "Since when the oldest of them is due; 0: none is.", standing.oldest_unsent),
+        (
+            "fires_failing_seconds",
+            "For how long no fire of this node has succeeded although it tries; 0: the last one did.",
+            standing.fires_failing,
+        ),
+        ("worker_slots", "How many runs this node's worker may have under way at once.", standing.slots),
+        (
+            "handlers_short",
+            "How many kinds of handlers cannot be called for now: threads, loop or processes are all busy.",
+            standing.handlers_short,
+        ),
+    ):
+        yield GaugeMetricFamily(f"detent_{name}", text, float(value))
+    held = GaugeMetricFamily("detent_runs_held", "Runs that this node's worker has claimed.", labels=["state"])
+    held.add_metric(["running"], standing.running)
+    held.add_metric(["waiting"], standing.waiting)
+    yield held
+
+
+def _cluster(signals: ClusterSignals) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    for name, text, value in (
+        ("ticks_due", "Ticks that are due and have not fired.", signals.ticks_due),
+        ("oldest_due_seconds", "Since when the oldest of them is due; 0: none is.", signals.oldest_due),
+        ("runs_ready", "Runs that are ready and wait for a worker: the depth of all queues.", signals.runs_ready),
+        ("oldest_ready_seconds", "Since when the oldest of them waits; 0: none does.", signals.oldest_ready),
+        (
+            "schedule_gap_ticks",
+            "Ticks that were scheduled by now and are not executed: those due and those ready.",
+            signals.ticks_due + signals.runs_ready,
+        ),
+        ("jobs_overdue", "Jobs that have not been executed for twice their interval.", signals.jobs_overdue),
+        ("dead_letters", "Dead runs that nobody has dealt with.", signals.dead_letters),
+        ("catch_up_backlog_ticks", "Missed or backfilled ticks that are still to run.", signals.catch_up_ticks),
+        ("zone_data_releases", "Different releases of the zone data that nodes have.", signals.zone_data_releases),
+        ("node_versions", "Different versions of detent that nodes run.", signals.versions),
+        (
+            "partitions_without_leader",
+            "Partitions that no live node leads: their jobs do not fire.",
+            signals.partitions_without_leader,
+        ),
+        (
+            "partition_elections",
+            "The most elections that one partition has had in the last hour.",
+            signals.partition_elections,
+        ),
+        ("incidents_open", "Jobs that are not as expected, which somebody was told.", signals.incidents_open),
+        (
+            "jobs_set_aside",
+            "Jobs whose tick cannot be fired, such as one with a schedule that cannot be read; they are tried again.",
+            signals.jobs_set_aside,
+        ),
+        ("database_answer_seconds", "How long the database took to tell this.", signals.answer_seconds),
+    ):
+        yield GaugeMetricFamily(f"detent_{name}", text, float(value))
+    nodes = GaugeMetricFamily("detent_nodes", "Nodes that are alive or not yet forgotten.", labels=["state"])
+    for state in NODE_STATES:
+        nodes.add_metric([state], signals.nodes.get(state, 0))
+    yield nodes

@@ -1,0 +1,119 @@
+"""What a process counts of itself.
+
+Counting must cost the hot path next to nothing: a counter is an attribute, a distribution takes a whole batch at a
+time, and no label is looked up for a row. Names, labels and buckets appear only when somebody asks for the text
+(`exposition.py`). Labels have few values that are known beforehand; figures of single jobs are the API's. One instance
+lives as long as its process, through all of its memberships, and all counting is done on the process's main loop.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Literal, NamedTuple
+
+from detent.domain.states import RunStatus
+
+LATENESS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+DURATION = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
+ENDS = (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)
+
+# What was called. `pull`: whatever a worker that pulls makes of its runs; `unknown`: the job's definition was gone.
+Kind = Literal["http", "python", "shell", "pull", "unknown"]
+KINDS: tuple[Kind, ...] = ("http", "python", "shell", "pull", "unknown")
+EXPECTATIONS = ("start", "finish")
+NOTICES = ("sent", "failed", "given_up")
+OUTCOMES = ("succeeded", "failed", "timeout", "cancelled")
+
+
+class Distribution:
+    """How many spans of time were as short as each bound, and what they were together."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * len(bounds)
+        self.count = 0
+        self.total = timedelta()
+        self._limits = [timedelta(seconds=bound) for bound in bounds]
+
+    def add(self, spans: Iterable[timedelta]) -> None:
+        ordered = sorted(spans)
+        self.count += len(ordered)
+        self.total += sum(ordered, timedelta())
+        for position, limit in enumerate(self._limits):
+            self.counts[position] += bisect_right(ordered, limit)
+
+
+class Standing(NamedTuple):
+    """What a process that is a member of the cluster knows of its place in it; ages and ends in seconds."""
+
+    partitions_led: int
+    partitions_flapping: int
+    heartbeat_age: float
+    heartbeat_interval: float
+    lease_remaining: float
+    clock_offset: float
+    draining: bool
+    held: bool
+    running: int = 0
+    waiting: int = 0
+    slots: int = 0
+    ticks_unsent: int = 0
+    oldest_unsent: float = 0.0
+    fires_failing: float = 0.0
+    handlers_short: int = 0
+
+
+class ClusterSignals(NamedTuple):
+    """How the whole cluster stands, as the database tells it; ages in seconds, 0 where there is nothing that old."""
+
+    ticks_due: int
+    oldest_due: float
+    runs_ready: int
+    oldest_ready: float
+    jobs_overdue: int
+    dead_letters: int
+    catch_up_ticks: int
+    nodes: dict[str, int]
+    zone_data_releases: int
+    versions: int
+    partitions_without_leader: int
+    partition_elections: int
+    incidents_open: int
+    answer_seconds: float
+    jobs_set_aside: int = 0
+
+
+async def _unknown() -> ClusterSignals | None:
+    return None
+
+
+class Metrics:
+    def __init__(self) -> None:
+        # Set by the process that has one: None while it is not a member.
+        self.standing: Callable[[], Standing | None] = lambda: None
+        # Set by the process that has a database: None while it does not answer.
+        self.cluster: Callable[[], Awaitable[ClusterSignals | None]] = _unknown
+        self.elections = 0
+        self.evictions = 0
+        self.memberships_lost = 0
+        self.rescued = 0
+        self.refused_fires = 0
+        self.refused_settles = 0
+        self.fired = 0
+        self.overlaps = 0
+        self.missed = 0
+        self.catch_ups = 0
+        self.large_catch_ups = 0
+        self.released = 0
+        self.starts = 0
+        self.not_begun = 0
+        self.retries = 0
+        self.ends: Counter[tuple[Kind, RunStatus]] = Counter()
+        self.attempts: Counter[tuple[Kind, str]] = Counter()
+        self.expectations_missed = dict.fromkeys(EXPECTATIONS, 0)
+        self.notices = dict.fromkeys(NOTICES, 0)
+        self.lateness = Distribution(LATENESS)
+        self.duration = {kind: Distribution(DURATION) for kind in KINDS}

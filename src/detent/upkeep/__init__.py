@@ -1,0 +1,1 @@
+"""What one node does for all: retention, archive, tallies, expectations, notices, pings."""

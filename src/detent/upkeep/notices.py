@@ -1,0 +1,103 @@
+"""Any scheduler sends the messages that are to be sent; whoever takes one first.
+
+When its sender dies before it has said what became of it, it is sent once more, under the same id. Sending has a loop
+of its own: nobody who answers slowly, or never, keeps jobs from being judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+
+from detent.cluster.membership import Membership
+from detent.domain.job import NoticeFormat
+from detent.runtime.clock import monotonic
+from detent.runtime.service import Loop
+from detent.settings.settings import Settings
+from detent.store import Store
+from detent.store.expectations import Notice
+from detent.targets.messenger import Messenger
+from detent.telemetry.log import logger
+from detent.telemetry.metrics import Metrics
+from detent.upkeep.messages import body_of, id_of, read_secrets, signed
+
+log = logger("notices")
+
+# How often to look for messages whose sender died.
+SWEEP_EVERY = 30.0
+SENT_AT_ONCE = 20
+TAKEN_FOR = timedelta(seconds=60)
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 900.0
+GIVEN_UP_AFTER = timedelta(hours=24)
+
+
+class Address:
+    """Where messages go when a job does not say, and what they are signed with."""
+
+    def __init__(self, url: str | None, form: NoticeFormat, secrets: Sequence[bytes]) -> None:
+        self.url = url
+        self.form = form
+        self.secrets = secrets
+
+    def of(self, notice: Notice) -> tuple[str | None, NoticeFormat, Sequence[bytes]]:
+        """What is sent to the address of a job of another tenant has no signature: that secret is not theirs."""
+        if notice.url is None:
+            return self.url, self.form, self.secrets
+        return notice.url, notice.format, self.secrets if notice.ours else ()
+
+
+def address_of(settings: Settings) -> Address:
+    secrets = read_secrets(settings.notify_secret) if settings.notify_secret else []
+    return Address(settings.notify_url, "slack" if settings.notify_format == "slack" else "webhook", secrets)
+
+
+class Sender:
+    def __init__(
+        self, store: Store, membership: Membership, messenger: Messenger, address: Address, metrics: Metrics
+    ) -> None:
+        self._store = store
+        self._membership = membership
+        self._messenger = messenger
+        self._address = address
+        self._metrics = metrics
+        self._next = 0.0
+        self.loop = Loop("notices", self.tick)
+
+    async def tick(self) -> float:
+        self._next = monotonic() + SWEEP_EVERY * random.uniform(0.8, 1.0)
+        while self._membership.trusted:
+            notices = await self._store.expectations.take(SENT_AT_ONCE, TAKEN_FOR)
+            if not notices:
+                break
+            await self._send(notices)
+        return max(self._next - monotonic(), 0.0)
+
+    async def _send(self, notices: Sequence[Notice]) -> None:
+        """All to their end, even if the database cannot be told of one: what is under way cannot be taken back."""
+        ends = await asyncio.gather(*(self._send_one(notice) for notice in notices), return_exceptions=True)
+        for end in ends:
+            if end is not None:
+                raise end
+
+    async def _send_one(self, notice: Notice) -> None:
+        url, form, secrets = self._address.of(notice)
+        if url is None:
+            await self._store.expectations.give_up(notice, "There is no address to send it to: set notify_url.")
+            return
+        body = body_of(notice, form)
+        delivery = await self._messenger.send(url, body, signed(id_of(notice), notice.at, body, secrets))
+        if delivery.arrived:
+            self._metrics.notices["sent"] += 1
+            await self._store.expectations.sent(notice)
+        elif not delivery.retryable or notice.age > GIVEN_UP_AFTER:
+            self._metrics.notices["given_up"] += 1
+            log.error("a message is given up", incident=notice.incident, error=delivery.error)
+            await self._store.expectations.give_up(notice, delivery.error)
+        else:
+            self._metrics.notices["failed"] += 1
+            pause = min(FIRST_PAUSE * 2.0 ** min(notice.tries - 1, 10), LONGEST_PAUSE) * random.uniform(0.5, 1)
+            log.warning("a message was not sent", incident=notice.incident, error=delivery.error, again_in=round(pause))
+            await self._store.expectations.put_off(notice, timedelta(seconds=pause), delivery.error)
+            self._next = min(self._next, monotonic() + pause)

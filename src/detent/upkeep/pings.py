@@ -1,0 +1,61 @@
+"""A sign of life to a monitor outside, which raises the alarm when it does not come.
+
+One node of the cluster sends it, and only while the cluster does its work: every partition is led, no tick has been
+due for long, and ticks are not held. So silence means that jobs do not run, also for a reason nobody thought of.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from detent.cluster.membership import Membership
+from detent.runtime.service import Loop
+from detent.store import Store
+from detent.targets.messenger import Messenger
+from detent.telemetry.log import logger
+
+log = logger("ping")
+
+TASK = "ping"
+TURN = timedelta(seconds=30)
+LONGEST_DUE = 60.0
+LOOKS_A_PERIOD = 4
+
+
+class Ping:
+    def __init__(self, store: Store, membership: Membership, messenger: Messenger, url: str, seconds: float) -> None:
+        self._store = store
+        self._membership = membership
+        self._messenger = messenger
+        self._url = url
+        self._every = timedelta(seconds=seconds)
+        self._trouble = ""
+        self.loop = Loop("ping", self.tick)
+
+    async def tick(self) -> float:
+        pause = self._every.total_seconds() / LOOKS_A_PERIOD
+        node = self._membership.node
+        # Somewhat early, so that looking now and then adds nothing to the period.
+        every = self._every * (1 - 1 / LOOKS_A_PERIOD)
+        if not self._membership.trusted or not await self._store.retention.take_turn(TASK, node, TURN, every):
+            return pause
+        trouble = await self._unwell() or await self._sent()
+        if trouble and trouble != self._trouble:
+            log.warning("no sign of life was sent to the monitor", why=trouble)
+        self._trouble = trouble
+        await self._store.retention.end_turn(TASK, node)
+        return pause
+
+    async def _unwell(self) -> str:
+        """Why the cluster does not do its work; empty while it does."""
+        if self._membership.held:
+            return "all ticks are held"
+        signals = await self._store.signals.look()
+        if signals.partitions_without_leader:
+            return f"{signals.partitions_without_leader} partitions have no leader"
+        if signals.oldest_due > LONGEST_DUE:
+            return f"a tick has been due for {signals.oldest_due:.0f} s"
+        return ""
+
+    async def _sent(self) -> str:
+        return (await self._messenger.send(self._url, None, {}, method="GET")).error

@@ -1,0 +1,208 @@
+"""Housekeeping that one node does for all, now and then: old history goes, counts are put right, leftovers are removed.
+
+A partition whose time is over goes through four states, each of which can be the last that was reached when a process
+dies, and is where the next one goes on:
+
+    attached     readers and writers see it
+    detaching    nobody new sees it; those who did are being waited for
+    detached     a table by itself: what ended lately, although its tick is old, goes back into history, which makes
+                 a new partition for it; then it does not change any more, and is archived, if that is wanted,
+    gone         and only when its archive is complete, dropped
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from detent.errors import DetentError
+from detent.store import Store
+from detent.store.leftovers import Marked, Shared, Used
+from detent.store.retention import Part
+from detent.telemetry.log import logger
+from detent.upkeep.archive import Place, write
+
+log = logger("retention")
+
+TURN = timedelta(minutes=5)
+LOOK_SECONDS = 120.0
+PAGES_A_TURN = 20
+REVISIONS = 100
+# So few are not worth the look at every job that tells which are unused.
+SPARED: dict[Shared, int] = {"schedules": 1_000, "queues": 200}
+UNUSED_FOR = timedelta(days=1)
+AT_ONCE = 1_000
+
+
+class Task(NamedTuple):
+    name: str
+    every: timedelta
+    do: Callable[[], Awaitable[None]]
+
+
+class TurnLost(Exception):  # noqa: N818 - it says what happened
+    """This took so long that somebody else goes on with it."""
+
+
+class Keeper:
+    def __init__(
+        self,
+        store: Store,
+        node: int,
+        days: int,
+        archive: Place | None,
+        present: Callable[[], datetime | None],
+        revisions: int = REVISIONS,
+    ) -> None:
+        """`present` tells the time as the node has known it for a while: a clock that has just stepped ages nothing.
+        `revisions`: how many former ones of each job are kept."""
+        self._revisions = revisions
+        self._store = store
+        self._present = present
+        self._node = node
+        self._days = days
+        self._archive = archive
+        self._tasks = (
+            Task("history", timedelta(hours=1), self.retire_history),
+            Task("counts", timedelta(hours=6), self._correct_counts),
+            Task("reservations", timedelta(minutes=10), self._give_up_reservations),
+            Task("leftovers", timedelta(hours=1), self._forget),
+            Task("growth", timedelta(days=1), self._forget_unused),
+        )
+
+    async def tick(self) -> float:
+        for task in self._tasks:
+            if not await self._store.retention.take_turn(task.name, self._node, TURN, task.every):
+                continue
+            try:
+                await task.do()
+            except TurnLost:
+                continue
+            except DetentError as error:
+                # Its turn is not ended, so that it is due again when the turn runs out, not when all would be well.
+                log.warning("not done this time", task=task.name, error=str(error))
+                continue
+            await self._store.retention.end_turn(task.name, self._node)
+        return LOOK_SECONDS
+
+    # --- history ---
+
+    async def retire_history(self) -> None:
+        """Let go of every partition whose time is over; one that cannot go yet does not keep the others."""
+        for part in await self._store.retention.expired(self._days, self._present()):
+            await self._go_on("history")
+            try:
+                await self._retire(part)
+            except (DetentError, OSError) as error:
+                log.warning("a part of history stays for now", part=part.name, error=str(error))
+
+    async def _retire(self, listed: Part) -> None:
+        store = self._store.retention
+        part = await store.look_again(listed, self._days, self._present())
+        if part is None:
+            return
+        if part.state in ("attached", "detaching"):
+            await store.detach(part)
+        while part.state != "gone" and await store.keep_late(part, self._days, self._present()):
+            await self._go_on("history")
+        if self._archive is not None and not part.archived and part.state != "gone":
+            await self._put_away(part, self._archive)
+        await store.drop(part)
+        log.info("history dropped", part=part.name, until=part.until.isoformat(), archived=self._archive is not None)
+
+    async def _put_away(self, part: Part, place: Place) -> None:
+        """The number makes the name one of its own: a day that comes back, for something late, has another."""
+        done = await write(place, f"{part.parent}/{part.name}.{part.part}.jsonl.gz", self._lines(part))
+        there = await self._store.retention.count(part)
+        if done.rows != there:
+            raise DetentError(f"The archive of {part.name} has {done.rows} rows of {there}: it is written again.")
+        await self._store.retention.archived(part, *done)
+
+    async def _lines(self, part: Part) -> AsyncIterator[list[str]]:
+        pages = 0
+        async for page in self._store.retention.lines(part):
+            pages += 1
+            if pages % PAGES_A_TURN == 0:
+                await self._go_on("history")
+            yield page
+
+    async def _go_on(self, task: str) -> None:
+        if not await self._store.retention.keep_turn(task, self._node, TURN):
+            raise TurnLost
+
+    # --- counts and leftovers ---
+
+    async def _correct_counts(self) -> None:
+        await self._store.tenants.recount()
+
+    async def _give_up_reservations(self) -> None:
+        jobs = await self._store.tenants.give_up_reservations()
+        if jobs:
+            log.warning("room for jobs that were never registered is free again", jobs=jobs)
+
+    async def _forget(self) -> None:
+        while await self._store.retention.forget_jobs(self._days):
+            await self._go_on("leftovers")
+        while await self._store.retention.forget_payloads(self._days):
+            await self._go_on("leftovers")
+        while await self._store.expectations.forget(self._days):
+            await self._go_on("leftovers")
+        while await self._store.set_aside.forget():
+            await self._go_on("leftovers")
+        while await self._store.leftovers.forget_sessions(self._present()):
+            await self._go_on("leftovers")
+        await self._store.retention.forget_workers(self._days)
+        await self._store.retention.forget_skips(self._days)
+
+    # --- what nothing needs any more, looked for among everything ---
+
+    async def _forget_unused(self) -> None:
+        store = self._store.leftovers
+        gone = {"revisions": 0, "spans": 0}
+        async for count in store.forget_revisions(self._revisions):
+            gone["revisions"] += count
+            await self._go_on("growth")
+        async for count in store.forget_segments(self._days, self._present()):
+            gone["spans"] += count
+            await self._go_on("growth")
+        removed = await self._forget_shared()
+        if any((removed | gone).values()):
+            log.info("what nothing needs any more is removed", **gone, **removed)
+
+    async def _forget_shared(self) -> dict[Shared, int]:
+        """A schedule or a queue that nothing has is marked, and removed a day later if nothing has it then. A
+        registration that uses it meanwhile takes the mark away, so neither has to wait for the other."""
+        known: dict[Shared, list[Marked]] = {kind: await self._listed(kind) for kind in SPARED}
+        many = [kind for kind, spared in SPARED.items() if len(known[kind]) > spared]
+        if not many:
+            return {}
+        used: Used = {kind: set() for kind in SPARED}
+        async for some in self._store.leftovers.used():
+            for kind, numbers in some.items():
+                used[kind] |= numbers
+            await self._go_on("growth")
+        return {kind: await self._sweep(kind, known[kind], used[kind]) for kind in many}
+
+    async def _sweep(self, kind: Shared, known: list[Marked], used: set[int]) -> int:
+        store = self._store.leftovers
+        gone = 0
+        for part in _in_parts([one.number for one in known if one.number not in used]):
+            gone += await store.forget_unused(kind, part, UNUSED_FOR, self._present())
+            await self._go_on("growth")
+        for part in _in_parts([one.number for one in known if not one.marked and one.number not in used]):
+            await store.mark(kind, part, [])
+        for part in _in_parts([one.number for one in known if one.marked and one.number in used]):
+            await store.mark(kind, [], part)
+        return gone
+
+    async def _listed(self, kind: Shared) -> list[Marked]:
+        found: list[Marked] = []
+        while page := await self._store.leftovers.listed(kind, found[-1].number if found else 0):
+            found += page
+            await self._go_on("growth")
+        return found
+
+
+def _in_parts(numbers: list[int]) -> Iterator[list[int]]:
+    return (numbers[start : start + AT_ONCE] for start in range(0, len(numbers), AT_ONCE))
