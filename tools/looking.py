@@ -29,13 +29,13 @@ from browsing import chromium, running_browser
 
 from detent.api.app import create_app
 from detent.dashboard.app import add_dashboard
+from detent.devtools.bench.database import BenchDatabase
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.node import node
 from detent.node.server import ApiServer
 from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Database, Store
-from detent.store.bench import BenchStore
 from detent.store.embedded import EmbeddedServer
 from detent.telemetry.health import Check
 from detent.telemetry.metrics import Metrics
@@ -193,7 +193,7 @@ async def no_op(_call: Call) -> Outcome:
 async def one_round(runs: int, browsers: int) -> float:
     """Microseconds of this process's processor time for each run."""
     async with database() as url, node.opened_store(url, Settings()) as store, served(store) as address:
-        bench = BenchStore(store.database)
+        bench = BenchDatabase(store.database)
         due = (await bench.make_due(runs, 6.0)).due
         session = Session(store, Settings(concurrency=2000), ("scheduler", "worker"), {"http": no_op}, [])
         await session.open()

@@ -309,10 +309,10 @@ async def test_embedded_and_pulling_workers_share_a_queue(api: ApiClient, sql: A
     http = {"type": "http", "url": "http://127.0.0.1:9/"}
     await ready(api, 2, queue="default", target=http)
     (pulled,) = await claim(api, "default", targets=["http"], limit=1)
-    (embedded,) = await api.store.live.claim(7, 1, [1], 10)
+    (embedded,) = await api.store.live_runs.claim(7, 1, [1], 10)
     assert str(embedded.run_id) != pulled["run_id"]
     await say(api, pulled, "complete")
-    assert (await api.store.live.reconcile(7)) == [embedded]
+    assert (await api.store.live_runs.reconcile(7)) == [embedded]
     await api.problem("POST", f"/api/v1/runs/{embedded.run_id}/complete", 409, json={"token": embedded.token})
 
 
@@ -374,7 +374,7 @@ async def test_runs_that_cannot_be_read_while_the_database_is_away_are_given_bac
         raise Unavailable("The database has no connection to spare.")
 
     with monkeypatch.context() as broken:
-        broken.setattr(api.store.live, "own_payload", away)
+        broken.setattr(api.store.live_runs, "own_payload", away)
         assert len(await claim(api, limit=10)) == 1, "what needs no reading is delivered"
         await api.problem("POST", "/api/v1/queues/mail/claim", 503, json={"worker": "js-1"})
     assert await sql.fetchval("SELECT count(*) FROM pull_leases") == 1

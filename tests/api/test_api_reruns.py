@@ -9,7 +9,7 @@ from api_client import ApiClient
 
 from detent.domain.identity import decode_run_id, run_id
 from detent.domain.states import CODES, RunStatus
-from detent.store.live import Settlement
+from detent.store.live_runs import Settlement
 from factories import add_node
 
 NODE = 7
@@ -19,10 +19,10 @@ async def finish(api: ApiClient, sql: Any, status: RunStatus = RunStatus.DEAD) -
     """End whatever waits."""
     if not await sql.fetchval("SELECT count(*) FROM nodes"):
         await add_node(sql, NODE)
-    claims = await api.store.live.claim(NODE, 1, [1], 100)
+    claims = await api.store.live_runs.claim(NODE, 1, [1], 100)
     now = await sql.fetchval("SELECT now()")
     done = [Settlement(claim, now, now, CODES[status], outcome="failed", error="status 500") for claim in claims]
-    assert await api.store.live.settle(NODE, done) == []
+    assert await api.store.live_runs.settle(NODE, done) == []
 
 
 async def dead_run(api: ApiClient, sql: Any, job: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pages import Pages
 
+from detent.jobs import Jobs
 from detent.dashboard.problems import Alarms
 from detent.domain.registration import read_document
 
@@ -32,7 +33,7 @@ BADGE = '<span class="badge"><span aria-hidden="true">1</span>'
 @pytest.fixture
 async def missed(pages: Pages, sql: Any) -> str:
     """The page of a job with an open incident, about which nobody could be told."""
-    (job,) = await pages.store.jobs.add([read_document(JOB)])
+    (job,) = await Jobs(pages.store).registration.add([read_document(JOB)])
     await sql.execute(TROUBLE, await sql.fetchval(OPEN), f"it said {MARKED}")
     return f"/jobs/{job.id}"
 
@@ -103,7 +104,7 @@ async def test_very_many_incidents_are_counted_so_far_and_shown_in_part(pages: P
 
 
 async def test_a_tenant_sees_no_incident_of_another(guarded: Pages, sql: Any) -> None:
-    await guarded.store.jobs.add([read_document({**JOB, "name": "secret-job"})])
+    await Jobs(guarded.store).registration.add([read_document({**JOB, "name": "secret-job"})])
     await sql.execute(OPEN)
     await guarded.store.tenants.add("acme")
     number = await guarded.store.tenants.number("acme")

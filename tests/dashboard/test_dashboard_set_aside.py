@@ -6,6 +6,7 @@ from typing import Any
 
 from pages import Pages
 
+from detent.jobs import Jobs
 from detent.domain.registration import read_document
 
 JOB: dict[str, Any] = {
@@ -20,7 +21,7 @@ ASIDE = (
 
 
 async def test_a_job_that_is_set_aside_is_a_problem_with_its_reason(pages: Pages, sql: Any) -> None:
-    (job,) = await pages.store.jobs.add([read_document(JOB)])
+    (job,) = await Jobs(pages.store).registration.add([read_document(JOB)])
     assert "A job cannot be fired" not in (await pages.get("/cluster/problems")).text
     await sql.execute(ASIDE)
     text = (await pages.get("/cluster/problems")).text

@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pages import Pages
 
+from detent.jobs import Jobs
 from detent.dashboard.drawings import MOST_TOGETHER, Axis, Mark, due_steps, lane
 from detent.dashboard.views.timeline import STEPS, ZOOMS
 from detent.domain.ledger import Segment
@@ -136,7 +137,7 @@ def test_what_was_not_read_is_not_said_to_be_missing() -> None:
 async def test_the_page_shows_a_tick_without_a_record_and_none_for_a_job_in_order(pages: Pages, sql: Any) -> None:
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     specs = [read_document({"name": name, "schedule": "*/10 * * * *", "target": target}) for name in ("good", "gap")]
-    await pages.store.jobs.add(specs, tenant=DEFAULT_TENANT)
+    await Jobs(pages.store).registration.add(specs, tenant=DEFAULT_TENANT)
     await sql.execute("UPDATE jobs SET since = date_trunc('hour', now()) - interval '3 h' - interval '1 s'")
     for name, number in await sql.fetch("SELECT name, job FROM jobs"):
         await sql.execute(

@@ -19,6 +19,7 @@ import pytest
 from database_servers import Process, Servers, opened
 from set_clock import Clock
 
+from detent.jobs import Jobs
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.misfire import AUTOMATIC, THRESHOLD, grace_period
 from detent.domain.registration import schedule_of
@@ -79,7 +80,7 @@ class Window(NamedTuple):
 
 
 async def register(store: Store, session: Any, count: int) -> list[Job]:
-    await store.jobs.add(specs(count))
+    await Jobs(store).registration.add(specs(count))
     rows = await session.fetch("SELECT * FROM jobs JOIN cursors USING (job, partition) ORDER BY job")
     return [
         Job(row["job"], spec, schedule_of(spec, row["job"], row["created_at"]), row["next_tick"], row["partition"])
@@ -216,7 +217,7 @@ async def made_up(session: Any) -> bool:
 async def clean(store: Store, window: Window) -> bool:
     behind: int | None = 0
     while behind is not None:
-        found, behind = await store.ledger.audit((window.opened - OUTAGE, window.judged), behind=behind)
+        found, behind = await Jobs(store).audit.audit((window.opened - OUTAGE, window.judged), behind=behind)
         if not all(each.account.clean for each in found):
             return False
     return True

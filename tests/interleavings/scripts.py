@@ -15,7 +15,7 @@ from world import CRASH_CAP, FIRST_TOKEN, INCARNATION, PARTITION, SECOND, World,
 
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
-from detent.store.live import Settlement, settle_statement
+from detent.store.live_runs import Settlement, settle_statement
 
 NO_DELAY = timedelta(0)
 

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import Metric
 from scraping import samples, scrape, serving
 
+from detent.jobs import Jobs
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.store import Store
@@ -26,8 +27,8 @@ async def by_name(call: Call) -> Outcome:
 
 async def trigger(store: Store, name: str, **fields: Any) -> str:
     spec = JobSpec(schedule="every 1h", target=HttpTarget(url="http://127.0.0.1:9/"), name=name, **fields)
-    (job,) = await store.jobs.add([spec])
-    await store.jobs.trigger(job.id)
+    (job,) = await Jobs(store).registration.add([spec])
+    await Jobs(store).lifecycle.trigger(job.id)
     return str(job.id)
 
 

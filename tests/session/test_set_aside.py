@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import factories
+from detent.cluster.operations import ClusterOperations
 from detent.runtime.clock import monotonic
 from detent.scheduler import scheduler as sweeping
 from detent.store import Store
@@ -65,7 +66,7 @@ async def test_every_process_says_that_a_job_is_set_aside(look: Any, store: Stor
     checks = await Readiness(("api",), lambda: store, lambda: None, lambda: False)()
     assert (checks["jobs"].ok, checks["jobs"].needed) == (False, False)
     assert checks["jobs"].why.startswith("1 job is set aside")
-    cluster = await store.cluster.look(operator=True)
+    cluster = await ClusterOperations(store).describe(operator=True)
     assert any("1 job is set aside" in problem for problem in cluster.problems)
     ((name, _, why),) = [each[1:4] for each in await store.set_aside.list(10)]
     assert (name, "lunar" in why) == ("silent", True)

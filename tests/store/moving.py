@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from detent.jobs import Jobs
 from detent.contract.job import Job
 from detent.domain.identity import first_token
 from detent.domain.job import HttpTarget, JobSpec
@@ -13,7 +14,7 @@ from detent.domain.schedule import Schedule
 from detent.domain.states import CODES, RunStatus
 from detent.store import Store
 from detent.store.cursors import Advance
-from detent.store.live import Settlement
+from detent.store.live_runs import Settlement
 
 NODE = 7
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
@@ -41,7 +42,7 @@ async def full_hour(look: Any) -> datetime:
 
 async def job_of_old(verbs: Store, look: Any, age: timedelta, **fields: Any) -> Job:
     """A job that was made so long ago and has not ticked since."""
-    (job,) = await verbs.jobs.add([spec(**fields)], by="maker")
+    (job,) = await Jobs(verbs).registration.add([spec(**fields)], by="maker")
     number = await number_of(look, job)
     created = await database_time(look) - age
     await look.execute("UPDATE jobs SET created_at = $2 WHERE job = $1", number, created)

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from detent.jobs import Jobs
 from detent.domain.identity import RunKey
 from detent.domain.misfire import MissedRange
 from detent.domain.run import Claim
@@ -21,7 +22,7 @@ from detent.store.cursors import Advance, Leap
 from detent.store.db import connect
 from detent.store.job_search import JobSearch
 from detent.store.limits import PEOPLE
-from detent.store.live import Retry, Settlement
+from detent.store.live_runs import Retry, Settlement
 from detent.store.pull import Report, Wanted
 from detent.store.requests import Answer
 from factories import LONG_AGO, add_job, add_live_run, add_node
@@ -168,19 +169,19 @@ async def pull_rescue(look: Any, verbs: Store) -> None:
 async def cancel(look: Any, verbs: Store) -> None:
     job = await add_job(look, None)
     await add_live_run(look, job)
-    assert await verbs.runs.cancel(RunKey(job, LONG_AGO)) == "cancelled"
+    assert await Jobs(verbs).runs.cancel(RunKey(job, LONG_AGO)) == "cancelled"
 
 
 async def cancel_of_a_job(look: Any, verbs: Store) -> None:
     job = await add_job(look, None)
     await add_live_run(look, job)
-    assert len((await verbs.life.cancel_runs(await id_of(look, job))).cancelled) == 1
+    assert len((await Jobs(verbs).lifecycle.cancel_runs(await id_of(look, job))).cancelled) == 1
 
 
 async def cancel_of_many(look: Any, verbs: Store) -> None:
     await add_live_run(look, await add_job(look, None))
     assert isinstance(verbs.bulk, BulkStore)
-    assert (await verbs.bulk.apply("cancel", JobSearch(), after=0, limit=10, tenant=1)).changed == 1
+    assert (await Jobs(verbs).bulk.apply("cancel", JobSearch(), after=0, limit=10, tenant=1)).changed == 1
 
 
 async def promote(look: Any, verbs: Store) -> None:
@@ -194,7 +195,7 @@ async def promote(look: Any, verbs: Store) -> None:
 async def trigger_now(look: Any, verbs: Store) -> None:
     job = await add_job(look, None)
     await add_live_run(look, job)
-    await verbs.jobs.trigger(await id_of(look, job))
+    await Jobs(verbs).lifecycle.trigger(await id_of(look, job))
 
 
 async def trigger_with_an_idempotency_key(look: Any, verbs: Store) -> None:
@@ -203,7 +204,7 @@ async def trigger_with_an_idempotency_key(look: Any, verbs: Store) -> None:
     number = await id_of(look, job)
 
     async def work() -> Answer:
-        await verbs.jobs.trigger(number)
+        await Jobs(verbs).lifecycle.trigger(number)
         return Answer(202, {}, b"")
 
     answer, again = await verbs.requests.once(str(number), b"0" * 32, work, tenant=1, idle=HOUR)
@@ -213,19 +214,19 @@ async def trigger_with_an_idempotency_key(look: Any, verbs: Store) -> None:
 async def move_cursors(look: Any, verbs: Store) -> None:
     now: datetime = await look.fetchval("SELECT date_trunc('milliseconds', now())")
     job = await add_job(look, now - 5 * HOUR)
-    await verbs.jobs.pause(await id_of(look, job))
+    await Jobs(verbs).lifecycle.pause(await id_of(look, job))
 
 
 async def end_deleted(look: Any, verbs: Store) -> None:
     job = await add_job(look, None)
     await add_live_run(look, job)
-    await verbs.jobs.delete(await id_of(look, job))
+    await Jobs(verbs).lifecycle.delete(await id_of(look, job))
 
 
 async def end_deleted_by_upkeep(look: Any, verbs: Store) -> None:
     job = await add_job(look, None)
     await add_live_run(look, job, owner=NODE)
-    await verbs.jobs.delete(await id_of(look, job))
+    await Jobs(verbs).lifecycle.delete(await id_of(look, job))
     await look.execute("UPDATE live_runs SET owner = NULL")
     assert await verbs.upkeep.end_deleted() == 1
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from detent.jobs import Jobs
 from detent.domain.run import Claim
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import NoHome, Rejected, connect
 from detent.store.limits import PEOPLE
-from detent.store.live import Retry, Settlement
+from detent.store.live_runs import Retry, Settlement
 from factories import LONG_AGO, add_job, add_live_run, add_node
 
 NODE = 11
@@ -103,7 +104,7 @@ async def test_a_trigger_that_is_skipped_on_a_day_without_a_partition_is_recorde
     await drop_day(look, await today(look))
     await add_live_run(look, job)
     job_id = await look.fetchval("SELECT id FROM jobs WHERE job = $1", job)
-    await verbs.jobs.trigger(job_id)
+    await Jobs(verbs).lifecycle.trigger(job_id)
     assert await look.fetchval("SELECT count(*) FROM run_history WHERE job = $1 AND status = 4", job) == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from detent.domain.run import Claim
 from detent.store import Store
-from detent.store.live import Settlement
+from detent.store.live_runs import Settlement
 from detent.store.queues import Limits, QueueRow, Ready
 from factories import LONG_AGO, add_live_run, add_node, add_queue
 

@@ -10,7 +10,7 @@ import pytest
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Claim, Failed
 from detent.store import Store
-from detent.store.live import Retry, Settlement
+from detent.store.live_runs import Retry, Settlement
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
 from detent.worker.settle import decide
 from factories import LONG_AGO, add_live_run, add_node

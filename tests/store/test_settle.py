@@ -16,7 +16,7 @@ from detent.domain.states import RunStatus
 from detent.runtime import failpoints
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, Rejected
-from detent.store.live import Retry, Settlement
+from detent.store.live_runs import Retry, Settlement
 from detent.telemetry.metrics import Metrics
 from detent.worker.settle import Settler
 from factories import LONG_AGO, add_live_run, add_node
@@ -380,11 +380,11 @@ async def test_one_run_of_several_lanes_is_cancelled_by_its_key(look: Any, verbs
 
 Verb = Callable[[Store, Claim], Awaitable[Any]]
 AFTER_A_WAIT: dict[str, Verb] = {
-    "settle_succeeded": lambda store, claim: store.live.settle(NODE, [success(claim, None)]),
-    "settle": lambda store, claim: store.live.settle(NODE, [success(claim)]),
-    "retry": lambda store, claim: store.live.retry(NODE, [failure(claim)]),
-    "start": lambda store, claim: store.live.start(NODE, [claim]),
-    "give_back": lambda store, claim: store.live.give_back(NODE, [claim]),
+    "settle_succeeded": lambda store, claim: store.live_runs.settle(NODE, [success(claim, None)]),
+    "settle": lambda store, claim: store.live_runs.settle(NODE, [success(claim)]),
+    "retry": lambda store, claim: store.live_runs.retry(NODE, [failure(claim)]),
+    "start": lambda store, claim: store.live_runs.start(NODE, [claim]),
+    "give_back": lambda store, claim: store.live_runs.give_back(NODE, [claim]),
 }
 # Each: what it answers, and how the run stands then: live and owned, or not, or ended with this status.
 WHAT_BECAME: dict[str, tuple[object, str]] = {

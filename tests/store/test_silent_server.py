@@ -15,7 +15,7 @@ from detent.errors import OwnershipLost, Unavailable
 from detent.store import listen
 from detent.store.db import STANDARD, Database, OutcomeUnknown
 from detent.store.effects import EffectPool
-from detent.store.live import Settlement
+from detent.store.live_runs import Settlement
 from factories import LONG_AGO
 from fleet.network import HOLD, REPLIES, SWALLOW, Link, Links
 from waiting import until

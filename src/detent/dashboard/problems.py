@@ -140,7 +140,7 @@ class Looked(NamedTuple):
 
 
 async def look_for_problems(page: Page) -> Looked:
-    cluster = await page.api.store.cluster.look(operator=page.tenant == DEFAULT_TENANT, throughput=False)
+    cluster = await page.api.cluster.describe(operator=page.tenant == DEFAULT_TENANT, throughput=False)
     figures = await last_hour(page)
     dead = await page.api.store.overview.dead(tenant=page.tenant)
     found = [*of_cluster(cluster), *await _of_readiness(page), *await _of_incidents(page)]

@@ -14,7 +14,7 @@ from detent.errors import DetentError
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
 from detent.store import Store
-from detent.store.catchups import Due
+from detent.store.catchups import DueCatchUp
 from detent.store.cursors import Cursor
 from detent.store.set_aside import Kind, Unfired
 from detent.telemetry.log import logger
@@ -52,14 +52,14 @@ class SetAside:
         """Whether this tick was set aside and is not to be tried yet."""
         return self._holds((cursor.job, "tick"), cursor.next_tick, cursor.generation, now)
 
-    def holds_range(self, due: Due, *, now: float | None = None) -> bool:
+    def holds_range(self, due: DueCatchUp, *, now: float | None = None) -> bool:
         return self._holds((due.job, "catch-up"), due.next_tick, due.generation, now)
 
     def add(self, cursor: Cursor, error: Exception, *, now: float | None = None) -> None:
         assert cursor.next_tick is not None
         self._add(Unfired(cursor.job, "tick", cursor.next_tick, cursor.generation, _sentence(error)), now)
 
-    def add_range(self, due: Due, error: Exception, *, now: float | None = None) -> None:
+    def add_range(self, due: DueCatchUp, error: Exception, *, now: float | None = None) -> None:
         self._add(Unfired(due.job, "catch-up", due.next_tick, due.generation, _sentence(error)), now)
 
     def _holds(self, key: tuple[int, Kind], tick: object, generation: int, now: float | None) -> bool:

@@ -18,7 +18,7 @@ import asyncpg
 from detent.errors import OwnershipLost, Unavailable
 from detent.store.db import NoHome, keep, network_settings, statement, translate
 from detent.store.limits import Limits, milliseconds
-from detent.store.live import Settlement, settle_columns
+from detent.store.live_runs import Settlement, settle_columns
 from detent.store.pooler import HandlerConnection, role_settings
 from detent.store.servers import NoConnectionLeft, servers_of
 

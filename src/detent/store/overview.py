@@ -16,7 +16,7 @@ from detent.contract.run import DeadGroup
 from detent.domain.identity import RunKey
 from detent.domain.job import JobSpec
 from detent.store.db import Database, Row
-from detent.store.runs import number_of
+from detent.store.jobs import number_of
 
 FEW_JOBS = 20_000
 FEW_TO_SORT = 5_000

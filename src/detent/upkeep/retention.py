@@ -137,7 +137,7 @@ class Keeper:
         await self._store.tenants.recount()
 
     async def _give_up_reservations(self) -> None:
-        jobs = await self._store.tenants.give_up_reservations()
+        jobs = await self._store.tenants.release_stale()
         if jobs:
             log.warning("room for jobs that were never registered is free again", jobs=jobs)
 

@@ -78,7 +78,7 @@ def request_of(run: Run, given: Given | None) -> list[tuple[str, str]]:
 async def _story(page: Page, run: Run, key: RunKey) -> list[str]:
     if not key.manual and not key.repeat:
         try:
-            story = await page.api.store.explaining.story(run.job_id, run.scheduled_at.isoformat(), tenant=page.tenant)
+            story = await page.api.jobs.explainer.story(run.job_id, run.scheduled_at.isoformat(), tenant=page.tenant)
             return explain(story.facts)
         except DetentError as error:
             return [error.message]

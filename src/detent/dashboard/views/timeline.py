@@ -17,7 +17,7 @@ from detent.dashboard.drawings import Axis, DueStep, clock_marks, due_steps, lan
 from detent.dashboard.page import Page, View
 from detent.errors import DetentError, UsageError
 from detent.runtime.clock import monotonic
-from detent.store.ledger import Expectation
+from detent.store.ledger import ExpectedTicks
 from detent.store.overview import MOST_OF_A_JOB, Step
 
 LANES = 30
@@ -79,7 +79,7 @@ async def _lanes(page: Page, jobs: list[Job], axis: Axis) -> tuple[list[dict[str
     return lanes, [job for job in jobs if job.id not in due]
 
 
-def _due(expected: Mapping[UUID, Expectation], axis: Axis, now: datetime) -> dict[UUID, list[DueStep]]:
+def _due(expected: Mapping[UUID, ExpectedTicks], axis: Axis, now: datetime) -> dict[UUID, list[DueStep]]:
     """In a thread, and not for longer than a page may take: the next tick of some schedules is far to seek."""
     end = monotonic() + DUE_SECONDS
     found: dict[UUID, list[DueStep]] = {}
