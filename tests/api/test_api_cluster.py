@@ -218,4 +218,4 @@ async def test_a_node_that_is_not_there_is_not_found(api: ApiClient, sql: Any, n
     await add_node(sql, 8, evicted=True)
     for node in (name, node_name(8)):
         problem = await api.problem("POST", f"/api/v1/cluster/nodes/{node}/drain", 404)
-        assert f"There is no node '{node}' that is alive" in problem["detail"]
+        assert f"There is no live node '{node}'" in problem["detail"]

@@ -44,7 +44,7 @@ async def test_a_dead_run_is_run_again_as_a_new_run_of_its_tick(api: ApiClient, 
     problem = await api.problem("POST", f"/api/v1/runs/{again['id']}/retry", 409)
     assert "still pending" in problem["detail"]
     problem = await api.problem("POST", f"/api/v1/runs/{run['id']}/retry", 409)
-    assert "runs already" in problem["detail"]
+    assert "maximum of unfinished runs" in problem["detail"]
 
 
 async def test_a_job_runs_its_latest_finished_run_again(api: ApiClient, sql: Any) -> None:

@@ -10,9 +10,9 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from detent.jobs import Jobs
 from detent.domain.identity import decode_run_id, run_id
 from detent.domain.job import JobSpec
+from detent.jobs import Jobs
 from detent.store import Store
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import KeyScope

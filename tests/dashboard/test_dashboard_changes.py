@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pages import Pages
 
-from detent.jobs import Jobs
 from detent.domain.job import PythonTarget
 from detent.domain.registration import read_document
 from detent.domain.states import RunStatus
+from detent.jobs import Jobs
 
 FIELDS = {
     "kind": "cron",
@@ -107,7 +107,9 @@ async def test_a_job_is_paused_resumed_triggered_and_deleted(pages: Pages, token
 async def test_many_jobs_are_counted_before_they_are_paused(pages: Pages, token: str) -> None:
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     specs = [read_document({"name": f"mail-{n}", "schedule": "every 1h", "target": target}) for n in range(3)]
-    await Jobs(pages.store).registration.add([*specs, read_document({"name": "other", "schedule": "every 1h", "target": target})])
+    await Jobs(pages.store).registration.add(
+        [*specs, read_document({"name": "other", "schedule": "every 1h", "target": target})]
+    )
     asked = await pages.post("/jobs/bulk", csrf=token, action="pause", search="name:mail-*")
     assert "<b>3</b> jobs would be paused" in asked.text
     assert {job.status for job in (await pages.store.jobs.list())[0]} == {"active"}

@@ -19,8 +19,8 @@ from pages import Pages
 from playwright.async_api import expect
 from processes import Nodes
 
-from detent.jobs import Jobs
 from detent.domain.registration import read_document
+from detent.jobs import Jobs
 from detent.store.jobs import DEFAULT_TENANT
 from postgres import Postgres, running_postgres
 from waiting import until

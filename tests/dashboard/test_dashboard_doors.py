@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pages import Pages
 
-from detent.jobs import Jobs
 from detent.dashboard.entrance import safe_next
+from detent.jobs import Jobs
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import KeyScope
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pages import Pages
 
-from detent.jobs import Jobs
 from detent.dashboard.problems import Alarms
 from detent.domain.registration import read_document
+from detent.jobs import Jobs
 
 MARKED = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
 SHOWN = "&lt;script&gt;alert"

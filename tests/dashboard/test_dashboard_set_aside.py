@@ -6,8 +6,8 @@ from typing import Any
 
 from pages import Pages
 
-from detent.jobs import Jobs
 from detent.domain.registration import read_document
+from detent.jobs import Jobs
 
 JOB: dict[str, Any] = {
     "name": "silent",

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pages import Pages
 
-from detent.jobs import Jobs
 from detent.domain.identity import run_id
 from detent.domain.registration import read_document
+from detent.jobs import Jobs
 
 SCRIPT = "<script>alert('x')</script>"
 QUOTES = "\"'><img src=x onerror=alert(1)>"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from detent.jobs import Jobs
 from detent.devtools.demo.filling import fill
 from detent.errors import Conflict
+from detent.jobs import Jobs
 from detent.store import Database, Store
 
 ECHO = "http://127.0.0.1:9/demo/echo"

@@ -13,12 +13,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pages import Pages
 
-from detent.jobs import Jobs
 from detent.dashboard.drawings import MOST_TOGETHER, Axis, Mark, due_steps, lane
 from detent.dashboard.views.timeline import STEPS, ZOOMS
 from detent.domain.ledger import Segment
 from detent.domain.registration import read_document
 from detent.domain.schedule import Schedule
+from detent.jobs import Jobs
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.overview import Step
 

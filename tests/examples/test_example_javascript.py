@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from detent.jobs import Jobs
 from detent.client.documents import Client
 from detent.domain.job import JobSpec, PythonTarget
 from detent.errors import DetentError
+from detent.jobs import Jobs
 from detent.store import Store
 from waiting import until
 

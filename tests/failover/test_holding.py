@@ -13,9 +13,9 @@ import pytest
 from database_servers import Process, opened
 
 from detent.cluster.operations import ClusterOperations
-from detent.jobs import Jobs
 from detent.domain.misfire import MissedRange
 from detent.domain.run import Call, Outcome, Succeeded
+from detent.jobs import Jobs
 from detent.store import Store
 from detent.store.cursors import Advance, Cursor, Exceptional, Leap
 from detent.store.db import connect

@@ -19,12 +19,12 @@ import pytest
 from database_servers import Process, Servers, opened
 from set_clock import Clock
 
-from detent.jobs import Jobs
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.misfire import AUTOMATIC, THRESHOLD, grace_period
 from detent.domain.registration import schedule_of
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.domain.schedule import Schedule
+from detent.jobs import Jobs
 from detent.store import Store
 from waiting import until
 

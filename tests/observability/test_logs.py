@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import structlog
 
-from detent.jobs import Jobs
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.jobs import Jobs
 from detent.store import Store
 from detent.telemetry import log as logs
 from detent.telemetry import transitions

@@ -9,9 +9,9 @@ import pytest
 from prometheus_client import Metric
 from scraping import samples, scrape, serving
 
-from detent.jobs import Jobs
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.jobs import Jobs
 from detent.store import Store
 from detent.telemetry.exposition import every_metric
 from detent.telemetry.metrics import KINDS, Metrics

@@ -11,9 +11,9 @@ import pytest
 from receiver import SECRET, Receiver, receiving, silence
 
 from detent.cluster.operations import ClusterOperations
-from detent.jobs import Jobs
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.jobs import Jobs
 from detent.node import session as sessions_of_nodes
 from detent.store import Store
 from detent.targets import messenger as messengers

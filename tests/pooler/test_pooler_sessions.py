@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from detent.jobs import Jobs
 from detent import Detent, Run
 from detent.api import desk
 from detent.api.desk import Asking, Desk
 from detent.domain.identity import PARTITIONS
 from detent.domain.job import HttpTarget, JobSpec, PythonTarget
 from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.jobs import Jobs
 from detent.node.session import Session
 from detent.scheduler import scheduler
 from detent.settings.settings import Settings

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from detent.jobs import Jobs
 from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import NotFound
+from detent.jobs import Jobs
 from detent.store import Database, Store
 from detent.store.db import connect
 from detent.store.limits import PEOPLE

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from detent.jobs import Jobs
 from detent.domain.run import Claim
 from detent.errors import Unavailable
+from detent.jobs import Jobs
 from detent.store import Database, Store
 from detent.store.db import LockTimeout, connect, statement
 from detent.store.limits import PEOPLE

@@ -8,12 +8,12 @@ from typing import Any
 from uuid import UUID
 
 import factories
-from detent.jobs import Jobs
 from detent.contract.tick import BackfillRequest
 from detent.domain.identity import RunKey
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.misfire import RUN_ALL, SKIP
 from detent.domain.run import Call, Outcome, Succeeded
+from detent.jobs import Jobs
 from detent.store import Store
 from waiting import until
 

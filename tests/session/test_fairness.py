@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from detent.jobs import Jobs
 from detent.domain.job import JobSpec
 from detent.domain.run import Call, Outcome, Succeeded
+from detent.jobs import Jobs
 from detent.store import Store
-from detent.store.queues import Limits
+from detent.store.queues import RunLimits
 from factories import LONG_AGO
 from waiting import until
 
@@ -112,7 +112,7 @@ async def test_no_more_runs_of_a_queue_are_under_way_than_its_limit_on_all_nodes
 ) -> None:
     job, queue = await add_job(store, look, 1, "narrow", "narrow")
     free = await add_job(store, look, 1, "free")
-    await store.queues.limit("narrow", Limits(3, None), tenant=1)
+    await store.queues.limit("narrow", RunLimits(3, None), tenant=1)
     await add_ready(look, job, queue, 60)
     await add_ready(look, *free, 60)
     calls = Recorder()
@@ -141,7 +141,7 @@ async def test_a_tenants_limit_is_for_all_its_queues(look: Any, store: Store, st
 
 async def test_ticks_of_a_limited_queue_are_not_handed_off(look: Any, store: Store, start: Any) -> None:
     job, _ = await add_job(store, look, 1, "narrow", "narrow")
-    await store.queues.limit("narrow", Limits(1, None), tenant=1)
+    await store.queues.limit("narrow", RunLimits(1, None), tenant=1)
     calls = Recorder()
     calls.go_on.clear()
     session = await start(calls, queues=("default", "narrow"))
@@ -162,7 +162,7 @@ async def test_a_limit_that_is_set_while_runs_are_under_way_counts_them(look: An
     calls.go_on.clear()
     session = await start(calls, concurrency=10)
     await until(lambda: len(calls.order) == 3)
-    await store.queues.limit("default", Limits(3, None), tenant=1)
+    await store.queues.limit("default", RunLimits(3, None), tenant=1)
     await until(lambda: session.worker._claiming.limited)
     await look.execute(
         "INSERT INTO live_runs (job, scheduled_at, token, not_before, queue, revision, lane, priority)"
@@ -180,7 +180,7 @@ async def test_a_limit_that_is_set_while_runs_are_under_way_counts_them(look: An
 
 async def test_a_rate_lets_a_second_bring_no_more_than_it_says(look: Any, store: Store, start: Any) -> None:
     job, queue = await add_job(store, look, 1, "steady", "steady")
-    await store.queues.limit("steady", Limits(None, 25), tenant=1)
+    await store.queues.limit("steady", RunLimits(None, 25), tenant=1)
     await add_ready(look, job, queue, 80)
     calls = Recorder()
     for _ in range(2):

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from detent.jobs import Jobs
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.jobs import Jobs
 from detent.scheduler.lifecycle import Life
 from detent.store import Store
 from detent.store.db import Rejected
@@ -95,7 +95,9 @@ async def test_a_triggered_run_gives_its_payload_to_every_try(store: Store, look
         given.append(call.payload)
         return Failed("once more") if call.attempt == 1 else Succeeded()
 
-    (job,) = await Jobs(store).registration.add([spec(schedule="@yearly", payload="its own", max_retries=1, retry_base_seconds=0)])
+    (job,) = await Jobs(store).registration.add(
+        [spec(schedule="@yearly", payload="its own", max_retries=1, retry_base_seconds=0)]
+    )
     await start(fails_once)
     key = await Jobs(store).lifecycle.trigger(job.id, {"n": 1})
 
@@ -116,13 +118,15 @@ async def test_a_triggered_run_gives_its_payload_to_every_try(store: Store, look
 
 async def test_what_fails_for_one_job_keeps_no_pause_from_ending(store: Store, look: Any) -> None:
     """Here the history that tells whether a job is to be paused cannot be read."""
-    (failing, paused) = await Jobs(store).registration.add([spec(name="failing", auto_pause_after=1), spec(name="paused")])
+    (failing, paused) = await Jobs(store).registration.add(
+        [spec(name="failing", auto_pause_after=1), spec(name="paused")]
+    )
     await Jobs(store).lifecycle.pause(paused.id, until=await database_time(look) + timedelta(hours=1))
     await look.execute("UPDATE jobs SET paused_until = now() WHERE name = 'paused'")
     await look.execute(
         "UPDATE jobs SET definition = definition || '{\"auto_pause_after\": \"x\"}' WHERE name = 'failing'"
     )
-    life = Life(store, schedules=True)
+    life = Life(Jobs(store), schedules=True)
     life.died([await look.fetchval("SELECT job FROM jobs WHERE id = $1", failing.id)])
     with pytest.raises(Rejected):
         await life.tick()

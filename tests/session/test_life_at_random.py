@@ -18,11 +18,11 @@ from uuid import UUID
 
 import pytest
 
-from detent.jobs import Jobs
 from detent.domain.identity import RunKey, decode_run_id
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.errors import Conflict, NotFound, UsageError
+from detent.jobs import Jobs
 from detent.store import Store
 from waiting import until
 
@@ -75,7 +75,9 @@ class World:
 
     async def make(self) -> Watched:
         fields = self.chance.choice(SCHEDULES)
-        (job,) = await Jobs(self.store).registration.add([JobSpec(target=HTTP, concurrent_policy="ALLOW", **fields)], by="maker")
+        (job,) = await Jobs(self.store).registration.add(
+            [JobSpec(target=HTTP, concurrent_policy="ALLOW", **fields)], by="maker"
+        )
         watched = Watched(job.id, asyncio.Lock() if self.chance.random() < 0.5 else None)
         self.jobs.append(watched)
         return watched

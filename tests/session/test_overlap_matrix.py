@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import factories
-from detent.jobs import Jobs
 from detent.domain.identity import RunKey
 from detent.domain.registration import WAITING_LANES
 from detent.domain.run import Call, Cancelled, Failed, Outcome, Succeeded
+from detent.jobs import Jobs
 from waiting import until
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}

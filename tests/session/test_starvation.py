@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from detent.jobs import Jobs
 from detent.domain.job import JobSpec
 from detent.domain.run import Call, Outcome, Succeeded
+from detent.jobs import Jobs
 from detent.store import Store
 from waiting import until
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from detent.jobs import Jobs
 from detent.contract.job import Job
 from detent.domain.identity import first_token
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Claim
 from detent.domain.schedule import Schedule
 from detent.domain.states import CODES, RunStatus
+from detent.jobs import Jobs
 from detent.store import Store
 from detent.store.cursors import Advance
 from detent.store.live_runs import Settlement
@@ -72,7 +72,7 @@ async def settle(
     outcome = "succeeded" if status is RunStatus.SUCCEEDED else "failed"
     error = None if status is RunStatus.SUCCEEDED else "it broke"
     end = Settlement(claim, started, started + timedelta(seconds=1), CODES[status], reason, None, outcome, error)
-    assert await verbs.live.settle(NODE, [end]) == []
+    assert await verbs.live_runs.settle(NODE, [end]) == []
 
 
 async def run(verbs: Store, look: Any, job: Job, times: int = 1) -> list[datetime]:

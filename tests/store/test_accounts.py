@@ -10,12 +10,12 @@ import pytest
 from moving import HOUR, HOURLY, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle
 
 from detent.cluster.operations import ClusterOperations
-from detent.jobs import Jobs
 from detent.contract.job import Job
 from detent.domain.ledger import Account
 from detent.domain.schedule import Schedule
 from detent.domain.states import RunStatus
 from detent.errors import NotFound, UsageError
+from detent.jobs import Jobs
 from detent.jobs.explanation import explain
 from detent.store import Store
 from factories import add_live_run, add_node
@@ -199,10 +199,10 @@ async def test_a_normal_tick_is_explained_with_its_rule_its_leader_and_its_attem
     )
     told = await sentences(verbs, job, tick)
     assert "is a tick of 'report'. Its schedule was: " in told
-    assert "in Europe/Berlin, by revision 1, made" in told
+    assert "in Europe/Berlin, set by revision 1 at " in told
     assert "by maker." in told
-    assert f"had last been taken by node 0000000000000007, {tick - HOUR:%Y-%m-%d %H:%M:%S} UTC" in told
-    assert "under term 1.3." in told
+    assert f"was node 0000000000000007, since {tick - HOUR:%Y-%m-%d %H:%M:%S} UTC" in told
+    assert "with term 1.3." in told
     assert "which succeeded" in told
     assert "Attempt 1 started 4 ms after the tick on node 0000000000000007 and succeeded after 1.0 s." in told
 
@@ -223,7 +223,10 @@ async def test_a_skipped_overlap_names_the_run_in_its_way(verbs: Store, look: An
     second = await fire(verbs, look, job)
     told = await sentences(verbs, job, second)
     run_id = (await Jobs(verbs).explainer.story(job.id, first.isoformat())).run_id
-    assert f"It did not run: the run of {first:%Y-%m-%d %H:%M:%S} UTC, {run_id}, was not over (is not over yet)" in told
+    assert (
+        f"It did not run: the run of {first:%Y-%m-%d %H:%M:%S} UTC, {run_id}, was unfinished (has not ended yet)"
+        in told
+    )
 
 
 async def test_a_run_that_began_later_was_not_in_the_way(verbs: Store, look: Any) -> None:
@@ -243,7 +246,7 @@ async def test_a_run_that_began_later_was_not_in_the_way(verbs: Store, look: Any
         "UPDATE run_history SET finished_at = now() + interval '1 h', started_at = now() + interval '1 h'"
     )
     await look.execute("UPDATE run_history SET finished_at = now() WHERE status = 4")
-    assert "another run of the job was not over" in await sentences(verbs, job, skipped), "which one is not known"
+    assert "another run of the job was unfinished" in await sentences(verbs, job, skipped), "which one is not known"
     await look.execute("UPDATE run_history SET started_at = now() - interval '1 s' WHERE scheduled_at = $1", *older)
     assert f"the run of {older[0]:%Y-%m-%d %H:%M:%S} UTC" in await sentences(verbs, job, skipped)
 
@@ -260,8 +263,8 @@ async def test_a_tick_that_jitter_puts_off_is_yet_to_come(verbs: Store, look: An
     await look.execute("UPDATE jobs SET created_at = $1, anchor = $1", tick - 12 * HOUR)
     await look.execute("UPDATE cursors SET next_tick = $1, fire_at = $2", tick, tick + schedule.jitter(number, tick))
     told = await sentences(verbs, job, tick)
-    assert "It is yet to come, in " in told
-    assert "after the tick, by the job's jitter." in told
+    assert "It fires in " in told
+    assert "after the tick because of jitter." in told
     assert [fate.status for fate in (await Jobs(verbs).audit.ticks(job.id, tick - HOUR, now, 5)).fates] == ["scheduled"]
 
 
@@ -277,7 +280,7 @@ async def test_jitter_is_not_lateness(verbs: Store, look: Any) -> None:
     assert (account.late, dict(account.lateness)) == (0, {20: 1})
 
 
-@pytest.mark.parametrize(("paused", "words"), [(True, "the job was paused, "), (False, "no node fired it in time")])
+@pytest.mark.parametrize(("paused", "words"), [(True, "the job was paused at "), (False, "no node fired it in time")])
 async def test_what_was_to_be_caught_up_with_and_was_given_up_is_explained(
     verbs: Store, look: Any, paused: bool, words: str
 ) -> None:
@@ -293,7 +296,7 @@ async def test_what_was_to_be_caught_up_with_and_was_given_up_is_explained(
     assert await Jobs(verbs).backfills.drop(job.id) == 1
     told = await sentences(verbs, job, tick + HOUR)
     assert f"It was missed: {words}" in told
-    assert "and it was to be caught up with until that was given up, " in told
+    assert "It waited to be caught up until the catch-up was dropped, " in told
     assert ("no node fired it" in told) is not paused
 
 
@@ -301,7 +304,7 @@ async def test_a_pause_is_explained_with_who_and_why(verbs: Store, look: Any) ->
     job = await job_of_old(verbs, look, 5.5 * HOUR)
     (tick,) = await run(verbs, look, job)
     await Jobs(verbs).lifecycle.pause(job.id, "too loud", by="ada", until=await database_time(look) + 9 * HOUR)
-    assert "It did not run: the job was paused, " in await sentences(verbs, job, tick + HOUR)
+    assert "It did not run: the job was paused at " in await sentences(verbs, job, tick + HOUR)
     assert "by ada (too loud)" in await sentences(verbs, job, tick + HOUR)
     open_pause = await sentences(verbs, job, await full_hour(look) + 3 * HOUR)
     assert "It does not run: the job is paused" in open_pause
@@ -313,7 +316,7 @@ async def test_a_pause_is_explained_with_who_and_why(verbs: Store, look: Any) ->
     [
         ("grace", "it was older than the job's misfire grace"),
         ("policy", "(missed_window SKIP)"),
-        ("limit", "more ticks had been missed than max_missed lets run"),
+        ("limit", "more ticks had been missed than max_missed allows"),
     ],
 )
 async def test_a_missed_tick_is_explained(verbs: Store, look: Any, reason: str, words: str) -> None:
@@ -326,7 +329,7 @@ async def test_a_missed_tick_is_explained(verbs: Store, look: Any, reason: str, 
     )
     told = await sentences(verbs, job, tick + HOUR)
     assert words in told
-    assert "It is one of 3 ticks that are on record as one" in told
+    assert "The ledger has one entry for 3 ticks, from " in told
 
 
 async def test_a_merged_tick_names_the_tick_that_ran(verbs: Store, look: Any) -> None:
@@ -337,7 +340,7 @@ async def test_a_merged_tick_names_the_tick_that_ran(verbs: Store, look: Any) ->
         first,
     )
     told = await sentences(verbs, job, first)
-    assert f"only the latest of the missed ticks, {second:%Y-%m-%d %H:%M:%S} UTC, was to run" in told
+    assert f"only the latest missed tick, {second:%Y-%m-%d %H:%M:%S} UTC, was run" in told
 
 
 async def test_edits_deletions_and_skips_are_explained(verbs: Store, look: Any) -> None:
@@ -345,16 +348,16 @@ async def test_edits_deletions_and_skips_are_explained(verbs: Store, look: Any) 
     (tick,) = await run(verbs, look, job)
     coming = await full_hour(look) + 3 * HOUR
     await Jobs(verbs).lifecycle.skip(job.id, coming, "holiday", by="ada")
-    assert "It is not to run: it was marked to be skipped" in await sentences(verbs, job, coming)
+    assert "It will not run: it was marked to be skipped" in await sentences(verbs, job, coming)
     assert "by ada (holiday)." in await sentences(verbs, job, coming)
-    assert "It is yet to come, in " in await sentences(verbs, job, coming - HOUR)
+    assert "It fires in " in await sentences(verbs, job, coming - HOUR)
     await Jobs(verbs).registration.patch(job.id, {"schedule": "30 * * * *"}, by="bob")
     edited = await sentences(verbs, job, tick + HOUR)
     assert "when the job was given another schedule" in edited
-    assert "by bob, and was given up: nothing fires by being edited." in edited
+    assert "by bob. An edit does not fire ticks." in edited
     await Jobs(verbs).lifecycle.delete(job.id, by="cora")
     gone = await sentences(verbs, job, coming + HOUR)
-    assert gone.startswith(f"Nothing was expected of {job.name!r}")
+    assert gone.startswith(f"{job.name!r} had no schedule at ")
     assert "The job was deleted" in gone
     assert "by cora." in gone
 
@@ -363,14 +366,14 @@ async def test_an_instant_that_is_no_tick_names_those_on_both_sides(verbs: Store
     job = await job_of_old(verbs, look, 5.5 * HOUR)
     hour = await full_hour(look)
     told = await sentences(verbs, job, hour - HOUR / 2)
-    assert "is no tick of" in told
+    assert "is not a tick of" in told
     assert f"The nearest ticks are {hour - HOUR:%Y-%m-%d %H:%M:%S} UTC and {hour:%Y-%m-%d %H:%M:%S} UTC." in told
 
 
 async def test_before_a_job_was_made_nothing_was_expected(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, 5.5 * HOUR)
     told = await sentences(verbs, job, await full_hour(look) - 9 * HOUR)
-    assert "The job was made" in told
+    assert "The job was created" in told
     assert "by maker." in told
     assert "Its first tick after that is" in told
 
@@ -381,7 +384,7 @@ async def test_a_tick_that_is_due_is_explained_and_so_is_a_cluster_that_is_pause
     await ClusterOperations(verbs).pause_ticks("ada", "moving house")
     told = await sentences(verbs, job, tick)
     assert "and has not fired yet." in told
-    assert "No tick of any job fires at present: the cluster was paused" in told
+    assert "No tick of any job fires at the moment: the cluster was paused" in told
     assert "by ada (moving house)." in told
 
 
@@ -391,10 +394,10 @@ async def test_a_wall_time_that_does_not_exist_is_explained(verbs: Store, look: 
     moved = await job_of_old(verbs, look, age, **fields)
     told = await sentences(verbs, moved, "2026-03-29T02:30:00")
     assert told.startswith("2026-03-29 01:00:00 UTC (03:00:00 in Europe/Berlin) is a tick of")
-    assert "The clock is changed then: 02:30 does not exist on 2026-03-29: runs at 03:00." in told
+    assert "The clocks change then: 02:30 does not exist on 2026-03-29: runs at 03:00." in told
     dropped = await job_of_old(verbs, look, age, **fields, dst_gap="skip")
     told = await sentences(verbs, dropped, "2026-03-29T02:30:00")
-    assert "is no tick of" in told
+    assert "is not a tick of" in told
     assert "02:30 does not exist on 2026-03-29: does not run." in told
 
 

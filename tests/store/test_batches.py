@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from detent.jobs import Jobs
 from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import Conflict, ManyFaults, UsageError
-from detent.store import Store, batches
-from detent.store.batches import NamesTaken, Registered
+from detent.jobs import Jobs, batches
+from detent.jobs.batches import BatchNamesTaken, RegisteredJob
+from detent.store import Store
 from waiting import until
 
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
@@ -28,7 +28,7 @@ def many(count: int, **fields: Any) -> list[JobSpec]:
     return [spec(name=f"n{number:05}", **fields) for number in range(count)]
 
 
-def changes(told: Sequence[Registered]) -> list[str]:
+def changes(told: Sequence[RegisteredJob]) -> list[str]:
     return [each.change for each in told]
 
 
@@ -51,7 +51,9 @@ async def test_a_batch_is_registered_as_single_jobs_are(verbs: Store, look: Any,
         "jitter_seconds": 1,
         "priority": 7,
     }
-    (single,) = await Jobs(verbs).registration.add([spec(name="single", schedule="0 9 * * MON", **document)], owner="app")
+    (single,) = await Jobs(verbs).registration.add(
+        [spec(name="single", schedule="0 9 * * MON", **document)], owner="app"
+    )
     told = await Jobs(verbs).batches.create(many(count, schedule="0 9 * * MON", **document), owner="app")
     assert [each.name for each in told] == [f"n{number:05}" for number in range(count)]
     for each in (told[0], told[-1]):
@@ -77,7 +79,7 @@ async def test_a_name_that_is_taken_keeps_the_whole_batch_out_and_is_pointed_at(
 ) -> None:
     await Jobs(verbs).registration.add([spec(name="n00001"), spec(name="n00002")])
     before = await counts(look)
-    with pytest.raises(NamesTaken, match="already a job named") as caught:
+    with pytest.raises(BatchNamesTaken, match=r"A job named .* already exists") as caught:
         await Jobs(verbs).batches.create(many(count))
     assert [fault.pointer for fault in caught.value.faults] == ["/1/name", "/2/name"]
     assert await counts(look) == before | {"queues": before["queues"]}
@@ -100,12 +102,12 @@ async def test_every_fault_is_told_with_its_item_and_nothing_is_registered(verbs
             await verb(items)
         pointers = [fault.pointer for fault in caught.value.faults]
         assert pointers == ["/1/schedule", "/2/priority", "/3/name", "/4/payload/x/0", "/5/schedule"]
-        assert "the job at /0" in caught.value.faults[2].message
+        assert "The job at /0" in caught.value.faults[2].message
     assert await counts(look) == before
 
 
 async def test_at_most_a_hundred_faults_are_told(verbs: Store) -> None:
-    with pytest.raises(ManyFaults, match=r"^150 of the jobs are wrong.*The first 100 are told") as caught:
+    with pytest.raises(ManyFaults, match=r"^150 of the jobs are wrong.*The first 100 are listed") as caught:
         await Jobs(verbs).batches.create(many(150, schedule="x"))
     assert len(caught.value.faults) == 100
 
@@ -173,7 +175,8 @@ async def test_an_edit_between_reading_and_writing_is_not_overwritten_unseen(
     verbs: Store, look: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await Jobs(verbs).batches.create(many(60))
-    existing = verbs.batches._existing
+    jobs = Jobs(verbs)
+    existing = jobs.batches._existing
     calls = 0
 
     async def then_edited(items: Any, tenant: int) -> Any:
@@ -184,8 +187,8 @@ async def test_an_edit_between_reading_and_writing_is_not_overwritten_unseen(
             await Jobs(verbs).registration.upsert(spec(name="n00007", priority=1))
         return rows
 
-    monkeypatch.setattr(verbs.batches, "_existing", then_edited)
-    told = await Jobs(verbs).batches.upsert(many(60, priority=9))
+    monkeypatch.setattr(jobs.batches, "_existing", then_edited)
+    told = await jobs.batches.upsert(many(60, priority=9))
     assert calls == 2
     assert [each.revision for each in told if each.name in ("n00006", "n00007")] == [2, 3]
 

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from detent.jobs import Jobs
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
 from detent.errors import NotFound
+from detent.jobs import Jobs
 from detent.store import Store
 from detent.store.db import statement
 from detent.store.job_search import JobSearch
@@ -91,7 +91,7 @@ async def test_a_run_under_way_goes_on_and_is_recorded(look: Any, verbs: Store) 
     assert not await look.fetchval("SELECT cancel FROM live_runs")
     assert await verbs.upkeep.end_deleted() == 0
     settlement = Settlement(Claim(job, 0, LONG_AGO, 0, TOKEN, 1), LONG_AGO, LONG_AGO, 1)
-    assert await verbs.live.settle(NODE, [settlement]) == []
+    assert await verbs.live_runs.settle(NODE, [settlement]) == []
     assert await history(look) == [(1, None), DELETED]
     assert await verbs.upkeep.complete_jobs() == []
     assert await look.fetchval("SELECT status FROM jobs WHERE job = $1", job) == "deleted"
@@ -110,12 +110,12 @@ async def test_a_run_that_comes_back_to_wait_ends_soon(look: Any, verbs: Store, 
     await Jobs(verbs).lifecycle.delete(await id_of(look, job))
     assert await history(look) == []
     if back == "retry":
-        assert await verbs.live.retry(NODE, [Retry(claim, LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
+        assert await verbs.live_runs.retry(NODE, [Retry(claim, LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
     elif back == "rescue":
         await verbs.nodes.leave(NODE)
         await verbs.nodes.rescue(NODE)
     elif back == "give back":
-        await verbs.live.give_back(NODE, [claim])
+        await verbs.live_runs.give_back(NODE, [claim])
     else:
         await look.execute("UPDATE pull_leases SET lease_until = now() - interval '1 second'")
         await verbs.pull.rescue()
@@ -152,7 +152,7 @@ async def test_a_claim_under_way_keeps_its_run_and_upkeep_looks_after_it(look: A
 async def test_a_trigger_that_meets_the_deletion_starts_nothing(look: Any, another: Any, verbs: Store) -> None:
     job = await add_job(look, await far(look))
     number = await id_of(look, job)
-    row = await verbs.jobs.existing(1, number)
+    row = await verbs.jobs.to_change(1, number)
     assert row["job"] == job
     async with another.transaction():
         await another.fetch(statement("trigger_lock"), job)

@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 
 from detent.cluster.operations import ClusterOperations
-from detent.jobs import Jobs
 from detent.domain.identity import decode_run_id
 from detent.domain.job import HttpTarget, JobSpec
+from detent.jobs import Jobs
 from detent.store import Store
 from detent.store.db import statement
 from detent.store.expectations import Judgement
@@ -257,7 +257,9 @@ async def test_an_evicted_node_judges_nothing(verbs: Store, look: Any) -> None:
 async def test_a_job_without_expectations_has_no_row(verbs: Store, look: Any) -> None:
     made = await make(verbs, look, expect_finish_within=None)
     assert await look.fetchval("SELECT count(*) FROM expectations") == 0
-    await Jobs(verbs).registration.patch(made.id, {"expect_start_within": 5.0, "expect_finish_within": 90.0, "notify_after": 2})
+    await Jobs(verbs).registration.patch(
+        made.id, {"expect_start_within": 5.0, "expect_finish_within": 90.0, "notify_after": 2}
+    )
     rows = await look.fetch("SELECT kind, within, notify_after FROM expectations ORDER BY kind")
     assert [tuple(row) for row in rows] == [
         ("finish", timedelta(seconds=90), 2),
@@ -338,7 +340,9 @@ async def test_an_incident_that_is_opened_while_its_job_changes_does_not_stay_op
         assert [row["opens"] for row in rows] == [True, None]
         patch = {"expect_finish_within": None}
         changing = asyncio.create_task(
-            Jobs(verbs).lifecycle.delete(made.id) if change == "deleted" else Jobs(verbs).registration.patch(made.id, patch)
+            Jobs(verbs).lifecycle.delete(made.id)
+            if change == "deleted"
+            else Jobs(verbs).registration.patch(made.id, patch)
         )
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         await until(lambda: look.fetchval(waits), 10, "the change to wait for the leader")

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from detent.jobs import Jobs
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import Conflict
+from detent.jobs import Jobs
 from detent.store import Store
 from detent.store.catchups import Release
 from detent.store.cursors import Advance, Exceptional
@@ -104,17 +104,17 @@ async def test_a_tick_waits_behind_a_run_in_a_lane_that_is_no_more(scene: Scene,
     await scene.set(policy, (2, 4))
     assert await scene.fire() == [Exceptional(scene.job, lane, None)]
     for left in (2, 4):
-        await scene.verbs.live.promote()
+        await scene.verbs.live_runs.promote()
         assert lane in await scene.lanes(), f"it moved up beside lane {left}"
         await scene.end(left)
-    assert await scene.verbs.live.promote()
+    assert await scene.verbs.live_runs.promote()
     assert await scene.lanes() == [0]
 
 
 async def test_what_is_to_be_replaced_is_asked_to_stop_in_every_lane(scene: Scene) -> None:
     await scene.set("REPLACE", (2, 4))
     await scene.fire()
-    await scene.verbs.live.promote()
+    await scene.verbs.live_runs.promote()
     rows = await scene.look.fetch("SELECT lane FROM live_runs WHERE cancel ORDER BY lane")
     assert [row["lane"] for row in rows] == [2, 4]
 
@@ -193,7 +193,7 @@ async def test_a_run_that_waits_takes_a_free_lane_of_a_job_that_has_several_now(
     await add_live_run(look, job, owner=NODE)
     await add_live_run(look, job, LONG_AGO + HOUR, lane=-1)
     await Jobs(verbs).registration.patch(number, {"concurrent_policy": "ALLOW", "max_concurrent": 3})
-    assert await verbs.live.promote()
+    assert await verbs.live_runs.promote()
     rows = await look.fetch("SELECT lane FROM live_runs ORDER BY lane")
     assert [row["lane"] for row in rows] == [0, 1]
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from detent.cluster.operations import ClusterOperations
 from detent.cluster.diagnosis import Tenure, replacements
+from detent.cluster.operations import ClusterOperations
 from detent.cluster.rescue import Rescue
 from detent.domain.identity import node_name
 from detent.errors import NotFound
+from detent.jobs import Jobs
 from detent.store import Store
 from detent.telemetry.metrics import Metrics
 from factories import add_job, add_live_run, add_node
@@ -30,7 +31,7 @@ async def expire(look: Any, node: int) -> None:
 
 async def take_over(look: Any, verbs: Store, node: int, taker: int) -> None:
     """As the leadership of a live node does it."""
-    rescue = Rescue(verbs, Metrics(), lambda: None, taker)
+    rescue = Rescue(verbs, Metrics(), lambda: None, Jobs(verbs).automatic.pause_failing, taker)
     await rescue.evict()
     await verbs.nodes.take(taker, 1, dict.fromkeys((await verbs.nodes.share(taker)).free))
     await rescue.clean_up([node])
@@ -127,7 +128,9 @@ async def test_nodes_that_ended_are_forgotten_after_a_day(look: Any, verbs: Stor
         await verbs.nodes.forget(node)
     await look.execute("INSERT INTO node_take_overs (node, taker, at) VALUES ($1, $2, now())", LOST, TAKER)
     await look.execute("UPDATE former_nodes SET ended_at = now() - interval '25 hours' WHERE node = $1", LOST)
-    assert [node.id for node in (await ClusterOperations(verbs).describe(operator=True)).former_nodes] == [node_name(SECOND)]
+    assert [node.id for node in (await ClusterOperations(verbs).describe(operator=True)).former_nodes] == [
+        node_name(SECOND)
+    ]
     await verbs.cluster.forget_nodes()
     assert await look.fetchval("SELECT array_agg(node) FROM former_nodes") == [SECOND]
     assert await look.fetchval("SELECT count(*) FROM node_take_overs") == 0

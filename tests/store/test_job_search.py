@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from detent.jobs import Jobs
 from detent.domain.job import HttpTarget, JobSpec, PythonTarget
+from detent.jobs import Jobs
 from detent.store import Store, job_search
 from detent.store.db import statement
 from detent.store.job_search import JobSearch

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from moving import HOUR, NODE, fire, full_hour, job_of_old, number_of, run, settle, spec
 
-from detent.jobs import Jobs
 from detent.contract.job import Job
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.states import RunStatus
 from detent.errors import Conflict, NotFound, UsageError
+from detent.jobs import Jobs
 from detent.store import Store
 from detent.store.cursors import Advance
 from detent.store.db import statement
@@ -74,7 +74,7 @@ async def test_a_skip_is_asked_for_and_taken_back(verbs: Store, look: Any) -> No
     await Jobs(verbs).lifecycle.unskip(job.id, tick)
     assert await Jobs(verbs).lifecycle.skips(job.id) == []
     assert not await look.fetchval("SELECT skips FROM cursors")
-    with pytest.raises(NotFound, match="nothing to undo"):
+    with pytest.raises(NotFound, match="is not marked to be skipped"):
         await Jobs(verbs).lifecycle.unskip(job.id, tick)
 
 
@@ -98,7 +98,7 @@ async def test_a_fire_that_has_not_seen_a_skip_or_its_undoing_is_refused(verbs: 
 async def test_what_cannot_be_skipped_is_refused_with_the_ticks_nearby(verbs: Store, look: Any) -> None:
     (job,) = await Jobs(verbs).registration.add([spec(name="report")])
     hour = await full_hour(look)
-    with pytest.raises(UsageError, match="only a tick that is yet to come"):
+    with pytest.raises(UsageError, match="only a future tick"):
         await Jobs(verbs).lifecycle.skip(job.id, hour)
     with pytest.raises(UsageError) as wrong:
         await Jobs(verbs).lifecycle.skip(job.id, hour + 2.5 * HOUR)
@@ -129,20 +129,19 @@ async def test_a_trigger_keeps_its_payload_for_the_run_and_its_repeats(verbs: St
     (job,) = await Jobs(verbs).registration.add([spec(payload={"n": 1}, concurrent_policy="ALLOW")])
     key = await Jobs(verbs).lifecycle.trigger(job.id, {"n": 2})
     assert key.serial == MANUAL
-    assert await verbs.live.own_payload(key) == '{"n": 2}'
-    assert await verbs.live.own_payload(key._replace(serial=MANUAL + 1)) == '{"n": 2}'
+    assert await verbs.live_runs.own_payload(key) == '{"n": 2}'
+    assert await verbs.live_runs.own_payload(key._replace(serial=MANUAL + 1)) == '{"n": 2}'
     plain = await Jobs(verbs).lifecycle.trigger(job.id)
-    assert await verbs.live.own_payload(plain) is None
+    assert await verbs.live_runs.own_payload(plain) is None
     null = await Jobs(verbs).lifecycle.trigger(job.id, None)
-    assert await verbs.live.own_payload(null) == "null"
+    assert await verbs.live_runs.own_payload(null) == "null"
 
 
 @pytest.mark.parametrize(("payload", "words"), [({"a": "x" * 2000}, "are allowed"), ({"a": "\0"}, "NUL")])
 async def test_a_payload_that_cannot_be_kept_is_refused(verbs: Store, look: Any, payload: Any, words: str) -> None:
     (job,) = await Jobs(verbs).registration.add([spec()])
-    verbs.jobs.max_payload_bytes = 1000
     with pytest.raises(UsageError, match=words):
-        await Jobs(verbs).lifecycle.trigger(job.id, payload)
+        await Jobs(verbs, max_payload_bytes=1000).lifecycle.trigger(job.id, payload)
     assert await look.fetchval("SELECT count(*) FROM live_runs") == 0
 
 
@@ -216,7 +215,7 @@ async def test_every_revision_says_who_made_it_when_and_what_it_was(verbs: Store
     page, following = await verbs.revisions.list(job.id, limit=1)
     assert (len(page), following) == (2, 3)
     assert (await verbs.revisions.list(job.id, below=following, limit=1))[0][0].revision == 2
-    back, change = await Jobs(verbs).registration.replace(job.id, await verbs.revisions.definition(job.id, 1), by="dan")
+    back, change = await Jobs(verbs).revisions.roll_back(job.id, 1, by="dan")
     assert (back.name, back.priority, back.revision, change) == ("report", 1, 4, "updated")
     with pytest.raises(NotFound, match="no revision 9"):
-        await verbs.revisions.get(job.id, 9)
+        await Jobs(verbs).revisions.get(job.id, 9)

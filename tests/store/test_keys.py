@@ -12,10 +12,10 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from detent.jobs import Jobs
 from detent.api.auth import NOBODY
 from detent.domain.identity import RunKey, decode_run_id
 from detent.errors import Conflict, NotFound
+from detent.jobs import Jobs
 from detent.store import Database, Store, history
 from detent.store.db import LockTimeout
 from detent.store.jobs import DEFAULT_TENANT

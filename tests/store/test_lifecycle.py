@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from moving import HOUR, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle, spec
 
-from detent.jobs import Jobs
 from detent.contract.job import Job
 from detent.domain.identity import RunKey
 from detent.domain.misfire import MissedRange, split_by_day
 from detent.errors import UsageError
-from detent.store import Store, job_moves
+from detent.jobs import Jobs, moves
+from detent.store import Store
 from detent.store.cursors import Advance
 from factories import add_node
 
@@ -150,7 +150,7 @@ async def test_nobody_looks_after_pauses_that_have_no_end(verbs: Store, look: An
 
 async def test_a_pause_until_the_past_is_refused(verbs: Store, look: Any) -> None:
     (job,) = await Jobs(verbs).registration.add([spec()])
-    with pytest.raises(UsageError, match="which is past: give a later time"):
+    with pytest.raises(UsageError, match="which is in the past: give a later time"):
         await Jobs(verbs).lifecycle.pause(job.id, until=await database_time(look) - HOUR)
     assert (await verbs.jobs.get(job.id)).status == "active"
 
@@ -265,7 +265,7 @@ async def test_the_ticks_of_a_pause_are_counted_beside_the_loop_that_fires(
         counted_by.append(threading.current_thread())
         return split_by_day(*arguments)
 
-    monkeypatch.setattr(job_moves, "split_by_day", count)
+    monkeypatch.setattr(moves, "split_by_day", count)
     if change == "resume":
         await Jobs(verbs).lifecycle.resume(job.id)
     elif change == "edit":

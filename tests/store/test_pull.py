@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from detent.jobs import Jobs
 from detent.domain.identity import RunKey
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
+from detent.jobs import Jobs
 from detent.store import Store
 from detent.store.db import statement
 from detent.store.live_runs import Settlement
@@ -207,12 +207,12 @@ async def test_a_worker_is_known_by_its_name(verbs: Store, worker: int) -> None:
 async def test_embedded_workers_do_not_touch_a_pulled_run(look: Any, verbs: Store, worker: int) -> None:
     held = await claimed(look, verbs, worker)
     before = tuple(await live(look))
-    assert await verbs.live.claim(NODE, 1, [1], 10) == []
-    assert await verbs.live.reconcile(NODE) == []
-    assert not await verbs.live.start(NODE, [held])
-    assert not await verbs.live.give_back(NODE, [held])
+    assert await verbs.live_runs.claim(NODE, 1, [1], 10) == []
+    assert await verbs.live_runs.reconcile(NODE) == []
+    assert not await verbs.live_runs.start(NODE, [held])
+    assert not await verbs.live_runs.give_back(NODE, [held])
     done = Settlement(held, LONG_AGO, LONG_AGO, SUCCEEDED)
-    assert await verbs.live.settle(NODE, [done]) == [done]
+    assert await verbs.live_runs.settle(NODE, [done]) == [done]
     await look.execute("UPDATE nodes SET evicted = true")
     assert await verbs.nodes.rescue(NODE) == []
     assert await verbs.nodes.forget(NODE)
@@ -221,7 +221,7 @@ async def test_embedded_workers_do_not_touch_a_pulled_run(look: Any, verbs: Stor
 
 async def test_workers_that_pull_do_not_touch_an_embedded_workers_run(look: Any, verbs: Store, worker: int) -> None:
     await add_run(look)
-    (ours,) = await verbs.live.claim(NODE, 1, [1], 10)
+    (ours,) = await verbs.live_runs.claim(NODE, 1, [1], 10)
     before = tuple(await live(look))
     assert await claim(verbs, worker) == []
     assert await verbs.pull.heartbeat(MINE, [Beat(ours.key, ours.token, MINUTE)]) == [None]
@@ -237,7 +237,7 @@ async def test_both_kinds_of_workers_on_one_queue_share_its_runs_and_none_is_tak
     keys = {await add_run(look) for _ in range(60)}
 
     async def embedded() -> list[RunKey]:
-        return [taken.key for taken in await verbs.live.claim(NODE, 1, [1], 5)]
+        return [taken.key for taken in await verbs.live_runs.claim(NODE, 1, [1], 5)]
 
     async def pulling() -> list[RunKey]:
         return [pulled.claim.key for pulled in await claim(verbs, worker, limit=5)]
@@ -527,9 +527,9 @@ async def test_a_run_that_failed_waits_for_its_next_try(look: Any, verbs: Store,
 async def test_a_run_may_go_on_in_an_embedded_worker(look: Any, verbs: Store, worker: int) -> None:
     held = await claimed(look, verbs, worker)
     await verbs.pull.settle(MINE, [failure(held, timedelta(0))])
-    (taken,) = await verbs.live.claim(NODE, 1, [1], 10)
+    (taken,) = await verbs.live_runs.claim(NODE, 1, [1], 10)
     assert (taken.token, taken.attempt) == (held.token + 1, 2)
-    assert await verbs.live.settle(NODE, [Settlement(taken, LONG_AGO, LONG_AGO, SUCCEEDED)]) == []
+    assert await verbs.live_runs.settle(NODE, [Settlement(taken, LONG_AGO, LONG_AGO, SUCCEEDED)]) == []
 
 
 async def test_a_run_that_was_asked_to_stop_has_no_next_try_but_may_still_succeed(

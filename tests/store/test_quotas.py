@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from detent.jobs import Jobs
 from detent.domain.job import JobSpec
 from detent.errors import Conflict, QuotaReached, UsageError
+from detent.jobs import Jobs
 from detent.store import Store
 from detent.store import tenants as tenants_module
 from detent.store.statements import statement
-from detent.store.tenants import room_for, use_room
+from detent.store.tenants import reserved, use_quota
 from factories import add_node
 from waiting import until
 
@@ -115,7 +115,9 @@ async def test_registrations_at_the_same_time_never_go_beyond_the_limit(verbs: S
 
 async def test_a_registration_does_not_wait_for_one_that_is_under_way(verbs: Store, tenant: int) -> None:
     """The row of the counter is locked for a statement, not until the jobs are committed."""
-    await Jobs(verbs).registration.add([spec("first")], tenant=tenant)  # with its queue and its schedule, which are shared
+    await Jobs(verbs).registration.add(
+        [spec("first")], tenant=tenant
+    )  # with its queue and its schedule, which are shared
     inserted, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly() -> None:
@@ -140,18 +142,18 @@ async def test_a_transaction_that_is_rolled_back_leaves_a_reservation_that_is_gi
             await Jobs(verbs).registration.add([spec(), spec()], tenant=tenant)
             raise LookupError
     assert await used(verbs) == 2
-    assert await verbs.tenants.give_up_reservations() == 0
+    assert await verbs.tenants.release_stale() == 0
     await look.execute("UPDATE job_reservations SET made_at = now() - $1::interval", timedelta(minutes=11))
-    assert await verbs.tenants.give_up_reservations() == 2
+    assert await verbs.tenants.release_stale() == 2
     assert await used(verbs) == 0
 
 
 async def test_a_reservation_that_was_given_up_meanwhile_registers_nothing(verbs: Store, tenant: int) -> None:
     database = verbs.database
     with pytest.raises(Exception, match="took too long"):
-        async with room_for(database, tenant, 1, 1000) as room:
-            await tenants_module._give_up(database, room.reservation or 0)
-            await database.transaction("people", lambda connection: use_room(connection, room))
+        async with reserved(database, tenant, 1, 1000) as room:
+            await tenants_module._release(database, room.reservation or 0)
+            await database.transaction("people", lambda connection: use_quota(connection, room))
     assert await used(verbs) == 0
 
 
@@ -159,7 +161,7 @@ async def test_a_wrong_count_is_put_right_also_while_jobs_are_being_registered(
     verbs: Store, tenant: int, look: Any
 ) -> None:
     await Jobs(verbs).registration.add([spec(), spec()], tenant=tenant)
-    async with room_for(verbs.database, tenant, 1, 1000):
+    async with reserved(verbs.database, tenant, 1, 1000):
         await look.execute("UPDATE tenant_jobs SET jobs = jobs + 40 WHERE tenant = $1", tenant)
         assert await verbs.tenants.recount() >= 1
         assert await used(verbs) == 3
@@ -235,8 +237,8 @@ async def test_registrations_that_wait_for_the_counter_delay_no_claim_and_no_set
     node = await add_node(look, 1)
     registrations = [asyncio.create_task(Jobs(verbs).registration.add([spec()], tenant=tenant)) for _ in range(8)]
     await until(lambda: waiting_for_locks(look), what="a registration to wait for the counter")
-    assert await verbs.live.claim(node, 1, [1], 10) == []
-    assert await verbs.live.reconcile(node) == []
+    assert await verbs.live_runs.claim(node, 1, [1], 10) == []
+    assert await verbs.live_runs.reconcile(node) == []
     assert not any(task.done() for task in registrations), "the claim had to wait for the registrations"
     for task in registrations:
         task.cancel()
@@ -320,6 +322,6 @@ async def test_room_that_was_reserved_ahead_and_that_nobody_took_is_given_up_wit
     await Jobs(verbs).registration.add([spec()], tenant=tenant)
     assert await counts(look, tenant) == (1 + tenants_module.AHEAD, 1 + tenants_module.AHEAD)
     await look.execute("UPDATE job_reservations SET made_at = now() - $1::interval", timedelta(minutes=11))
-    assert await verbs.tenants.give_up_reservations() == 0
+    assert await verbs.tenants.release_stale() == 0
     assert await counts(look, tenant) == (1, 1)
     assert await verbs.tenants.recount() == 0

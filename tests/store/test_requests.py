@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from detent.jobs import Jobs
 from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import Conflict
+from detent.jobs import Jobs
 from detent.store import Store
 from detent.store.requests import Answer, OtherRequest, UnderWay
 
@@ -59,7 +59,7 @@ async def test_a_key_belongs_to_one_request_and_to_one_tenant(verbs: Store, look
 
 async def test_work_that_fails_leaves_nothing_and_its_key_is_free(verbs: Store, look: Any) -> None:
     await Jobs(verbs).registration.add([SPEC])
-    with pytest.raises(Conflict, match="already a job named 'one'"):
+    with pytest.raises(Conflict, match="job named 'one' already exists"):
         await ask(verbs, "k", registering(verbs, "two", "one"))
     assert await names(look) == ["one"]
     assert await look.fetchval("SELECT count(*) FROM requests") == 0

@@ -10,13 +10,13 @@ import asyncpg
 import msgspec
 import pytest
 
-from detent.jobs import Jobs
 from detent.contract.run import Run
 from detent.domain.identity import RunKey, decode_run_id, node_name, run_id
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.errors import Conflict, NotFound
+from detent.jobs import Jobs
 from detent.store import Database, Store, history
 from detent.store.db import statement
 from detent.store.live_runs import Retry, Settlement

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from moving import HOUR, NODE, database_time, fire, full_hour, job_of_old, run
 
-from detent.jobs import Jobs
 from detent.domain.schedule import Schedule, tzdata_version
+from detent.jobs import Jobs
+from detent.jobs.zone_data import next_by_new_data
 from detent.store import Store
-from detent.store.zone_data import next_by_new_data
 from factories import add_node
 
 NEW = tzdata_version()

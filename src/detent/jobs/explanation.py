@@ -165,8 +165,8 @@ class TickNarrator:
         entry = facts.entry
         if entry is not None and entry.ticks > 1 and facts.status != CATCHING_UP:
             yield (
-                f"The ledger has one entry for it and others, {entry.ticks} ticks from {self.when(entry.first)} to "
-                f"{self.when(entry.last)}."
+                f"The ledger has one entry for {entry.ticks} ticks, from {self.when(entry.first)} to "
+                f"{self.when(entry.last)}, including this one."
             )
 
     def _open_end(self) -> Iterator[str]:
@@ -200,7 +200,7 @@ class TickNarrator:
 
     def _in_pause(self) -> str:
         pause = self.facts.pause
-        text = "It does not run: the job is paused" + (f", since {self._done(pause)}" if pause else "")
+        text = "It does not run: the job is paused" + (f" (paused {self._done(pause)})" if pause else "")
         if self.facts.pause_until is not None:
             text += f", until {self.when(self.facts.pause_until)}"
         return f"{text}. Whether it runs later is decided when the job is resumed."
@@ -212,7 +212,7 @@ class TickNarrator:
             case "overlap":
                 return f"It did not run: {self._blocked()}"
             case "paused":
-                paused = f", {self._done(facts.pause)}" if facts.pause is not None else ""
+                paused = f" {self._done(facts.pause)}" if facts.pause is not None else ""
                 return f"It did not run: the job was paused{paused}."
             case "by request":
                 return f"It did not run: {self._asked_to_skip()}"
@@ -318,7 +318,7 @@ class TickNarrator:
     def _done(self, event: JobEvent) -> str:
         reason = f" ({event.reason})" if event.reason else ""
         by = f" by {event.by}" if event.by else ""
-        return f"{self.when(event.at)}{by}{reason}"
+        return f"at {self.when(event.at)}{by}{reason}"
 
     def when(self, moment: datetime) -> str:
         text = f"{moment:%Y-%m-%d %H:%M:%S}"
