@@ -144,3 +144,13 @@ class JobQuotaReached(QuotaReached):
             limit=limit,
             used=used,
         )
+
+
+class RequestInProgress(Conflict):
+    def __init__(self, key: str) -> None:
+        super().__init__(f"A request with the idempotency key {key!r} is in progress: wait until it has ended.")
+
+
+class IdempotencyKeyReused(UsageError):  # noqa: N818 - it says what is wrong
+    def __init__(self, key: str) -> None:
+        super().__init__(f"The idempotency key {key!r} was used for another request: use a new key for each request.")

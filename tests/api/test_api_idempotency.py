@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from api_client import HTTP, ApiClient
 
+from detent.errors import RequestInProgress
 from detent.jobs import Jobs
 from detent.runtime import failpoints
-from detent.store.requests import UnderWay
 
 JOB = {"schedule": "every 1h", "target": HTTP}
 
@@ -125,7 +125,7 @@ async def test_a_request_under_way_is_told_to_wait(api: ApiClient, monkeypatch: 
     assert (await first).status == 201
     again = await api.ask("POST", "/api/v1/jobs", json=JOB, headers=keyed("k"))
     assert again.headers["Idempotent-Replayed"] == "true"
-    assert issubclass(UnderWay, Exception)
+    assert issubclass(RequestInProgress, Exception)
 
 
 @pytest.mark.parametrize("step", ["A1", "A2"])

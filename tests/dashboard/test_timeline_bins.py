@@ -20,7 +20,7 @@ from detent.domain.registration import read_document
 from detent.domain.schedule import Schedule
 from detent.jobs import Jobs
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.overview import Step
+from detent.store.overview import TimelineStep
 
 EPOCH = datetime(2026, 11, 16, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -42,10 +42,10 @@ def axis_at(now: datetime, length: timedelta) -> Axis:
     return Axis(since, since + length, STEPS)
 
 
-def recorded(ticks: list[datetime], axis: Axis) -> list[Step]:
+def recorded(ticks: list[datetime], axis: Axis) -> list[TimelineStep]:
     """What the store tells of ticks that succeeded."""
     counts = Counter(axis.step_of(tick) for tick in ticks)
-    return [Step(JOB, step, "succeeded", count, RUN) for step, count in counts.items()]
+    return [TimelineStep(JOB, step, "succeeded", count, RUN) for step, count in counts.items()]
 
 
 def past_ticks(schedule: Schedule, axis: Axis, now: datetime) -> list[datetime]:
@@ -109,7 +109,7 @@ def test_a_range_that_was_missed_is_drawn_over_all_its_ticks() -> None:
     ticks = past_ticks(schedule, axis, now)
     segment = Segment(EPOCH - timedelta(days=1), None, schedule)
     due = due_steps([segment], schedule.next_after(now), axis, now)
-    missed = Step(JOB, -1, "missed", 5, RUN, until=ticks[4])
+    missed = TimelineStep(JOB, -1, "missed", 5, RUN, until=ticks[4])
     marks = lane([missed, *recorded(ticks[5:], axis)], due, axis)
     assert [mark.status for mark in marks if mark.at <= now] == ["missed"] * 5 + ["succeeded"] * (len(ticks) - 5)
 

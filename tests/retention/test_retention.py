@@ -321,7 +321,7 @@ async def test_a_part_that_somebody_dropped_by_hand_is_noted_and_its_name_may_be
     await add_live_run(look, 1, today, owner=NODE)
     settled = Settlement(Claim(1, 0, today, 0, 1 << 22 | 1, 1), today, today, 1)
     assert await store.live_runs.settle(NODE, [settled]) == []
-    assert await store.retention.look_again(gone, KEEP) is None
+    assert await store.retention.reread(gone, KEEP) is None
     with pytest.raises(Unavailable, match="again"):
         await store.retention.drop(gone._replace(state="detached"))
     await store.retention.drop(gone)

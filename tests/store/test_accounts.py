@@ -353,7 +353,7 @@ async def test_edits_deletions_and_skips_are_explained(verbs: Store, look: Any) 
     assert "It fires in " in await sentences(verbs, job, coming - HOUR)
     await Jobs(verbs).registration.patch(job.id, {"schedule": "30 * * * *"}, by="bob")
     edited = await sentences(verbs, job, tick + HOUR)
-    assert "when the job was given another schedule" in edited
+    assert "when the schedule was changed" in edited
     assert "by bob. An edit does not fire ticks." in edited
     await Jobs(verbs).lifecycle.delete(job.id, by="cora")
     gone = await sentences(verbs, job, coming + HOUR)
@@ -375,7 +375,7 @@ async def test_before_a_job_was_made_nothing_was_expected(verbs: Store, look: An
     told = await sentences(verbs, job, await full_hour(look) - 9 * HOUR)
     assert "The job was created" in told
     assert "by maker." in told
-    assert "Its first tick after that is" in told
+    assert "Its first tick after that time is" in told
 
 
 async def test_a_tick_that_is_due_is_explained_and_so_is_a_cluster_that_is_paused(verbs: Store, look: Any) -> None:

@@ -348,7 +348,7 @@ async def test_an_incident_that_is_opened_while_its_job_changes_does_not_stay_op
         await until(lambda: look.fetchval(waits), 10, "the change to wait for the leader")
     await changing
     assert await look.fetchval("SELECT closed FROM incidents") == change
-    assert (await verbs.signals.look()).incidents_open == 0
+    assert (await verbs.signals.read()).incidents_open == 0
 
 
 # --- messages ---

@@ -23,7 +23,7 @@ from detent.store.job_search import JobSearch
 from detent.store.limits import PEOPLE
 from detent.store.live_runs import Retry, Settlement
 from detent.store.pull import Report, Wanted
-from detent.store.requests import Answer
+from detent.store.requests import StoredAnswer
 from factories import LONG_AGO, add_job, add_live_run, add_node
 
 NODE, GONE = 11, 12
@@ -201,9 +201,9 @@ async def trigger_with_an_idempotency_key(look: Any, verbs: Store) -> None:
     await add_live_run(look, job)
     number = await id_of(look, job)
 
-    async def work() -> Answer:
+    async def work() -> StoredAnswer:
         await Jobs(verbs).lifecycle.trigger(number)
-        return Answer(202, {}, b"")
+        return StoredAnswer(202, {}, b"")
 
     answer, again = await verbs.requests.once(str(number), b"0" * 32, work, tenant=1, idle=HOUR)
     assert (answer.status, again) == (202, False)

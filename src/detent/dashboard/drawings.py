@@ -16,7 +16,7 @@ from detent.contract.run import Attempt, Run
 from detent.domain.ledger import Segment
 from detent.domain.states import CODES, OPEN
 from detent.store.db import Row
-from detent.store.overview import RecentRun, Step
+from detent.store.overview import RecentRun, TimelineStep
 
 STATUSES = {code: str(status) for status, code in CODES.items()}
 # What stands out where several things happened at once.
@@ -279,7 +279,9 @@ def _due_status(segment: Segment, tick: datetime, next_tick: datetime | None, no
     return "pending" if next_tick is not None and tick >= next_tick else "unaccounted"
 
 
-def lane(steps: Iterable[Step], due: Sequence[DueStep], axis: Axis, read_since: datetime | None = None) -> list[Mark]:
+def lane(
+    steps: Iterable[TimelineStep], due: Sequence[DueStep], axis: Axis, read_since: datetime | None = None
+) -> list[Mark]:
     """One mark for each step in which something happened, will, or should have: the worst of it. A step without a mark
     is one in which no tick was due. What is before `read_since` was not read, or is not kept any more: it is not
     judged."""
@@ -297,7 +299,7 @@ def lane(steps: Iterable[Step], due: Sequence[DueStep], axis: Axis, read_since: 
     return list(_marks(found, together([each.step for each in due]), axis))
 
 
-def _covered(each: Step, due: Sequence[DueStep], axis: Axis) -> Iterable[int]:
+def _covered(each: TimelineStep, due: Sequence[DueStep], axis: Axis) -> Iterable[int]:
     """The steps that a row is about: its own, or all with a due tick up to the end of its range."""
     if each.until is None:
         return [each.step]

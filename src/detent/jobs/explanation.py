@@ -200,7 +200,7 @@ class TickNarrator:
 
     def _in_pause(self) -> str:
         pause = self.facts.pause
-        text = "It does not run: the job is paused" + (f" (paused {self._done(pause)})" if pause else "")
+        text = "It does not run: " + (f"the job was paused {self._done(pause)}" if pause else "the job is paused")
         if self.facts.pause_until is not None:
             text += f", until {self.when(self.facts.pause_until)}"
         return f"{text}. Whether it runs later is decided when the job is resumed."

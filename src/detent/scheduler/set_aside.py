@@ -16,7 +16,7 @@ from detent.runtime.service import Loop
 from detent.store import Store
 from detent.store.catchups import DueCatchUp
 from detent.store.cursors import Cursor
-from detent.store.set_aside import Kind, Unfired
+from detent.store.set_aside import Unfired, UnfiredKind
 from detent.telemetry.log import logger
 
 log = logger("firing")
@@ -41,8 +41,8 @@ class SetAside:
     def __init__(self, store: Store, membership: Membership) -> None:
         self._store = store
         self._membership = membership
-        self._waiting: dict[tuple[int, Kind], Waiting] = {}
-        self._unwritten: dict[tuple[int, Kind], Unfired] = {}
+        self._waiting: dict[tuple[int, UnfiredKind], Waiting] = {}
+        self._unwritten: dict[tuple[int, UnfiredKind], Unfired] = {}
         self.loop = Loop("set aside", self.tick)
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class SetAside:
     def add_range(self, due: DueCatchUp, error: Exception, *, now: float | None = None) -> None:
         self._add(Unfired(due.job, "catch-up", due.next_tick, due.generation, _sentence(error)), now)
 
-    def _holds(self, key: tuple[int, Kind], tick: object, generation: int, now: float | None) -> bool:
+    def _holds(self, key: tuple[int, UnfiredKind], tick: object, generation: int, now: float | None) -> bool:
         waiting = self._waiting.get(key)
         if waiting is None:
             return False

@@ -21,7 +21,7 @@ from detent.runtime.service import Batcher
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, Rejected
 from detent.store.live_runs import Retry, Settlement
-from detent.store.pull import Beat, Extended, Held, Recorded, Report
+from detent.store.pull import Extended, LeasedRun, PullBeat, Recorded, Report
 from detent.store.upkeep import RUNS_CHANNEL
 from detent.targets.raised import LONGEST_ERROR, describe
 from detent.targets.text import storable_text
@@ -51,7 +51,7 @@ class PulledRuns:
         self._jobs = jobs
         self._metrics = metrics
         self._settle: Batcher[tuple[int, Report], RunStatus | Rejected | None] = Batcher(self._settle_all, BATCH)
-        self._beat: Batcher[tuple[int, Beat], Extended | None] = Batcher(self._beat_all, BATCH)
+        self._beat: Batcher[tuple[int, PullBeat], Extended | None] = Batcher(self._beat_all, BATCH)
 
     # --- what a worker says ---
 
@@ -60,7 +60,7 @@ class PulledRuns:
         self._metrics.starts += count
 
     async def heartbeat(self, tenant: int, key: RunKey, token: int, lease: timedelta) -> Extended:
-        extended = await self._beat((tenant, Beat(key, token, lease)))
+        extended = await self._beat((tenant, PullBeat(key, token, lease)))
         if extended is None:
             await self._existing(tenant, key, token)
             raise _stale(key, "stop, its result would be refused")
@@ -138,7 +138,7 @@ class PulledRuns:
         first = await self._settle_apart(tenant, reports[:half])
         return [*first, *await self._settle_apart(tenant, reports[half:])]
 
-    async def _beat_all(self, items: Sequence[tuple[int, Beat]]) -> Sequence[Extended | None]:
+    async def _beat_all(self, items: Sequence[tuple[int, PullBeat]]) -> Sequence[Extended | None]:
         return await _by_tenant(items, self._store.pull.heartbeat)
 
 
@@ -187,7 +187,7 @@ async def _end_overdue(store: Store, jobs: Jobs) -> int:
     return len(overdue)
 
 
-async def _end_one(store: Store, jobs: Jobs, held: Held) -> None:
+async def _end_one(store: Store, jobs: Jobs, held: LeasedRun) -> None:
     limit = held.definition.spec.timeout_seconds if held.definition is not None else 0
     report = _decided(held, Failed(f"No answer within {limit:g} s.", outcome="timeout"))
     await store.pull.settle(held.tenant, [report])  # no match: its worker has reported meanwhile
@@ -195,7 +195,7 @@ async def _end_one(store: Store, jobs: Jobs, held: Held) -> None:
         await pause_failing(jobs, [held.claim.job])
 
 
-def _decided(held: Held, failed: Failed) -> Report:
+def _decided(held: LeasedRun, failed: Failed) -> Report:
     """The decision our own workers would make, as a report."""
     claim = held.claim
     spec = held.definition.spec if held.definition is not None else None

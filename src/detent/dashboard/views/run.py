@@ -13,7 +13,7 @@ from detent.domain.job import HttpTarget
 from detent.domain.states import OPEN, RunStatus
 from detent.errors import DetentError
 from detent.jobs.explanation import explain, span
-from detent.store.overview import Given
+from detent.store.overview import RunInput
 
 # From the tick to the end, as a run usually goes.
 NEVER_RAN = (RunStatus.SKIPPED, RunStatus.MISSED)
@@ -61,7 +61,7 @@ def path_of(run: Run, page: Page) -> list[dict[str, Any]]:
     return steps
 
 
-def request_of(run: Run, given: Given | None) -> list[tuple[str, str]]:
+def request_of(run: Run, given: RunInput | None) -> list[tuple[str, str]]:
     """What the target was told, beside the payload."""
     if given is None:
         return []

@@ -18,7 +18,7 @@ from detent.dashboard.page import Page, View
 from detent.errors import DetentError, UsageError
 from detent.runtime.clock import monotonic
 from detent.store.ledger import ExpectedTicks
-from detent.store.overview import MOST_OF_A_JOB, Step
+from detent.store.overview import MOST_OF_A_JOB, TimelineStep
 
 LANES = 30
 STEPS = 180
@@ -91,7 +91,7 @@ def _due(expected: Mapping[UUID, ExpectedTicks], axis: Axis, now: datetime) -> d
     return found
 
 
-def _read_since(steps: list[Step], kept: datetime | None) -> datetime | None:
+def _read_since(steps: list[TimelineStep], kept: datetime | None) -> datetime | None:
     """Before this, nothing can be said of a tick of which nothing was read."""
     read = sum(step.rows for step in steps)
     oldest = min((step.first for step in steps if step.first is not None), default=None)
@@ -124,8 +124,8 @@ def _links(search: str, zoom: str, axis: Axis) -> dict[str, str]:
     }
 
 
-async def _past(page: Page, jobs: list[Job], axis: Axis) -> dict[UUID, list[Step]]:
-    found: dict[UUID, list[Step]] = defaultdict(list)
+async def _past(page: Page, jobs: list[Job], axis: Axis) -> dict[UUID, list[TimelineStep]]:
+    found: dict[UUID, list[TimelineStep]] = defaultdict(list)
     until = min(axis.until, page.now + timedelta(days=1))  # a run that is caught up with may have a tick to come
     if axis.since < until:
         for step in await page.api.store.overview.timeline(
