@@ -13,8 +13,6 @@ from pathlib import Path
 import click
 import msgspec
 import pytest
-from command_line import CommandLine
-from contract_server import ContractServer
 
 from detent.cli.document import OPTIONS, POLICIES
 from detent.cli.reference import page
@@ -22,6 +20,8 @@ from detent.cli.root import root
 from detent.domain.job import JobSpec
 from detent.settings.settings import SETTINGS
 from detent.version import __version__
+from tests.cli.command_line import CommandLine
+from tests.cli.contract_server import ContractServer
 
 
 def commands(group: click.Group, path: str = "detent") -> Iterator[tuple[str, click.Command]]:

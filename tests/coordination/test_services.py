@@ -19,7 +19,6 @@ from uuid import UUID
 
 import aiohttp
 import pytest
-from candidates import TTL, Contender, Field
 from kazoo.client import KazooClient
 from redis.asyncio import Redis as RedisClient
 
@@ -31,8 +30,9 @@ from detent.domain.identity import node_name
 from detent.errors import DetentError, Unavailable, UsageError
 from detent.store import Database, Store
 from detent.store.embedded import EmbeddedServer
-from servers import Etcd, Server, free_port, running
-from waiting import until
+from tests.coordination.candidates import TTL, Contender, Field
+from tests.support.servers import Etcd, Server, free_port, running
+from tests.support.waiting import until
 
 PARTITIONS = set(range(8))
 SLOW = 10.0  # checking a password is slow on purpose

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from servers import Etcd, Redis, Server, require_servers
+from tests.support.servers import Etcd, Redis, Server, require_servers
 
 CAMPAIGN = """
 import asyncio, sys

@@ -1,6 +1,6 @@
 """The tables of the reference that are made from the code: settings, fields of jobs, targets and runs, routes.
 
-    python tests/docs/reference_pages.py
+    python -m tests.docs.reference_pages
 
 writes them into their pages, between `<!-- table: NAME -->` and `<!-- end of table -->`.
 """
