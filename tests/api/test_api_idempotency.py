@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from api_client import HTTP, ApiClient
 
 from detent.errors import RequestInProgress
 from detent.jobs import Jobs
 from detent.runtime import failpoints
+from tests.api.api_client import HTTP, ApiClient
 
 JOB = {"schedule": "every 1h", "target": HTTP}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pages import Pages
 
 from detent.domain.job import PythonTarget
 from detent.domain.registration import read_document
 from detent.domain.states import RunStatus
 from detent.jobs import Jobs
+from tests.dashboard.pages import Pages
 
 FIELDS = {
     "kind": "cron",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pages import Pages
-
 from detent.domain.registration import read_document
 from detent.jobs import Jobs
+from tests.dashboard.pages import Pages
 
 JOB: dict[str, Any] = {
     "name": "silent",

@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from pages import Pages
 
 from detent.dashboard.drawings import MOST_TOGETHER, Axis, Mark, due_steps, lane
 from detent.dashboard.views.timeline import STEPS, ZOOMS
@@ -21,6 +20,7 @@ from detent.domain.schedule import Schedule
 from detent.jobs import Jobs
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.overview import TimelineStep
+from tests.dashboard.pages import Pages
 
 EPOCH = datetime(2026, 11, 16, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -13,7 +13,7 @@ from detent.domain.job import JobSpec
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.jobs import Jobs
 from detent.store import Store
-from waiting import until
+from tests.support.waiting import until
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
 FLOOD = 200_000

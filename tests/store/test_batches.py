@@ -14,7 +14,7 @@ from detent.errors import Conflict, ManyFaults, UsageError
 from detent.jobs import Jobs, batches
 from detent.jobs.batches import BatchNamesTaken, RegisteredJob
 from detent.store import Store
-from waiting import until
+from tests.support.waiting import until
 
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
 TABLES = ("jobs", "cursors", "schedules", "queues", "job_revisions", "run_history", "live_runs")
