@@ -307,7 +307,7 @@ async def test_a_pause_is_explained_with_who_and_why(verbs: Store, look: Any) ->
     assert "It did not run: the job was paused at " in await sentences(verbs, job, tick + HOUR)
     assert "by ada (too loud)" in await sentences(verbs, job, tick + HOUR)
     open_pause = await sentences(verbs, job, await full_hour(look) + 3 * HOUR)
-    assert "It does not run: the job is paused" in open_pause
+    assert "It does not run: the job was paused at " in open_pause
     assert "by ada (too loud), until" in open_pause
 
 
