@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from detent.errors import RequestInProgress
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.runtime import failpoints
 from tests.api.api_client import HTTP, ApiClient
 
@@ -107,7 +107,7 @@ async def test_when_all_connections_are_in_use_nothing_is_said_to_be_unknown(
 
 
 async def test_a_request_under_way_is_told_to_wait(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    add = Jobs(api.store).registration.add
+    add = JobOperations(api.store).registration.add
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly(*specs: Any, **options: Any) -> Any:

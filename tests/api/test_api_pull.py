@@ -13,7 +13,7 @@ import pytest
 from detent.api import desk
 from detent.domain import identity
 from detent.errors import Unavailable
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.db import Rejected
 from detent.store.pull import Wanted
@@ -162,7 +162,7 @@ async def test_a_heartbeat_holds_the_run_for_longer_and_tells_of_a_cancel(api: A
 async def test_a_completion_under_an_old_token_is_refused_and_kept_as_stale(api: ApiClient, sql: Any) -> None:
     run = await claimed(api)
     await run_out(sql)
-    assert await sweep(api.store, Jobs(api.store), Metrics()) == 1
+    assert await sweep(api.store, JobOperations(api.store), Metrics()) == 1
     (again,) = await claim(api, worker="js-2")
     assert again["token"] > run["token"]
     for verb, fields in (("heartbeat", {}), ("complete", {"result": "late"}), ("fail", {"error": "late"})):
@@ -190,7 +190,7 @@ async def test_a_run_over_its_time_limit_ends_although_its_worker_beats(api: Api
     run = await claimed(api, timeout_seconds=5, max_retries=0)
     await say(api, run, "heartbeat", lease_seconds=3600)
     await sql.execute("UPDATE pull_leases SET ends_at = now(), lease_until = now()")
-    assert await sweep(api.store, Jobs(api.store), Metrics()) == 1
+    assert await sweep(api.store, JobOperations(api.store), Metrics()) == 1
     shown = await look_at(api, run)
     assert (shown["status"], shown["error"]) == ("dead", "No answer within 5 s.")
     assert [each["outcome"] for each in shown["attempts"]] == ["timeout"]
@@ -202,7 +202,7 @@ async def test_a_run_over_its_time_limit_ends_although_its_worker_beats(api: Api
 async def test_a_timeout_is_tried_again_as_the_job_says(api: ApiClient, sql: Any) -> None:
     run = await claimed(api, timeout_seconds=5, retry_base_seconds=0)
     await sql.execute("UPDATE pull_leases SET ends_at = now(), lease_until = now()")
-    assert await sweep(api.store, Jobs(api.store), Metrics()) == 1
+    assert await sweep(api.store, JobOperations(api.store), Metrics()) == 1
     (again,) = await claim(api)
     assert (again["attempt"], again["run_id"]) == (2, run["run_id"])
 
@@ -413,7 +413,7 @@ async def test_one_overdue_run_that_cannot_be_ended_leaves_the_others_no_worse(
         return await settle(tenant, reports)
 
     monkeypatch.setattr(api.store.pull, "settle", refusing)
-    await sweep(api.store, Jobs(api.store), Metrics())
+    await sweep(api.store, JobOperations(api.store), Metrics())
     assert await sql.fetchval("SELECT count(*) FROM attempts WHERE outcome = 'timeout'") == 2
 
 

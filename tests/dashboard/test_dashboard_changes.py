@@ -9,7 +9,7 @@ import pytest
 from detent.domain.job import PythonTarget
 from detent.domain.registration import read_document
 from detent.domain.states import RunStatus
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from tests.dashboard.pages import Pages
 
 FIELDS = {
@@ -107,7 +107,7 @@ async def test_a_job_is_paused_resumed_triggered_and_deleted(pages: Pages, token
 async def test_many_jobs_are_counted_before_they_are_paused(pages: Pages, token: str) -> None:
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     specs = [read_document({"name": f"mail-{n}", "schedule": "every 1h", "target": target}) for n in range(3)]
-    await Jobs(pages.store).registration.add(
+    await JobOperations(pages.store).registration.add(
         [*specs, read_document({"name": "other", "schedule": "every 1h", "target": target})]
     )
     asked = await pages.post("/jobs/bulk", csrf=token, action="pause", search="name:mail-*")
@@ -122,7 +122,7 @@ async def test_many_jobs_are_counted_before_they_are_paused(pages: Pages, token:
 async def test_jobs_that_were_selected_are_paused_and_no_others(pages: Pages, token: str) -> None:
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     specs = [read_document({"name": f"mail-{n}", "schedule": "every 1h", "target": target}) for n in range(4)]
-    jobs = await Jobs(pages.store).registration.add(specs)
+    jobs = await JobOperations(pages.store).registration.add(specs)
     chosen = [str(jobs[0].id), str(jobs[2].id)]
     asked = await pages.post("/jobs/bulk", csrf=token, action="pause", search="", id=chosen)
     assert "<b>2</b> jobs would be paused" in asked.text
@@ -146,7 +146,7 @@ DEAD = (
 async def test_all_dead_letters_go_on_at_the_rate_that_was_asked_for(pages: Pages, token: str, sql: Any) -> None:
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     specs = [read_document({"name": f"mail-{n}", "schedule": "every 1h", "target": target}) for n in range(5)]
-    await Jobs(pages.store).registration.add(specs)
+    await JobOperations(pages.store).registration.add(specs)
     await sql.execute(DEAD, 1)
     path = "/dead-letters/redrive-many"
     asked = await pages.post(path, csrf=token)

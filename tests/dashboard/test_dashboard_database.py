@@ -16,7 +16,7 @@ import pytest
 from playwright.async_api import expect
 
 from detent.domain.registration import read_document
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.store.jobs import DEFAULT_TENANT
 from tests.dashboard.freezing import frozen
 from tests.dashboard.pages import Pages
@@ -79,7 +79,7 @@ async def test_what_is_asked_of_a_database_that_hangs_is_refused_in_words_and_no
     pages: Pages, postgres: Postgres
 ) -> None:
     document = {"name": "report", "schedule": "every 1h", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}
-    (job,) = await Jobs(pages.store).registration.add([read_document(document)], tenant=DEFAULT_TENANT)
+    (job,) = await JobOperations(pages.store).registration.add([read_document(document)], tenant=DEFAULT_TENANT)
     csrf = (await pages.get("/")).csrf
     with frozen(postgres.server):
         for path in ("/", "/jobs", f"/jobs/{job.id}", "/jobs/new", "/cluster"):

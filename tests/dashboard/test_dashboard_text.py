@@ -8,7 +8,7 @@ import pytest
 
 from detent.domain.identity import run_id
 from detent.domain.registration import read_document
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from tests.dashboard.pages import Pages
 
 SCRIPT = "<script>alert('x')</script>"
@@ -26,12 +26,12 @@ DOCUMENT: dict[str, Any] = {
 @pytest.fixture
 async def written(pages: Pages, sql: Any) -> dict[str, str]:
     """A job, a run that is dead and one that succeeded, all full of scripts; their paths."""
-    job, paused = await Jobs(pages.store).registration.add(
+    job, paused = await JobOperations(pages.store).registration.add(
         [read_document(DOCUMENT), read_document({**DOCUMENT, "name": f"paused {MARKED}"})]
     )
-    await Jobs(pages.store).lifecycle.pause(paused.id, f"reason {MARKED}", by=f"by {MARKED}")
-    await Jobs(pages.store).registration.patch(job.id, {"tags": [f"other {MARKED}"]}, by=f"by {MARKED}")
-    dead = await Jobs(pages.store).lifecycle.trigger(job.id, {MARKED: MARKED})
+    await JobOperations(pages.store).lifecycle.pause(paused.id, f"reason {MARKED}", by=f"by {MARKED}")
+    await JobOperations(pages.store).registration.patch(job.id, {"tags": [f"other {MARKED}"]}, by=f"by {MARKED}")
+    dead = await JobOperations(pages.store).lifecycle.trigger(job.id, {MARKED: MARKED})
     await sql.execute("DELETE FROM live_runs WHERE job = $1", dead.job)
     await sql.execute(
         "INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt,"

@@ -17,7 +17,7 @@ from detent.dashboard.views.timeline import STEPS, ZOOMS
 from detent.domain.ledger import Segment
 from detent.domain.registration import read_document
 from detent.domain.schedule import Schedule
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.overview import TimelineStep
 from tests.dashboard.pages import Pages
@@ -137,7 +137,7 @@ def test_what_was_not_read_is_not_said_to_be_missing() -> None:
 async def test_the_page_shows_a_tick_without_a_record_and_none_for_a_job_in_order(pages: Pages, sql: Any) -> None:
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     specs = [read_document({"name": name, "schedule": "*/10 * * * *", "target": target}) for name in ("good", "gap")]
-    await Jobs(pages.store).registration.add(specs, tenant=DEFAULT_TENANT)
+    await JobOperations(pages.store).registration.add(specs, tenant=DEFAULT_TENANT)
     await sql.execute("UPDATE jobs SET since = date_trunc('hour', now()) - interval '3 h' - interval '1 s'")
     for name, number in await sql.fetch("SELECT name, job FROM jobs"):
         await sql.execute(

@@ -14,7 +14,7 @@ import pytest
 from detent.cluster.operations import ClusterOperations
 from detent.domain.misfire import MissedRange
 from detent.domain.run import Call, Outcome, Succeeded
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.cursors import Advance, Cursor, Exceptional, Leap
 from detent.store.db import connect
@@ -104,7 +104,7 @@ async def test_a_job_can_be_triggered_while_all_ticks_are_held(store: Store, loo
     async with Process(store):
         await until(lambda: look.fetchval(f"SELECT ({FINISHED}) = 1"), 20, "what waited to be claimed")
         job_id = await look.fetchval("SELECT id FROM jobs WHERE job = $1", job)
-        await Jobs(store).lifecycle.trigger(job_id)
+        await JobOperations(store).lifecycle.trigger(job_id)
         await until(lambda: look.fetchval(f"SELECT ({FINISHED}) = 2"), 20, "it to run")
 
 

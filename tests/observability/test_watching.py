@@ -12,7 +12,7 @@ import pytest
 from detent.cluster.operations import ClusterOperations
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.node import session as sessions_of_nodes
 from detent.store import Store
 from detent.targets import messenger as messengers
@@ -63,7 +63,7 @@ class Target:
 async def add(store: Store, **fields: Any) -> None:
     # Long enough for a run that does not fail, also on a machine that has much else to do.
     values = {"schedule": "every 1s", "name": "report", "expect_finish_within": 2, **fields}
-    await Jobs(store).registration.add([JobSpec(target=HttpTarget(url="http://127.0.0.1:9/"), **values)])
+    await JobOperations(store).registration.add([JobSpec(target=HttpTarget(url="http://127.0.0.1:9/"), **values)])
 
 
 async def test_a_job_that_fails_is_told_of_once_and_so_is_its_recovery(

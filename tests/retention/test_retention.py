@@ -15,7 +15,7 @@ import pytest
 
 from detent.domain.run import Claim
 from detent.errors import Unavailable
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.store import Database, Store
 from detent.store.db import LockTimeout, connect, statement
 from detent.store.limits import PEOPLE
@@ -469,8 +469,8 @@ async def test_what_a_deleted_job_leaves_goes_when_history_knows_nothing_of_it(l
     old, young, alive = [await add_job(look, None, name=name) for name in ("old", "young", "alive")]
     for job, days in ((old, 195), (young, 3)):
         job_id = await look.fetchval("SELECT id FROM jobs WHERE job = $1", job)
-        await Jobs(store).registration.patch(job_id, {"priority": 7})
-        await Jobs(store).lifecycle.delete(job_id)
+        await JobOperations(store).registration.patch(job_id, {"priority": 7})
+        await JobOperations(store).lifecycle.delete(job_id)
         await look.execute("UPDATE jobs SET updated_at = now() - $2::interval WHERE job = $1", job, days * DAY)
     assert await store.retention.forget_jobs(KEEP) == 0  # history still goes back to the beginning of time
     await keeper(store).tick()
@@ -498,7 +498,7 @@ async def test_somebody_who_backfills_old_ticks_keeps_nothing_of_others_from_bei
     """Their rows make a partition that begins with time, and is kept from then on."""
     first = await old_history(look, store)
     gone, busy = [await add_job(look, None, name=name) for name in ("gone", "busy")]
-    await Jobs(store).lifecycle.delete(await look.fetchval("SELECT id FROM jobs WHERE job = $1", gone))
+    await JobOperations(store).lifecycle.delete(await look.fetchval("SELECT id FROM jobs WHERE job = $1", gone))
     await look.execute("UPDATE jobs SET updated_at = now() - interval '195 days' WHERE job = $1", gone)
     await store.pull.worker(1, "gone")
     await look.execute("UPDATE pull_workers SET seen_at = now() - interval '195 days'")
@@ -534,6 +534,6 @@ async def test_a_tick_that_is_to_be_skipped_is_so_however_late_its_turn_comes(lo
     )
     for job, at in ((late, tick), (owed, tick), (passed, tick), (lately, now - 80 * DAY)):
         await look.execute("INSERT INTO skips (job, tick, created_by) VALUES ($1, $2, 'ada')", job, at)
-    await Jobs(store).automatic.delete_completed()
+    await JobOperations(store).automatic.delete_completed()
     await keeper(store).tick()
     assert {row["job"] for row in await look.fetch("SELECT job FROM skips")} == {late, owed, lately}

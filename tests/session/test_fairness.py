@@ -14,7 +14,7 @@ import pytest
 
 from detent.domain.job import JobSpec
 from detent.domain.run import Call, Outcome, Succeeded
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.queues import RunLimits
 from tests.support.factories import LONG_AGO
@@ -35,7 +35,7 @@ async def add_tenant(store: Store, name: str, **quotas: Any) -> int:
 async def add_job(store: Store, look: Any, tenant: int, name: str, queue: str = "default") -> tuple[int, int]:
     """Its number, and that of its queue."""
     document = {"schedule": "every 1h", "target": HTTP, "name": name, "queue": queue}
-    await Jobs(store).registration.add([msgspec.convert(document, JobSpec)], tenant=tenant)
+    await JobOperations(store).registration.add([msgspec.convert(document, JobSpec)], tenant=tenant)
     row = await look.fetchrow("SELECT job, queue FROM cursors WHERE job = (SELECT max(job) FROM jobs)")
     return row["job"], row["queue"]
 
@@ -97,7 +97,9 @@ async def test_shares_are_by_weight(look: Any, store: Store, start: Any) -> None
 async def test_ticks_of_one_tenant_do_not_wait_for_all_ticks_of_another(look: Any, store: Store, start: Any) -> None:
     noisy, quiet = await add_tenant(store, "noisy"), await add_tenant(store, "quiet")
     documents = [{"schedule": "every 1h", "target": HTTP, "name": f"flood-{n}"} for n in range(2500)]
-    await Jobs(store).registration.add([msgspec.convert(document, JobSpec) for document in documents], tenant=noisy)
+    await JobOperations(store).registration.add(
+        [msgspec.convert(document, JobSpec) for document in documents], tenant=noisy
+    )
     await add_job(store, look, quiet, "drop")
     due = await look.fetchval("SELECT date_trunc('milliseconds', now() + interval '1 second')")
     await look.execute("UPDATE cursors SET next_tick = $1, fire_at = $1", due)

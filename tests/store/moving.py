@@ -11,7 +11,7 @@ from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Claim
 from detent.domain.schedule import Schedule
 from detent.domain.states import CODES, RunStatus
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.cursors import Advance
 from detent.store.live_runs import Settlement
@@ -42,7 +42,7 @@ async def full_hour(look: Any) -> datetime:
 
 async def job_of_old(verbs: Store, look: Any, age: timedelta, **fields: Any) -> Job:
     """A job that was made so long ago and has not ticked since."""
-    (job,) = await Jobs(verbs).registration.add([spec(**fields)], by="maker")
+    (job,) = await JobOperations(verbs).registration.add([spec(**fields)], by="maker")
     number = await number_of(look, job)
     created = await database_time(look) - age
     await look.execute("UPDATE jobs SET created_at = $2 WHERE job = $1", number, created)

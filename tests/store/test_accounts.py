@@ -14,7 +14,7 @@ from detent.domain.ledger import Account
 from detent.domain.schedule import Schedule
 from detent.domain.states import RunStatus
 from detent.errors import NotFound, UsageError
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.jobs.explanation import explain
 from detent.store import Store
 from tests.store.moving import HOUR, HOURLY, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle
@@ -31,13 +31,13 @@ async def node(look: Any) -> AsyncIterator[None]:
 
 async def audited(verbs: Store, look: Any, **options: Any) -> dict[str, Account]:
     now = await database_time(look)
-    found, following = await Jobs(verbs).audit.audit((now - 30 * DAY, now), **options)
+    found, following = await JobOperations(verbs).audit.audit((now - 30 * DAY, now), **options)
     assert following is None
     return {name: account for _, name, account in found}
 
 
 async def sentences(verbs: Store, job: Job, at: datetime | str) -> str:
-    story = await Jobs(verbs).explainer.story(job.id, at if isinstance(at, str) else at.isoformat())
+    story = await JobOperations(verbs).explainer.story(job.id, at if isinstance(at, str) else at.isoformat())
     told = explain(story.facts)
     assert all(sentence.endswith(".") for sentence in told), told
     return " ".join(told)
@@ -108,7 +108,7 @@ async def test_ranges_that_begin_the_day_before_are_found_by_the_hour(verbs: Sto
             last,
         )
     await look.execute("UPDATE cursors SET next_tick = $1, fire_at = $1, last_tick = $2", now + HOUR, now)
-    accounts, _ = await Jobs(verbs).audit.audit((now - DAY, now), [number])
+    accounts, _ = await JobOperations(verbs).audit.audit((now - DAY, now), [number])
     assert accounts[0].account.clean, accounts[0].account
     assert accounts[0].account.accounted["missed: grace"] == accounts[0].account.expected > 10_000
 
@@ -128,16 +128,16 @@ async def test_an_audit_goes_page_by_page_over_all_jobs_and_leaves_out_the_long_
     verbs: Store, look: Any
 ) -> None:
     jobs = [await job_of_old(verbs, look, 2.5 * HOUR, name=f"job-{n}") for n in range(5)]
-    await Jobs(verbs).lifecycle.delete(jobs[0].id)
+    await JobOperations(verbs).lifecycle.delete(jobs[0].id)
     await look.execute("UPDATE jobs SET since = now() - interval '40 days' WHERE status = 'deleted'")
-    await Jobs(verbs).lifecycle.delete(jobs[1].id)
+    await JobOperations(verbs).lifecycle.delete(jobs[1].id)
     now = await database_time(look)
     window = (now - DAY, now)
     assert await verbs.ledger.count(window, None) == 4
     names: list[str] = []
     behind: int | None = 0
     while behind is not None:
-        page, behind = await Jobs(verbs).audit.audit(window, behind=behind, limit=2)
+        page, behind = await JobOperations(verbs).audit.audit(window, behind=behind, limit=2)
         names += [each.name for each in page]
     assert names == ["job-1", "job-2", "job-3", "job-4"]
 
@@ -157,24 +157,24 @@ async def test_the_ticks_of_a_job_are_told_from_the_past_to_those_to_come(verbs:
     job = await job_of_old(verbs, look, 3.5 * HOUR)
     ticks = await run(verbs, look, job, 2)
     hour = await full_hour(look)
-    await Jobs(verbs).lifecycle.skip(job.id, hour + 2 * HOUR)
-    found = await Jobs(verbs).audit.ticks(job.id, hour - DAY, hour + 2 * HOUR, 50)
+    await JobOperations(verbs).lifecycle.skip(job.id, hour + 2 * HOUR)
+    found = await JobOperations(verbs).audit.ticks(job.id, hour - DAY, hour + 2 * HOUR, 50)
     told = [(fate.at, fate.status) for fate in found.fates]
     assert told[:2] == [(tick, "succeeded") for tick in ticks]
     assert told[-2:] == [(hour + HOUR, "scheduled"), (hour + 2 * HOUR, "to be skipped")]
     assert {status for _, status in told[2:-2]} <= {"due"}
-    page = await Jobs(verbs).audit.ticks(job.id, hour - DAY, hour + DAY, 2)
+    page = await JobOperations(verbs).audit.ticks(job.id, hour - DAY, hour + DAY, 2)
     assert ([fate.at for fate in page.fates], page.following) == (ticks, ticks[1])
 
 
 async def test_a_range_is_told_as_one_also_across_pages(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, 5.5 * HOUR)
-    await Jobs(verbs).lifecycle.pause(job.id)
-    found = await Jobs(verbs).audit.ticks(job.id, await full_hour(look) - DAY, await database_time(look), 1)
+    await JobOperations(verbs).lifecycle.pause(job.id)
+    found = await JobOperations(verbs).audit.ticks(job.id, await full_hour(look) - DAY, await database_time(look), 1)
     (fate,) = found.fates
     assert (fate.status, fate.entry.reason) == ("skipped", "paused")
     if found.following is not None:  # midnight cut the range in two
-        rest = await Jobs(verbs).audit.ticks(job.id, found.following, await database_time(look), 50)
+        rest = await JobOperations(verbs).audit.ticks(job.id, found.following, await database_time(look), 50)
         assert fate.ticks + sum(each.ticks for each in rest.fates) in (5, 6)
     else:
         assert fate.ticks in (5, 6)
@@ -183,7 +183,7 @@ async def test_a_range_is_told_as_one_also_across_pages(verbs: Store, look: Any)
 async def test_ticks_of_a_job_that_ticks_once_a_year_are_found(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, HOUR, schedule="0 0 1 1 *")
     now = await database_time(look)
-    found = await Jobs(verbs).audit.ticks(job.id, now, now + timedelta(days=366 * 10), 50)
+    found = await JobOperations(verbs).audit.ticks(job.id, now, now + timedelta(days=366 * 10), 50)
     assert (len(found.fates), {fate.status for fate in found.fates}) == (10, {"scheduled"})
 
 
@@ -222,7 +222,7 @@ async def test_a_skipped_overlap_names_the_run_in_its_way(verbs: Store, look: An
     first = await fire(verbs, look, job)
     second = await fire(verbs, look, job)
     told = await sentences(verbs, job, second)
-    run_id = (await Jobs(verbs).explainer.story(job.id, first.isoformat())).run_id
+    run_id = (await JobOperations(verbs).explainer.story(job.id, first.isoformat())).run_id
     assert (
         f"It did not run: the run of {first:%Y-%m-%d %H:%M:%S} UTC, {run_id}, was unfinished (has not ended yet)"
         in told
@@ -265,7 +265,9 @@ async def test_a_tick_that_jitter_puts_off_is_yet_to_come(verbs: Store, look: An
     told = await sentences(verbs, job, tick)
     assert "It fires in " in told
     assert "after the tick because of jitter." in told
-    assert [fate.status for fate in (await Jobs(verbs).audit.ticks(job.id, tick - HOUR, now, 5)).fates] == ["scheduled"]
+    assert [fate.status for fate in (await JobOperations(verbs).audit.ticks(job.id, tick - HOUR, now, 5)).fates] == [
+        "scheduled"
+    ]
 
 
 async def test_jitter_is_not_lateness(verbs: Store, look: Any) -> None:
@@ -276,7 +278,7 @@ async def test_jitter_is_not_lateness(verbs: Store, look: Any) -> None:
     delay = schedule.jitter(number, tick)
     assert delay > timedelta(seconds=1)
     await settle(verbs, look, job, tick, late=delay.total_seconds() + 0.02)
-    ((_, _, account),), _ = await Jobs(verbs).audit.audit((tick - HOUR, tick + HOUR / 2), [number])
+    ((_, _, account),), _ = await JobOperations(verbs).audit.audit((tick - HOUR, tick + HOUR / 2), [number])
     assert (account.late, dict(account.lateness)) == (0, {20: 1})
 
 
@@ -293,7 +295,7 @@ async def test_what_was_to_be_caught_up_with_and_was_given_up_is_explained(
     )
     if paused:
         await look.execute("UPDATE jobs SET since = $1, opened = 'paused', opened_by = 'ada'", tick + HOUR / 2)
-    assert await Jobs(verbs).backfills.drop(job.id) == 1
+    assert await JobOperations(verbs).backfills.drop(job.id) == 1
     told = await sentences(verbs, job, tick + HOUR)
     assert f"It was missed: {words}" in told
     assert "It waited to be caught up until the catch-up was dropped, " in told
@@ -303,7 +305,7 @@ async def test_what_was_to_be_caught_up_with_and_was_given_up_is_explained(
 async def test_a_pause_is_explained_with_who_and_why(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, 5.5 * HOUR)
     (tick,) = await run(verbs, look, job)
-    await Jobs(verbs).lifecycle.pause(job.id, "too loud", by="ada", until=await database_time(look) + 9 * HOUR)
+    await JobOperations(verbs).lifecycle.pause(job.id, "too loud", by="ada", until=await database_time(look) + 9 * HOUR)
     assert "It did not run: the job was paused at " in await sentences(verbs, job, tick + HOUR)
     assert "by ada (too loud)" in await sentences(verbs, job, tick + HOUR)
     open_pause = await sentences(verbs, job, await full_hour(look) + 3 * HOUR)
@@ -347,15 +349,15 @@ async def test_edits_deletions_and_skips_are_explained(verbs: Store, look: Any) 
     job = await job_of_old(verbs, look, 5.5 * HOUR)
     (tick,) = await run(verbs, look, job)
     coming = await full_hour(look) + 3 * HOUR
-    await Jobs(verbs).lifecycle.skip(job.id, coming, "holiday", by="ada")
+    await JobOperations(verbs).lifecycle.skip(job.id, coming, "holiday", by="ada")
     assert "It will not run: it was marked to be skipped" in await sentences(verbs, job, coming)
     assert "by ada (holiday)." in await sentences(verbs, job, coming)
     assert "It fires in " in await sentences(verbs, job, coming - HOUR)
-    await Jobs(verbs).registration.patch(job.id, {"schedule": "30 * * * *"}, by="bob")
+    await JobOperations(verbs).registration.patch(job.id, {"schedule": "30 * * * *"}, by="bob")
     edited = await sentences(verbs, job, tick + HOUR)
     assert "when the schedule was changed" in edited
     assert "by bob. An edit does not fire ticks." in edited
-    await Jobs(verbs).lifecycle.delete(job.id, by="cora")
+    await JobOperations(verbs).lifecycle.delete(job.id, by="cora")
     gone = await sentences(verbs, job, coming + HOUR)
     assert gone.startswith(f"{job.name!r} had no schedule at ")
     assert "The job was deleted" in gone
@@ -404,11 +406,11 @@ async def test_a_wall_time_that_does_not_exist_is_explained(verbs: Store, look: 
 async def test_what_cannot_be_read_or_found_is_refused(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, HOUR)
     with pytest.raises(UsageError, match="is not an ISO 8601 date"):
-        await Jobs(verbs).explainer.story(job.id, "yesterday")
+        await JobOperations(verbs).explainer.story(job.id, "yesterday")
     from uuid import uuid4
 
     with pytest.raises(NotFound):
-        await Jobs(verbs).explainer.story(uuid4(), "2026-01-01T00:00:00Z")
+        await JobOperations(verbs).explainer.story(uuid4(), "2026-01-01T00:00:00Z")
 
 
 async def test_a_run_that_waits_and_one_that_runs_are_explained(verbs: Store, look: Any) -> None:

@@ -14,7 +14,7 @@ import pytest
 from detent.domain.identity import RunKey
 from detent.domain.misfire import MissedRange
 from detent.domain.run import Claim
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.store import Database, Store
 from detent.store.catchups import RangeDrop, Release
 from detent.store.cursors import Advance, Leap
@@ -168,18 +168,18 @@ async def pull_rescue(look: Any, verbs: Store) -> None:
 async def cancel(look: Any, verbs: Store) -> None:
     job = await add_job(look, None)
     await add_live_run(look, job)
-    assert await Jobs(verbs).runs.cancel(RunKey(job, LONG_AGO)) == "cancelled"
+    assert await JobOperations(verbs).runs.cancel(RunKey(job, LONG_AGO)) == "cancelled"
 
 
 async def cancel_of_a_job(look: Any, verbs: Store) -> None:
     job = await add_job(look, None)
     await add_live_run(look, job)
-    assert len((await Jobs(verbs).lifecycle.cancel_runs(await id_of(look, job))).cancelled) == 1
+    assert len((await JobOperations(verbs).lifecycle.cancel_runs(await id_of(look, job))).cancelled) == 1
 
 
 async def cancel_of_many(look: Any, verbs: Store) -> None:
     await add_live_run(look, await add_job(look, None))
-    assert (await Jobs(verbs).bulk.apply("cancel", JobSearch(), after=0, limit=10, tenant=1)).changed == 1
+    assert (await JobOperations(verbs).bulk.apply("cancel", JobSearch(), after=0, limit=10, tenant=1)).changed == 1
 
 
 async def promote(look: Any, verbs: Store) -> None:
@@ -193,7 +193,7 @@ async def promote(look: Any, verbs: Store) -> None:
 async def trigger_now(look: Any, verbs: Store) -> None:
     job = await add_job(look, None)
     await add_live_run(look, job)
-    await Jobs(verbs).lifecycle.trigger(await id_of(look, job))
+    await JobOperations(verbs).lifecycle.trigger(await id_of(look, job))
 
 
 async def trigger_with_an_idempotency_key(look: Any, verbs: Store) -> None:
@@ -202,7 +202,7 @@ async def trigger_with_an_idempotency_key(look: Any, verbs: Store) -> None:
     number = await id_of(look, job)
 
     async def work() -> StoredAnswer:
-        await Jobs(verbs).lifecycle.trigger(number)
+        await JobOperations(verbs).lifecycle.trigger(number)
         return StoredAnswer(202, {}, b"")
 
     answer, again = await verbs.requests.once(str(number), b"0" * 32, work, tenant=1, idle=HOUR)
@@ -212,19 +212,19 @@ async def trigger_with_an_idempotency_key(look: Any, verbs: Store) -> None:
 async def move_cursors(look: Any, verbs: Store) -> None:
     now: datetime = await look.fetchval("SELECT date_trunc('milliseconds', now())")
     job = await add_job(look, now - 5 * HOUR)
-    await Jobs(verbs).lifecycle.pause(await id_of(look, job))
+    await JobOperations(verbs).lifecycle.pause(await id_of(look, job))
 
 
 async def end_deleted(look: Any, verbs: Store) -> None:
     job = await add_job(look, None)
     await add_live_run(look, job)
-    await Jobs(verbs).lifecycle.delete(await id_of(look, job))
+    await JobOperations(verbs).lifecycle.delete(await id_of(look, job))
 
 
 async def end_deleted_by_upkeep(look: Any, verbs: Store) -> None:
     job = await add_job(look, None)
     await add_live_run(look, job, owner=NODE)
-    await Jobs(verbs).lifecycle.delete(await id_of(look, job))
+    await JobOperations(verbs).lifecycle.delete(await id_of(look, job))
     await look.execute("UPDATE live_runs SET owner = NULL")
     assert await verbs.upkeep.end_deleted() == 1
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from detent.domain.run import Claim
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import NoHome, Rejected, connect
@@ -104,7 +104,7 @@ async def test_a_trigger_that_is_skipped_on_a_day_without_a_partition_is_recorde
     await drop_day(look, await today(look))
     await add_live_run(look, job)
     job_id = await look.fetchval("SELECT id FROM jobs WHERE job = $1", job)
-    await Jobs(verbs).lifecycle.trigger(job_id)
+    await JobOperations(verbs).lifecycle.trigger(job_id)
     assert await look.fetchval("SELECT count(*) FROM run_history WHERE job = $1 AND status = 4", job) == 1
 
 

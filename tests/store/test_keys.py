@@ -15,7 +15,7 @@ import pytest
 from detent.api.auth import NOBODY
 from detent.domain.identity import RunKey, decode_run_id
 from detent.errors import Conflict, NotFound
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.store import Database, Store, history
 from detent.store.db import LockTimeout
 from detent.store.jobs import DEFAULT_TENANT
@@ -243,7 +243,7 @@ async def test_a_run_of_another_tenant_is_neither_found_nor_cancelled(store: Sto
     key = RunKey(job, LONG_AGO, 0)
     assert await store.runs.get(key, tenant=tenant) is None
     with pytest.raises(NotFound):
-        await Jobs(store).runs.cancel(key, tenant=tenant)
+        await JobOperations(store).runs.cancel(key, tenant=tenant)
     assert await sql.fetchval("SELECT count(*) FROM live_runs WHERE NOT cancel") == 1
     assert await store.runs.get(key, tenant=DEFAULT_TENANT)
 

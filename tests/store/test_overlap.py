@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from detent.domain.identity import MANUAL, RunKey, first_token
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.cursors import Advance, Exceptional
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
@@ -193,7 +193,7 @@ async def test_a_trigger_beside_a_run_follows_the_policy(
 ) -> None:
     job = await add_job(look, lanes=lanes)
     await add_live_run(look, job, owner=NODE)
-    key = await Jobs(verbs).lifecycle.trigger(await id_of(look, job))
+    key = await JobOperations(verbs).lifecycle.trigger(await id_of(look, job))
     run = await verbs.runs.get(key)
     assert run is not None
     assert run.status == status
@@ -205,7 +205,7 @@ async def test_a_trigger_beside_a_run_follows_the_policy(
 async def test_a_trigger_of_a_job_that_is_alone_starts_at_once_whatever_its_policy(look: Any, verbs: Store) -> None:
     for lanes in (SKIP, QUEUE, REPLACE, 3):
         job = await add_job(look, lanes=lanes)
-        await Jobs(verbs).lifecycle.trigger(await id_of(look, job))
+        await JobOperations(verbs).lifecycle.trigger(await id_of(look, job))
         assert [lane for lane, *_ in await live(look, job)] == [max(lanes - 1, 0)]
 
 
@@ -220,7 +220,7 @@ async def test_a_repeat_replaces_what_runs(look: Any, verbs: Store) -> None:
         token,
     )
     await add_live_run(look, job, owner=NODE)
-    await Jobs(verbs).runs.retry(RunKey(job, LONG_AGO - HOUR))
+    await JobOperations(verbs).runs.retry(RunKey(job, LONG_AGO - HOUR))
     assert await live(look, job) == [(0, LONG_AGO, NODE, True), (-2, LONG_AGO - HOUR, None, False)]
 
 
@@ -228,5 +228,5 @@ async def test_a_run_that_somebody_cancels_makes_way_for_the_one_that_waits(look
     job = await add_job(look, lanes=QUEUE)
     await add_live_run(look, job)
     await add_live_run(look, job, LONG_AGO + HOUR, lane=-1)
-    await Jobs(verbs).runs.cancel(RunKey(job, LONG_AGO))
+    await JobOperations(verbs).runs.cancel(RunKey(job, LONG_AGO))
     assert await live(look, job) == [(0, LONG_AGO + HOUR, None, False)]

@@ -11,7 +11,7 @@ import pytest
 from detent.domain.identity import RunKey
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.db import statement
 from detent.store.live_runs import Settlement
@@ -302,7 +302,7 @@ async def test_no_heartbeat_goes_beyond_the_time_limit_of_the_run(look: Any, ver
 
 async def test_a_heartbeat_tells_that_the_run_is_asked_to_stop(look: Any, verbs: Store, worker: int) -> None:
     held = await claimed(look, verbs, worker)
-    assert await Jobs(verbs).runs.cancel(held.key) is RunStatus.RUNNING
+    assert await JobOperations(verbs).runs.cancel(held.key) is RunStatus.RUNNING
     (extended,) = await verbs.pull.heartbeat(MINE, [PullBeat(held.key, held.token, MINUTE)])
     assert extended is not None
     assert extended.cancel
@@ -471,7 +471,7 @@ async def test_an_at_most_once_run_counts_as_started_when_it_was_handed_over(
 
 async def test_a_lost_run_that_was_asked_to_stop_is_cancelled(look: Any, verbs: Store, worker: int) -> None:
     held = await claimed(look, verbs, worker)
-    await Jobs(verbs).runs.cancel(held.key)
+    await JobOperations(verbs).runs.cancel(held.key)
     await run_out(look)
     assert len(await verbs.pull.rescue()) == 1
     assert [row[0] for row in await ended(look)] == [CODES[RunStatus.CANCELLED]]
@@ -538,7 +538,7 @@ async def test_a_run_that_was_asked_to_stop_has_no_next_try_but_may_still_succee
     first = await claimed(look, verbs, worker)
     second = await claimed(look, verbs, worker)
     for held in (first, second):
-        await Jobs(verbs).runs.cancel(held.key)
+        await JobOperations(verbs).runs.cancel(held.key)
     answers = await verbs.pull.settle(MINE, [failure(first), success(second)])
     assert answers == [RunStatus.CANCELLED, RunStatus.SUCCEEDED]
     assert {row[:2] for row in await ended(look)} == {(3, "cancelled"), (1, None)}

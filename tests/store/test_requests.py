@@ -11,7 +11,7 @@ import pytest
 
 from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import Conflict, IdempotencyKeyReused, RequestInProgress
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.requests import StoredAnswer
 
@@ -25,7 +25,7 @@ def registering(verbs: Store, *names: str) -> Callable[[], Awaitable[StoredAnswe
         from msgspec.structs import replace
 
         for name in names:
-            await Jobs(verbs).registration.add([replace(SPEC, name=name)])
+            await JobOperations(verbs).registration.add([replace(SPEC, name=name)])
         return StoredAnswer(201, {"Location": "/x"}, b'{"names": 1}')
 
     return work
@@ -58,7 +58,7 @@ async def test_a_key_belongs_to_one_request_and_to_one_tenant(verbs: Store, look
 
 
 async def test_work_that_fails_leaves_nothing_and_its_key_is_free(verbs: Store, look: Any) -> None:
-    await Jobs(verbs).registration.add([SPEC])
+    await JobOperations(verbs).registration.add([SPEC])
     with pytest.raises(Conflict, match="job named 'one' already exists"):
         await ask(verbs, "k", registering(verbs, "two", "one"))
     assert await names(look) == ["one"]
@@ -70,7 +70,7 @@ async def test_work_and_answer_commit_together(verbs: Store, look: Any) -> None:
     seen: list[Any] = []
 
     async def work() -> StoredAnswer:
-        await Jobs(verbs).registration.add([SPEC])
+        await JobOperations(verbs).registration.add([SPEC])
         seen.append(await names(look))
         return StoredAnswer(201, {}, b"")
 
@@ -111,7 +111,7 @@ async def test_many_at_once_with_one_key_do_the_work_once(verbs: Store, look: An
 
 async def test_a_connection_that_breaks_in_the_middle_leaves_nothing(verbs: Store, look: Any) -> None:
     async def work() -> StoredAnswer:
-        await Jobs(verbs).registration.add([SPEC])
+        await JobOperations(verbs).registration.add([SPEC])
         await look.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE state = 'idle in transaction' AND datname = current_database()"
@@ -150,7 +150,7 @@ async def test_verbs_outside_of_a_request_have_connections_of_their_own(verbs: S
             other.set_result(await verbs.jobs.list())
 
         task = asyncio.get_running_loop().create_task(outside(), context=contextvars.Context())
-        await Jobs(verbs).registration.add([SPEC])
+        await JobOperations(verbs).registration.add([SPEC])
         assert (await other)[0] == []
         await task
         return StoredAnswer(200, {}, b"")

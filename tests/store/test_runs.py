@@ -16,7 +16,7 @@ from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.errors import Conflict, NotFound
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.store import Database, Store, history
 from detent.store.db import statement
 from detent.store.live_runs import Retry, Settlement
@@ -150,14 +150,14 @@ async def test_text_that_is_not_json_is_shown_as_text(store: Store, sql: Any) ->
 async def test_the_key_of_a_run_follows_the_revision_it_was_fired_with(store: Store, sql: Any) -> None:
     target = HttpTarget(url="http://127.0.0.1:9/")
     spec = JobSpec(name="keyed", schedule="@daily", target=target, idempotency_key_template="old-{{date}}")
-    job, _ = await Jobs(store).registration.upsert(spec)
+    job, _ = await JobOperations(store).registration.upsert(spec)
     number = await store.jobs.number(job.id)
     assert number is not None
     old = await add_history(sql, number, AT, RunStatus.SUCCEEDED, revision=1)
     changed = msgspec.structs.replace(spec, idempotency_key_template="new-{{date}}")
-    await Jobs(store).registration.upsert(changed)
+    await JobOperations(store).registration.upsert(changed)
     new = await add_history(sql, number, AT + timedelta(seconds=1), RunStatus.SUCCEEDED, revision=2)
-    manual = await Jobs(store).lifecycle.trigger(job.id)
+    manual = await JobOperations(store).lifecycle.trigger(job.id)
     keys = [run.idempotency_key for key in (old, new, manual) if (run := await store.runs.get(key))]
     assert keys == [f"old-{AT:%Y-%m-%d}", f"new-{AT:%Y-%m-%d}", f"{job.id}:{run_id(manual)}"]
 
@@ -265,11 +265,11 @@ async def test_a_run_that_nobody_holds_is_cancelled_at_once(store: Store, sql: A
     job = await add_job(sql)
     await add_live_run(sql, job, AT)
     key = RunKey(job, AT, 0)
-    assert await Jobs(store).runs.cancel(key) is RunStatus.CANCELLED
+    assert await JobOperations(store).runs.cancel(key) is RunStatus.CANCELLED
     run = await store.runs.get(key)
     assert run is not None
     assert run.status is RunStatus.CANCELLED
-    assert await Jobs(store).runs.cancel(key) is RunStatus.CANCELLED
+    assert await JobOperations(store).runs.cancel(key) is RunStatus.CANCELLED
 
 
 async def test_a_running_run_is_asked_to_stop_and_its_node_is_told(store: Store, sql: Any) -> None:
@@ -277,7 +277,7 @@ async def test_a_running_run_is_asked_to_stop_and_its_node_is_told(store: Store,
     await sql.add_listener("detent_runs", lambda *said: heard.append(said[3]))
     job = await add_job(sql)
     claim = await claimed(store, sql, job)
-    assert await Jobs(store).runs.cancel(claim.key) is RunStatus.RUNNING
+    assert await JobOperations(store).runs.cancel(claim.key) is RunStatus.RUNNING
     run = await store.runs.get(claim.key)
     assert run is not None
     assert (run.status, run.reason) == (RunStatus.RUNNING, "cancelling")
@@ -288,6 +288,6 @@ async def test_a_finished_run_cannot_be_cancelled(store: Store, sql: Any) -> Non
     job = await add_job(sql)
     key = await add_history(sql, job, AT, RunStatus.SUCCEEDED)
     with pytest.raises(Conflict, match="already succeeded"):
-        await Jobs(store).runs.cancel(key)
+        await JobOperations(store).runs.cancel(key)
     with pytest.raises(NotFound):
-        await Jobs(store).runs.cancel(RunKey(job, AT, 9))
+        await JobOperations(store).runs.cancel(RunKey(job, AT, 9))

@@ -40,7 +40,7 @@ from detent.api.limits import Limiter
 from detent.api.problems import PAGES, Refusal
 from detent.api.routing import JSON_HEADERS, Endpoint, starlette_routes
 from detent.cluster.operations import ClusterOperations
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.settings.settings import Settings
 from detent.store import Store
 from detent.telemetry.metrics import Metrics
@@ -69,7 +69,7 @@ PARTS = (
 
 
 def create_app(store: Store, *, settings: Settings, readiness: Readiness, metrics: Metrics) -> Starlette:
-    use_cases = Jobs(store, settings.max_payload_bytes)
+    use_cases = JobOperations(store, settings.max_payload_bytes)
     door = Door(store.keys, Limiter(settings.requests_per_second), local=settings.local)
     desk = Desk(store)
     pulled = PulledRuns(store, use_cases, metrics)

@@ -12,7 +12,7 @@ from detent.api.auth import NOBODY, Caller, Door
 from detent.api.desk import Desk
 from detent.cluster.operations import ClusterOperations
 from detent.errors import NotAuthorised
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.jobs import DEFAULT_TENANT
@@ -26,7 +26,7 @@ Readiness = Callable[[], Awaitable[Mapping[str, Check]]]
 @dataclass(frozen=True, slots=True)
 class Api:
     store: Store
-    jobs: Jobs
+    jobs: JobOperations
     cluster: ClusterOperations
     settings: Settings
     readiness: Readiness

@@ -21,7 +21,7 @@ from detent.jobs.zone_data import ZoneDataRenewal
 from detent.store import Store
 
 
-class Jobs:
+class JobOperations:
     def __init__(self, store: Store, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
         self.registration = JobRegistration(store, max_payload_bytes)
         self.batches = JobBatches(store, max_payload_bytes)
@@ -37,4 +37,4 @@ class Jobs:
         self.zone_data = ZoneDataRenewal(store)
 
 
-__all__ = ["Jobs"]
+__all__ = ["JobOperations"]

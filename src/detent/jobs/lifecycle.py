@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 ChangeVerb = Callable[[Any, Row], Awaitable[Result]]
 
 
-class CancelledRuns(NamedTuple):
+class CancelledOpenRuns(NamedTuple):
     """The open runs of a job: those that no worker held are cancelled, the others were asked to stop."""
 
     cancelled: list[RunKey]
@@ -160,12 +160,12 @@ class JobLifecycle:
             raise JobNotFound(job_id)
         return await self._store.skips.list(number)
 
-    async def cancel_runs(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> CancelledRuns:
+    async def cancel_runs(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> CancelledOpenRuns:
         """Cancel all unfinished runs of a job. Its schedule continues."""
         row = await self._store.jobs.to_change(tenant, job_id)
         owners = await self._database.transaction("people", lambda c: cancel_open(c, row["job"]))
         stopping = [key for key, owner in owners.items() if owner is not None]
-        return CancelledRuns([key for key, owner in owners.items() if owner is None], stopping)
+        return CancelledOpenRuns([key for key, owner in owners.items() if owner is None], stopping)
 
     async def _change(self, job_id: UUID, tenant: int, change: ChangeVerb[Result]) -> Result:
         for _ in range(ATTEMPTS):

@@ -9,7 +9,7 @@ from types import ModuleType
 
 from detent.domain.registration import read_document
 from detent.errors import DetentError, UsageError
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.sdk.app import Detent
 from detent.store import Store
 from detent.telemetry.log import logger
@@ -56,7 +56,7 @@ def _does_not_import(reference: str, name: str, error: Exception) -> UsageError:
     )
 
 
-async def register_jobs(store: Store, jobs: Jobs, app: Detent) -> None:
+async def register_jobs(store: Store, jobs: JobOperations, app: Detent) -> None:
     """Make or change the app's jobs; report those it no longer has."""
     assert app.name is not None
     for document in app.jobs:

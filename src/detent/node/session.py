@@ -28,7 +28,7 @@ from detent.domain.misfire import AUTOMATIC
 from detent.domain.run import Call
 from detent.domain.schedule import tzdata_version
 from detent.errors import DetentError, Unavailable
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.runtime.clock import DatabaseClock, monotonic
 from detent.runtime.service import Loop, backoff, do_each
 from detent.scheduler.firing import Firing
@@ -91,7 +91,7 @@ class Session:
         """`address` is where the API of this process listens; what comes after it outlives the session; `draining`: the
         session before was asked to hand over, and nobody has taken that back."""
         self._store = store
-        self._jobs = Jobs(store)
+        self._jobs = JobOperations(store)
         self._settings = settings
         self._roles = roles
         self._runners = runners

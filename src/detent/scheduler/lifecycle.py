@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from detent.domain.schedule import tzdata_version
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
 from detent.telemetry.log import logger
@@ -24,7 +24,7 @@ SHORTEST_PAUSE = 0.01
 
 
 class Life:
-    def __init__(self, jobs: Jobs, *, schedules: bool) -> None:
+    def __init__(self, jobs: JobOperations, *, schedules: bool) -> None:
         """`schedules`: this node also looks after jobs whose runs it does not see."""
         self._jobs = jobs
         self._schedules = schedules

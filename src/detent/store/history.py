@@ -27,7 +27,7 @@ MOST_EXAMINED = 500_000
 FEW_JOBS = 100
 
 
-class RunQuery(NamedTuple):
+class HistoryQuery(NamedTuple):
     """Which runs, behind which key, and how many. `jobs` None: all of a tenant with many jobs; `statuses` None: any."""
 
     tenant: int
@@ -53,7 +53,7 @@ async def few_jobs(connection: Any, tenant: int) -> list[int] | None:
     return [row["job"] for row in rows] if len(rows) <= FEW_JOBS else None
 
 
-async def newest_runs(connection: Any, query: RunQuery) -> tuple[list[Row], RunKey | None]:
+async def newest_runs(connection: Any, query: HistoryQuery) -> tuple[list[Row], RunKey | None]:
     """The page, and the key to continue from: None only at the end."""
     rows = await _live(connection, query) if query.wants_live else []
     lower = await _walk(connection, query, rows) if query.wants_finished else query.floor
@@ -65,7 +65,7 @@ async def newest_runs(connection: Any, query: RunQuery) -> tuple[list[Row], RunK
     return page, None if lower <= query.floor else NEWEST._replace(scheduled_at=lower)
 
 
-async def _walk(connection: Any, query: RunQuery, rows: list[Row]) -> datetime:
+async def _walk(connection: Any, query: HistoryQuery, rows: list[Row]) -> datetime:
     """Add finished runs to `rows`; returns the time after which none is missing."""
     upper = query.before.scheduled_at
     stretch, examined = FIRST_STRETCH, 0
@@ -93,7 +93,7 @@ def _next_stretch(stretch: timedelta, size: int) -> timedelta:
     return min(stretch * GROWTH, LONGEST_STRETCH) if size < FEW else stretch
 
 
-async def _live(connection: Any, query: RunQuery) -> list[Row]:
+async def _live(connection: Any, query: HistoryQuery) -> list[Row]:
     job, at, serial = query.before
     words = None if query.statuses is None else [status.value for status in query.statuses & OPEN]
     found = await connection.fetch(
@@ -102,7 +102,7 @@ async def _live(connection: Any, query: RunQuery) -> list[Row]:
     return list(found)
 
 
-async def _finished(connection: Any, query: RunQuery, lower: datetime, upper: datetime) -> list[Row]:
+async def _finished(connection: Any, query: HistoryQuery, lower: datetime, upper: datetime) -> list[Row]:
     job, at, serial = query.before
     codes = None if query.statuses is None else [CODES[status] for status in query.statuses & FINAL]
     name = "history_slice" if query.jobs is None else "history_slice_of_jobs"
@@ -111,6 +111,6 @@ async def _finished(connection: Any, query: RunQuery, lower: datetime, upper: da
     return list(found)
 
 
-async def _size(connection: Any, query: RunQuery, lower: datetime, upper: datetime) -> int:
+async def _size(connection: Any, query: HistoryQuery, lower: datetime, upper: datetime) -> int:
     (found,) = await connection.fetch(statement("history_size"), lower, upper, query.jobs)
     return int(found["runs"])

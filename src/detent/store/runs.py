@@ -13,7 +13,7 @@ from detent.contract.run import Attempt, Run
 from detent.domain.identity import EPOCH, MANUAL, RunKey
 from detent.domain.states import RunStatus
 from detent.store.db import Database, Row, statement
-from detent.store.history import NEWEST, RunQuery, few_jobs, newest_runs
+from detent.store.history import NEWEST, HistoryQuery, few_jobs, newest_runs
 from detent.store.job_search import Moment
 from detent.store.jobs import DEFAULT_TENANT, number_of
 from detent.store.live_runs import promote_on
@@ -64,7 +64,7 @@ class RunStore:
             (clock,) = await connection.fetch(statement("clock"))
             floor = EPOCH if since is None else max(_time(since, clock["now"]) - MICROSECOND, EPOCH)
             first = NEWEST if until is None else NEWEST._replace(scheduled_at=_time(until, clock["now"]))
-            query = RunQuery(tenant, jobs, frozenset(status) or None, after or first, limit, floor)
+            query = HistoryQuery(tenant, jobs, frozenset(status) or None, after or first, limit, floor)
             rows, following = await newest_runs(connection, query)
             return await documents(connection, rows), following
 

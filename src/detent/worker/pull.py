@@ -16,7 +16,7 @@ from detent.domain.identity import RunKey, run_id
 from detent.domain.run import Failed
 from detent.domain.states import CODES, RunStatus
 from detent.errors import DetentError, NotFound, OwnershipLost, Unavailable
-from detent.jobs import Jobs
+from detent.jobs import JobOperations
 from detent.runtime.service import Batcher
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, Rejected
@@ -46,7 +46,7 @@ class Settled(NamedTuple):
 
 
 class PulledRuns:
-    def __init__(self, store: Store, jobs: Jobs, metrics: Metrics) -> None:
+    def __init__(self, store: Store, jobs: JobOperations, metrics: Metrics) -> None:
         self._store = store
         self._jobs = jobs
         self._metrics = metrics
@@ -148,7 +148,7 @@ def _tell(status: RunStatus, report: Report) -> None:
     say(f"pulled run {status.value}", **facts, outcome=report.outcome, error=report.error)
 
 
-async def sweep(store: Store, jobs: Jobs, metrics: Metrics) -> int:
+async def sweep(store: Store, jobs: JobOperations, metrics: Metrics) -> int:
     """End runs over their time limit, free those whose lease ran out, and let those move up that waited for them; how
     many were ended or freed."""
     count = await _end_overdue(store, jobs)
@@ -163,7 +163,7 @@ async def sweep(store: Store, jobs: Jobs, metrics: Metrics) -> int:
     return count
 
 
-async def pause_failing(jobs: Jobs, failing: Sequence[int]) -> None:
+async def pause_failing(jobs: JobOperations, failing: Sequence[int]) -> None:
     """Runs of these have died. What fails here is made up for when the next one does."""
     try:
         if failing:
@@ -172,7 +172,7 @@ async def pause_failing(jobs: Jobs, failing: Sequence[int]) -> None:
         log.warning("jobs whose runs die are not paused yet", error=str(error))
 
 
-async def _end_overdue(store: Store, jobs: Jobs) -> int:
+async def _end_overdue(store: Store, jobs: JobOperations) -> int:
     overdue = await store.pull.overdue()
     for held in overdue:
         try:
@@ -187,7 +187,7 @@ async def _end_overdue(store: Store, jobs: Jobs) -> int:
     return len(overdue)
 
 
-async def _end_one(store: Store, jobs: Jobs, held: LeasedRun) -> None:
+async def _end_one(store: Store, jobs: JobOperations, held: LeasedRun) -> None:
     limit = held.definition.spec.timeout_seconds if held.definition is not None else 0
     report = _decided(held, Failed(f"No answer within {limit:g} s.", outcome="timeout"))
     await store.pull.settle(held.tenant, [report])  # no match: its worker has reported meanwhile
