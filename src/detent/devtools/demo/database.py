@@ -27,7 +27,7 @@ ATTEMPT_COLUMNS = (
 ELECTION_COLUMNS = ("partition", "term", "node", "nomination", "at")
 
 
-class DemoJob(NamedTuple):
+class RegisteredDemoJob(NamedTuple):
     """A job that looks as if it had been registered a month ago."""
 
     prepared: Prepared
@@ -49,7 +49,9 @@ class DemoDatabase:
         """How many jobs exist, of all tenants."""
         return int((await self._database.fetch("people", "demo_jobs"))[0]["jobs"])
 
-    async def register(self, specs: Sequence[JobSpec], since: datetime, max_payload_bytes: int) -> list[DemoJob]:
+    async def register(
+        self, specs: Sequence[JobSpec], since: datetime, max_payload_bytes: int
+    ) -> list[RegisteredDemoJob]:
         """Jobs that were created at `since`, with their cursors on the next tick from now."""
         async with reserved(self._database, DEFAULT_TENANT, len(specs), max_payload_bytes) as quota:
             timings = Timings()
@@ -59,7 +61,7 @@ class DemoDatabase:
             ]
             new = new_jobs([(job, _where(job, quota.now)) for job in jobs], since)
             await insert(self._database, new, Ownership(DEFAULT_TENANT, None, since, "demo"), quota)
-        return [DemoJob(job, job.job_id) for job in jobs]
+        return [RegisteredDemoJob(job, job.job_id) for job in jobs]
 
     async def write(self, rows: DemoRows, last_ticks: Sequence[tuple[int, datetime]], over: Sequence[int]) -> None:
         """Write the history, the last tick of each cursor, and which jobs have completed."""
