@@ -27,7 +27,7 @@ from waiting import until
 expect.set_options(timeout=PATIENCE)
 
 DESKTOP, PHONE = 1280, 400
-NOT_ANSWERING = re.compile(r"Database not answering since \d\d:\d\d:\d\dZ\. Figures below are from then\.")
+NOT_ANSWERING = re.compile(r"Database not answering since \d\d:\d\d:\d\dZ\. This page shows data from that time\.")
 RAW = re.compile(r"postgres(ql)?://|asyncpg|Traceback|Exception|Errno|/tmp/|/dev/shm|host=", re.IGNORECASE)
 
 
@@ -122,7 +122,7 @@ async def test_the_builder_keeps_what_was_typed_while_the_database_hangs(pages: 
         with frozen(postgres.server):
             banner = tab.page.locator("#stale")
             await expect(banner).to_contain_text("Database not answering since")
-            await expect(banner).to_contain_text("what you typed is kept")
+            await expect(banner).to_contain_text("your input is kept")
             await tab.page.get_by_role("button", name="Create job").click()
             await expect(tab.page.locator(".toast")).to_contain_text("Nothing was changed")
         await expect(banner).to_be_hidden()
@@ -135,7 +135,7 @@ async def test_the_builder_keeps_what_was_typed_while_the_database_hangs(pages: 
 async def test_a_browser_whose_key_was_revoked_is_shown_nothing_more_however_much_there_is_to_show(
     guarded: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("detent.dashboard.app.STILL_HERE_SECONDS", 0.2)
+    monkeypatch.setattr("detent.dashboard.app.KEEPALIVE_SECONDS", 0.2)
     key = await guarded.store.keys.add("read", tenant=DEFAULT_TENANT)
     await guarded.post("/login", key=key.key, next="/")
     async with guarded.session.get(f"{guarded.url}/live/") as stream:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pages import Pages
 
-from detent.dashboard.entrance import safe_next
+from detent.dashboard.authentication import safe_next
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import KeyScope
 
@@ -74,7 +74,7 @@ async def test_a_wrong_key_is_refused_and_sets_no_cookie(guarded: Pages) -> None
     answer = await guarded.post("/login", key=f"dtn_{'a' * 10}_{'a' * 52}", next="/")
     assert answer.status == 401
     assert "Set-Cookie" not in answer.headers
-    assert "not taken" in answer.text
+    assert "not valid" in answer.text
 
 
 async def test_a_worker_s_key_may_look_at_nothing(guarded: Pages) -> None:

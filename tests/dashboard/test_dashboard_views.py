@@ -94,13 +94,13 @@ async def select_by_key(browser: Browser, node: Node) -> None:
     await expect(page.locator("tr.chosen ~ tr .s-paused")).to_have_count(2)  # one is paused from the beginning
     await expect(label).to_have_text("2 selected:")
     assert await page.locator("tr.chosen .name a").all_text_contents() == names
-    await page.get_by_role("button", name="Pause …").click()
+    await page.get_by_role("button", name="Pause…").click()
     await expect(page.locator("#dialog .sample li")).to_have_text([f"●active {name}" for name in names])
     await page.locator("#dialog [data-close]").click()
     await page.keyboard.press("Shift+X")
     await expect(label).not_to_have_text("2 selected:")
-    await page.get_by_role("button", name="Select none").click()
-    await expect(label).to_have_text("All that match (everything):")
+    await page.get_by_role("button", name="Clear selection").click()
+    await expect(label).to_have_text("All jobs:")
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from detent.contract.run import Attempt, Run
-from detent.dashboard.drawings import (
+from detent.dashboard.charts import (
     Axis,
     DueStep,
     bars,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from detent.dashboard.heartbeat import DatabaseSilent, Heartbeat, while_answering, within
+from detent.dashboard.heartbeat import DatabaseHeartbeat, DatabaseSilent, while_answering, within
 from detent.dashboard.live import Hub, Stream, event, message
 from detent.errors import Unavailable
 from waiting import until
@@ -137,7 +137,7 @@ class Asked:
 
 async def test_a_heartbeat_is_sent_for_each_answer_of_the_database_and_for_nothing_else() -> None:
     asked, times = Asked(), iter(range(100))
-    hub = Hub(Heartbeat(asked, clock=lambda: float(next(times))))
+    hub = Hub(DatabaseHeartbeat(asked, clock=lambda: float(next(times))))
     page = Counter()
     with hub.stream("jobs", page) as stream:
         await until(lambda: page.renderings)
@@ -163,7 +163,7 @@ async def test_a_heartbeat_is_sent_for_each_answer_of_the_database_and_for_nothi
 
 async def test_many_who_ask_whether_the_database_answers_share_one_statement() -> None:
     asked = Asked()
-    heartbeat = Heartbeat(asked, clock=lambda: 0.0)
+    heartbeat = DatabaseHeartbeat(asked, clock=lambda: 0.0)
     assert await asyncio.gather(*(heartbeat.answer() for _ in range(50))) == [asked.at] * 50
     assert asked.questions == 1
 
@@ -187,7 +187,7 @@ async def test_a_page_waits_for_a_statement_that_hangs_no_longer_than_it_says() 
 
 async def test_a_change_may_take_long_while_the_database_answers_others() -> None:
     asked, times, done = Asked(), iter(range(100)), asyncio.Event()
-    heartbeat = Heartbeat(asked, clock=lambda: float(next(times)))
+    heartbeat = DatabaseHeartbeat(asked, clock=lambda: float(next(times)))
 
     async def slow() -> str:
         await done.wait()

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pages import Pages
 
-from detent.dashboard.drawings import MOST_TOGETHER, Axis, Mark, due_steps, lane
+from detent.dashboard.charts import MAX_STEPS_PER_MARK, Axis, ChartMark, due_steps, lane
 from detent.dashboard.views.timeline import STEPS, ZOOMS
 from detent.domain.ledger import Segment
 from detent.domain.registration import read_document
@@ -51,13 +51,13 @@ def past_ticks(schedule: Schedule, axis: Axis, now: datetime) -> list[datetime]:
     return schedule.between(axis.since - timedelta(microseconds=1), now, 1_000_000)
 
 
-def drawn(schedule: Schedule, kept: list[datetime], axis: Axis, now: datetime) -> list[Mark]:
+def drawn(schedule: Schedule, kept: list[datetime], axis: Axis, now: datetime) -> list[ChartMark]:
     segment = Segment(EPOCH - timedelta(days=30), None, schedule)
     due = due_steps([segment], schedule.next_after(now), axis, now)
     return lane(recorded(kept, axis), due, axis)
 
 
-def covers(mark: Mark, moment: datetime, axis: Axis) -> bool:
+def covers(mark: ChartMark, moment: datetime, axis: Axis) -> bool:
     return mark.left - 0.002 <= axis.place(moment) < mark.left + mark.width + 0.002
 
 
@@ -78,7 +78,7 @@ def test_ticks_that_come_every_few_steps_are_a_band_without_gaps(
     seconds: int, length: timedelta, now: datetime
 ) -> None:
     axis = axis_at(now, length)
-    assume(10 * SECOND <= timedelta(seconds=seconds) <= MOST_TOGETHER * axis.step)
+    assume(10 * SECOND <= timedelta(seconds=seconds) <= MAX_STEPS_PER_MARK * axis.step)
     schedule = every(seconds)
     marks = drawn(schedule, past_ticks(schedule, axis, now), axis, now)
     assert len(marks) > 1
@@ -99,7 +99,7 @@ def test_a_tick_of_which_nothing_is_on_record_is_told_from_one_that_was_not_due(
     assert covers(gap, axis.start_of(lost), axis)
     for mark in marks:
         if mark.status != "unaccounted":
-            assert schedule.count_between(mark.at - timedelta(microseconds=1), mark.at + axis.step * MOST_TOGETHER)
+            assert schedule.count_between(mark.at - timedelta(microseconds=1), mark.at + axis.step * MAX_STEPS_PER_MARK)
 
 
 def test_a_range_that_was_missed_is_drawn_over_all_its_ticks() -> None:
@@ -149,4 +149,4 @@ async def test_the_page_shows_a_tick_without_a_record_and_none_for_a_job_in_orde
         )
     shown = (await pages.get("/timeline?zoom=6h")).text
     assert shown.count('class="tick s-unaccounted"') == 1
-    assert "due, and nothing is on record of it" in shown
+    assert "due, but no record of it exists" in shown
