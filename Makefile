@@ -61,7 +61,7 @@ bench-looking: $(READY)  ## Measure the dashboard with a million jobs, and fifty
 	@$(BIN)/python tools/looking.py overview
 	@$(BIN)/python tools/looking.py streams
 
-screenshots: $(READY)  ## Photograph every view of the dashboard into build/screenshots, and those of the README
+screenshots: $(READY)  ## Screenshots of every dashboard page in build/screenshots, and those of the README
 	@$(BIN)/python tools/screenshots.py
 
 # A third of what is usual on a quiet machine: what halves the loop's speed is seen, what a busy neighbour does is not.

@@ -48,7 +48,7 @@ async def test_an_open_incident_is_shown_on_every_page_until_it_closes(pages: Pa
     assert f"it said {SHOWN}" in problems
     assert f'href="{missed}/edit"' in problems
     assert "did not succeed within 30 min of its tick" in (await pages.get("/")).text
-    assert "2 times in a row" in (await pages.get(missed)).text
+    assert "(2 consecutive misses)" in (await pages.get(missed)).text
     await sql.execute(CLOSE)
     assert "missed deadline is open" not in (await pages.get("/cluster/problems")).text
     assert "did not succeed" not in (await pages.get("/")).text

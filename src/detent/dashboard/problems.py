@@ -82,7 +82,7 @@ ADVICE: dict[str, Advice] = {
         "detent doctor",
     ),
     "dead": Advice(
-        "Dead runs need action",
+        "Dead runs",
         "Fix the cause of their errors, then retry them. Each run keeps its idempotency key.",
         "detent dlq list",
     ),
