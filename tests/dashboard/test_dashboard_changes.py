@@ -38,7 +38,7 @@ async def test_the_builder_creates_the_job_of_its_fields(pages: Pages, token: st
     assert (job.payload, job.max_retries, job.target.headers) == ({"a": 1}, 7, {"X-A": "1"})
 
 
-async def test_the_builder_keeps_where_a_function_runs(pages: Pages, token: str) -> None:
+async def test_the_builder_keeps_the_isolation_of_a_function(pages: Pages, token: str) -> None:
     chosen = {**FIELDS, "target": "python", "function": "shop:charge", "isolate": "process"}
     assert (await pages.post("/jobs", csrf=token, name="charge", **chosen)).status == 204
     job = await only_job(pages)
@@ -114,7 +114,7 @@ async def test_many_jobs_are_counted_before_they_are_paused(pages: Pages, token:
     assert paused == ["mail-0", "mail-1", "mail-2"]
 
 
-async def test_jobs_that_were_selected_are_paused_and_no_others(pages: Pages, token: str) -> None:
+async def test_only_the_selected_jobs_are_paused(pages: Pages, token: str) -> None:
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     specs = [read_document({"name": f"mail-{n}", "schedule": "every 1h", "target": target}) for n in range(4)]
     jobs = await pages.store.jobs.add(specs)

@@ -61,34 +61,36 @@ async def test_every_page_shows_the_number_of_urgent_problems_and_updates_it(pag
     for path in ("/", "/jobs", missed, f"{missed}/edit", "/runs", "/timeline", "/dead-letters", "/cluster"):
         assert badge in (await pages.get(path)).text, path
         if not path.endswith("/edit"):
-            told = await pages.stream(path)
-            assert 'hx-target="#alarms"' in told, path
-            assert badge in told, path
-            assert "<script" not in told
+            sent = await pages.stream(path)
+            assert 'hx-target="#alarms"' in sent, path
+            assert badge in sent, path
+            assert "<script" not in sent
 
 
 async def test_the_number_is_computed_once_for_all_visitors(pages: Pages, missed: str) -> None:
-    class Looking(AlarmCount):
-        looked = 0
+    class Counting(AlarmCount):
+        counted = 0
 
         async def _count(self, page: Any) -> str:
-            self.looked += 1
+            self.counted += 1
             return "3"
 
     time = 0.0
-    alarms = Looking(lambda: time)
+    alarms = Counting(lambda: time)
     page: Any = type("Page", (), {"tenant": 1})()
     assert [await alarms.of(page) for _ in range(50)] == ["3"] * 50
-    assert alarms.looked == 1
+    assert alarms.counted == 1
     time = 3.0
     await alarms.of(page)
-    assert alarms.looked == 2
+    assert alarms.counted == 2
     alarms.forget()
     await alarms.of(page)
-    assert alarms.looked == 3
+    assert alarms.counted == 3
 
 
-async def test_very_many_incidents_are_counted_so_far_and_shown_in_part(pages: Pages, missed: str, sql: Any) -> None:
+async def test_very_many_incidents_are_counted_up_to_a_limit_and_the_newest_shown(
+    pages: Pages, missed: str, sql: Any
+) -> None:
     await sql.execute(
         "INSERT INTO incidents (tenant, job, kind, within, tick, misses)"
         " SELECT tenant, job, 'start', interval '1 s', now(), 1 FROM jobs, generate_series(1, 1200)"

@@ -15,7 +15,7 @@ expect.set_options(timeout=PATIENCE)
 
 
 async def build(browser: Browser, url: str, name: str, **fields: str) -> None:
-    """Make a job in the builder, as one types."""
+    """Create a job in the builder by typing."""
     page = browser.page
     await browser.open("/jobs/new")
     await page.fill("#name", name)
@@ -35,16 +35,18 @@ async def build(browser: Browser, url: str, name: str, **fields: str) -> None:
 
 
 @pytest.mark.long
-async def test_a_job_is_built_watched_broken_paused_and_brought_back(cluster: Nodes, sink: Sink, browse: Any) -> None:
+async def test_a_job_is_created_breaks_is_paused_and_its_dead_runs_are_retried(
+    cluster: Nodes, sink: Sink, browse: Any
+) -> None:
     node = await cluster.start("serve")
     await cluster.start("serve")
     async with browse(node.url) as browser:
         page = browser.page
         await build(browser, f"{sink.url}/ok", "<b>hello</b>")
         await expect(page.locator("h1")).to_have_text("<b>hello</b>")
-        # It runs, and the page shows it without being loaded again.
+        # The page shows its runs without a reload.
         await expect(page.locator("#recent .s-succeeded").first).to_be_visible()
-        # It is broken: every key fails three times, which is as often as it is tried.
+        # Break it: every run fails three times, which is the number of its attempts.
         await page.get_by_role("link", name="Edit").click()
         await page.fill("#url", f"{sink.url}/fail/3")
         await page.locator("details:has(#max_retries)").evaluate("element => element.setAttribute('open', '')")
@@ -58,7 +60,7 @@ async def test_a_job_is_built_watched_broken_paused_and_brought_back(cluster: No
         await expect(page.locator(".diff").first).to_contain_text("max_retries")
         run = await dead.get_attribute("href")
         await pause_in_bulk(browser)
-        await bring_back(browser, run or "")
+        await retry_dead_runs(browser, run or "")
 
 
 async def pause_in_bulk(browser: Browser) -> None:
@@ -76,7 +78,7 @@ async def pause_in_bulk(browser: Browser) -> None:
     await expect(page.locator("#rows .s-paused")).to_be_visible()
 
 
-async def bring_back(browser: Browser, run: str) -> None:
+async def retry_dead_runs(browser: Browser, run: str) -> None:
     page = browser.page
     await browser.open(run)
     await browser.live()
@@ -90,7 +92,7 @@ async def bring_back(browser: Browser, run: str) -> None:
     await dialog.locator("#rate").fill("5/s")
     assert await browser.axe() == []
     await dialog.get_by_role("button", name="Retry").click()
-    # One run of the job at a time: the others wait for it, a lot after the other.
+    # The job allows one run at a time, so the others are retried chunk by chunk.
     await expect(dialog.locator("[data-done]")).to_contain_text("retried.")
     await dialog.get_by_role("button", name="Close").click()
     await expect(page.locator("#groups")).to_contain_text("No dead letters")
@@ -183,7 +185,7 @@ def _json(text: str) -> str:
 
 
 @pytest.mark.long
-async def test_somebody_logs_in_with_a_key_that_only_reads(cluster: Nodes, browse: Any, database_url: str) -> None:
+async def test_a_login_with_a_read_key(cluster: Nodes, browse: Any, database_url: str) -> None:
     from detent.store import Database, Store
     from detent.store.jobs import DEFAULT_TENANT
 
