@@ -64,7 +64,7 @@ def test_the_words_that_help_lists_are_those_of_the_model() -> None:
     assert set(listed) >= {"dst_gap", "retry_backoff", "concurrent_policy", "delivery"}
     for field, words in listed.items():
         known = [word for word in _words(hints[field]) if word is not None]
-        assert sorted(words) == sorted(known), field
+        assert sorted(words) == sorted(map(str, known)), field
 
 
 def _words(hint: object) -> Iterator[object]:
