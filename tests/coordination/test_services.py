@@ -250,9 +250,9 @@ async def test_a_session_is_not_begun_anew_while_its_coordinator_is_closed(
 HOLDER = """
 import asyncio, sys
 from uuid import UUID
-from detent.coordination.choose import choose
-from detent.coordination.coordinator import Coordinator
-from detent.coordination.services import Candidate
+from detent.cluster.coordinators.choose import choose
+from detent.cluster.coordinators.coordinator import Coordinator
+from detent.cluster.coordinators.services import Candidate
 from detent.store import Database
 
 async def main(url, cluster, ttl):
