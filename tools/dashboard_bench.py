@@ -33,6 +33,7 @@ from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.embedded import EmbeddedServer
 from detent.telemetry.health import Check
+from detent.telemetry.log import configure
 from detent.telemetry.metrics import Metrics
 from tests.support.browsing import chromium, running_browser
 
@@ -224,7 +225,7 @@ async def streams(runs: int, browsers: int, rounds: int) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("DETENT_LOG_LEVEL", "warning")
-    node.configure("auto", "warning")
+    configure("auto", "warning")
     numbers = [int(text.replace("_", "")) for text in sys.argv[2:]]
     if sys.argv[1:2] == ["overview"]:
         asyncio.run(overview(*(numbers or [1_000_000, 10_000_000])))
