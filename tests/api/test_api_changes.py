@@ -119,7 +119,7 @@ async def test_a_bad_patch_is_refused_where_it_is_wrong(api: ApiClient, what: st
 async def test_a_change_to_another_revision_is_refused_with_the_one_there_is(api: ApiClient) -> None:
     await api.create(name="a")
     await api.good("PATCH", "/api/v1/jobs/a", json={"priority": 1}, headers={"If-Match": '"1"'})
-    changes = (
+    changes: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("PATCH", "/api/v1/jobs/a", {"json": {"priority": 2}}),
         ("PUT", "/api/v1/jobs/by-name/a", {"json": JOB}),
         ("DELETE", "/api/v1/jobs/a", {}),

@@ -388,7 +388,8 @@ async def test_a_run_served_to_a_request_that_is_cancelled_goes_back(api: ApiCli
     (desk_of,) = DESKS
     asking = desk.Asking(1, "js-1", Wanted("mail", (), True), 1, timedelta(seconds=60))
     empty = asking._replace(wanted=Wanted("other", (), True))
-    waiting = asyncio.create_task(desk_of.claim(empty, 30, asyncio.Event().wait))
+    hung_up: Any = asyncio.Event().wait
+    waiting = asyncio.create_task(desk_of.claim(empty, 30, hung_up))
     await standing(1)
     (line,) = desk_of._lines.values()
     line.waiters[0].serve(await desk_of._claim(asking))
@@ -464,5 +465,6 @@ async def listening(sql: Any) -> bool:
 
 async def standing(count: int) -> None:
     """Wait until so many stand in line."""
-    lines = lambda: [line for at in DESKS for line in at._lines.values()]  # noqa: E731 - looked at again each time
-    await until(lambda: sum(not w.served.done() for line in lines() for w in line.waiters) == count)
+    await until(
+        lambda: sum(not w.served.done() for at in DESKS for line in at._lines.values() for w in line.waiters) == count
+    )

@@ -1,4 +1,4 @@
-"""A job that cannot be fired is a problem that somebody sees."""
+"""A job that cannot be fired is shown as a problem."""
 
 from __future__ import annotations
 

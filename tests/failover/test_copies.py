@@ -35,9 +35,24 @@ def url_in(server: Server, database: str) -> str:
     return f"{server.url.rpartition('/')[0]}/{database}"
 
 
+def place_of(server: Server) -> tuple[str, ...]:
+    return ("-h", "127.0.0.1", "-p", str(server.port), "-U", USER)
+
+
 def dump(server: Server, folder: Path) -> Path:
     file = folder / "dump"
-    command = [server.binaries / "pg_dump", "-h", "127.0.0.1", "-p", str(server.port), "-U", USER, "-Fc", "-f", file]
+    command: list[str | Path] = [
+        server.binaries / "pg_dump",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        str(server.port),
+        "-U",
+        USER,
+        "-Fc",
+        "-f",
+        file,
+    ]
     subprocess.run([*command, DATABASE], check=True)
     return file
 
@@ -46,7 +61,17 @@ async def restore(server: Server, file: Path, name: str) -> str:
     """The URL of a new database with what was dumped."""
     async with server.session() as session:
         await session.execute(f"CREATE DATABASE {name}")
-    command = [server.binaries / "pg_restore", "-h", "127.0.0.1", "-p", str(server.port), "-U", USER, "-d", name]
+    command: list[str | Path] = [
+        server.binaries / "pg_restore",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        str(server.port),
+        "-U",
+        USER,
+        "-d",
+        name,
+    ]
     subprocess.run([*command, file], check=True)
     return url_in(server, name)
 

@@ -120,6 +120,7 @@ async def test_on_a_timeline_that_nobody_has_joined_yet_a_node_writes_nothing(st
     node = await add_node(look, 1)
     await add_live_run(look, ready)
     (cursor,) = await store.cursors.load([job])
+    assert cursor.next_tick is not None
     batch = [Advance(job, cursor.next_tick, cursor.generation, None, None)]
     await look.execute("UPDATE cluster SET timeline = timeline - 1")
     for careful in (False, True):

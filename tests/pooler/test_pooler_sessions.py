@@ -228,7 +228,8 @@ async def test_a_worker_that_pulls_is_served_when_the_feed_says_so(
     window = Desk(store)
     asking = Asking(1, "js-1", Wanted("mail", ("",), False), 1, timedelta(seconds=30))
     try:
-        waiting = asyncio.create_task(window.claim(asking, 20, asyncio.Event().wait))
+        hung_up: Any = asyncio.Event().wait
+        waiting = asyncio.create_task(window.claim(asking, 20, hung_up))
         await until(lambda: look.fetchval("SELECT feed_until > now() FROM cluster"), what="the desk to read the feed")
         key = await JobOperations(store).lifecycle.trigger(job.id)
         (run,) = await waiting

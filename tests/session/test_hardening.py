@@ -190,6 +190,7 @@ async def test_a_run_that_may_be_called_once_is_not_called_again_when_its_node_l
 async def test_a_late_tick_whose_neighbours_are_far_away_does_not_wait_for_a_lane(look: Any, store: Store) -> None:
     job = await factories.add_job(look, await soon(look, -5))
     (cursor,) = await store.cursors.load([job])
+    assert cursor.next_tick is not None
     assert Patience().way(cursor, cursor.next_tick + timedelta(hours=1), await soon(look, 0)) == "plain"
 
 

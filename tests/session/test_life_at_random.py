@@ -18,6 +18,7 @@ from uuid import UUID
 
 import pytest
 
+from detent.contract.job import OnResume
 from detent.domain.identity import RunKey, decode_run_id
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Outcome, Succeeded
@@ -27,7 +28,7 @@ from detent.store import Store
 from tests.support.waiting import until
 
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
-SCHEDULES = (
+SCHEDULES: tuple[dict[str, Any], ...] = (
     {"schedule": "every 1s"},
     {"schedule": "* * * * * *"},
     {"schedule": "*/2 * * * * *", "timezone": "Europe/Berlin"},
@@ -126,7 +127,8 @@ class World:
         await JobOperations(self.store).lifecycle.pause(job.id, "at random")
 
     async def resume(self, job: Watched) -> None:
-        on_resume = self.chance.choice(("skip", "once", "all")) if job.alone is None else "skip"
+        choices: tuple[OnResume, ...] = ("skip", "once", "all")
+        on_resume = self.chance.choice(choices) if job.alone is None else "skip"
         await JobOperations(self.store).lifecycle.resume(job.id, on_resume=on_resume)
 
     async def skip(self, job: Watched) -> None:

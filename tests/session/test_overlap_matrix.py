@@ -21,8 +21,11 @@ from tests.support.waiting import until
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
 POLICIES = ("SKIP", "ALLOW", "QUEUE", "REPLACE")
 LANES = {"SKIP": 1, "ALLOW": 2, **WAITING_LANES}
-RAN, SKIPPED = ("succeeded", None), ("skipped", "overlap")
-STOPPED, REPLACED = ("cancelled", "cancelled while it ran"), ("cancelled", "replaced")
+Fate = tuple[str, str | None]
+RAN: Fate = ("succeeded", None)
+SKIPPED: Fate = ("skipped", "overlap")
+STOPPED: Fate = ("cancelled", "cancelled while it ran")
+REPLACED: Fate = ("cancelled", "replaced")
 
 
 class Recording:
@@ -249,7 +252,7 @@ async def test_a_job_edited_to_one_run_at_a_time_starts_none_beside_those_of_bef
         waits = SKIPPED if policy == "SKIP" else ("pending", None)
         await scene.until_fates([STOPPED, ("running", None), waits])
     target.let_go()
-    ends = {"SKIP": [RAN, SKIPPED], "QUEUE": [RAN, RAN], "REPLACE": [STOPPED, RAN]}
+    ends: dict[str, list[Fate]] = {"SKIP": [RAN, SKIPPED], "QUEUE": [RAN, RAN], "REPLACE": [STOPPED, RAN]}
     await scene.until_fates([STOPPED, *ends[policy]])
     if policy != "REPLACE":
         assert target.order[:2] == scene.ticks[:2]

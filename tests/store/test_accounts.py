@@ -99,6 +99,7 @@ async def test_ranges_that_begin_the_day_before_are_found_by_the_hour(verbs: Sto
     now = await database_time(look)
     for first in _days(start, now):
         last = schedule.latest(first, min(now, _midnight(first) - timedelta(seconds=1)))
+        assert last is not None
         await look.execute(
             "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason, ticks, until)"
             " VALUES ($1, $2, now(), 0, 1, 5, 'grace', $3, $4)",

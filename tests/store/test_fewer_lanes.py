@@ -22,7 +22,7 @@ from tests.support.waiting import until
 
 NODE = 11
 HOUR = timedelta(hours=1)
-EDITS = {
+EDITS: dict[str, tuple[dict[str, Any], int]] = {
     "SKIP": ({"concurrent_policy": "SKIP"}, 1),
     "QUEUE": ({"concurrent_policy": "QUEUE"}, 1),
     "REPLACE": ({"concurrent_policy": "REPLACE"}, 1),

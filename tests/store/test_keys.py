@@ -168,7 +168,8 @@ async def test_keys_are_listed_in_pages_for_one_tenant(store: Store) -> None:
     for number in range(7):
         await store.keys.add("read", tenant=DEFAULT_TENANT)
         made.append((await store.keys.add("read", tenant=tenant, name=str(number))).id)
-    seen, after = [], 0
+    after: int | None = 0
+    seen = []
     while after is not None:
         page, after = await store.keys.list(tenant=tenant, after=after, limit=3)
         seen += [key.id for key in page]

@@ -61,7 +61,7 @@ async def test_a_job_that_is_alone_starts_in_lane_0_whatever_its_policy(
 @pytest.mark.parametrize("columns", [{"owner": NODE}, {"attempt": 2}, {}], ids=["running", "retrying", "pending"])
 @pytest.mark.parametrize(("lanes", "lane"), [(QUEUE, -1), (REPLACE, -2)])
 async def test_a_second_tick_waits_behind_a_run_in_any_state(
-    look: Any, verbs: Store, lanes: int, lane: int, columns: dict[str, int], careful: bool
+    look: Any, verbs: Store, lanes: int, lane: int, columns: dict[str, Any], careful: bool
 ) -> None:
     job = await add_job(look, LONG_AGO + HOUR, lanes=lanes)
     await add_live_run(look, job, **columns)
@@ -154,7 +154,7 @@ async def test_a_run_that_is_to_be_replaced_is_asked_to_stop_and_the_next_waits_
 
 
 @pytest.mark.parametrize("columns", [{"attempt": 2}, {}], ids=["retrying", "pending"])
-async def test_a_run_in_nobodys_hands_is_replaced_on_the_spot(look: Any, verbs: Store, columns: dict[str, int]) -> None:
+async def test_a_run_in_nobodys_hands_is_replaced_on_the_spot(look: Any, verbs: Store, columns: dict[str, Any]) -> None:
     job = await add_job(look, lanes=REPLACE)
     await add_live_run(look, job, **columns)
     await add_live_run(look, job, LONG_AGO + HOUR, lane=-2)

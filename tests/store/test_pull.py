@@ -51,7 +51,7 @@ async def theirs(look: Any) -> int:
 
 async def add_run(look: Any, needs: str = "", queue: str = "default", tenant: int = 1, **columns: Any) -> RunKey:
     number = await add_queue(look, queue, needs, tenant)
-    spec = {key: columns.pop(key) for key in ("timeout_seconds", "max_retries") if key in columns}
+    spec: dict[str, Any] = {key: columns.pop(key) for key in ("timeout_seconds", "max_retries") if key in columns}
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     job = await add_job(look, None, definition={"schedule": "every 1h", "target": target, **spec}, queue=number)
     await look.execute("UPDATE jobs SET tenant = $2 WHERE job = $1", job, tenant)

@@ -54,7 +54,7 @@ async def test_a_job_is_overdue_when_its_tick_is_due_for_longer_than_its_interva
 
 async def test_a_job_is_overdue_when_its_run_has_waited_for_two_intervals(verbs: Store, look: Any) -> None:
     now = datetime.now(UTC)
-    stands = {"last_tick": now - MINUTE, "next_tick": now + HOUR - MINUTE}
+    stands: dict[str, Any] = {"last_tick": now - MINUTE, "next_tick": now + HOUR - MINUTE}
     waits, tried, recent = [await add_job(look, **stands, fire_at=stands["next_tick"]) for _ in range(3)]
     await add_live_run(look, waits, now - 2 * HOUR + MINUTE)
     await add_live_run(look, tried, now - 2 * HOUR + MINUTE, attempt=2)
