@@ -206,7 +206,7 @@ def bounds_text(field: dict[str, Any]) -> str:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [tuple(head), *rows]
+    lines = [tuple(head), *map(tuple, rows)]
     written = [f"| {' | '.join(map(escaped, line))} |" for line in lines]
     written.insert(1, f"|{' --- |' * len(lines[0])}")
     return "\n".join(written) + "\n"

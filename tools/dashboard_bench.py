@@ -1,10 +1,10 @@
 # ruff: noqa: E501 - SQL in strings
-"""What looking costs: the overview of a million jobs, query by query, and fifty browsers beside a busy loop.
+"""The cost of the dashboard: pages with a million jobs, query by query, and fifty browsers during a busy loop.
 
-    python -m tools.looking overview [jobs] [runs]
-    python -m tools.looking streams [runs] [browsers] [rounds]
+    python -m tools.dashboard_bench overview [jobs] [runs]
+    python -m tools.dashboard_bench streams [runs] [browsers] [rounds]
 
-It prints figures and judges nothing: a figure is worth what the machine is worth that it was taken on.
+It prints figures and has no pass mark, because they depend on the machine.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ import aiohttp
 
 from detent.api.app import create_app
 from detent.dashboard.app import add_dashboard
+from detent.devtools.bench.database import BenchDatabase
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.node import node
 from detent.node.server import ApiServer
 from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Database, Store
-from detent.store.bench import BenchStore
 from detent.store.embedded import EmbeddedServer
 from detent.telemetry.health import Check
+from detent.telemetry.log import configure
 from detent.telemetry.metrics import Metrics
 from tests.support.browsing import chromium, running_browser
 
@@ -88,11 +89,11 @@ async def served(store: Store) -> AsyncIterator[str]:
         yield server.url
 
 
-# --- the overview of very many ---
+# --- pages with very many jobs ---
 
 
-class Watched(Database):
-    """Remembers how long each statement took."""
+class TimedDatabase(Database):
+    """Records the duration of each statement."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -109,23 +110,23 @@ class Watched(Database):
 async def overview(jobs: int, runs: int) -> None:
     async with database() as url:
         await fill(url, jobs, runs)
-        watched = Watched(url)
-        await watched.open()
-        store = Store(watched)
+        timed = TimedDatabase(url)
+        await timed.open()
+        store = Store(timed)
         began = time.perf_counter()
         await store.tallies.count_jobs()
         print(f"counting all jobs, in the background: {(time.perf_counter() - began) * 1000:.0f} ms")
         async with served(store) as address, aiohttp.ClientSession() as session:
-            await look(session, address, watched, "/", 20)
+            await measure(session, address, timed, "/", 20)
             (job, *_), _ = await store.jobs.list(limit=1)
             groups = (await store.dead_letters.groups()).items
             chosen = f"/dead-letters?group={groups[0].group}"
             for path in ("/jobs", "/runs?search=status:dead", "/dead-letters", chosen, "/timeline", "/cluster"):
-                await look(session, address, watched, path, 3)
+                await measure(session, address, timed, path, 3)
             for path in ("/cluster/problems", f"/jobs/{job.id}"):
-                await look(session, address, watched, path, 3)
+                await measure(session, address, timed, path, 3)
             await first_paint(address)
-        await watched.close()
+        await timed.close()
 
 
 async def fill(url: str, jobs: int, runs: int) -> None:
@@ -141,8 +142,8 @@ async def fill(url: str, jobs: int, runs: int) -> None:
     await connection.close()
 
 
-async def look(session: aiohttp.ClientSession, address: str, watched: Watched, path: str, times: int) -> None:
-    watched.times.clear()
+async def measure(session: aiohttp.ClientSession, address: str, timed: TimedDatabase, path: str, times: int) -> None:
+    timed.times.clear()
     took = []
     for _ in range(times):
         began = time.perf_counter()
@@ -151,7 +152,7 @@ async def look(session: aiohttp.ClientSession, address: str, watched: Watched, p
             await response.read()
         took.append((time.perf_counter() - began) * 1000)
     print(f"{path}: {sorted(took)[times // 2]:.0f} ms (median of {times})")
-    for name, each in sorted(watched.times.items(), key=lambda item: -max(item[1])):
+    for name, each in sorted(timed.times.items(), key=lambda item: -max(item[1])):
         print(f"    {max(each):7.1f} ms at most, {sorted(each)[len(each) // 2]:6.1f} ms median   {name}")
 
 
@@ -166,7 +167,7 @@ async def first_paint(address: str) -> None:
         print(f"first contentful paint of the overview: {paint:.0f} ms")
 
 
-# --- browsers beside the loop ---
+# --- browsers during the loop ---
 
 CLIENT = """
 import asyncio, sys, aiohttp
@@ -187,9 +188,9 @@ async def no_op(_call: Call) -> Outcome:
 
 
 async def one_round(runs: int, browsers: int) -> float:
-    """Microseconds of this process's processor time for each run."""
+    """CPU time of this process per run, in microseconds."""
     async with database() as url, node.opened_store(url, Settings()) as store, served(store) as address:
-        bench = BenchStore(store.database)
+        bench = BenchDatabase(store.database)
         due = (await bench.make_due(runs, 6.0)).due
         session = Session(store, Settings(concurrency=2000), ("scheduler", "worker"), {"http": no_op}, [])
         await session.open()
@@ -212,17 +213,19 @@ async def one_round(runs: int, browsers: int) -> float:
 
 
 async def streams(runs: int, browsers: int, rounds: int) -> None:
-    alone, beside = [], []
+    without, with_browsers = [], []
     for _ in range(rounds):
-        alone.append(await one_round(runs, 0))
-        beside.append(await one_round(runs, browsers))
-    least, most = min(alone), min(beside)
-    print(f"{browsers} browsers beside {runs:,} runs: {least:.1f} -> {most:.1f} µs, {(most / least - 1) * 100:+.1f} %")
+        without.append(await one_round(runs, 0))
+        with_browsers.append(await one_round(runs, browsers))
+    before, after = min(without), min(with_browsers)
+    print(
+        f"{browsers} browsers during {runs:,} runs: {before:.1f} -> {after:.1f} µs, {(after / before - 1) * 100:+.1f} %"
+    )
 
 
 if __name__ == "__main__":
     os.environ.setdefault("DETENT_LOG_LEVEL", "warning")
-    node.configure("auto", "warning")
+    configure("auto", "warning")
     numbers = [int(text.replace("_", "")) for text in sys.argv[2:]]
     if sys.argv[1:2] == ["overview"]:
         asyncio.run(overview(*(numbers or [1_000_000, 10_000_000])))

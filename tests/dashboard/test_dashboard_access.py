@@ -1,4 +1,4 @@
-"""Who may look, who may change, and what every answer of the dashboard carries."""
+"""Login, rights, CSRF protection and security headers of the dashboard."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from detent.dashboard.entrance import safe_next
+from detent.dashboard.authentication import safe_next
+from detent.jobs import JobOperations
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import KeyScope
 from tests.dashboard.pages import Pages
@@ -16,7 +17,7 @@ JOB = {"name": "report", "kind": "every", "every": "1h", "target": "http", "url"
 
 
 async def log_in(pages: Pages, scope: KeyScope, tenant: int = DEFAULT_TENANT) -> str:
-    """The token for changes, after logging in with a new key; the id of the key is kept with the pages."""
+    """Log in with a new key and return the CSRF token."""
     key = await pages.store.keys.add(scope, tenant=tenant, name="a key")
     answer = await pages.post("/login", key=key.key, next="/jobs")
     assert answer.status == 303, answer.text
@@ -24,7 +25,7 @@ async def log_in(pages: Pages, scope: KeyScope, tenant: int = DEFAULT_TENANT) ->
     return (await pages.get("/")).csrf
 
 
-async def test_every_page_allows_only_what_is_its_own(pages: Pages) -> None:
+async def test_every_page_has_strict_security_headers(pages: Pages) -> None:
     for view in VIEWS:
         shown = await pages.get(view)
         assert shown.status == 200
@@ -38,13 +39,13 @@ async def test_every_page_allows_only_what_is_its_own(pages: Pages) -> None:
         assert "<script>" not in shown.text
 
 
-async def test_a_page_that_is_not_there_is_refused_in_words(pages: Pages) -> None:
+async def test_a_missing_page_says_what_was_not_found(pages: Pages) -> None:
     shown = await pages.get("/jobs/no-such-job")
     assert shown.status == 404
     assert "There is no job" in shown.text
 
 
-async def test_a_change_without_the_token_of_a_page_is_refused(pages: Pages) -> None:
+async def test_a_change_without_a_csrf_token_is_refused(pages: Pages) -> None:
     token = (await pages.get("/")).csrf
     assert (await pages.post("/jobs", **JOB)).status == 403
     assert (await pages.post("/jobs", csrf="0" * 64, **JOB)).status == 403
@@ -61,7 +62,7 @@ async def test_a_form_of_another_site_cannot_change_anything(pages: Pages) -> No
     assert (await pages.store.jobs.list())[0] == []
 
 
-async def test_a_server_with_keys_asks_for_one_first(guarded: Pages) -> None:
+async def test_a_server_with_keys_redirects_to_the_login(guarded: Pages) -> None:
     shown = await guarded.get("/jobs?search=tag%3Ax")
     assert shown.status == 303
     assert shown.headers["Location"] == "/login?next=/jobs%3Fsearch%3Dtag%3Ax"
@@ -74,10 +75,10 @@ async def test_a_wrong_key_is_refused_and_sets_no_cookie(guarded: Pages) -> None
     answer = await guarded.post("/login", key=f"dtn_{'a' * 10}_{'a' * 52}", next="/")
     assert answer.status == 401
     assert "Set-Cookie" not in answer.headers
-    assert "not taken" in answer.text
+    assert "not valid" in answer.text
 
 
-async def test_a_worker_s_key_may_look_at_nothing(guarded: Pages) -> None:
+async def test_a_worker_key_cannot_log_in(guarded: Pages) -> None:
     key = await guarded.store.keys.add("work", tenant=DEFAULT_TENANT)
     assert (await guarded.post("/login", key=key.key, next="/")).status == 403
 
@@ -93,9 +94,9 @@ async def test_the_cookie_is_not_the_key_and_no_script_can_read_it(guarded: Page
     assert (await guarded.get("/")).status == 200
 
 
-async def test_a_key_that_only_reads_sees_no_buttons_and_changes_nothing(guarded: Pages) -> None:
+async def test_a_read_key_sees_no_buttons_and_changes_nothing(guarded: Pages) -> None:
     token = await log_in(guarded, "read")
-    (job,) = await guarded.store.jobs.add([_spec()], tenant=DEFAULT_TENANT)
+    (job,) = await JobOperations(guarded.store).registration.add([_spec()], tenant=DEFAULT_TENANT)
     for path in ("/jobs", f"/jobs/{job.id}", "/cluster", "/dead-letters"):
         shown = await guarded.get(path)
         assert shown.status == 200
@@ -108,9 +109,9 @@ async def test_a_key_that_only_reads_sees_no_buttons_and_changes_nothing(guarded
     assert found.status == "active"
 
 
-async def test_who_operates_may_pause_but_not_delete(guarded: Pages) -> None:
+async def test_an_operate_key_may_pause_but_not_delete(guarded: Pages) -> None:
     token = await log_in(guarded, "operate")
-    (job,) = await guarded.store.jobs.add([_spec()], tenant=DEFAULT_TENANT)
+    (job,) = await JobOperations(guarded.store).registration.add([_spec()], tenant=DEFAULT_TENANT)
     assert (await guarded.post(f"/jobs/{job.id}/pause", csrf=token, reason="why not")).status == 200
     assert (await guarded.post(f"/jobs/{job.id}/delete", csrf=token)).status == 403
     assert (await guarded.post("/jobs/bulk", csrf=token, action="delete", sure="yes", search="name:*")).status == 403
@@ -133,7 +134,7 @@ async def test_a_session_ends_with_its_key(guarded: Pages) -> None:
 
 
 async def test_a_tenant_sees_nothing_of_another(guarded: Pages) -> None:
-    (job,) = await guarded.store.jobs.add([_spec("secret-job")], tenant=DEFAULT_TENANT)
+    (job,) = await JobOperations(guarded.store).registration.add([_spec("secret-job")], tenant=DEFAULT_TENANT)
     await guarded.store.tenants.add("acme")
     number = await guarded.store.tenants.number("acme")
     assert number is not None
@@ -148,11 +149,11 @@ async def test_a_tenant_sees_nothing_of_another(guarded: Pages) -> None:
 @pytest.mark.parametrize(
     "text", ["https://evil.example/", "//evil.example/", "/\\evil.example", "javascript:alert(1)", "", None]
 )
-def test_after_logging_in_nobody_is_sent_elsewhere(text: str | None) -> None:
+def test_a_login_never_redirects_to_another_server(text: str | None) -> None:
     assert safe_next(text) == "/"
 
 
-def test_after_logging_in_one_is_where_one_wanted_to_be() -> None:
+def test_a_login_returns_to_the_requested_page() -> None:
     assert safe_next("/jobs?search=a") == "/jobs?search=a"
 
 
@@ -163,7 +164,7 @@ def _spec(name: str = "report") -> Any:
     return read_document({"name": name, "schedule": "every 1h", "target": target})
 
 
-def test_every_command_that_the_problems_advise_is_one() -> None:
+def test_every_advised_command_exists() -> None:
     from detent.cli.root import root
     from detent.dashboard.problems import ADVICE
 

@@ -1,6 +1,7 @@
-"""Pictures as numbers: where each mark of a bar row, a gantt, a heat map or a timeline stands. Templates draw them.
+"""Chart geometry: the position of every mark of a bar chart, a gantt chart, a heat map or a timeline.
 
-Widths and places along time are parts of a hundred, so that a picture fits any width without a script.
+Templates draw the marks. Positions and widths on the time axis are percentages, so that a chart fits any width without
+a script.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from detent.contract.run import Attempt, Run
 from detent.domain.ledger import Segment
 from detent.domain.states import CODES, OPEN
 from detent.store.db import Row
-from detent.store.overview import RecentRun, Step
+from detent.store.overview import RecentRun, TimelineStep
 
 STATUSES = {code: str(status) for status, code in CODES.items()}
-# What stands out where several things happened at once.
+# The status that a mark shows when it covers runs of several.
 WORST_FIRST = (
     *("unaccounted", "dead", "missed", "retrying", "running", "pending", "cancelled", "skipped", "succeeded"),
     *("unread", "paused", "planned"),
 )
-MOST_TOGETHER = 4
+MAX_STEPS_PER_MARK = 4
 MICROSECOND = timedelta(microseconds=1)
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 
 
-# --- the last runs of a job, as bars ---
+# --- the last runs of a job as bars ---
 
 
 class Bar(NamedTuple):
@@ -42,12 +43,12 @@ class Bar(NamedTuple):
     reason: str | None
 
 
-def bars(runs: Sequence[RecentRun], highest: int = 20, least: int = 4) -> list[Bar]:
-    """Oldest first; the longest run is the highest bar. What never ran has none but the least height."""
+def bars(runs: Sequence[RecentRun], highest: int = 20, lowest: int = 4) -> list[Bar]:
+    """Oldest first; the longest run has the highest bar, and a run that never started the lowest."""
     longest = max((run.seconds or 0 for run in runs), default=0) or 1
     return [
         Bar(
-            run.id, run.status, least + round((highest - least) * min((run.seconds or 0) / longest, 1)),
+            run.id, run.status, lowest + round((highest - lowest) * min((run.seconds or 0) / longest, 1)),
             run.scheduled_at, run.seconds, run.reason,
         )
         for run in reversed(runs)
@@ -60,7 +61,7 @@ def quantile(values: Iterable[float], share: float) -> float | None:
 
 
 def quantile_of_buckets(counts: Mapping[int, int], bounds: Sequence[float], share: float) -> float | None:
-    """From how many were below each bound: straight between two bounds."""
+    """Estimated from histogram buckets, by linear interpolation inside a bucket."""
     total = sum(counts.values())
     if not total:
         return None
@@ -74,11 +75,11 @@ def quantile_of_buckets(counts: Mapping[int, int], bounds: Sequence[float], shar
     return bounds[-1]
 
 
-# --- the attempts of a run, as a gantt ---
+# --- the attempts of a run as a gantt chart ---
 
 
-class Span(NamedTuple):
-    """`kind` is waiting, running or backing off, or how an attempt ended."""
+class ChartSpan(NamedTuple):
+    """`kind` is waiting, backoff or running, or the outcome of an attempt."""
 
     kind: str
     left: float
@@ -88,12 +89,12 @@ class Span(NamedTuple):
 
 
 class Track(NamedTuple):
-    """One attempt: what came before it, and itself."""
+    """One attempt, with the wait before it."""
 
     attempt: int
     node: str | None
     outcome: str
-    spans: list[Span]
+    spans: list[ChartSpan]
     error: str | None
 
 
@@ -105,7 +106,7 @@ class Gantt(NamedTuple):
 
 
 def gantt(run: Run, now: datetime) -> Gantt | None:
-    """None: it never ran, and does not wait to."""
+    """None: the run never started and is not waiting."""
     if run.status not in OPEN and not run.attempts:
         return None
     attempts = sorted(run.attempts, key=lambda attempt: (attempt.token, attempt.finished_at))
@@ -132,16 +133,16 @@ class Ruler:
     def place(self, moment: datetime) -> float:
         return min(max((moment - self.since).total_seconds() / self._length, 0), 1) * 100
 
-    def span(self, kind: str, since: datetime, until: datetime) -> Span:
+    def span(self, kind: str, since: datetime, until: datetime) -> ChartSpan:
         left, right = self.place(since), self.place(until)
-        return Span(kind, round(left, 3), round(max(right - left, 0.3), 3), since, until)
+        return ChartSpan(kind, round(left, 3), round(max(right - left, 0.3), 3), since, until)
 
-    def marks(self, most: int = 5) -> list[tuple[float, timedelta]]:
-        """Round numbers along the way."""
+    def marks(self, limit: int = 5) -> list[tuple[float, timedelta]]:
+        """Axis labels at round durations."""
         for step in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 86_400, 604_800):
             for size in (step / 1000, float(step)) if step < 1000 else (float(step),):
-                if self._length / size <= most and size >= self._length / most:
-                    return [(size * n / self._length * 100, timedelta(seconds=size * n)) for n in range(most + 1)
+                if self._length / size <= limit and size >= self._length / limit:
+                    return [(size * n / self._length * 100, timedelta(seconds=size * n)) for n in range(limit + 1)
                             if size * n <= self._length]  # fmt: skip
         return [(0.0, timedelta())]
 
@@ -188,7 +189,7 @@ class Heat(NamedTuple):
 
 
 def heat(hours: Iterable[Row], planned: Iterable[datetime], now: datetime, back: int = 28, ahead: int = 7) -> Heat:
-    """Days from left to right, the hours of each from top to bottom, UTC. `strength` is 1 to 4."""
+    """One column per day, one row per hour, UTC. `strength` is 1 to 4."""
     first = (now - back * DAY).astimezone(UTC).date()
     counts: dict[datetime, dict[str, int]] = defaultdict(dict)
     for row in hours:
@@ -214,10 +215,10 @@ def _cell(at: datetime, found: Mapping[str, int], most: int, first: date) -> Cel
     return Cell((at.astimezone(UTC).date() - first).days, at.astimezone(UTC).hour, worst, strength, total, at, words)
 
 
-# --- many jobs along time ---
+# --- the timeline of many jobs ---
 
 
-class Mark(NamedTuple):
+class ChartMark(NamedTuple):
     left: float
     width: float
     status: str
@@ -246,8 +247,8 @@ class Axis(NamedTuple):
 
 
 class DueStep(NamedTuple):
-    """A step of the axis in which ticks were or are due: the last of them, and its status where nothing is on record:
-    planned, pending (due and not fired yet), paused, or unaccounted (the cursor has passed it)."""
+    """A step of the axis with due ticks: the last of them, and its status if no run is recorded: planned, pending (due
+    and not fired yet), paused, or unaccounted (the cursor has passed it)."""
 
     step: int
     at: datetime
@@ -255,7 +256,7 @@ class DueStep(NamedTuple):
 
 
 def due_steps(segments: Iterable[Segment], next_tick: datetime | None, axis: Axis, now: datetime) -> list[DueStep]:
-    """One tick for each step is enough to draw it; the last, since whoever passed that has passed the others."""
+    """One tick per step is enough to draw it: the last, because a cursor that has passed it has passed the others."""
     found: dict[int, DueStep] = {}
     for segment in segments:
         if segment.optional:
@@ -279,10 +280,11 @@ def _due_status(segment: Segment, tick: datetime, next_tick: datetime | None, no
     return "pending" if next_tick is not None and tick >= next_tick else "unaccounted"
 
 
-def lane(steps: Iterable[Step], due: Sequence[DueStep], axis: Axis, read_since: datetime | None = None) -> list[Mark]:
-    """One mark for each step in which something happened, will, or should have: the worst of it. A step without a mark
-    is one in which no tick was due. What is before `read_since` was not read, or is not kept any more: it is not
-    judged."""
+def lane(
+    steps: Iterable[TimelineStep], due: Sequence[DueStep], axis: Axis, read_since: datetime | None = None
+) -> list[ChartMark]:
+    """One mark for each step with a due or recorded tick, with the worst status in it. A step without a mark had no due
+    tick. Ticks before `read_since` were not read or are no longer stored, so they never count as unaccounted."""
     found: dict[int, dict[str, tuple[int, UUID | None]]] = defaultdict(dict)
     for each in steps:
         for step in _covered(each, due, axis):
@@ -294,11 +296,11 @@ def lane(steps: Iterable[Step], due: Sequence[DueStep], axis: Axis, read_since: 
         unread = read_since is not None and each_due.at < read_since
         status = "unread" if unread and each_due.status == "unaccounted" else each_due.status
         found[each_due.step].setdefault(status, (1, None))
-    return list(_marks(found, together([each.step for each in due]), axis))
+    return list(_marks(found, steps_per_mark([each.step for each in due]), axis))
 
 
-def _covered(each: Step, due: Sequence[DueStep], axis: Axis) -> Iterable[int]:
-    """The steps that a row is about: its own, or all with a due tick up to the end of its range."""
+def _covered(each: TimelineStep, due: Sequence[DueStep], axis: Axis) -> Iterable[int]:
+    """The steps that a row covers: its own, or all with a due tick up to the end of its range."""
     if each.until is None:
         return [each.step]
     last = axis.step_of(each.until)
@@ -306,18 +308,18 @@ def _covered(each: Step, due: Sequence[DueStep], axis: Axis) -> Iterable[int]:
     return covered if covered or each.step < 0 else [each.step]
 
 
-def together(steps: Sequence[int]) -> int:
-    """How many steps share a mark, so that ticks which come as regularly as every few steps make an even band: a tick
-    each minute would look like gaps in steps of 20 seconds, where none was missed."""
+def steps_per_mark(steps: Sequence[int]) -> int:
+    """How many steps share a mark, so that ticks that come every few steps make an even band. With steps of 20 seconds,
+    a tick per minute would otherwise look like gaps although none was missed."""
     apart = [later - earlier for earlier, later in pairwise(steps)]
-    near = [distance for distance in apart if distance <= MOST_TOGETHER]
-    if not near or any(MOST_TOGETHER < distance < 3 * MOST_TOGETHER for distance in apart):
+    near = [distance for distance in apart if distance <= MAX_STEPS_PER_MARK]
+    if not near or any(MAX_STEPS_PER_MARK < distance < 3 * MAX_STEPS_PER_MARK for distance in apart):
         return 1
     return max(near)
 
 
-def _marks(found: Mapping[int, Mapping[str, tuple[int, UUID | None]]], size: int, axis: Axis) -> Iterator[Mark]:
-    """Counted from a fixed instant, so that marks stay where they are while the axis moves on under them."""
+def _marks(found: Mapping[int, Mapping[str, tuple[int, UUID | None]]], size: int, axis: Axis) -> Iterator[ChartMark]:
+    """Grouped from a fixed instant, so that marks keep their ticks while the axis moves."""
     base = round(axis.since.timestamp() / axis.step.total_seconds())
     marks: dict[int, dict[str, tuple[int, UUID | None]]] = defaultdict(dict)
     for step, statuses in sorted(found.items()):
@@ -330,14 +332,14 @@ def _marks(found: Mapping[int, Mapping[str, tuple[int, UUID | None]]], size: int
         worst = next(status for status in WORST_FIRST if status in statuses)
         total = sum(count for count, _ in statuses.values())
         left, width = low / axis.steps * 100, (high - low) / axis.steps * 100
-        yield Mark(round(left, 3), round(width, 3), worst, total, statuses[worst][1], axis.start_of(low))
+        yield ChartMark(round(left, 3), round(width, 3), worst, total, statuses[worst][1], axis.start_of(low))
 
 
-def clock_marks(axis: Axis, most: int = 8) -> list[tuple[float, datetime]]:
-    """Full hours, or quarters of one, or days, along an axis."""
+def clock_marks(axis: Axis, limit: int = 8) -> list[tuple[float, datetime]]:
+    """Axis labels at round clock times: minutes, hours or days."""
     length = axis.until - axis.since
     for size in (timedelta(minutes=n) for n in (5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880)):
-        if length / size <= most:
+        if length / size <= limit:
             break
     first = axis.since.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     count = int((axis.until - first) / size) + 1

@@ -1,4 +1,4 @@
-"""Where each mark of a picture stands."""
+"""The position of each mark of a chart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from detent.contract.run import Attempt, Run
-from detent.dashboard.drawings import (
+from detent.dashboard.charts import (
     Axis,
     DueStep,
     bars,
@@ -22,7 +22,7 @@ from detent.dashboard.drawings import (
     quantile_of_buckets,
 )
 from detent.domain.states import RunStatus
-from detent.store.overview import RecentRun, Step
+from detent.store.overview import RecentRun, TimelineStep
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -58,7 +58,7 @@ def test_the_longest_run_is_the_highest_bar_and_the_newest_is_last() -> None:
     assert [bar.height for bar in drawn] == [4, 20, 8]
 
 
-def test_a_gantt_has_what_came_before_each_attempt() -> None:
+def test_a_gantt_shows_the_wait_before_each_attempt() -> None:
     drawn = gantt(run(RunStatus.DEAD, attempt(1, 1, 4, "failed"), attempt(2, 8, 10, "timeout")), NOON + HOUR)
     assert drawn is not None
     kinds = [[span.kind for span in track.spans] for track in drawn.tracks]
@@ -66,7 +66,7 @@ def test_a_gantt_has_what_came_before_each_attempt() -> None:
     assert [(span.left, span.width) for span in drawn.tracks[1].spans] == [(40, 40), (80, 20)]
 
 
-def test_a_run_that_goes_on_reaches_to_now() -> None:
+def test_an_unfinished_run_extends_to_now() -> None:
     drawn = gantt(run(RunStatus.RUNNING, started_at=NOON + SECOND, attempt=1), NOON + 10 * SECOND)
     assert drawn is not None
     assert [(span.kind, span.left + span.width) for span in drawn.tracks[0].spans] == [
@@ -75,11 +75,11 @@ def test_a_run_that_goes_on_reaches_to_now() -> None:
     ]
 
 
-def test_what_never_ran_has_no_gantt() -> None:
+def test_a_run_that_never_started_has_no_gantt() -> None:
     assert gantt(run(RunStatus.MISSED), NOON) is None
 
 
-def test_an_hour_shows_the_worst_that_happened_in_it() -> None:
+def test_an_hour_shows_its_worst_status() -> None:
     rows = [{"at": NOON, "status": 1, "runs": 59}, {"at": NOON, "status": 2, "runs": 1}]
     drawn = heat(rows, [NOON + 2 * HOUR], NOON + HOUR)
     shown = {cell.hour: (cell.status, cell.runs) for cell in drawn.cells}
@@ -90,12 +90,12 @@ def test_an_hour_shows_the_worst_that_happened_in_it() -> None:
 def test_ticks_in_one_step_are_one_mark() -> None:
     axis = Axis(NOON, NOON + 10 * HOUR, 10)
     job, sample = UUID(int=1), UUID(int=2)
-    past = [Step(job, 0, "succeeded", 5, sample), Step(job, 0, "dead", 1, sample)]
+    past = [TimelineStep(job, 0, "succeeded", 5, sample), TimelineStep(job, 0, "dead", 1, sample)]
     marks = lane(past, [DueStep(9, NOON + 9.5 * HOUR, "planned")], axis)
     assert [(mark.left, mark.status, mark.runs) for mark in marks] == [(0, "dead", 6), (90, "planned", 1)]
 
 
-def test_marks_of_the_clock_are_round_and_few() -> None:
+def test_clock_marks_are_round_and_few() -> None:
     marks = clock_marks(Axis(NOON + 7 * timedelta(minutes=1), NOON + 7 * HOUR, 100))
     assert [at.hour for _, at in marks] == [13, 14, 15, 16, 17, 18]
 

@@ -1,4 +1,4 @@
-"""The few words that pages share: numbers, spans of time, instants, states."""
+"""How pages write numbers, durations, times and states."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import msgspec
 
 NOTHING = "\N{EN DASH}"
-# Colour is never alone: each state has a sign of its own.
+# Colour alone is not readable for everyone: each state also has its own sign.
 SIGNS = {
     "succeeded": "✓",
     "dead": "✕",
@@ -34,7 +34,7 @@ SIGNS = {
     "left": "◌",
     "unaccounted": "?",
 }
-LONGEST_SHOWN = 20_000
+MAX_SHOWN_CHARACTERS = 20_000
 
 
 def number(value: float | None) -> str:
@@ -69,7 +69,7 @@ def seconds(value: float | timedelta | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """Of whole milliseconds, none means less than one."""
+    """The value counts whole milliseconds, so 0 means less than one."""
     if value == 0:
         return "<1 ms"
     return seconds(None if value is None else value / 1000)
@@ -85,7 +85,7 @@ def plain_time(moment: datetime) -> str:
 
 
 def pretty(value: Any) -> str:
-    """A value as JSON over several lines; a raw result as what it holds."""
+    """A value as indented JSON; a string, also inside raw JSON, as its text."""
     if isinstance(value, msgspec.Raw):
         value = msgspec.json.decode(bytes(value))
     if isinstance(value, str):
@@ -94,9 +94,10 @@ def pretty(value: Any) -> str:
 
 
 def _cut(text: str) -> str:
-    if len(text) <= LONGEST_SHOWN:
+    if len(text) <= MAX_SHOWN_CHARACTERS:
         return text
-    return f"{text[:LONGEST_SHOWN]}\n… {len(text) - LONGEST_SHOWN:,} more characters: the API has all of it."
+    hidden = len(text) - MAX_SHOWN_CHARACTERS
+    return f"{text[:MAX_SHOWN_CHARACTERS]}\n… {hidden:,} more characters: the API returns the full text."
 
 
 def plural(count: int, noun: str, many: str | None = None) -> str:

@@ -1,9 +1,8 @@
-"""Ticks beside the schedule, as people ask for them: past ones that are to run, what is still to be made up for, and an
-end to it.
+"""Backfills: run past ticks of a job, list the ticks that are still to run besides the schedule, and drop them.
 
-A backfill is a range of ticks of the job's present schedule, as far back as one likes: also before the job was made. It
-is released by the leader of the job's partition (`scheduler/releasing.py`), which decides about each tick when its turn
-comes; what is told here beforehand is how it looks now.
+A backfill is a range of ticks of the job's present schedule, as far back as the operator wants, even before the job was
+created. The leader of the job's partition releases it (`scheduler/releasing.py`) and decides about each tick when its
+turn comes; the answer here is a forecast.
 """
 
 from __future__ import annotations
@@ -14,22 +13,18 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-import msgspec
-
 from detent.contract.tick import Backfilled, BackfillRequest, OutstandingTicks
-from detent.domain.identity import MANUAL
-from detent.domain.job import JobSpec
 from detent.domain.misfire import SHORTEST_STEP
-from detent.domain.registration import schedule_of
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.instants import check_range
 from detent.errors import Conflict, UsageError
-from detent.store.catchups import CatchUpStore, Dropping, Due, rest_of
-from detent.store.cursors import CursorStore
-from detent.store.db import Database, Row
-from detent.store.jobs import DEFAULT_TENANT, TRIES, busy, missing
-from detent.store.runs import number_of
-from detent.store.upkeep import JOBS_CHANNEL
+from detent.jobs.catch_up_ranges import dropped_ticks
+from detent.jobs.moves import schedule_of_row
+from detent.jobs.register import ATTEMPTS, busy
+from detent.store import Store
+from detent.store.catchups import DueCatchUp, NewBackfill, RangeDrop
+from detent.store.db import Row
+from detent.store.jobs import DEFAULT_TENANT, number_of
 
 MOST_TICKS = 100_000
 MOST_LISTED = 100
@@ -37,8 +32,8 @@ AT_A_TIME = 256
 
 
 class Extent(NamedTuple):
-    """The ticks of a backfill: the first, the last and how many, and which of them are left out because they ran or
-    are going to."""
+    """The ticks of a backfill: the first, the last and how many, and which are left out because they ran or will run
+    anyway."""
 
     schedule: Schedule
     first: datetime
@@ -60,18 +55,16 @@ class Extent(NamedTuple):
                 tick = self.schedule.next_after(tick)
 
 
-class BackfillStore:
-    def __init__(self, database: Database, catchups: CatchUpStore, cursors: CursorStore) -> None:
-        self._database = database
-        self._catchups = catchups
-        self._cursors = cursors
+class Backfills:
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
     async def add(
         self, job_id: UUID, wanted: BackfillRequest, *, tenant: int = DEFAULT_TENANT, by: str | None = None
     ) -> Backfilled:
-        """Let the past ticks of a stretch of time run; with `dry_run` only say which those are."""
-        for _ in range(TRIES):
-            row = await self._job(job_id, tenant)
+        """Run the past ticks of a time range; with `dry_run` only list them."""
+        for _ in range(ATTEMPTS):
+            row = await self._store.jobs.to_change(tenant, job_id)
             extent = await self._extent(row, wanted)
             if extent is None:
                 return Backfilled(dry_run=wanted.dry_run, ticks=0, left_out=0, first=None, last=None, items=[])
@@ -80,19 +73,12 @@ class BackfillStore:
                 return answer
         raise busy(row["name"])
 
-    async def _job(self, job_id: UUID, tenant: int) -> Row:
-        rows = await self._database.fetch("people", "job_to_change", tenant, job_id, None)
-        if not rows:
-            raise missing(job_id)
-        return rows[0]
-
     async def _extent(self, row: Row, wanted: BackfillRequest) -> Extent | None:
         since, until = wanted.from_, wanted.to or row["now"]
         _check(since, until, row["now"])
-        spec = msgspec.json.decode(row["definition"], type=JobSpec)
-        schedule = schedule_of(spec, row["job"], row["created_at"])
+        schedule = schedule_of_row(row)
         if row["next_tick"] is not None:
-            until = min(until, row["next_tick"] - SHORTEST_STEP)  # what is due now is not the past yet
+            until = min(until, row["next_tick"] - SHORTEST_STEP)  # a due tick belongs to the schedule
         first = schedule.next_after(since - SHORTEST_STEP)
         last = schedule.latest(first, until) if first is not None and first <= until else None
         if first is None or last is None:
@@ -101,7 +87,7 @@ class BackfillStore:
         if ticks > MOST_TICKS:
             raise UsageError(
                 f"There are {ticks:,} ticks from {_written(since)} to {_written(until)}, and {MOST_TICKS:,} are "
-                "allowed: backfill a shorter stretch at a time.",
+                "allowed: backfill a shorter range at a time.",
                 "/to",
             )
         return Extent(schedule, first, last, ticks, *await self._left_out(row, wanted, first, last, schedule))
@@ -112,36 +98,31 @@ class BackfillStore:
         if wanted.reprocess:
             return frozenset(), []
         limit = 2 * MOST_TICKS
-        rows = await self._database.fetch("people", "ticks_that_ran", row["job"], first, last, MANUAL, limit)
         ran = set()
-        for position, found in enumerate(rows):
+        for position, tick in enumerate(await self._store.runs.ticks_that_ran(row["job"], first, last, limit)):
             if position % AT_A_TIME == 0:
                 await asyncio.sleep(0)  # this loop also fires
-            tick = found["scheduled_at"]
-            if schedule.latest(tick, tick) is not None:  # not one of a former schedule
+            if schedule.latest(tick, tick) is not None:  # a tick of the present schedule
                 ran.add(tick)
-        owed = await self._database.fetch("people", "catchups_of_job", row["job"])
+        owed = await self._store.catchups.of_job(row["job"])
         ranges = [(item["next_tick"], item["until"]) for item in owed if item["kind"] == "missed"]
         return frozenset(ran), ranges
 
     async def _begin(self, row: Row, extent: Extent, wanted: BackfillRequest, by: str | None) -> bool:
-        """False: the job was changed meanwhile."""
+        """False: the job changed meanwhile."""
         if row["status"] == "paused":
-            raise Conflict(f"The job {row['name']!r} is paused, and so would be its backfill: resume it first.")
-        made = await self._database.fetch(
-            "people", "add_backfill", row["job"], row["generation"], extent.first, extent.last, extent.ticks,
-            wanted.concurrency, wanted.order == "newest", wanted.reprocess, by,
+            raise Conflict(f"The job {row['name']!r} is paused, so its backfill would not run: resume it first.")
+        return await self._store.catchups.add_backfill(
+            NewBackfill(
+                row["job"], row["generation"], extent.first, extent.last, extent.ticks, wanted.concurrency,
+                wanted.order == "newest", wanted.reprocess, by,
+            )
         )  # fmt: skip
-        if made:
-            await self._database.fetch("people", "wake", JOBS_CHANNEL, str(row["job"]))
-        return bool(made)
-
-    # -- what is under way
 
     async def outstanding(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> list[OutstandingTicks]:
-        """What of a job is still to run beside its schedule."""
-        number = await number_of(self._database, job_id, tenant)
-        rows = await self._database.fetch("people", "catchups_of_job", number)
+        """The ticks of a job that are still to run besides its schedule."""
+        number = await number_of(self._store.database, job_id, tenant)
+        rows = await self._store.catchups.of_job(number)
         return [
             OutstandingTicks(
                 kind=row["kind"],
@@ -159,24 +140,24 @@ class BackfillStore:
         ]
 
     async def drop(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> int:
-        """Give up what is left of it; how many ticks that is. Missed ones are in the ledger as `missed: dropped`."""
-        number = await number_of(self._database, job_id, tenant)
+        """Drop those ticks; how many. The ledger records missed ones as `missed: dropped`."""
+        number = await number_of(self._store.database, job_id, tenant)
         dropped = 0
-        for _ in range(TRIES):
-            rows = await self._database.fetch("people", "catchups_of_job", number)
+        for _ in range(ATTEMPTS):
+            rows = await self._store.catchups.of_job(number)
             if not rows:
                 return dropped
-            schedules = await self._cursors.schedules({row["schedule"] for row in rows})
-            dropped += await self._catchups.drop([_dropping(row, schedules[row["schedule"]]) for row in rows])
+            schedules = await self._store.cursors.schedules({row["schedule"] for row in rows})
+            dropped += await self._store.catchups.drop([_dropping(row, schedules[row["schedule"]]) for row in rows])
         raise busy(str(job_id))
 
 
-def _dropping(row: Row, schedule: Schedule) -> Dropping:
-    due = Due(
+def _dropping(row: Row, schedule: Schedule) -> RangeDrop:
+    due = DueCatchUp(
         row["catchup"], row["job"], row["partition"], row["kind"], row["schedule"], row["since"], row["until"],
         row["next_tick"], row["descending"], 0, False, "",
     )  # fmt: skip
-    return Dropping(due.catchup, due.next_tick, rest_of(schedule, due, "dropped"))
+    return RangeDrop(due.catchup, due.next_tick, dropped_ticks(schedule, due, "dropped"))
 
 
 async def _answer(extent: Extent, wanted: BackfillRequest) -> Backfilled:
@@ -197,7 +178,7 @@ async def _answer(extent: Extent, wanted: BackfillRequest) -> Backfilled:
 
 
 async def _trimmed(extent: Extent) -> Extent:
-    """Without what is left out at either end: of a backfill that is repeated, most has often run already."""
+    """Without the ticks left out at either end: most of a repeated backfill has often run already."""
     first = await _first_to_run(extent, newest_first=False)
     last = await _first_to_run(extent, newest_first=True)
     return extent._replace(first=first, last=last, ticks=1 + extent.schedule.count_between(first, last))
@@ -209,7 +190,7 @@ async def _first_to_run(extent: Extent, *, newest_first: bool) -> datetime:
 
 
 async def _listed(extent: Extent, newest_first: bool, most: int = MOST_LISTED) -> list[datetime]:
-    """The first of those that would run, in their order."""
+    """The first ticks that would run, in their order."""
     listed: list[datetime] = []
     for position, tick in enumerate(extent.each(newest_first)):
         if position % AT_A_TIME == 0:
@@ -224,8 +205,8 @@ async def _listed(extent: Extent, newest_first: bool, most: int = MOST_LISTED) -
 def _check(since: datetime, until: datetime, now: datetime) -> None:
     if until > now:
         raise UsageError(
-            f"to is {_written(until)}, which is to come: a backfill is for ticks that are past, so give a time up to "
-            "now, or leave it out.",
+            f"to is {_written(until)}, which is in the future: a backfill runs past ticks, so give a time up to now, "
+            "or leave it out.",
             "/to",
         )
     try:

@@ -1,73 +1,61 @@
-"""Where a change takes a job's cursor, and what becomes of the ticks it takes away. No I/O.
+"""Where a change moves a job's cursor, and which ticks it skips. No I/O.
 
-A change ends the span of ticks that the job was in, and begins the next (see the table `segments`). It is computed from
-the row as it was read: ticks up to that time belong to the old span. Those of them that had not fired are given up, and
-are recorded as skipped with the reason; a pause is a span too, whose ticks are given up, or run, when it ends.
+A change ends one span of ticks and begins the next (see the table `segments`). It is computed from the row as it was
+read: ticks up to that time belong to the old span. Those that have not fired are recorded as skipped, with the reason.
+A pause is a span too: its ticks are skipped, or run, when it ends.
 
-To count the ticks of a long pause takes up to half a second for some rules, so callers compute a move in a thread.
+Counting the ticks of a long pause takes up to half a second for some rules, so callers compute a move in a thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
-from detent.contract.job import JobStatus, OnResume
+from detent.contract.job import OnResume
 from detent.domain.job import JobSpec
 from detent.domain.misfire import AUTOMATIC, CatchUp, MissedRange, nth_tick, split_by_day
 from detent.domain.registration import Place, Prepared, next_tick, schedule_of
 from detent.domain.schedule import Schedule, tzdata_version
 from detent.errors import UsageError
+from detent.jobs.edits import NOWHERE, Edit
 from detent.store.db import Row
-from detent.store.job_rows import NOWHERE, Edit
+from detent.store.job_writes import CursorMove, FirstSpan, NewJob, TickSpan
 
 MICROSECOND = timedelta(microseconds=1)
 MILLISECOND = timedelta(milliseconds=1)
 
 
-class Span(NamedTuple):
-    """The span that begins: since when, by which change, and what its schedule has of its own."""
-
-    since: datetime
-    opened: str
-    anchor: datetime | None
-    tzdata: str | None
-
-
-class Move(NamedTuple):
-    """Where a cursor goes from where it was read, the spans that end and begin there, and what becomes of its ticks."""
-
-    row: Row
-    where: Place
-    status: JobStatus
-    closed: str
-    until: datetime
-    span: Span
-    given_up: Sequence[MissedRange] = ()
-    owed: CatchUp | None = None
-
-    @property
-    def through(self) -> datetime | None:
-        """The last tick that this accounts for."""
-        ends = [ticks.last for ticks in self.given_up]
-        return max([*ends, self.owed.last] if self.owed else ends, default=None)
+def new_jobs(placed: Sequence[tuple[Prepared, Place]], now: datetime) -> list[NewJob]:
+    """Jobs with their first spans, which are computed once for each schedule that jobs share."""
+    known: dict[int, FirstSpan] = {}
+    jobs: list[NewJob] = []
+    for job, where in placed:
+        span = known.get(id(job.schedule))
+        if span is None:
+            since, _, anchor, tzdata = span_of(job.schedule, now, "created", where.next_tick)
+            span = (None if since == now else since, anchor, tzdata)
+            if job.schedule.kind != "once":
+                known[id(job.schedule)] = span
+        jobs.append(NewJob(job, where, span))
+    return jobs
 
 
-def stopped(row: Row, status: Literal["paused", "deleted"]) -> Move:
-    """No tick after what was read; what is due by then and has not fired is given up."""
+def stopped(row: Row, status: Literal["paused", "deleted"]) -> CursorMove:
+    """No tick after the reading. Ticks that are due by then and have not fired are skipped."""
     end = end_of(row)
-    span = Span(end, status, row["anchor"], None)
+    span = TickSpan(end, status, row["anchor"], None)
     if status == "paused":
         span = span_of(schedule_of_row(row), end, status, None) if _readable(row) else span
-    return Move(row, NOWHERE, status, status, _closing(row, end), span, _unfired(row, end, status))
+    return CursorMove(row, NOWHERE, status, status, _closing(row, end), span, _unfired(row, end, status))
 
 
-def edited(job: Prepared, row: Row, edit: Edit) -> Move | None:
-    """None: the next tick stays as it is. A paused job stays paused; what was to become of the ticks of its pause, as
-    far as the former schedule goes, stays as it was said."""
+def edited(job: Prepared, row: Row, edit: Edit) -> CursorMove | None:
+    """None: the next tick does not change. A paused job stays paused, and the ticks of the former schedule in its pause
+    are skipped or run as the pause says."""
     if edit.place is None:
         return None
     after_revision = {**row, "generation": row["generation"] + 1}
@@ -75,50 +63,50 @@ def edited(job: Prepared, row: Row, edit: Edit) -> Move | None:
     until = _closing(row, end)
     if row["status"] != "paused":
         span = span_of(job.schedule, end, "edited", edit.place.next_tick)
-        return Move(after_revision, edit.place, "active", "edited", until, span, _unfired(row, end, "edited"))
-    given_up, owed = _ticks_of_pause(row, schedule_of_row(row), end, row["on_resume"]) if _readable(row) else ([], None)
+        return CursorMove(after_revision, edit.place, "active", "edited", until, span, _unfired(row, end, "edited"))
+    skipped, owed = _ticks_of_pause(row, schedule_of_row(row), end, row["on_resume"]) if _readable(row) else ([], None)
     span = span_of(job.schedule, end, "paused", None)
-    return Move(after_revision, NOWHERE, "paused", "edited", until, span, given_up, owed)
+    return CursorMove(after_revision, NOWHERE, "paused", "edited", until, span, skipped, owed)
 
 
-def resumed(row: Row, on_resume: OnResume) -> Move:
-    """The job goes on where the pause ended: now, or at the time until which it was to last."""
+def resumed(row: Row, on_resume: OnResume) -> CursorMove:
+    """The job continues where the pause ended: now, or at the time set as its end."""
     end = end_of(row)
     if row["paused_until"] is not None:
         end = min(end, max(row["paused_until"] - MICROSECOND, row["since"]))
     schedule = schedule_of_row(row)
-    given_up, owed = _ticks_of_pause(row, schedule, end, on_resume)
+    skipped, owed = _ticks_of_pause(row, schedule, end, on_resume)
     through = max((tick for tick in (row["last_tick"], owed and owed.last) if tick), default=None)
     tick = None if row["runs_left"] == 0 else next_tick(schedule, end, through)
     where = NOWHERE if tick is None else Place(tick, tick + schedule.jitter(row["job"], tick), AUTOMATIC)
     span = span_of(schedule, end, "resumed", tick)
-    return Move(row, where, "active", "resumed", _closing(row, end), span, given_up, owed)
+    return CursorMove(row, where, "active", "resumed", _closing(row, end), span, skipped, owed)
 
 
-def span_of(schedule: Schedule, since: datetime, opened: str, tick: datetime | None) -> Span:
-    """The span of a schedule whose cursor comes to stand on `tick`."""
+def span_of(schedule: Schedule, since: datetime, opened: str, tick: datetime | None) -> TickSpan:
+    """The span of a schedule whose cursor moves to `tick`."""
     if schedule.kind == "once":
-        # One that is late was asked for although it is: it is expected nevertheless.
+        # The job allows a tick in the past, so a late one is expected all the same.
         late = tick is not None and tick <= since
-        return Span(tick - MILLISECOND if late and tick else since, opened, tick or schedule.at, None)
+        return TickSpan(tick - MILLISECOND if late and tick else since, opened, tick or schedule.at, None)
     zoned = schedule.kind in ("cron", "rrule") and schedule.timezone != "UTC"
-    return Span(since, opened, schedule.anchor, tzdata_version() if zoned else None)
+    return TickSpan(since, opened, schedule.anchor, tzdata_version() if zoned else None)
 
 
 def end_of(row: Row) -> datetime:
-    """Up to here ticks belong to what was: the time of the reading, or the last tick if a clock stepped back."""
+    """The end of the old span: the time of the reading, or the last tick if a clock stepped back."""
     last: datetime | None = row["last_tick"]
     now: datetime = row["now"]
     return now if last is None else max(now, last)
 
 
 def _closing(row: Row, end: datetime) -> datetime:
-    """After the last run of a bounded job nothing was expected any more."""
+    """A job that has used all its runs expects no tick after the last one."""
     return row["last_tick"] or row["since"] if row["runs_left"] == 0 else end
 
 
 def _unfired(row: Row, end: datetime, reason: str) -> list[MissedRange]:
-    """Ticks up to `end` that did not fire: those that were due, or those of the pause that ends."""
+    """Ticks up to `end` that did not fire: due ones, or those of the pause that ends."""
     first: datetime | None = row["next_tick"]
     if row["status"] == "paused":
         return _ticks_of_pause(row, schedule_of_row(row), end, "skip")[0] if _readable(row) else []
@@ -142,15 +130,15 @@ def _ticks_of_pause(
         return split_by_day(schedule, first, latest, "paused"), None
     if on_resume == "once":
         before = schedule.latest(first, latest - MILLISECOND)
-        given_up = [] if before is None else split_by_day(schedule, first, before, "paused")
-        return given_up, CatchUp(latest, latest, 1)
+        skipped = [] if before is None else split_by_day(schedule, first, before, "paused")
+        return skipped, CatchUp(latest, latest, 1)
     return _oldest(schedule, first, latest, row["max_missed"])
 
 
 def _oldest(
     schedule: Schedule, first: datetime, latest: datetime, most: int
 ) -> tuple[list[MissedRange], CatchUp | None]:
-    """As many of the ticks as may be made up for, from the oldest on; the others are given up."""
+    """The oldest ticks run, at most `most`; the others are skipped."""
     count = 1 + schedule.count_between(first, latest)
     if count <= most:
         return [], CatchUp(first, latest, count)
@@ -168,6 +156,6 @@ def schedule_of_row(row: Row) -> Schedule:
 def _readable(row: Row) -> bool:
     try:
         schedule_of_row(row)
-    except UsageError:  # its zone is gone from the zone data, for instance
+    except UsageError:  # for example, its zone was removed from the zone data
         return False
     return True

@@ -1,4 +1,4 @@
-"""Live runs: claim, start, settle, give back, and what a node holds."""
+"""Live runs: claim, start, settle, return, promote and cancel them, and list what a node holds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from detent.domain.identity import RunKey
+from detent.domain.identity import MANUAL, RunKey
 from detent.domain.job import Definition, JobSpec
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.store.arrays import one_for_all
 from detent.store.db import Database, OutcomeUnknown, Rejected, Row, statement
+from detent.store.run_rows import key_of
 from detent.store.upkeep import RUNS_CHANNEL
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Kind
@@ -25,17 +26,17 @@ MOST_PROMOTED = 1000
 SUCCEEDED = CODES[RunStatus.SUCCEEDED]
 PLAIN_COLUMNS = 7
 MOST_SPECS = 1_000
-# Bytes a definition takes: whatever it says (400 were seen), and for what it says where it shares that with no other
-# (1,280 in all for one of 105 characters, 2,410 for one of 427).
+# Bytes that a definition takes: 400 in any case (measured), more if no other job shares its text (1,280 in all for one
+# of 105 characters, 2,410 for one of 427).
 DEFINITION_BYTES = 400
 SPEC_BYTES = 500
 CHARACTER_BYTES = 4
 
-Verdict = Literal["go", "cancel", "begun"]
+StartVerdict = Literal["go", "cancel", "begun"]
 
 
 class Settlement(NamedTuple):
-    """The end of a run: its claim, when it ran, and the final status with its words. `target` is only counted by."""
+    """The end of a run: its claim, when it ran, and the final status with its texts. `target` is for metrics only."""
 
     claim: Claim
     started: datetime
@@ -49,7 +50,7 @@ class Settlement(NamedTuple):
 
 
 class Retry(NamedTuple):
-    """A failed attempt and the wait before the next."""
+    """A failed attempt and the delay before the next."""
 
     claim: Claim
     started: datetime
@@ -68,7 +69,7 @@ class LiveRunStore:
     async def claim(
         self, node: int, incarnation: int, queues: Sequence[int], limit: int, *, evenly: bool = False
     ) -> list[Claim]:
-        """Up to `limit` runs that are ready, by priority and age; `evenly`: whatever their priority."""
+        """Up to `limit` ready runs, by priority and age; `evenly`: by age alone."""
         arguments = (node, incarnation, list(queues), limit, evenly)
         rows = await self._database.fetch_guarded("work", "claim", "", "W2", *arguments)
         return claims_of(rows)
@@ -78,15 +79,15 @@ class LiveRunStore:
 
     async def start(
         self, node: int, claims: Sequence[Claim], alone: Sequence[bool] | None = None
-    ) -> dict[tuple[int, int], Verdict]:
-        """Note that these are about to be called. By (job, lane): whether they may be; those left out are not ours.
-        `alone`: for each, whether it is the only run on this node until `accompany`."""
+    ) -> dict[tuple[int, int], StartVerdict]:
+        """Mark runs as started, just before they are called. By (job, lane): whether to call them; omitted ones are no
+        longer this node's. `alone`: for each, whether it is the only run on this node until `accompany`."""
         flags = [False] * len(claims) if alone is None else list(alone)
         rows = await self._database.fetch("work", "start", node, *_columns(claims), flags)
         return {(row["job"], row["lane"]): row["verdict"] for row in rows}
 
     async def accompany(self, node: int, claim: Claim) -> None:
-        """Others are about to start beside this run, which was started alone."""
+        """Other runs are about to start on this node; this one was started alone."""
         run = (claim.job, claim.lane, claim.scheduled_at, claim.serial, claim.token)
         await self._database.fetch("work", "accompany", node, *run)
 
@@ -94,13 +95,13 @@ class LiveRunStore:
         return _addresses(await self._database.fetch("work", "give_back", node, *_columns(claims)))
 
     async def settle(self, node: int, batch: Sequence[Settlement]) -> list[Settlement]:
-        """End a batch of runs; returns those that were not this node's to end any more."""
+        """End a batch of runs; returns those that no longer belong to this node."""
         name, columns = settle_statement(batch)
         unsettled = _addresses(await self._database.fetch_guarded("work", name, "", "W5", node, *columns))
         return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled] if unsettled else []
 
     async def retry(self, node: int, batch: Sequence[Retry]) -> list[Retry]:
-        """Record failed attempts and plan the next; returns those that were not this node's any more."""
+        """Record failed attempts and schedule the next; returns those that no longer belong to this node."""
         jobs, lanes, ats, serials, tokens = _columns([item.claim for item in batch])
         _, started, finished, outcomes, errors, delays, _ = zip(*batch, strict=True)
         rows = await self._database.fetch_guarded(
@@ -111,7 +112,7 @@ class LiveRunStore:
         return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled]
 
     async def committed(self, claims: Sequence[Claim]) -> list[bool]:
-        """For claims that matched no live run: had this very settle committed before (a lost reply), or is it stale?"""
+        """For claims that matched no live run: whether this very settle committed before (a lost reply) or is stale."""
         jobs, _, ats, serials, tokens = _columns(claims)
         rows = await self._database.fetch("work", "lost_reply", jobs, ats, serials, tokens)
         found = {row["position"] for row in rows}
@@ -126,7 +127,7 @@ class LiveRunStore:
         )  # fmt: skip
 
     async def quarantine(self, node: int, claim: Claim, words: str) -> bool:
-        """End a run whose result cannot be stored; whether it was this node's to end."""
+        """End a run whose result cannot be stored; whether it still belonged to this node."""
         run = (claim.job, claim.lane, claim.scheduled_at, claim.serial, claim.token)
         return bool(await self._database.fetch("work", "quarantine", node, *run, words))
 
@@ -144,8 +145,7 @@ class LiveRunStore:
         return found
 
     def _read_spec(self, job: str, text: str) -> JobSpec | None:
-        """None for one that this version cannot read; its neighbours are none the worse for it. Jobs that are alike
-        share what was read."""
+        """None for one that this version cannot read; other jobs are not affected. Equal texts share one JobSpec."""
         try:
             spec = msgspec.json.decode(text, type=JobSpec)
         except Exception as error:  # not the decoder's own errors alone: one nested too deeply is a RecursionError
@@ -157,34 +157,37 @@ class LiveRunStore:
         return spec
 
     async def promote(self, jobs: Sequence[int] | None = None, *, pool: str = "work") -> bool:
-        """Let runs that wait for the one before them move up where it is over, of these jobs or of all; ask those that
-        are to be replaced to stop. Whether runs are ready that were not."""
+        """Make waiting runs ready whose predecessor has ended, of these jobs or of all; ask runs that others replace to
+        stop. Whether any run became ready."""
         try:
             return await _promote(partial(self._database.fetch, pool), jobs)
         except Rejected as error:
             return await self._promote_apart(jobs, error, pool)
 
     async def _promote_apart(self, jobs: Sequence[int] | None, error: Rejected, pool: str) -> bool:
-        """One of the jobs breaks a constraint: halve until it stands alone, and keeps no other from moving up."""
+        """One of the jobs violates a constraint: halve until it is alone, so that it does not block the others."""
         if jobs is None:
             jobs = [row["job"] for row in await self._database.fetch(pool, "waiting_jobs")]
         if len(jobs) < 2:
-            log.error("a run that waits cannot move up", jobs=list(jobs), error=str(error))
+            log.error("a waiting run cannot be promoted", jobs=list(jobs), error=str(error))
             return False
         half = len(jobs) // 2
         first, second = await self.promote(jobs[:half], pool=pool), await self.promote(jobs[half:], pool=pool)
         return first or second
 
     async def own_payload(self, key: RunKey, *, pool: str = "work") -> str | None:
-        """The payload that a run was triggered with, as JSON; None: it has that of its job."""
+        """The payload that a run was triggered with, as JSON; None: it has the payload of its job."""
         rows = await self._database.fetch(pool, "run_payload", key.job, key.scheduled_at)
         return rows[0]["payload"] if rows else None
 
     async def cancel(self, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
-        """Ask runs to stop: the owner of each that was live, None for one that ended on the spot."""
+        """Ask runs to stop: the owner of each that was live, None for one that ended at once."""
         jobs, ats, serials = zip(*keys, strict=True)
-        rows = await self._database.fetch("work", "cancel", jobs, ats, serials)
-        return {RunKey(row["job"], row["scheduled_at"], row["serial"]): row["owner"] for row in rows}
+        return _owners(await self._database.fetch("work", "cancel", jobs, ats, serials))
+
+    async def of_jobs(self, jobs: Sequence[int]) -> list[RunKey]:
+        """The unfinished runs of these jobs."""
+        return [key_of(row) for row in await self._database.fetch("people", "live_of_jobs", jobs)]
 
 
 async def promote_on(connection: Any, jobs: Sequence[int] | None) -> bool:
@@ -202,13 +205,49 @@ async def _promote(fetch: Callable[..., Awaitable[list[Row]]], jobs: Sequence[in
     happened = {row["what"] for row in rows}
     if "asked" in happened:
         await fetch("wake", RUNS_CHANNEL, "cancel")
-    if "replaced" in happened:  # its place is free now, which the statement that freed it could not see
+    if "replaced" in happened:  # its lane is free now, which the statement that freed it could not see
         await _promote(fetch, sorted({row["job"] for row in rows if row["what"] == "replaced"}))
     return not happened.isdisjoint({"promoted", "replaced"})
 
 
+async def trigger(connection: Any, job: int, payload: str | None) -> RunKey | None:
+    """Create a run of a job now; `payload` is JSON, None: that of the job. None: the job does not exist any more."""
+    await connection.fetch(statement("trigger_lock"), job)
+    created = await connection.fetch(statement("trigger_now"), job, MANUAL)
+    if not created:
+        return None
+    run = created[0]
+    if payload is not None:
+        await connection.fetch(statement("keep_payload"), run["job"], run["at"], payload)
+    if run["lane"] is not None:
+        await wake_queue(connection, run["queue"])
+        await make_way(connection, run)
+    return RunKey(run["job"], run["at"], run["serial"])
+
+
+async def cancel_runs(connection: Any, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
+    """As LiveRunStore.cancel, on a connection; the owners are notified."""
+    if not keys:
+        return {}
+    owners = _owners(await connection.fetch(statement("cancel"), *zip(*keys, strict=True)))
+    if any(owner is not None for owner in owners.values()):
+        await connection.fetch(statement("wake"), RUNS_CHANNEL, "cancel")
+    return owners
+
+
+async def cancel_open(connection: Any, job: int) -> dict[RunKey, int | None]:
+    """As cancel_runs, for all unfinished runs of a job."""
+    runs = await connection.fetch(statement("open_runs"), job)
+    return await cancel_runs(connection, [RunKey(*run.values()) for run in runs])
+
+
+async def wake_queue(connection: Any, queue: int) -> None:
+    """Notify the workers that a run of this queue is ready."""
+    await connection.fetch(statement("wake"), RUNS_CHANNEL, str(queue))
+
+
 async def make_way(connection: Any, run: Row) -> None:
-    """A run that was made by hand and waits to replace another does not wait until somebody looks."""
+    """Promote a triggered run that waits to replace another at once, instead of with the next pass."""
     if run["lane"] is not None and run["lane"] < 0:
         await promote_on(connection, [run["job"]])
 
@@ -232,7 +271,7 @@ def settle_columns(batch: Sequence[Settlement]) -> tuple[Sequence[object], ...]:
 
 
 def _is_plain(item: Settlement) -> bool:
-    """A success at the first attempt without a word."""
+    """A success at the first attempt, without result or reason."""
     return item.status == SUCCEEDED and item.result is None and item.reason is None and item.claim.attempt == 1
 
 
@@ -246,6 +285,10 @@ def row_values(row: Row) -> Iterable[Any]:
 
 def claims_of(rows: Sequence[Row]) -> list[Claim]:
     return [Claim(*row.values()) for row in rows]
+
+
+def _owners(rows: Sequence[Row]) -> dict[RunKey, int | None]:
+    return {key_of(row): row["owner"] for row in rows}
 
 
 def _addresses(rows: list[Row]) -> set[tuple[int, int]]:

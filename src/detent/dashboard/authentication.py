@@ -1,8 +1,8 @@
-"""Who looks at the dashboard, and that a change comes from its own pages.
+"""Authentication of dashboard visitors, and protection against cross-site requests.
 
-On loopback whoever reaches the server is its administrator, as for the API. Elsewhere somebody logs in with a key, and
-their browser holds the token of a session: never the key itself. Every change carries a second token, which only a page
-of this server can have read.
+On a loopback address every visitor is an administrator, as for the API. Elsewhere a visitor logs in with a key; the
+browser then holds a session token, never the key. Every change carries a CSRF token that only a page of this server
+contains.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CSRF_HEADER = "x-csrf-token"
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Somebody who may look. `csrf` is what their changes carry, `session` the token of a browser that logged in."""
+    """An authenticated visitor. Changes must carry `csrf`; `session` is the session token, None without a login."""
 
     caller: Caller
     csrf: str
@@ -37,15 +37,15 @@ class Visitor:
         return self.caller.scope is not None and scope in GRANTS[self.caller.scope]
 
 
-class Entrance:
+class Authenticator:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._secret = secrets.token_bytes(32)
 
     async def visitor(self, request: Request) -> Visitor | None:
-        """Who this is; None: they have to log in."""
+        """The visitor behind a request; None: a login is needed."""
         if self._api.door.local:
-            return Visitor(LOCAL, self._csrf("loopback"))
+            return Visitor(LOCAL, self._csrf("local"))
         token = request.cookies.get(COOKIE)
         holder = await self._api.store.web_sessions.holder(token) if token else None
         if token is None or holder is None:
@@ -56,7 +56,7 @@ class Entrance:
         return Visitor(caller, _derived(token), token)
 
     async def log_in(self, key: str, address: str) -> str | None:
-        """The token of a new session; None: this key is not taken, or may not look at anything."""
+        """The token of a new session; None: the key is not valid."""
         caller = await self._api.door.vouch(key, address)
         if caller is None or caller.key is None:
             return None
@@ -68,35 +68,35 @@ class Entrance:
             await self._api.store.web_sessions.close(visitor.session)
 
     def check_change(self, request: Request, visitor: Visitor, given: str) -> None:
-        """Raise unless the change comes from a page of ours."""
+        """Raise unless the change comes from a page of this server."""
         sent = request.headers.get(CSRF_HEADER) or given
         if not hmac.compare_digest(sent.encode(), visitor.csrf.encode()):
-            raise NotAuthorised("This page is too old, or the change is not from it: reload the page and try again.")
+            raise NotAuthorised("The page has expired: reload it and try again.")
 
-    def _csrf(self, who: str) -> str:
-        return hmac.new(self._secret, who.encode(), hashlib.sha256).hexdigest()
+    def _csrf(self, subject: str) -> str:
+        return hmac.new(self._secret, subject.encode(), hashlib.sha256).hexdigest()
 
 
 def _derived(token: str) -> str:
-    """From the token of the session, so that every node can check it; it does not tell the token."""
+    """Derived from the session token, so that every node can check it; the token cannot be computed from it."""
     return hmac.new(token.encode(), b"csrf", hashlib.sha256).hexdigest()
 
 
 def set_cookie(response: Response, request: Request, token: str | None) -> None:
-    """None: the browser forgets it."""
+    """None deletes the cookie."""
     secure = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
     age = 0 if token is None else int(LASTS.total_seconds())
     response.set_cookie(COOKIE, token or "", max_age=age, httponly=True, samesite="strict", secure=secure, path="/")
 
 
 def login_path(request: Request) -> str:
-    """Where to log in, to come back here afterwards."""
+    """The login page, which returns here afterwards."""
     here = request.scope["path"] + (f"?{request.url.query}" if request.url.query else "")
     return "/login" if here == "/" else f"/login?next={quote(here, safe='/')}"
 
 
 def safe_next(text: str | None) -> str:
-    """A path of ours to go on with, whatever was asked for."""
+    """The requested path if it is on this server, else `/`."""
     parts = urlsplit(text or "/")
     if parts.scheme or parts.netloc or not parts.path.startswith("/") or parts.path.startswith(("//", "/\\")):
         return "/"
