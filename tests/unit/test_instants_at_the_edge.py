@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detent.cli import times
-from detent.cli.catching_up import _instant as backfill_instant
+from detent.cli.backfill import _instant as backfill_instant
 from detent.domain.documents import FIRST_YEAR, LAST_YEAR, utc_instant
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.errors import UsageError
