@@ -38,7 +38,7 @@ def drop_catchup(job: str | UUID) -> Request[DroppedTicks]:
     return Request("POST", f"{job_path(job)}/catchup/drop", reader(DroppedTicks))
 
 
-class BackfillOperations:
+class BackfillVerbs:
     """The verbs of the clients about backfills and catch-up."""
 
     backfill_job = Operation(backfill_job)

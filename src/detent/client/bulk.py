@@ -64,7 +64,7 @@ def change_jobs(
             return msgspec.structs.replace(chunk, matched=matched, changed=changed, sample=sample)
 
 
-class BulkOperations:
+class BulkVerbs:
     """The verbs of the clients about many jobs."""
 
     change_jobs_chunk = Operation(change_jobs_chunk)

@@ -56,7 +56,7 @@ def readiness() -> Request[dict[str, Any]]:
     return Request("GET", "/readyz", reader(dict[str, Any]), query={"verbose": "true"}, answers=(503,))
 
 
-class ClusterOperations:
+class ClusterVerbs:
     """The verbs of the clients about the cluster and the server."""
 
     get_cluster = Operation(get_cluster)

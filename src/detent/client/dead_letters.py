@@ -64,7 +64,7 @@ def _selection(
     return {**chosen, **given(job=None if job is None else str(job), group=group, before=before), "limit": limit}
 
 
-class DeadLetterOperations:
+class DeadLetterVerbs:
     """The verbs of the clients about dead runs."""
 
     list_dead_letters = Listing(list_dead_letters)

@@ -14,7 +14,7 @@ def list_incidents(*, job: str | None = None, only_open: bool = False) -> Reques
     return Request("GET", f"{PREFIX}/incidents", reader(Page[Incident]), query=query)
 
 
-class IncidentOperations:
+class IncidentVerbs:
     """The verbs of the clients about incidents."""
 
     list_incidents = Listing(list_incidents)

@@ -128,7 +128,7 @@ def delete_job(job: str | UUID) -> Request[None]:
     return Request("DELETE", job_path(job), no_content)
 
 
-class JobOperations:
+class JobVerbs:
     """The verbs of the clients about jobs."""
 
     create_job = Operation(create_job)

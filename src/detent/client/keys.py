@@ -27,7 +27,7 @@ def revoke_key(key: str, *, tenant: str | None = None) -> Request[None]:
     return Request("DELETE", f"{PREFIX}/keys/{segment(key)}", no_content, query={"tenant": tenant})
 
 
-class KeyOperations:
+class KeyVerbs:
     """The verbs of the clients about API keys."""
 
     create_key = Operation(create_key)

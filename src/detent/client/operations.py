@@ -5,34 +5,34 @@ A client is this list plus a way to send. Each verb has the same name and parame
 
 from __future__ import annotations
 
-from detent.client.backfills import BackfillOperations
-from detent.client.bulk import BulkOperations
-from detent.client.cluster import ClusterOperations
-from detent.client.dead_letters import DeadLetterOperations
-from detent.client.incidents import IncidentOperations
-from detent.client.jobs import JobOperations
-from detent.client.keys import KeyOperations
-from detent.client.pull import PullOperations
-from detent.client.queues import QueueOperations
-from detent.client.revisions import RevisionOperations
-from detent.client.runs import RunOperations
-from detent.client.tenants import TenantOperations
-from detent.client.ticks import TickOperations
+from detent.client.backfills import BackfillVerbs
+from detent.client.bulk import BulkVerbs
+from detent.client.cluster import ClusterVerbs
+from detent.client.dead_letters import DeadLetterVerbs
+from detent.client.incidents import IncidentVerbs
+from detent.client.jobs import JobVerbs
+from detent.client.keys import KeyVerbs
+from detent.client.pull import PullVerbs
+from detent.client.queues import QueueVerbs
+from detent.client.revisions import RevisionVerbs
+from detent.client.runs import RunVerbs
+from detent.client.tenants import TenantVerbs
+from detent.client.ticks import TickVerbs
 
 
 class Operations(
-    JobOperations,
-    RevisionOperations,
-    TickOperations,
-    BackfillOperations,
-    BulkOperations,
-    RunOperations,
-    DeadLetterOperations,
-    IncidentOperations,
-    PullOperations,
-    QueueOperations,
-    ClusterOperations,
-    KeyOperations,
-    TenantOperations,
+    JobVerbs,
+    RevisionVerbs,
+    TickVerbs,
+    BackfillVerbs,
+    BulkVerbs,
+    RunVerbs,
+    DeadLetterVerbs,
+    IncidentVerbs,
+    PullVerbs,
+    QueueVerbs,
+    ClusterVerbs,
+    KeyVerbs,
+    TenantVerbs,
 ):
     """All verbs of the REST API."""

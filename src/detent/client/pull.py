@@ -58,7 +58,7 @@ def _report(run: ClaimedRun, verb: str, kind: type[Result], **fields: object) ->
     return Request("POST", f"{run_path(run.run_id)}/{verb}", reader(kind), body={"token": run.token, **fields})
 
 
-class PullOperations:
+class PullVerbs:
     """The verbs of the clients for workers."""
 
     claim_runs = Operation(claim_runs)

@@ -22,7 +22,7 @@ def limit_queue(
     return Request("PUT", f"{PREFIX}/queues/{segment(queue)}", reader(Queue), body=body)
 
 
-class QueueOperations:
+class QueueVerbs:
     """The verbs of the clients about queues."""
 
     list_queues = Listing(list_queues)

@@ -27,7 +27,7 @@ def roll_back_job(job: str | UUID, revision: int) -> Request[Job]:
     return Request("POST", f"{job_path(job)}/rollback", reader(Job), body={"revision": revision})
 
 
-class RevisionOperations:
+class RevisionVerbs:
     """The verbs of the clients about revisions."""
 
     list_revisions = Listing(list_revisions)

@@ -64,7 +64,7 @@ def wait_for_run(run: str | UUID, timeout: float | None = None) -> Steps[RunWith
         pause = min(pause * POLL_GROWTH, SLOWEST_POLL_SECONDS)
 
 
-class RunOperations:
+class RunVerbs:
     """The verbs of the clients about runs."""
 
     list_runs = Listing(list_runs)

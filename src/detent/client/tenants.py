@@ -32,7 +32,7 @@ def change_tenant(name: str, quotas: Mapping[str, Any]) -> Request[Tenant]:
     return Request("PATCH", f"{PREFIX}/tenants/{segment(name)}", reader(Tenant), body=quotas)
 
 
-class TenantOperations:
+class TenantVerbs:
     """The verbs of the clients about tenants."""
 
     create_tenant = Operation(create_tenant)

@@ -69,7 +69,7 @@ def audit(
     return Request("GET", f"{PREFIX}/audit", reader(Page[AuditedJob]), query=query)
 
 
-class TickOperations:
+class TickVerbs:
     """The verbs of the clients about ticks."""
 
     preview_schedule = Operation(preview_schedule)
