@@ -6,7 +6,7 @@ are its partitions taken, under a higher term, and its runs returned, with a hig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from detent.domain.identity import node_name
 from detent.errors import DetentError
@@ -21,11 +21,19 @@ log = logger("rescue")
 
 
 class Rescue:
-    def __init__(self, store: Store, metrics: Metrics, rescued: Callable[[], None], rescuer: int) -> None:
-        """`rescuer` is the node that this is done by."""
+    def __init__(
+        self,
+        store: Store,
+        metrics: Metrics,
+        rescued: Callable[[], None],
+        pause_failing: Callable[[Sequence[int]], Awaitable[object]],
+        rescuer: int,
+    ) -> None:
+        """`pause_failing` gets the jobs whose runs died; `rescuer` is this node."""
         self._store = store
         self._metrics = metrics
         self._rescued = rescued
+        self._pause_jobs = pause_failing
         self._rescuer = rescuer
 
     async def evict(self) -> None:
@@ -51,7 +59,7 @@ class Rescue:
         """What fails here is made up for when the next run dies, and keeps no other run from being rescued."""
         try:
             if dead:
-                await self._store.life.pause_failing(dead)
+                await self._pause_jobs(dead)
         except DetentError as error:
             log.warning("jobs whose runs die are not paused yet", jobs=len(dead), error=str(error))
 
@@ -66,6 +74,6 @@ class Rescue:
             self._metrics.rescued += count
             log.warning("runs rescued", node=node_name(node), count=count)
             await self._store.nodes.note_rescued(node, self._rescuer, count)
-            await self._store.live.promote()  # some may have waited for those that ended
+            await self._store.live_runs.promote()  # some may have waited for those that ended
             self._rescued()
         await self._store.nodes.forget(node)  # not while a run of it is locked, or its share not taken: the next pass

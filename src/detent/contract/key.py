@@ -12,7 +12,7 @@ KeyScope = Literal["read", "work", "operate", "write", "admin"]
 
 
 class ApiKey(Struct, frozen=True, kw_only=True):
-    """A key without its secret. `created_by` is the id of the key that made it; `last_used_at` is coarse."""
+    """A key without its secret. `created_by` is the id of the key that created it; `last_used_at` is coarse."""
 
     id: str
     name: str | None
@@ -27,7 +27,7 @@ class ApiKey(Struct, frozen=True, kw_only=True):
 
 
 class NewApiKey(ApiKey, frozen=True, kw_only=True):
-    """A key that was just made. Only this answer contains its text, `key`."""
+    """A new key. Its text, `key`, is returned only this once."""
 
     key: str
 

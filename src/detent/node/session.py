@@ -28,6 +28,7 @@ from detent.domain.misfire import AUTOMATIC
 from detent.domain.run import Call
 from detent.domain.schedule import tzdata_version
 from detent.errors import DetentError, Unavailable
+from detent.jobs import JobOperations
 from detent.runtime.clock import DatabaseClock, monotonic
 from detent.runtime.service import Loop, backoff, do_each
 from detent.scheduler.firing import Firing
@@ -90,6 +91,7 @@ class Session:
         """`address` is where the API of this process listens; what comes after it outlives the session; `draining`: the
         session before was asked to hand over, and nobody has taken that back."""
         self._store = store
+        self._jobs = JobOperations(store)
         self._settings = settings
         self._roles = roles
         self._runners = runners
@@ -169,7 +171,7 @@ class Session:
 
     def _start_parts(self) -> None:
         self.book = QueueBook(self._store)
-        self.life = Life(self._store, schedules=self.schedules)
+        self.life = Life(self._jobs, schedules=self.schedules)
         address = address_of(self._settings)
         self._sender = Sender(self._store, self.membership, self._messenger, address, self._metrics)
         self.watch = Watch(
@@ -251,7 +253,8 @@ class Session:
             self.worker.place.others_work = others
 
     def _rescuer(self) -> Rescue:
-        return Rescue(self._store, self._metrics, self._runs_fired, self.membership.node)
+        pause_failing = self._jobs.automatic.pause_failing
+        return Rescue(self._store, self._metrics, self._runs_fired, pause_failing, self.membership.node)
 
     def _share_changed(self) -> None:
         self._leading.wake()
@@ -285,7 +288,7 @@ class Session:
         self.watch.needed = due.expectations
         parts: list[Callable[[], Awaitable[object]]] = []
         if due.leases or due.waiting:
-            parts.append(lambda: sweep(self._store, self._metrics))
+            parts.append(lambda: sweep(self._store, self._jobs, self._metrics))
         if due.ended:
             parts += [self._end_deleted, self._complete_jobs]
         if due.requests:

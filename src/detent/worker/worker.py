@@ -443,7 +443,7 @@ class Worker:
 
     async def _start_all(self, claims: Sequence[Claim]) -> Sequence[str]:
         alone = [self._trials.is_alone(claim) for claim in claims]
-        verdicts = await self._store.live.start(self._membership.node, claims, alone)
+        verdicts = await self._store.live_runs.start(self._membership.node, claims, alone)
         return [verdicts.get((claim.job, claim.lane), "lost") for claim in claims]
 
     async def _give_back_uncalled(self, claims: Sequence[Claim]) -> Sequence[None]:
@@ -462,7 +462,7 @@ class Worker:
         failures = 0
         while self._membership.trusted:
             try:
-                await self._store.live.give_back(self._membership.node, claims)
+                await self._store.live_runs.give_back(self._membership.node, claims)
                 return
             except DetentError as error:
                 failures += 1
@@ -501,7 +501,7 @@ class Worker:
         """Adopt what we hold without knowing, stop what was cancelled."""
         if not self._membership.trusted or self._draining:
             return UNTRUSTED_PAUSE  # soon: somebody may have lost a reply just now, and woken us for it
-        looked = await self._store.live.reconcile(self._membership.node)
+        looked = await self._store.live_runs.reconcile(self._membership.node)
         unknown = []
         for claim in looked:
             held = self._held.find(claim)
@@ -578,7 +578,7 @@ class Worker:
         if not claims:
             return
         try:
-            await self._store.live.give_back(self._membership.node, claims)
+            await self._store.live_runs.give_back(self._membership.node, claims)
         except DetentError as error:
             log.warning("runs not given back; they are found again, or rescued by others", error=str(error))
         if transitions.told():

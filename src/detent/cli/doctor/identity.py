@@ -5,25 +5,25 @@ from __future__ import annotations
 from detent.cli.doctor.results import CheckResult
 from detent.cluster.admission import Verdict, judge, why_held
 from detent.store.db import Row
-from detent.store.original import Standing
+from detent.store.original import DatabaseIdentity
 
 
-def check_original(standing: Standing) -> CheckResult:
-    match judge(standing):
+def check_original(found: DatabaseIdentity) -> CheckResult:
+    match judge(found):
         case Verdict.HELD:
-            text = f"The database may be a copy: {why_held(standing)}. No tick fires and no job runs."
+            text = f"The database may be a copy: {why_held(found)}. No tick fires and no job runs."
             advice = "If the original is gone, or both are meant to run independently: `detent db adopt`."
             return CheckResult("original", "fail", text, advice)
         case Verdict.FAILED_OVER:
-            text = f"The database failed over to timeline {standing.present.timeline}."
+            text = f"The database failed over to timeline {found.present.timeline}."
             return CheckResult(
                 "original", "warn", text, "The next node that joins raises the incarnation: check again."
             )
         case Verdict.UNUSED:
             return CheckResult("original", "ok", "The database has no jobs yet; the first node claims it.")
         case _:
-            text = f"The database is the original (timeline {standing.present.timeline}, "
-            return CheckResult("original", "ok", f"{text}incarnation {standing.incarnation}).")
+            text = f"The database is the original (timeline {found.present.timeline}, "
+            return CheckResult("original", "ok", f"{text}incarnation {found.incarnation}).")
 
 
 def check_hold(row: Row) -> CheckResult:
