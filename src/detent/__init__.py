@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from detent.version import __version__
 
 if TYPE_CHECKING:
-    from detent.client.clients import AsyncClient, Client
+    from detent.client import AsyncClient, Client
     from detent.errors import NotRetryable, RetryLater
     from detent.sdk.app import Detent
     from detent.targets.run import Run
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["AsyncClient", "Client", "Detent", "NotRetryable", "RetryLater", "Run", "__version__"]
 
 _HOMES = {
-    "AsyncClient": "detent.client.clients",
-    "Client": "detent.client.clients",
+    "AsyncClient": "detent.client",
+    "Client": "detent.client",
     "Detent": "detent.sdk.app",
     "NotRetryable": "detent.errors",
     "RetryLater": "detent.errors",

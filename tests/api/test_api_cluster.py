@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from detent.contract.key import KeyScope
 from detent.domain.identity import first_token, node_name
-from detent.store.keys import KeyScope
 from tests.api.api_client import ApiClient
 from tests.api.api_server import Readiness, serving
 from tests.support.factories import add_job, add_live_run, add_node

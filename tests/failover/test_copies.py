@@ -119,7 +119,7 @@ async def test_a_dump_of_a_running_cluster_restored_beside_it_does_nothing_until
             assert "say so with `detent db adopt --yes`" in said.stderr
             said = detent("db", "adopt", "--yes", url=copy)
             assert said.returncode == 0, said.stderr
-            assert "Adopted, as incarnation" in said.stderr
+            assert "Adopted as incarnation" in said.stderr
 
             await until(lambda: process.session, 20, "a node to join the adopted copy")
             await until(lambda: ask(copy, f"SELECT ({EVERYTHING}) > {begun}"), 20, "the adopted copy to run")
@@ -200,11 +200,11 @@ async def test_a_node_on_a_copy_answers_and_says_what_is_wrong(servers: Servers,
     node = Node(folder, "copy", ["serve", "--port", "0"], environment(folder, **settings))
     try:
         await node.ready()
-        assert node.client.list_jobs()["items"]
-        ready = node.client.ready()
+        assert node.client.list_jobs().page()["items"]
+        ready = node.client.readiness()
         assert ready["status"] == "not ready"
         assert not ready["checks"]["original"]["ok"]
-        assert any("until it is adopted" in problem for problem in node.client.cluster()["problems"])
+        assert any("until it is adopted" in problem for problem in node.client.get_cluster()["problems"])
         told = json.loads(detent("doctor", "--json", url=copy).stdout)
         (finding,) = (one for one in told["checks"] if one["check"] == "original")
         assert finding["status"] == "fail"
@@ -213,7 +213,7 @@ async def test_a_node_on_a_copy_answers_and_says_what_is_wrong(servers: Servers,
         assert node.text.count("This database may be a copy") == 1
         assert detent("db", "adopt", "--yes", url=copy).returncode == 0
         await until(lambda: ask(copy, "SELECT count(*) FROM runs"), 20, "the adopted copy to fire")
-        await until(lambda: node.client.ready()["status"] == "ready", 20, "it to be ready")
+        await until(lambda: node.client.readiness()["status"] == "ready", 20, "it to be ready")
     finally:
         node.close()
 

@@ -16,9 +16,10 @@ from starlette.requests import Request
 
 from detent.api.limits import Limiter, network_of
 from detent.api.problems import Refusal
+from detent.contract.key import KeyScope
 from detent.errors import NotAuthorised
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.keys import Credential, KeyScope, KeyStore, read_key
+from detent.store.keys import Credential, KeyStore, read_key
 
 # What a route asks for. `public` asks for nothing, not even for a key.
 Scope = Literal["public", "read", "work", "operate", "write", "admin"]

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from detent.api.context import Api, Readiness
 from detent.api.routing import JSON_HEADERS, Reply, Routes
+from detent.contract.server import Version
 from detent.domain.schedule import tzdata_version
 from detent.telemetry.exposition import Exposition
 from detent.telemetry.health import Ready, summary
@@ -28,12 +29,6 @@ class Alive(Struct):
 
 class ReadyQuery(Struct, forbid_unknown_fields=True):
     verbose: bool = False
-
-
-class Version(Struct):
-    version: str
-    api: str
-    tzdata: str
 
 
 @routes.get("/livez", scope="public")

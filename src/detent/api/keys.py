@@ -10,10 +10,11 @@ from detent.api.context import PREFIX, Api, check_default_tenant
 from detent.api.cursors import after_key, binding, read_after_key
 from detent.api.jobs import Limit
 from detent.api.routing import Reply, Routes
+from detent.contract.key import ApiKey, KeyScope, NewApiKey
 from detent.contract.page import Page
 from detent.domain.job import Name
 from detent.errors import UsageError
-from detent.store.keys import ApiKey, KeyScope, NewApiKey, TenantName
+from detent.store.keys import TenantName
 
 routes = Routes(PREFIX)
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from detent.client.clients import AsyncClient
+from detent.client import AsyncClient
 from detent.devtools.bench.http_sink import Sink
 from detent.devtools.bench.nodes import ServeProcess, throw_away_database
 from detent.domain.identity import partition_of

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 
-from detent.client.clients import AsyncClient
+from detent.client import AsyncClient
 from detent.devtools.bench.nodes import ServeProcess, throw_away_database
 from detent.devtools.bench.processes import PROC, children_seconds, process_seconds
 from detent.errors import Unavailable

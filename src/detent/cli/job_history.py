@@ -1,32 +1,33 @@
-"""`detent job …`: a job's past and its ticks: what it was, who changed it, what became of each tick."""
+"""`detent job …`: the ticks and the revisions of a job."""
 
 from __future__ import annotations
 
 import shlex
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from detent.cli import output, times
+from detent.cli.backfill import job
 from detent.cli.base import command, option
-from detent.cli.catching_up import job
-from detent.cli.edits import said_changes
+from detent.cli.edits import report_changes
+from detent.cli.invocation import api_options, connect, invocation, read_number
 from detent.cli.jobs import argument
 from detent.cli.output import Column, Item
 from detent.cli.runs import paging_options
-from detent.cli.session import asks_server, connect, read_number, session
 from detent.cli.text import clean
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
     from detent.declarative.plan import Difference
 
-__all__ = ["job"]  # with all its verbs: those of the other files, and those here
+__all__ = ["job"]  # with the verbs of the other modules and of this one
 
 REVISIONS = (
     Column("REVISION", lambda revision: revision["revision"], right=True),
-    Column("MADE", lambda revision: revision["made_at"], lambda revision, at: times.relative(revision["made_at"], at)),
+    Column(
+        "CREATED", lambda revision: revision["made_at"], lambda revision, at: times.relative(revision["made_at"], at)
+    ),
     Column("BY", lambda revision: revision["changed_by"], least=10),
     Column("CHANGED", lambda revision: _paths(revision), least=20),
 )
@@ -43,27 +44,23 @@ TICKS = (
 
 def _paths(revision: Item) -> str | None:
     if revision["revision"] == 1:
-        return "the job was made"
+        return "created"
     return None if revision["changes"] is None else ", ".join(change["path"] for change in revision["changes"])
 
 
 @command(job, "ticks", examples=("detent job ticks report", "detent job ticks report --from 7d --to 1h"))
 @argument
-@option("--from", "start", metavar="TIME", help="From this time on, or so long ago, such as 7d. [24h]")
-@option("--to", "end", metavar="TIME", help="Up to this time, or so far ahead. [24h]")
+@option("--from", "start", metavar="TIME", help="From this time, or a duration ago such as 7d. [24h]")
+@option("--to", "end", metavar="TIME", help="Up to this time, or a duration from now. [24h]")
 @paging_options
-@asks_server(quiet="the ids of their runs only")
+@api_options(quiet="the ids of their runs only")
 def ticks(job_name: str, start: str | None, end: str | None, limit: int, cursor: str | None) -> None:
-    """List the ticks of a job with what became of each, those to come too."""
-    from detent.client.documents import gather
-
-    window = {
-        "from": None if start is None else times.read_moment("--from", start, ahead=False),
-        "to": None if end is None else times.read_moment("--to", end, ahead=True),
-    }
+    """List past and future ticks of a job with their status."""
+    first = None if start is None else times.read_moment("--from", start, ahead=False)
+    last = None if end is None else times.read_moment("--to", end, ahead=True)
     with connect() as client:
-        page = gather(partial(client.ticks, job_name, **window), limit, cursor)
-    output.print_page(page, TICKS, "There was no tick, and there is none to come.", identity="run_id")
+        page = client.list_ticks(job_name, first, last).gather(limit, cursor)
+    output.print_page(page, TICKS, "There are no ticks in this period.", identity="run_id")
 
 
 @command(
@@ -76,46 +73,44 @@ def ticks(job_name: str, start: str | None, end: str | None, limit: int, cursor:
 )
 @argument
 @click.argument("time", metavar="TIME")
-@option("--reason", metavar="TEXT", help="Why; kept with the tick.")
-@option("--undo", is_flag=True, help="Let a tick run after all that was to be skipped.")
-@asks_server()
+@option("--reason", metavar="TEXT", help="Reason, recorded with the tick.")
+@option("--undo", is_flag=True, help="Withdraw the skip: the tick runs.")
+@api_options()
 def skip(job_name: str, time: str, reason: str | None, undo: bool) -> None:
-    """Skip one tick of a job that is yet to come; the schedule goes on behind it."""
+    """Skip one future tick of a job; later ticks run as scheduled."""
     if undo and reason:
-        raise UsageError("--reason is given with --undo: it is for a skip.")
+        raise UsageError("--reason is given with --undo: it belongs to a skip.")
     at = times.read_moment("TIME", time, ahead=True)
     with connect() as client:
         if undo:
             client.unskip_tick(job_name, at)
-            output.say(f"The tick {at} of {job_name} is to run after all.")
+            output.say(f"The tick {times.written(at)} of {job_name} will run.")
             return
         answer = client.skip_tick(job_name, at, reason)
-    output.say(f"The tick {answer['at']} of {job_name} is to be skipped.")
+    output.say(f"The tick {answer['at']} of {job_name} will be skipped.")
     output.print_for_machines(answer)
 
 
 @command(job, "revisions", examples=("detent job revisions report",))
 @argument
 @paging_options
-@asks_server(quiet="their numbers only")
+@api_options(quiet="their numbers only")
 def revisions(job_name: str, limit: int, cursor: str | None) -> None:
-    """List what a job has been: who changed it, when, and what."""
-    from detent.client.documents import gather
-
+    """List the revisions of a job: who changed what, and when."""
     with connect() as client:
-        page = gather(partial(client.revisions, job_name), limit, cursor)
+        page = client.list_revisions(job_name).gather(limit, cursor)
     output.print_page(page, REVISIONS, "There are no revisions.", identity="revision")
 
 
 @command(job, "diff", examples=("detent job diff report", "detent job diff report 3", "detent job diff report 3 7"))
 @argument
 @click.argument("numbers", metavar="[REVISION] [REVISION]", nargs=-1)
-@asks_server()
+@api_options()
 def diff(job_name: str, numbers: tuple[str, ...]) -> None:
     """Show what changed between two revisions of a job.
 
-    Without numbers, by the last change; with one, from that revision to the
-    present one.
+    Without numbers: the last change. With one: from that revision to the
+    current one.
     """
     if len(numbers) > 2:
         raise UsageError("A difference is between two revisions: give at most two numbers.")
@@ -125,19 +120,19 @@ def diff(job_name: str, numbers: tuple[str, ...]) -> None:
         last = asked[1] if len(asked) > 1 else present["revision"]
         first = asked[0] if asked else last - 1
         if first < 1:
-            output.say(f"{present['name']} has not been changed since it was made.")
+            output.say(f"{present['name']} has not been changed since it was created.")
             return
-        before, after = (client.revision(present["id"], number)["definition"] for number in (first, last))
+        before, after = (client.get_revision(present["id"], number)["definition"] for number in (first, last))
     output.say(f"Revision {first} to {last} of {present['name']}:")
     _print_differences(_or_refuse(before, first), _or_refuse(after, last))
 
 
 def _print_differences(before: Item, after: Item) -> None:
-    from detent.cli.planning import value_text
+    from detent.cli.apply_plan import value_text
     from detent.declarative.plan import differences_between
 
     found = differences_between(before, after)
-    if session().shape == "json":
+    if invocation().format == "json":
         output.print_json([_as_document(one) for one in found])
         return
     for one in found:
@@ -159,28 +154,28 @@ def _as_document(difference: Difference) -> dict[str, object]:
 @argument
 @click.argument("number", metavar="REVISION")
 @option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@option("--yes", "-y", is_flag=True, help="Do not ask.")
-@asks_server(quiet="its id only")
+@option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@api_options(quiet="its id only")
 def rollback(job_name: str, number: str, dry_run: bool, yes: bool) -> int:
-    """Make a job what it was in an earlier revision; that is a new revision."""
+    """Restore an earlier revision of a job, as a new revision."""
     revision = read_number("REVISION", number, 1)
     with connect() as client:
         found = client.get_job(job_name)
-        wanted = client.revision(found["id"], revision)["definition"]
+        wanted = client.get_revision(found["id"], revision)["definition"]
         if dry_run:
-            said_changes(found, _or_refuse(wanted, revision), "Would change")
+            report_changes(found, _or_refuse(wanted, revision), "Would change")
             return 0
         instead = f"detent job rollback {shlex.quote(job_name)} {revision} --yes"
-        if not output.agreed(yes, f"Make {found['name']} what it was in revision {revision}?", instead):
+        if not output.agreed(yes, f"Restore revision {revision} of {found['name']}?", instead):
             output.say("Nothing was changed.")
             return 1
-        answer = client.roll_back(found["id"], revision)
-    said_changes(found, answer, "Changed")
+        answer = client.roll_back_job(found["id"], revision)
+    report_changes(found, answer, "Changed")
     output.print_for_machines(answer)
     return 0
 
 
 def _or_refuse(definition: Item | None, revision: int) -> Item:
     if definition is None:
-        raise UsageError(f"Revision {revision} was made by another version of detent, which cannot be read here.")
+        raise UsageError(f"Revision {revision} was written by another version of detent and cannot be read.")
     return definition

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shlex
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import click
 
 from detent.cli import output, times
 from detent.cli.base import command, option
+from detent.cli.invocation import api_options, connect, invocation, read_number
 from detent.cli.job_changes import job
 from detent.cli.jobs import argument
 from detent.cli.output import Column
-from detent.cli.session import asks_server, connect, read_number, session
 from detent.errors import UsageError
 
 __all__ = ["job"]  # with these verbs
@@ -25,42 +26,42 @@ COLUMNS = (
     Column("FIRST", lambda item: item["first"], lambda item, at: times.absolute(item["first"]), extra=True),
     Column("LAST", lambda item: item["last"], lambda item, at: times.absolute(item["last"])),
     Column("ORDER", lambda item: item["order"], extra=True),
-    Column("BEGUN", lambda item: item["created_at"], lambda item, at: times.relative(item["created_at"], at)),
+    Column("STARTED", lambda item: item["created_at"], lambda item, at: times.relative(item["created_at"], at)),
 )
 
 
 @command(job, "catchup", examples=("detent job catchup report", "detent job catchup report --drop"))
 @argument
-@option("--drop", is_flag=True, help="Give up what is left of it; missed ticks are then `missed: dropped`.")
-@option("--yes", "-y", is_flag=True, help="With --drop: do not ask.")
-@asks_server(quiet="the number of ticks only")
+@option("--drop", is_flag=True, help="Drop the ticks that are left; missed ones are recorded as `missed: dropped`.")
+@option("--yes", "-y", is_flag=True, help="With --drop: do not ask for confirmation.")
+@api_options(quiet="the number of ticks only")
 def catchup(job_name: str, drop: bool, yes: bool) -> int:
-    """Show the ticks a job still has to make up for: missed ones, and backfills."""
+    """Show the past ticks that a job still has to run: missed ones and backfills."""
     with connect() as client:
-        state = client.catchup(job_name)
+        state = client.get_catchup(job_name)
         if not drop or not state["left"]:
             _show(job_name, state)
             return 0
-        question = f"Give up {_ticks(state['left'])} of {job_name} that are still to run?"
+        question = f"Drop {_ticks(state['left'])} of {job_name} that are still to run?"
         if not output.agreed(yes, question, f"detent job catchup {shlex.quote(job_name)} --drop --yes"):
             output.say("Nothing was dropped.")
             return 1
         answer = client.drop_catchup(job_name)
-    output.say(f"Dropped {_ticks(answer['dropped'])} of {job_name}; runs that were released go on.")
-    if session().shape == "json":
+    output.say(f"Dropped {_ticks(answer['dropped'])} of {job_name}; runs that have started continue.")
+    if invocation().format == "json":
         output.print_json(answer)
     return 0
 
 
 def _show(job_name: str, state: dict[str, Any]) -> None:
-    match session().shape:
+    match invocation().format:
         case "json":
             output.print_json(state)
         case "quiet":
             output.print_lines([(state["left"],)])
         case _:
             page = {"items": state["items"], "next_cursor": None}
-            output.print_page(page, COLUMNS, f"{job_name} has nothing to make up for.", identity="kind")
+            output.print_page(page, COLUMNS, f"{job_name} has no past ticks to run.", identity="kind")
 
 
 @command(
@@ -81,11 +82,11 @@ def _show(job_name: str, state: dict[str, Any]) -> None:
     metavar="N",
     default="1",
     callback=lambda context, parameter, text: read_number("--concurrency", text, 1),
-    help="How many at once, as far as the job allows. [1]",
+    help="Maximum runs at the same time, within the limits of the job. [1]",
 )
-@option("--newest-first", is_flag=True, help="Begin with the latest tick. [the oldest]")
-@option("--yes", "-y", is_flag=True, help="Do not ask.")
-@asks_server(quiet="the number of ticks only")
+@option("--newest-first", is_flag=True, help="Start with the latest tick. [the oldest]")
+@option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@api_options(quiet="the number of ticks only")
 def backfill(
     job_name: str,
     since: str,
@@ -96,47 +97,50 @@ def backfill(
     newest_first: bool,
     yes: bool,
 ) -> int:
-    """Run past ticks of a job, beside its schedule and after its live ticks.
+    """Run past ticks that never ran, or with --reprocess run them again.
 
-    FROM and TO are times, or days of UTC, or for TO `now`; both are included.
-    Ticks that ran are left out, unless --reprocess runs them again. Ticks from
-    before the job was made run too: that is what a backfill is for.
+    FROM and TO are times, or days in UTC; TO may be `now`. Both are included.
+    Current ticks of the job have precedence. Ticks from before the job was
+    created run too.
     """
-    wanted: dict[str, Any] = {
-        "from": _instant("FROM", since, "00:00:00"),
-        "to": None if until == "now" else _instant("TO", until, "23:59:59.999"),
-        "order": "newest" if newest_first else "oldest",
-        "concurrency": concurrency,
-        "reprocess": reprocess,
-    }
     with connect() as client:
-        planned = client.backfill_job(job_name, {**wanted, "dry_run": True})
+        backfill = partial(
+            client.backfill_job,
+            job_name,
+            _instant("FROM", since, "00:00:00"),
+            None if until == "now" else _instant("TO", until, "23:59:59.999"),
+            newest_first=newest_first,
+            concurrency=concurrency,
+            reprocess=reprocess,
+        )
+        planned = backfill(dry_run=True)
         if dry_run or not planned["ticks"]:
-            _tell(job_name, planned, listed=dry_run)
+            _print_plan(job_name, planned, listed=dry_run)
             return 0
         again = f"detent job backfill {shlex.quote(job_name)} {shlex.quote(since)} {shlex.quote(until)} --yes"
         if not output.agreed(yes, f"Run {_planned(planned)} of {job_name}?", again):
-            output.say("Nothing was begun.")
+            output.say("Nothing was started.")
             return 1
-        answer = client.backfill_job(job_name, wanted)
-    output.say(f"Begun: {_planned(answer)} of {job_name}; `detent job catchup {job_name}` shows what is left.")
+        answer = backfill()
+    output.say(f"Started: {_planned(answer)} of {job_name}; `detent job catchup {job_name}` shows what is left.")
     _print(answer)
     return 0
 
 
-def _tell(job_name: str, planned: dict[str, Any], *, listed: bool) -> None:
-    if session().shape == "people" and listed:
+def _print_plan(job_name: str, planned: dict[str, Any], *, listed: bool) -> None:
+    if invocation().format == "text" and listed:
         output.print_lines((tick,) for tick in planned["items"])
         if planned["ticks"] > len(planned["items"]):
-            output.say(f"… and {_ticks(planned['ticks'] - len(planned['items']))} more.")
+            more = planned["ticks"] - len(planned["items"])
+            output.say(f"… and {more} more tick{'' if more == 1 else 's'}.")
     output.say(f"{_planned(planned, capital=True)} of {job_name} would run.")
     _print(planned)
 
 
 def _print(answer: dict[str, Any]) -> None:
-    if session().shape == "json":
+    if invocation().format == "json":
         output.print_json(answer)
-    elif session().shape == "quiet":
+    elif invocation().format == "quiet":
         output.print_lines([(answer["ticks"],)])
 
 
@@ -145,19 +149,19 @@ def _planned(answer: dict[str, Any], *, capital: bool = False) -> str:
     text = f"{_ticks(count)}" if count else ("No tick" if capital else "no tick")
     if count:
         text += f" from {times.absolute(answer['first'])} to {times.absolute(answer['last'])}"
-    return text + (f" ({answer['left_out']} left out: they ran, or are going to)" if answer["left_out"] else "")
+    return text + (f" ({answer['left_out']} left out: they ran, or will run)" if answer["left_out"] else "")
 
 
 def _ticks(count: int) -> str:
     return f"{count} tick{'' if count == 1 else 's'}"
 
 
-def _instant(name: str, text: str, time_of_day: str) -> str:
-    """A time with its zone, or without one in UTC; a day is meant from its beginning or to its end."""
+def _instant(name: str, text: str, time_of_day: str) -> datetime:
+    """A time, in UTC if it has no zone; a day stands for its start or its end."""
     try:
         moment = datetime.fromisoformat(f"{text}T{time_of_day}" if len(text) == 10 else text)
     except ValueError:
         raise UsageError(f"{name} is {text!r}: give a time such as 2026-01-31T12:00:00Z, or a day.") from None
-    from detent.domain.documents import utc_instant  # brings msgspec along, which help must not wait for
+    from detent.domain.documents import utc_instant  # imports msgspec, which help must not wait for
 
-    return times.written(utc_instant(moment if moment.tzinfo else moment.replace(tzinfo=UTC), name))
+    return utc_instant(moment if moment.tzinfo else moment.replace(tzinfo=UTC), name)

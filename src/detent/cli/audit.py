@@ -1,24 +1,25 @@
-"""`detent explain` and `detent audit`: the story of one tick, and whether every tick has one."""
+"""`detent explain` and `detent audit`: what happened to one tick, and whether every tick is accounted for."""
 
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from detent.cli import output, times
 from detent.cli.base import command, option
+from detent.cli.invocation import api_options, complete_job, connect, invocation
 from detent.cli.jobs import argument
 from detent.cli.output import Item
 from detent.cli.progress import Progress
-from detent.cli.session import asks_server, complete_job, connect, session
 from detent.cli.text import clean
 
 if TYPE_CHECKING:
-    from detent.client.documents import Client
+    from detent.client import JsonClient
 
-JOBS_AT_ONCE = 100
+JOBS_PER_PAGE = 100
 MOST_SHOWN = 20
 
 
@@ -30,16 +31,15 @@ MOST_SHOWN = 20
 )
 @argument
 @click.argument("time", metavar="TIME")
-@asks_server(quiet="the id of its run only")
+@api_options(quiet="the id of its run only")
 def explain(job_name: str, time: str) -> None:
-    """Tell what became of one tick of a job, and why.
+    """Explain what happened to one tick of a job, and why.
 
-    TIME is an instant, or without an offset a time on the wall clock of the
-    job's zone.
+    TIME is an instant; without an offset it is a local time in the job's zone.
     """
     with connect() as client:
-        answer = client.explain(job_name, time.strip().replace(" ", "T", 1))
-    match session().shape:
+        answer = client.explain_tick(job_name, time.strip().replace(" ", "T", 1))
+    match invocation().format:
         case "json":
             output.print_json(answer)
         case "quiet":
@@ -49,8 +49,8 @@ def explain(job_name: str, time: str) -> None:
                 print(clean(sentence))
 
 
-class Totals:
-    """What the accounts of all jobs come to."""
+class AuditTotals:
+    """The sums over all audited jobs."""
 
     def __init__(self) -> None:
         self.jobs = self.expected = self.missing = self.doubled = self.extra = self.late = self.other = 0
@@ -78,7 +78,7 @@ class Totals:
 
     @property
     def clean(self) -> bool:
-        """What nobody knows is not clean."""
+        """Whether nothing is wrong and nothing is unknown."""
         return not self.wrong and self.unaudited_since is None
 
     @property
@@ -94,8 +94,8 @@ class Totals:
     panel="Jobs and runs",
     examples=("detent audit", "detent audit --since 7d --job report", "detent audit --json"),
 )
-@option("--since", metavar="TIME", help="Ticks after this time, or so long ago, such as 7d. [24h]")
-@option("--until", metavar="TIME", help="Ticks up to this time, or up to so long ago. [now]")
+@option("--since", metavar="TIME", help="Ticks after this time, or a duration ago such as 7d. [24h]")
+@option("--until", metavar="TIME", help="Ticks up to this time, or a duration ago. [now]")
 @option(
     *("--job", "jobs"),
     metavar="JOB",
@@ -104,33 +104,34 @@ class Totals:
     help="Only this job; may be repeated.",
 )
 @option("--late", metavar="TIME", default="1s", help="Count runs that start later than this after their tick. [1s]")
-@asks_server()
+@api_options()
 def audit(since: str | None, until: str | None, jobs: tuple[str, ...], late: str) -> int:
-    """Compute anew which ticks were due, and compare them with what is on record.
+    """Recompute which ticks were due, and compare them with the recorded ones.
 
-    Exit code 1 when a tick is missing, doubled or overdue, when something ran
-    that was no tick, or when part of it is unknown: a schedule that cannot be
-    read, or ticks whose history is no longer kept.
+    Exit code 1 when a tick is missing, doubled or overdue, when a run belongs
+    to no tick, or when part of the period cannot be checked: a schedule that
+    cannot be read, or ticks whose history is no longer kept.
     """
-    asked = {
-        "since": None if since is None else times.read_moment("--since", since, ahead=False),
-        "until": None if until is None else times.read_moment("--until", until, ahead=False),
-        "job": jobs,
-        "late_ms": round(times.read_duration("--late", late) * 1000),
-    }
+    first = None if since is None else times.read_moment("--since", since, ahead=False)
+    last = None if until is None else times.read_moment("--until", until, ahead=False)
+    late_ms = round(times.read_duration("--late", late) * 1000)
     with connect() as client:
-        totals, window = _audit(client, asked)
-    if session().shape == "json":
+        totals, window = _audit(client, first, last, jobs, late_ms)
+    if invocation().format == "json":
         output.print_json(_document(totals, window))
     else:
         _show(totals, window, late)
     return 0 if totals.clean else 1
 
 
-def _audit(client: Client, asked: dict[str, Any]) -> tuple[Totals, Item]:
-    totals = Totals()
-    page = client.audit(**asked, limit=JOBS_AT_ONCE)
+def _audit(
+    client: JsonClient, since: datetime | None, until: datetime | None, jobs: tuple[str, ...], late_ms: int
+) -> tuple[AuditTotals, Item]:
+    totals = AuditTotals()
+    page = client.audit(since, until, jobs=jobs, late_ms=late_ms).page(JOBS_PER_PAGE)
     window = {"since": page["since"], "until": page["until"]}
+    # The following pages are about the period of the first one.
+    audited = client.audit(*map(datetime.fromisoformat, window.values()), jobs=jobs, late_ms=late_ms)
     totals.unaudited_since = page.get("unaudited_since")
     with Progress("jobs", page["jobs"]) as progress:
         while True:
@@ -140,10 +141,10 @@ def _audit(client: Client, asked: dict[str, Any]) -> tuple[Totals, Item]:
             progress.update(totals.jobs)
             if page["next_cursor"] is None:
                 return totals, window
-            page = client.audit(**{**asked, **window}, limit=JOBS_AT_ONCE, cursor=page["next_cursor"])
+            page = audited.page(JOBS_PER_PAGE, page["next_cursor"])
 
 
-def _document(totals: Totals, window: Item) -> dict[str, Any]:
+def _document(totals: AuditTotals, window: Item) -> dict[str, Any]:
     return {
         **window,
         "jobs": totals.jobs,
@@ -163,7 +164,7 @@ def _document(totals: Totals, window: Item) -> dict[str, Any]:
     }
 
 
-def _show(totals: Totals, window: Item, late: str) -> None:
+def _show(totals: AuditTotals, window: Item, late: str) -> None:
     jobs = "1 job" if totals.jobs == 1 else f"{totals.jobs} jobs"
     output.say(f"Ticks of {jobs} after {window['since']}, up to {window['until']}:")
     accounted, waiting = totals.accounted.total(), totals.open.total()
@@ -176,21 +177,21 @@ def _show(totals: Totals, window: Item, late: str) -> None:
     lines += [("of other zone data", totals.other)] if totals.other else []
     lines += [("overdue", totals.overdue)] if totals.overdue else []
     lines += [("unknown spans", totals.unknown)] if totals.unknown else []
-    lines += [(f"late, more than {late}", totals.late), ("late, 99 of 100 within", times.span(totals.p99) or "-")]
+    lines += [(f"late, more than {late}", totals.late), ("late, 99th percentile", times.span(totals.p99) or "-")]
     output.print_lines(lines)
     for job in totals.wrong[:MOST_SHOWN]:
         _name(job)
     if len(totals.wrong) > MOST_SHOWN:
-        output.say(f"And {len(totals.wrong) - MOST_SHOWN} more jobs; --json tells all of them.")
+        output.say(f"And {len(totals.wrong) - MOST_SHOWN} more jobs; --json lists all of them.")
     if totals.unaudited_since is not None:
         since, until = totals.unaudited_since, window["since"]
         output.say(f"unknown: ticks after {since}, up to {until}: their history is no longer kept (history_days)")
     if totals.clean:
-        output.say("Every tick is accounted for once, or still open.")
+        output.say("Every tick is accounted for exactly once, or still open.")
 
 
 def _name(job: Item) -> None:
-    """Each tick that is not as it should be, and how to see more of it."""
+    """List each wrong tick of a job."""
     for what, ticks in (("missing", job["missing_ticks"]), ("doubled", job["doubled_ticks"])):
         for tick in ticks[:MOST_SHOWN]:
             output.say(f"{what}: {job['job']} {tick}")
@@ -203,8 +204,8 @@ def _name(job: Item) -> None:
         until = f" to {span['until']}" if span["until"] else ""
         output.say(f"unknown: {job['job']} from {span['since']}{until}: {clean(span['why'])}")
     if job.get("overdue"):
-        output.say(f"overdue: {job['job']} {job['overdue']} ticks, the oldest {job['oldest_due']}: nothing fires them")
+        output.say(f"overdue: {job['job']} {job['overdue']} ticks, the oldest {job['oldest_due']}: they have not fired")
     if job["other_zone_data"]:
         output.say(
-            f"unknown: {job['job']} {job['other_zone_data']} ticks do not fit: other zone data was in force then"
+            f"unknown: {job['job']} {job['other_zone_data']} ticks were computed with another release of the zone data"
         )

@@ -1,4 +1,4 @@
-"""What files say against what the server has: fetched, planned, shown, and made so."""
+"""The plan of `detent apply`: compare files with the server, show the differences, and make the changes."""
 
 from __future__ import annotations
 
@@ -8,53 +8,42 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from detent.cli import base, output
-from detent.cli.failures import Detailed
+from detent.cli.failures import DetailedError
+from detent.cli.invocation import invocation
 from detent.cli.output import Item
 from detent.cli.progress import Progress
-from detent.cli.session import session
 from detent.cli.text import clean, flat
 from detent.errors import DetentError, ManyFaults, NotFound
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from detent.client.documents import Client
+    from detent.client import JsonClient
     from detent.declarative.jobs_file import Declared
     from detent.declarative.plan import Difference, Plan, Step
 
 BATCH = 500
-PAGE = 500  # the most the API lists at once
 LOOKED_UP_SINGLY = 20
 MOST_SHOWN = 100
 MOST_TEXT = 70
-LONG = 1e15  # beyond it, a float is clearer in its own form
+LONG = 1e15  # larger floats are clearer in exponent form
 
 SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
 
 
-def all_jobs(client: Client, **filters: object) -> Iterator[dict[str, Any]]:
-    cursor: str | None = None
-    while True:
-        page = client.list_jobs(**filters, limit=PAGE, cursor=cursor)
-        yield from page["items"]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return
-
-
-def plan_for(client: Client, declared: Sequence[Declared], prune: str | None) -> Plan:
-    """`prune` is the owner whose other jobs are to go."""
+def plan_for(client: JsonClient, declared: Sequence[Declared], prune: str | None) -> Plan:
+    """`prune` is the owner whose other jobs are to be deleted."""
     from detent.declarative.plan import make_plan
 
     current = _current(client, [job.name for job in declared])
-    prunable = list(all_jobs(client, owner=prune)) if prune is not None else []
+    prunable = list(client.list_jobs(owner=prune)) if prune is not None else []
     return make_plan(declared, current, prunable)
 
 
-def _current(client: Client, names: Sequence[str]) -> dict[str, Item]:
+def _current(client: JsonClient, names: Sequence[str]) -> dict[str, Item]:
     if len(names) > LOOKED_UP_SINGLY:
         wanted = set(names)
-        return {job["name"]: job for job in all_jobs(client) if job["name"] in wanted}
+        return {job["name"]: job for job in client.list_jobs() if job["name"] in wanted}
     found: dict[str, Item] = {}
     for name in names:
         try:
@@ -64,7 +53,7 @@ def _current(client: Client, names: Sequence[str]) -> dict[str, Item]:
     return found
 
 
-# -- shown
+# --- showing the plan ---
 
 
 def summary(plan: Plan) -> str:
@@ -95,11 +84,11 @@ def _difference(one: Difference) -> dict[str, Any]:
 
 
 def show_plan(plan: Plan) -> None:
-    """For a person a coloured list of what changes; for a pipe a line for each change."""
-    if session().shape == "json":
+    """On a terminal a coloured list of the changes; in a pipe one line per change."""
+    if invocation().format == "json":
         return
     steps = plan.of("create", "update", "delete")
-    if session().shape == "quiet":
+    if invocation().format == "quiet":
         output.print_lines((step.name,) for step in steps)
     elif not base.on_terminal():
         output.print_lines(row for step in steps for row in _rows(step))
@@ -150,23 +139,23 @@ def _text(value: object, there: bool) -> str:
 
 
 def value_text(value: object) -> str:
-    """As JSON; whole numbers without the .0 that the API writes for some of them."""
+    """The value as JSON; whole numbers without the .0 that the API writes for some of them."""
     if isinstance(value, float) and value.is_integer() and abs(value) < LONG:
         value = int(value)
     return json.dumps(value, ensure_ascii=False)
 
 
-# -- made so
+# --- executing the plan ---
 
 
-def carry_out(client: Client, plan: Plan) -> dict[str, int]:
-    """Make the changes, some hundred jobs at a time; what was done stays done when this is cut off."""
+def carry_out(client: JsonClient, plan: Plan) -> dict[str, int]:
+    """Make the changes in batches. After an interruption, finished batches stay."""
     done = {"created": 0, "updated": 0, "deleted": 0, "unchanged": len(plan.of("unchanged"))}
     try:
         with Progress("jobs", plan.changes) as progress:
             for steps in _batches(plan.of("create", "update")):
                 for step, change in zip(steps, _send(client, steps), strict=True):
-                    # A job that only changed hands is the same to the server.
+                    # The server reports a job whose owner alone changed as unchanged.
                     done["updated" if change == "unchanged" and step.differences else change] += 1
                 progress.advance(len(steps))
             for step in plan.of("delete"):
@@ -176,54 +165,53 @@ def carry_out(client: Client, plan: Plan) -> dict[str, int]:
     except DetentError as error:
         made = done["created"] + done["updated"] + done["deleted"]
         if made:
-            error.message = (
-                f"{error.message.rstrip('.')}. {made} of {plan.changes} changes were made: run it again to go on."
-            )
+            cause = error.message.rstrip(".")
+            error.message = f"{cause}. {made} of {plan.changes} changes were made: repeat the command to continue."
         raise
     return done
 
 
 def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    """Some hundred at a time, each of one owner."""
+    """Batches of jobs of one owner."""
     for _, same in groupby(steps, key=lambda step: step.declared.owner if step.declared else None):
         group = list(same)
         for start in range(0, len(group), BATCH):
             yield group[start : start + BATCH]
 
 
-def _send(client: Client, steps: Sequence[Step]) -> Iterator[str]:
+def _send(client: JsonClient, steps: Sequence[Step]) -> Iterator[str]:
     jobs = [step.declared for step in steps if step.declared is not None]
     try:
-        answer = client.put_jobs([job.document for job in jobs], owner=jobs[0].owner)
+        answer = client.create_jobs([job.document for job in jobs], upsert=True, owner=jobs[0].owner)
     except ManyFaults as error:
         raise _refused(jobs, error) from error
     for item in answer["items"]:
         yield item["change"]
 
 
-def _refused(jobs: Sequence[Declared], error: ManyFaults) -> Detailed:
-    """What only the server can know to be wrong, on the lines of the files."""
+def _refused(jobs: Sequence[Declared], error: ManyFaults) -> DetailedError:
+    """The errors that only the server can find, with the lines of the files."""
     lines = []
     for fault in error.faults:
         index, _, _ = fault.pointer.removeprefix("/").partition("/")
         job = jobs[int(index)]
         lines.append(f"{job.source}:{job.line}: {fault.message}")
     count = len(lines)
-    return Detailed(
-        f"The server refused {count} job{'' if count == 1 else 's'}, and none of their batch was kept.", lines
+    return DetailedError(
+        f"The server refused {count} job{'' if count == 1 else 's'}: no job of that batch was changed.", lines
     )
 
 
-def _delete(client: Client, step: Step) -> None:
+def _delete(client: JsonClient, step: Step) -> None:
     assert step.current is not None
     try:
         client.delete_job(step.current["id"])
     except NotFound:
-        pass  # gone already, which is what was wanted
+        pass  # already deleted
 
 
 def say_done(done: dict[str, int]) -> None:
     parts = [f"{count} {word}" for word, count in done.items() if count]
     output.say(f"Done: {', '.join(parts) or 'nothing to do'}.")
-    if session().shape == "json":
+    if invocation().format == "json":
         output.print_json(done)

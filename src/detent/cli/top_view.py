@@ -1,7 +1,7 @@
-"""One frame of `detent top`: what the API says of a cluster, drawn for a terminal of any width.
+"""One frame of `detent top`: the state of the cluster, drawn for a terminal of any width.
 
 Every node has a letter and a colour, in the table and in the map of partitions, so that the map can be read without
-colours too. A letter stays a node's own for as long as the view runs.
+colours too. A node keeps its letter as long as the view runs.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan", "bright_green", "bright_magenta")
 LETTERS = string.ascii_uppercase + string.ascii_lowercase
-NOBODY = "·"
+NO_LEADER = "·"
 BARS = "▁▂▃▄▅▆▇█"
 SAMPLES = 60
 LABEL = 12
 TAKE_OVERS = 6
 ROLES = 3
-TITLES = 4  # lines: of the nodes and of the elections, and an empty one before and after the nodes
+TITLES = 4  # lines: the headings of nodes and elections, and an empty one before and after the nodes
 
 
-class View:
-    def __init__(self, server: str, ending: str) -> None:
-        """`server` is what is looked at, `ending` how to end the view."""
+class TopView:
+    def __init__(self, server: str, hint: str) -> None:
+        """`server` is the address, `hint` says how to quit."""
         self._server = server
-        self._ending = ending
+        self._hint = hint
         self.letters: dict[str, str] = {}
         self._rates: deque[float] = deque(maxlen=SAMPLES)
 
     def sample(self, cluster: Item) -> None:
-        """Remember what the next frames compare with."""
+        """Keep what the next frames need: the rate and the letters of the nodes."""
         if cluster["throughput"] is not None:
             self._rates.append(cluster["throughput"]["last_10s"] / 10)
         present = {node["id"] for node in cluster["nodes"]}
@@ -54,7 +54,7 @@ class View:
                 self.letters[node["id"]] = next(free, "+")
 
     def frame(self, cluster: Item, at: datetime, width: int, height: int, trouble: str = "") -> Lines:
-        """What does not fit the height is left out: take-overs, then nodes; problems never."""
+        """Draw a frame. What does not fit the height is left out: take-overs first, then nodes; never problems."""
         from rich.console import Group as Lines
 
         head = [*self._head(cluster, at, width, trouble), *_problems(cluster)]
@@ -65,21 +65,21 @@ class View:
         shown = self._nodes(cluster, at, width, nodes)
         return Lines(*head, _blank(), *shown, _blank(), *rest, *self._elections(cluster, at, taken))
 
-    # --- its parts ---
+    # --- the parts of a frame ---
 
     def _head(self, cluster: Item, at: datetime, width: int, trouble: str) -> Iterator[Text]:
         from rich.text import Text
 
-        left, right = f"detent at {self._server}", f"{at:%H:%M:%S} UTC{self._ending}"
+        left, right = f"detent at {self._server}", f"{at:%H:%M:%S} UTC{self._hint}"
         yield Text.assemble((left, "bold"), " " * max(2, width - len(left) - len(right)), (right, "dim"))
         if trouble:
             yield Text(flat(trouble), style="bold red")
         alive = Counter(node["state"] for node in cluster["nodes"])
         count = len(cluster["problems"])
-        told = "good" if not count else f"{count} problem{'' if count == 1 else 's'}"
+        health = "healthy" if not count else f"{count} problem{'' if count == 1 else 's'}"
         states = ", ".join(f"{alive[state]} {state}" for state in ("alive", "draining", "evicted") if alive[state])
-        told = f"● {'held, ' if cluster['held'] else ''}{told}"
-        yield Text.assemble((told, "green" if not count else "bold red"), f"   nodes: {states or 'none'}")
+        health = f"● {'paused, ' if cluster['held'] else ''}{health}"
+        yield Text.assemble((health, "green" if not count else "bold red"), f"   nodes: {states or 'none'}")
 
     def _nodes(self, cluster: Item, at: datetime, width: int, most: int) -> Iterator[RenderableType]:
         from rich.text import Text
@@ -89,7 +89,7 @@ class View:
         if shown:
             yield output.table(shown, self._columns(), at, width)
         if len(shown) < len(nodes):
-            yield Text(f"and {len(nodes) - len(shown)} nodes more: `detent node list` shows them all", style="dim")
+            yield Text(f"and {len(nodes) - len(shown)} more nodes: `detent node list` shows all", style="dim")
 
     def _columns(self) -> Sequence[Column]:
         return (
@@ -99,7 +99,7 @@ class View:
             Column("ROLES", _roles),
             Column("LEADS", lambda node: node["partitions"], right=True),
             Column("RUNS", lambda node: node["running"], extra=True, right=True),
-            Column("BEAT", lambda node: times.span(node["heartbeat_age_ms"]), right=True, style=_beat_style),
+            Column("HEARTBEAT", lambda node: times.span(node["heartbeat_age_ms"]), right=True, style=_beat_style),
             Column("LEASE", lambda node: times.span(node["lease_ms"]), extra=True, right=True),
             Column("CLOCK", offset, right=True),
             Column("STARTED", lambda node: node["started_at"], lambda node, at: times.relative(node["started_at"], at)),
@@ -118,7 +118,7 @@ class View:
 
         led = sum(partition["node"] in self.letters for partition in cluster["partitions"])
         total = len(cluster["partitions"])
-        yield _labelled("partitions", Text(f"{led} of {total} led"), "" if led == total else "bold red")
+        yield _labelled("partitions", Text(f"{led} of {total} have a leader"), "" if led == total else "bold red")
         columns = next(size for size in (128, 64, 32, 16) if size <= max(width, 16))
         for start in range(0, total, columns):
             line = Text(no_wrap=True)
@@ -127,7 +127,7 @@ class View:
                 if owner in self.letters:
                     line.append(self.letters[owner], style=f"black on {self._colour(owner)}")
                 else:
-                    line.append(NOBODY, style="bold red")
+                    line.append(NO_LEADER, style="bold red")
             yield line
 
     def _work(self, cluster: Item, width: int) -> Iterator[Text]:
@@ -140,7 +140,7 @@ class View:
         flow = cluster["throughput"]
         if flow is not None:
             rates = f"{_rate(flow['last_10s'] / 10)} over 10 s, {_rate(flow['last_60s'] / 60)} over 60 s "
-            yield _labelled("runs ended", Text.assemble(rates, (self._spark(width - LABEL - len(rates)), "cyan")))
+            yield _labelled("finished", Text.assemble(rates, (self._spark(width - LABEL - len(rates)), "cyan")))
 
     def _spark(self, room: int) -> str:
         rates = list(self._rates)[-max(room, 0) :] if room > 0 else []
@@ -189,7 +189,7 @@ def _blank() -> Text:
 
 
 def _beat_style(node: Item) -> str:
-    """One that beats as it should has more than half of its lease left."""
+    """A healthy node has more than half of its lease left."""
     return "yellow" if node["heartbeat_age_ms"] > node["lease_ms"] else ""
 
 

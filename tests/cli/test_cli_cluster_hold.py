@@ -18,7 +18,7 @@ def test_everything_is_paused_with_a_reason(inside: Run, server: ContractServer)
     server.answers.append(good(HELD))
     finished = inside("pause", "--all", "--reason", "the shop moves")
     assert (finished.code, finished.out) == (0, "")
-    assert finished.err == "No tick fires from now on: `detent resume --all` lets them fire again.\n"
+    assert finished.err == "All ticks are paused: `detent resume --all` resumes them.\n"
     (request,) = server.requests
     assert (request.method, request.path) == ("POST", "/api/v1/cluster/pause")
     assert request.body == {"reason": "the shop moves"}
@@ -35,9 +35,9 @@ def test_everything_is_resumed(inside: Run, server: ContractServer) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("pause", "--reason", "x"), "with --all; one job is paused with `detent job pause JOB`"),
-        (("pause", "--all"), "Say why, with --reason TEXT"),
-        (("resume",), "with --all; one job is resumed with `detent job resume JOB`"),
+        (("pause", "--reason", "x"), "confirm with --all. `detent job pause JOB` pauses one job"),
+        (("pause", "--all"), "--reason is missing"),
+        (("resume",), "confirm with --all. `detent job resume JOB` resumes one job"),
     ],
 )
 def test_what_is_meant_has_to_be_said(

@@ -1,4 +1,4 @@
-"""What all commands of one invocation share: where the server is, and in which shape to answer."""
+"""The options that all commands share: which server to call, and in which format to print."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from detent.errors import UsageError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from detent.client.documents import Client
+    from detent.client import JsonClient
+    from detent.client.operation import JsonPages
     from detent.settings.settings import Context, Settings
 
 CONTEXT = "DETENT_CONTEXT"
 
-Shape = Literal["people", "json", "quiet"]
+OutputFormat = Literal["text", "json", "quiet"]
 
 
 @dataclasses.dataclass
-class Session:
-    """The options that mean the same everywhere, whether they stand before or after the command's name."""
+class Invocation:
+    """The shared options of one invocation; they may stand before or after the command's name."""
 
     api_url: str | None = None
     config: str | None = None
     context: str | None = None
-    shape: Shape = "people"
+    format: OutputFormat = "text"
 
 
-def session() -> Session:
+def invocation() -> Invocation:
     context = click.get_current_context()
-    return context.ensure_object(Session)
+    return context.ensure_object(Invocation)
 
 
 def load_settings(flags: Mapping[str, object], context: Context | None = None) -> Settings:
@@ -44,53 +45,54 @@ def load_settings(flags: Mapping[str, object], context: Context | None = None) -
 
     environ = {name: value for name, value in os.environ.items() if name not in (DEBUG, CONTEXT)}
     try:
-        return Settings.load({"config": session().config, **flags}, environ, context=context)
+        return Settings.load({"config": invocation().config, **flags}, environ, context=context)
     except UsageError as error:
-        # The sentence names the flag, variable or key; a pointer is for documents.
+        # The message names the flag, variable or key; pointers are for documents.
         raise UsageError(error.message) from error
 
 
 def client_settings(**flags: object) -> Settings:
-    """The settings of a command that asks a server: those of the chosen context are among them."""
-    return load_settings({"api_url": session().api_url, **flags}, chosen_context())
+    """The settings of a command that calls a server, including those of the chosen context."""
+    return load_settings({"api_url": invocation().api_url, **flags}, chosen_context())
 
 
 def chosen_context() -> Context | None:
-    """The context that --context or DETENT_CONTEXT names, else the current one."""
+    """The context named by --context or DETENT_CONTEXT, else the current one."""
     from detent.cli.context_file import read_contexts
 
-    return read_contexts().chosen(session().context or os.environ.get(CONTEXT) or None)
+    return read_contexts().chosen(invocation().context or os.environ.get(CONTEXT) or None)
 
 
-def connect(timeout: float | None = None) -> Client:
-    from detent.client.documents import ANSWER_SECONDS, Client
+def connect(timeout: float | None = None) -> JsonClient:
+    from detent.client import JsonClient
+    from detent.client.transport import ANSWER_SECONDS
 
     settings = client_settings()
-    return Client(settings.api_url, settings.api_key, timeout=timeout or ANSWER_SECONDS)
+    return JsonClient(settings.api_url, settings.api_key, timeout=timeout or ANSWER_SECONDS)
 
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
     def remember(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
         if value is not None:
-            setattr(context.ensure_object(Session), name, value)
+            setattr(context.ensure_object(Invocation), name, value)
 
     return remember
 
 
-def _shape(shape: Shape) -> Callable[[click.Context, click.Parameter, bool], None]:
+def _set_format(chosen: OutputFormat) -> Callable[[click.Context, click.Parameter, bool], None]:
     def remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
         if not value:
             return
-        current = context.ensure_object(Session)
-        if current.shape not in ("people", shape):
+        current = context.ensure_object(Invocation)
+        if current.format not in ("text", chosen):
             raise UsageError("--json and --quiet are both given: give one of the two.")
-        current.shape = shape
+        current.format = chosen
 
     return remember
 
 
 def server_options(hidden: bool) -> Callable[[F], F]:
-    """--api-url, --context and --config: shown by `detent --help`, understood by every command that asks the server."""
+    """--api-url, --context and --config: listed in `detent --help`, accepted by every command that calls the server."""
 
     def add(function: F) -> F:
         named = option(
@@ -99,7 +101,7 @@ def server_options(hidden: bool) -> Callable[[F], F]:
             expose_value=False,
             hidden=hidden,
             callback=_remember("context"),
-            help="The server of this name, see `detent context`. [DETENT_CONTEXT, else the current one]",
+            help="Use the server of this context, see `detent context`. [DETENT_CONTEXT, else the current one]",
         )
         address = option(
             "--api-url",
@@ -107,7 +109,7 @@ def server_options(hidden: bool) -> Callable[[F], F]:
             expose_value=False,
             hidden=hidden,
             callback=_remember("api_url"),
-            help="The server to ask. [DETENT_API_URL, else http://127.0.0.1:8787]",
+            help="Address of the server. [DETENT_API_URL, else http://127.0.0.1:8787]",
         )
         return address(named(config_option(hidden)(function)))
 
@@ -121,12 +123,12 @@ def config_option(hidden: bool) -> Callable[[F], F]:
         expose_value=False,
         hidden=hidden,
         callback=_remember("config"),
-        help="The settings file. [detent.toml, if there is one]",
+        help="Settings file. [detent.toml, if it exists]",
     )
 
 
-def shapes(*, quiet: str | None = None) -> Callable[[F], F]:
-    """--json, and --quiet where `quiet` says what is then printed."""
+def format_options(*, quiet: str | None = None) -> Callable[[F], F]:
+    """--json; and --quiet, where `quiet` names what it prints."""
 
     def add(function: F) -> F:
         if quiet is not None:
@@ -135,19 +137,19 @@ def shapes(*, quiet: str | None = None) -> Callable[[F], F]:
                 "-q",
                 is_flag=True,
                 expose_value=False,
-                callback=_shape("quiet"),
+                callback=_set_format("quiet"),
                 help=f"Print {quiet}.",
             )(function)
         return option(
-            "--json", is_flag=True, expose_value=False, callback=_shape("json"), help="Print the API's JSON."
+            "--json", is_flag=True, expose_value=False, callback=_set_format("json"), help="Print the API's JSON."
         )(function)
 
     return add
 
 
-def asks_server(*, quiet: str | None = None) -> Callable[[F], F]:
-    """What every command has that talks to the server and prints what it said."""
-    return lambda function: server_options(hidden=True)(shapes(quiet=quiet)(function))
+def api_options(*, quiet: str | None = None) -> Callable[[F], F]:
+    """The options of a command that calls the server and prints its answer."""
+    return lambda function: server_options(hidden=True)(format_options(quiet=quiet)(function))
 
 
 def read_number(flag: str, text: str, lowest: int, highest: int | None = None) -> int:
@@ -163,27 +165,36 @@ def read_number(flag: str, text: str, lowest: int, highest: int | None = None) -
 
 def complete_job(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     return _complete(
-        context, lambda client: client.list_jobs(limit=200, prefix=incomplete or None), "name", "status", incomplete
+        context, lambda client: _first(client.list_jobs(prefix=incomplete or None), 200), "name", "status", incomplete
     )
 
 
 def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return _complete(context, lambda client: client.list_runs(limit=50), "id", "job", incomplete)
+    return _complete(context, lambda client: _first(client.list_runs(), 50), "id", "job", incomplete)
 
 
 def complete_node(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return _complete(context, lambda client: {"items": client.cluster()["nodes"]}, "id", "state", incomplete)
+    return _complete(context, lambda client: client.get_cluster()["nodes"], "id", "state", incomplete)
+
+
+def _first(listing: JsonPages, limit: int) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = listing.page(limit)["items"]
+    return items
 
 
 def _complete(
-    context: click.Context, fetch: Callable[[Client], Mapping[str, Any]], value: str, words: str, incomplete: str
+    context: click.Context,
+    fetch: Callable[[JsonClient], list[dict[str, Any]]],
+    value: str,
+    words: str,
+    incomplete: str,
 ) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
     try:
         with context.scope(cleanup=False), connect(timeout=1) as client:
-            items = fetch(client)["items"]
-    except Exception:  # a shell that is completing has nowhere to show an error
+            items = fetch(client)
+    except Exception:  # a completing shell has nowhere to show an error
         return []
     return [
         CompletionItem(item[value], help=item.get(words)) for item in items if str(item[value]).startswith(incomplete)

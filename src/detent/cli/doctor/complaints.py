@@ -1,4 +1,4 @@
-"""The five complaints that people bring to a scheduler, each with where to look and what to do."""
+"""The five common complaints, each with its checks."""
 
 from __future__ import annotations
 
@@ -8,39 +8,41 @@ from typing import NamedTuple
 
 from detent.cli import times
 from detent.cli.doctor import load, missing, stuck, twice
-from detent.cli.doctor.findings import Case, Story
+from detent.cli.doctor.results import Case, ComplaintReport
 from detent.store.db import Row
 from detent.store.doctor import Doctor
 
 
 class Complaint(NamedTuple):
-    words: str
-    good: str  # what is said when nothing was found
-    tell: Callable[[Case], Awaitable[None]]
+    title: str
+    good: str  # the result when no check found anything
+    check: Callable[[Case], Awaitable[None]]
 
 
 COMPLAINTS: Mapping[str, Complaint] = {
-    "runs-twice": Complaint("A job runs twice", "Nothing ran twice that the database knows of.", twice.tell),
+    "runs-twice": Complaint("A job runs twice", "The database has no record of anything that ran twice.", twice.check),
     "never-ran": Complaint(
-        "A job never ran after a node was lost", "Every tick was fired or accounted for.", missing.tell
+        "A job never ran after a node was lost", "Every tick fired or is accounted for.", missing.check
     ),
-    "stuck": Complaint("Runs are stuck", "No run is stuck.", stuck.tell),
+    "stuck": Complaint("Runs are stuck", "No run is stuck.", stuck.check),
     "cpu-spike": Complaint(
-        "The database's CPU spikes each minute", "Ticks are spread, and the hot tables are clean.", load.tell_spike
+        "The database's CPU spikes each minute",
+        "Ticks are spread, and the busy tables have few dead rows.",
+        load.check_spike,
     ),
-    "flapping": Complaint("Leadership flaps", "Leadership is steady.", load.tell_flapping),
+    "flapping": Complaint("Leadership flaps", "Leadership is steady.", load.check_flapping),
 }
 
 
-async def tell(name: str, doctor: Doctor, job: Row | None) -> Story:
+async def examine(name: str, doctor: Doctor, job: Row | None) -> ComplaintReport:
     complaint = COMPLAINTS[name]
     case = Case(doctor, job)
     if job is not None:
         _about(case, job)
-    await complaint.tell(case)
+    await complaint.check(case)
     if all(finding.status == "ok" for finding in case.findings):
         case.add("ok", complaint.good)
-    return Story(name, complaint.words, case.looked_at, case.findings)
+    return ComplaintReport(name, complaint.title, case.looked_at, case.findings)
 
 
 def _about(case: Case, job: Row) -> None:
@@ -48,8 +50,8 @@ def _about(case: Case, job: Row) -> None:
     name = job["name"]
     if job["status"] == "paused":
         why = f" ({job['reason']})" if job["reason"] else ""
-        case.add("warn", f"The job {name} is paused{why}, so it does not fire.", f"Run `detent job resume {name}`.")
+        case.add("warn", f"The job {name} is paused{why}.", f"Run `detent job resume {name}`.")
     elif job["status"] == "completed":
-        case.add("ok", f"The job {name} is completed: its schedule has no tick left.")
+        case.add("ok", f"The job {name} is completed: its schedule has no more ticks.")
     elif job["fire_at"] is not None and job["fire_at"] > datetime.now(UTC) + timedelta(minutes=1):
         case.add("ok", f"The job {name} fires next at {times.both(times.written(job['fire_at']), times.now())}.")

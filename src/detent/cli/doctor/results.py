@@ -1,4 +1,4 @@
-"""What a check finds: good, worth knowing, or broken; in one sentence, with what to do."""
+"""The results of checks: ok, warning or failure, one sentence, and advice."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from detent.store.doctor import Doctor, TooSlow
 Status = Literal["ok", "warn", "fail"]
 
 
-class Finding(NamedTuple):
-    """`found` is a sentence; `advice` says what to do, and is empty when there is nothing to do."""
+class CheckResult(NamedTuple):
+    """`found` is a sentence; `advice` says what to do, or is empty."""
 
     check: str
     status: Status
@@ -24,13 +24,13 @@ class Finding(NamedTuple):
         return {"check": self.check, "status": self.status, "found": self.found, "advice": self.advice or None}
 
 
-class Story(NamedTuple):
-    """A complaint, what was looked at because of it, and what that gave."""
+class ComplaintReport(NamedTuple):
+    """A complaint, what was checked for it, and the results."""
 
     name: str
     complaint: str
     looked_at: list[str]
-    findings: list[Finding]
+    findings: list[CheckResult]
 
     @property
     def status(self) -> Status:
@@ -46,33 +46,33 @@ class Story(NamedTuple):
         }
 
 
-def worst(findings: list[Finding]) -> Status:
+def worst(findings: list[CheckResult]) -> Status:
     statuses = {finding.status for finding in findings}
     return "fail" if "fail" in statuses else "warn" if "warn" in statuses else "ok"
 
 
 class Case:
-    """One story while it is told: questions are noted as they are asked, and answers as they come."""
+    """One complaint while it is examined: collects what was checked and the results."""
 
     def __init__(self, doctor: Doctor, job: Row | None) -> None:
         self.doctor = doctor
         self.job = job
         self.looked_at: list[str] = []
-        self.findings: list[Finding] = []
+        self.findings: list[CheckResult] = []
 
     @property
     def number(self) -> int | None:
         return None if self.job is None else int(self.job["job"])
 
-    async def look(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
+    async def check(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
         self.looked_at.append(what)
         try:
             await work()
         except TooSlow as error:
-            self.add("warn", f"Looking at {what} was given up: {error.message}.", "Ask for one job with --job.")
+            self.add("warn", f"The check of {what} was stopped: {error.message}.", "Check one job with --job.")
 
     def add(self, status: Status, found: str, advice: str = "") -> None:
-        self.findings.append(Finding("", status, found, advice))
+        self.findings.append(CheckResult("", status, found, advice))
 
 
 def some(names: list[str] | None, count: int) -> str:
@@ -88,8 +88,8 @@ _ONE = {"are": "is", "were": "was", "run": "runs", "wait": "waits", "need": "nee
 def number(count: int, thing: str, verb: str = "") -> str:
     """`1 run was`, `2 runs were`"""
     plural = f"{thing}es" if thing.endswith("s") else f"{thing}s"
-    told = f"{count} {thing if count == 1 else plural}"
-    return f"{told} {_ONE[verb] if count == 1 else verb}" if verb else told
+    text = f"{count} {thing if count == 1 else plural}"
+    return f"{text} {_ONE[verb] if count == 1 else verb}" if verb else text
 
 
 def brief(seconds: float) -> str:
