@@ -15,7 +15,7 @@ from pages import Pages
 
 from detent.dashboard.drawings import MOST_TOGETHER, Axis, Mark, due_steps, lane
 from detent.dashboard.views.timeline import STEPS, ZOOMS
-from detent.domain.ledger import Segment
+from detent.domain.ledger import LedgerSegment
 from detent.domain.registration import read_document
 from detent.domain.schedule import Schedule
 from detent.store.jobs import DEFAULT_TENANT
@@ -52,7 +52,7 @@ def past_ticks(schedule: Schedule, axis: Axis, now: datetime) -> list[datetime]:
 
 
 def drawn(schedule: Schedule, kept: list[datetime], axis: Axis, now: datetime) -> list[Mark]:
-    segment = Segment(EPOCH - timedelta(days=30), None, schedule)
+    segment = LedgerSegment(EPOCH - timedelta(days=30), None, schedule)
     due = due_steps([segment], schedule.next_after(now), axis, now)
     return lane(recorded(kept, axis), due, axis)
 
@@ -106,7 +106,7 @@ def test_a_range_that_was_missed_is_drawn_over_all_its_ticks() -> None:
     now = EPOCH + timedelta(hours=12)
     axis, schedule = axis_at(now, ZOOMS["6h"]), every(600)
     ticks = past_ticks(schedule, axis, now)
-    segment = Segment(EPOCH - timedelta(days=1), None, schedule)
+    segment = LedgerSegment(EPOCH - timedelta(days=1), None, schedule)
     due = due_steps([segment], schedule.next_after(now), axis, now)
     missed = Step(JOB, -1, "missed", 5, RUN, until=ticks[4])
     marks = lane([missed, *recorded(ticks[5:], axis)], due, axis)
@@ -116,7 +116,7 @@ def test_a_range_that_was_missed_is_drawn_over_all_its_ticks() -> None:
 def test_what_is_due_and_not_fired_waits_and_what_falls_into_a_pause_is_paused() -> None:
     now = EPOCH + timedelta(hours=12)
     axis, schedule = axis_at(now, ZOOMS["6h"]), every(1800)
-    segment = Segment(EPOCH - timedelta(days=1), None, schedule)
+    segment = LedgerSegment(EPOCH - timedelta(days=1), None, schedule)
     first = schedule.next_after(axis.since)
     due = due_steps([segment], first, axis, now)
     assert {mark.status for mark in lane([], due, axis)} == {"pending", "planned"}
@@ -127,7 +127,7 @@ def test_what_is_due_and_not_fired_waits_and_what_falls_into_a_pause_is_paused()
 def test_what_was_not_read_is_not_said_to_be_missing() -> None:
     now = EPOCH + timedelta(hours=12)
     axis, schedule = axis_at(now, ZOOMS["6h"]), every(600)
-    segment = Segment(EPOCH - timedelta(days=1), None, schedule)
+    segment = LedgerSegment(EPOCH - timedelta(days=1), None, schedule)
     due = due_steps([segment], schedule.next_after(now), axis, now)
     marks = lane([], due, axis, read_since=now + SECOND)
     assert {mark.status for mark in marks} == {"unread", "planned"}

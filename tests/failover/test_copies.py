@@ -14,7 +14,7 @@ import pytest
 from database_servers import Process, Servers, opened
 from processes import Node, environment
 
-from detent.cluster.admission import Guard, Held, Verdict, judge, why_held
+from detent.cluster.admission import AdmissionCheck, AdmissionVerdict, SuspectedCopy, judge, why_held
 from detent.store.original import Standing, Whereabouts
 from detent.store.pull import Wanted
 from factories import add_job, add_live_run
@@ -115,8 +115,8 @@ async def test_a_dump_restored_on_another_server_is_held(servers: Servers, folde
     # Servers of these tests come from the same files; others have identifiers of their own.
     await ask(copy, "UPDATE cluster SET system_identifier = system_identifier + 1")
     async with opened(copy) as store:
-        with pytest.raises(Held, match="it was made on another server"):
-            await Guard(store, 0).admit()
+        with pytest.raises(SuspectedCopy, match="it was made on another server"):
+            await AdmissionCheck(store, 0).admit()
 
 
 async def test_a_database_made_from_another_as_its_template_is_held(servers: Servers) -> None:
@@ -124,8 +124,8 @@ async def test_a_database_made_from_another_as_its_template_is_held(servers: Ser
     await make_jobs(primary.url)
     await ask(url_in(primary, "postgres"), f"CREATE DATABASE copy TEMPLATE {DATABASE}")
     async with opened(url_in(primary, "copy")) as store:
-        with pytest.raises(Held, match="it was made as another database of this server"):
-            await Guard(store, 0).admit()
+        with pytest.raises(SuspectedCopy, match="it was made as another database of this server"):
+            await AdmissionCheck(store, 0).admit()
 
 
 async def test_files_that_were_recovered_after_a_long_time_are_held_and_after_a_short_one_are_not(
@@ -140,10 +140,10 @@ async def test_files_that_were_recovered_after_a_long_time_are_held_and_after_a_
         await standby.promote()
     await ask(late.url, "UPDATE cluster SET beat_at = now() - interval '3 hours'")
     async with opened(soon.url) as store:
-        assert (await Guard(store, 0).admit()).server.timeline == 2
+        assert (await AdmissionCheck(store, 0).admit()).server.timeline == 2
     async with opened(late.url) as store:
-        with pytest.raises(Held, match="on the new timeline 2, and no node was heard of for 3 hours"):
-            await Guard(store, 0).admit()
+        with pytest.raises(SuspectedCopy, match="on the new timeline 2, and no node was heard of for 3 hours"):
+            await AdmissionCheck(store, 0).admit()
 
 
 async def test_the_last_heartbeat_is_known_also_after_the_last_node_has_left(servers: Servers) -> None:
@@ -161,10 +161,10 @@ async def test_a_copy_without_jobs_is_nobodys_copy(servers: Servers) -> None:
     said = detent("db", "adopt", url=copy)
     assert "nothing to adopt in this database: it has no jobs" in said.stderr
     async with opened(copy) as store:
-        await Guard(store, 0).look()  # before anybody adds the first one
+        await AdmissionCheck(store, 0).look()  # before anybody adds the first one
     await make_jobs(copy)
     async with opened(copy) as store:
-        assert (await Guard(store, 0).admit()).incarnation > 1
+        assert (await AdmissionCheck(store, 0).admit()).incarnation > 1
 
 
 async def test_a_node_on_a_copy_answers_and_says_what_is_wrong(servers: Servers, folder: Path) -> None:
@@ -205,25 +205,25 @@ def standing(present: Whereabouts, silence: timedelta | None = MINUTE, used: boo
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
-        (standing(THERE), Verdict.ORIGINAL),
-        (standing(THERE, silence=None), Verdict.ORIGINAL),
-        (standing(THERE, silence=timedelta(days=400)), Verdict.ORIGINAL),
-        (standing(THERE._replace(timeline=5)), Verdict.FAILED_OVER),
-        (standing(THERE._replace(timeline=9), silence=9 * MINUTE), Verdict.FAILED_OVER),
-        (standing(THERE._replace(timeline=5), silence=-5 * MINUTE), Verdict.FAILED_OVER),
-        (standing(THERE._replace(timeline=5), silence=11 * MINUTE), Verdict.HELD),
-        (standing(THERE._replace(timeline=5), silence=-11 * MINUTE), Verdict.HELD),
-        (standing(THERE._replace(timeline=5), silence=None), Verdict.HELD),
-        (standing(THERE._replace(timeline=3)), Verdict.HELD),
-        (standing(THERE._replace(system=9)), Verdict.HELD),
-        (standing(THERE._replace(database=9)), Verdict.HELD),
-        (standing(THERE._replace(table=9)), Verdict.HELD),
-        (standing(THERE._replace(database=9, timeline=5)), Verdict.HELD),
-        (standing(THERE._replace(system=9), used=False), Verdict.UNUSED),
-        (standing(THERE._replace(timeline=5), silence=None, used=False), Verdict.UNUSED),
+        (standing(THERE), AdmissionVerdict.ORIGINAL),
+        (standing(THERE, silence=None), AdmissionVerdict.ORIGINAL),
+        (standing(THERE, silence=timedelta(days=400)), AdmissionVerdict.ORIGINAL),
+        (standing(THERE._replace(timeline=5)), AdmissionVerdict.FAILED_OVER),
+        (standing(THERE._replace(timeline=9), silence=9 * MINUTE), AdmissionVerdict.FAILED_OVER),
+        (standing(THERE._replace(timeline=5), silence=-5 * MINUTE), AdmissionVerdict.FAILED_OVER),
+        (standing(THERE._replace(timeline=5), silence=11 * MINUTE), AdmissionVerdict.HELD),
+        (standing(THERE._replace(timeline=5), silence=-11 * MINUTE), AdmissionVerdict.HELD),
+        (standing(THERE._replace(timeline=5), silence=None), AdmissionVerdict.HELD),
+        (standing(THERE._replace(timeline=3)), AdmissionVerdict.HELD),
+        (standing(THERE._replace(system=9)), AdmissionVerdict.HELD),
+        (standing(THERE._replace(database=9)), AdmissionVerdict.HELD),
+        (standing(THERE._replace(table=9)), AdmissionVerdict.HELD),
+        (standing(THERE._replace(database=9, timeline=5)), AdmissionVerdict.HELD),
+        (standing(THERE._replace(system=9), used=False), AdmissionVerdict.UNUSED),
+        (standing(THERE._replace(timeline=5), silence=None, used=False), AdmissionVerdict.UNUSED),
     ],
 )
-def test_what_is_decided_about_a_database(found: Standing, verdict: Verdict) -> None:
+def test_what_is_decided_about_a_database(found: Standing, verdict: AdmissionVerdict) -> None:
     assert judge(found) is verdict
 
 

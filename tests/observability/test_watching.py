@@ -141,8 +141,8 @@ async def test_a_node_that_lost_its_place_judges_and_sends_nothing_and_does_not_
     await look.execute("UPDATE notices SET ended_at = NULL, due_at = now(); UPDATE expectations SET check_at = now()")
     session.membership.lose("a test")
     address = sending.Address(receiver.url, "webhook", [])
-    sender = sending.Sender(store, session.membership, messenger, address, Metrics())
-    judge = watch.Watch(store, session.membership, lambda: [0], Metrics(), sender.loop.wake)
+    sender = sending.NoticeSender(store, session.membership, messenger, address, Metrics())
+    judge = watch.ExpectationWatch(store, session.membership, lambda: [0], Metrics(), sender.loop.wake)
     assert await judge.tick() > 0 and await sender.tick() > 0
     assert receiver.messages == []
 

@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from detent.domain.states import RunStatus
 from detent.telemetry.exposition import Exposition
-from detent.telemetry.metrics import ClusterSignals, Distribution, Metrics, Standing
+from detent.telemetry.metrics import ClusterSignals, Distribution, Metrics, NodeGauges
 
-STANDING = Standing(
+STANDING = NodeGauges(
     partitions_led=86,
     partitions_flapping=2,
     heartbeat_age=0.5,

@@ -35,7 +35,7 @@ from detent.api import (
 from detent.api.auth import Door
 from detent.api.context import Api, Readiness
 from detent.api.desk import Desk
-from detent.api.guard import Guard
+from detent.api.guard import LocalGuard
 from detent.api.limits import Limiter
 from detent.api.problems import PAGES, Refusal
 from detent.api.routing import JSON_HEADERS, Endpoint, starlette_routes
@@ -85,7 +85,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
             Route(PAGES, problem_pages.show_all),
             Route(f"{PAGES}/{{slug}}", problem_pages.show),
         ],
-        middleware=[Middleware(Guard, local=settings.local)],
+        middleware=[Middleware(LocalGuard, local=settings.local)],
         exception_handlers={HTTPException: _unmatched},
     )
     app.router.redirect_slashes = False

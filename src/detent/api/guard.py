@@ -19,7 +19,7 @@ from detent.api.problems import Refusal
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class Guard:
+class LocalGuard:
     def __init__(self, app: ASGIApp, local: bool) -> None:
         self._app = app
         self._local = local

@@ -15,7 +15,7 @@ from detent.api.context import Api, Readiness
 from detent.api.routing import JSON_HEADERS, Reply, Routes
 from detent.domain.schedule import tzdata_version
 from detent.telemetry.exposition import Exposition
-from detent.telemetry.health import Ready, summary
+from detent.telemetry.health import ReadinessCheck, summary
 from detent.telemetry.metrics import Metrics
 from detent.version import __version__
 
@@ -30,7 +30,7 @@ class ReadyQuery(Struct, forbid_unknown_fields=True):
     verbose: bool = False
 
 
-class Version(Struct):
+class VersionDocument(Struct):
     version: str
     api: str
     tzdata: str
@@ -43,16 +43,16 @@ async def live(api: Api) -> Alive:
 
 
 @routes.get("/readyz", scope="public", or_else=(503,))
-async def ready(api: Api, query: ReadyQuery) -> Reply[Ready]:
+async def ready(api: Api, query: ReadyQuery) -> Reply[ReadinessCheck]:
     """Whether everything it needs is there: 200 or 503."""
     answer, status = summary(await api.readiness(), query.verbose)
     return Reply(answer, status)
 
 
 @routes.get("/version", scope="public")
-async def version(api: Api) -> Version:
+async def version(api: Api) -> VersionDocument:
     """Which detent this is."""
-    return Version(__version__, "v1", tzdata_version())
+    return VersionDocument(__version__, "v1", tzdata_version())
 
 
 def metrics_route(metrics: Metrics) -> Route:
@@ -84,5 +84,5 @@ async def _nothing_to_close() -> None:
     return
 
 
-def _json(answer: Alive | Ready, status: int) -> Response:
+def _json(answer: Alive | ReadinessCheck, status: int) -> Response:
     return Response(msgspec.json.encode(answer), status, JSON_HEADERS, media_type="application/json")

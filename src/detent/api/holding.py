@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from detent.api.context import PREFIX, Api, check_default_tenant
 from detent.api.routing import Routes
-from detent.contract.cluster import Ticks
+from detent.contract.cluster import TickState
 
 routes = Routes(PREFIX)
 
@@ -22,16 +22,16 @@ class HoldRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @routes.post("/cluster/pause", scope="admin")
-async def pause_all(api: Api, body: HoldRequest) -> Ticks:
+async def pause_all(api: Api, body: HoldRequest) -> TickState:
     """Let no tick of any job fire until they are resumed; runs that have been fired go on."""
     check_default_tenant(api, "The cluster is paused")
     by = "this machine" if api.caller.key is None else f"key {api.caller.key}"
-    return Ticks(await api.store.holding.pause(by, body.reason))
+    return TickState(await api.store.holding.pause(by, body.reason))
 
 
 @routes.post("/cluster/resume", scope="admin")
-async def resume_all(api: Api) -> Ticks:
+async def resume_all(api: Api) -> TickState:
     """Let ticks fire again. Those that fell into the pause are late or missed, by each job's own rule."""
     check_default_tenant(api, "The cluster is resumed")
     await api.store.holding.resume()
-    return Ticks(None)
+    return TickState(None)

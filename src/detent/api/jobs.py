@@ -78,7 +78,7 @@ else:
     )
 
 
-class Pause(Struct, forbid_unknown_fields=True):
+class PauseRequest(Struct, forbid_unknown_fields=True):
     """Why a job is paused, for whoever looks at it; until when, or until somebody resumes it; and what then becomes of
     the ticks of the pause: none of them runs, the latest does, or all do. They are skipped if nothing is said."""
 
@@ -172,9 +172,9 @@ async def delete_job(api: Api, id: str, headers: ChangeHeaders) -> None:  # noqa
 
 
 @routes.post("/jobs/{id}/pause", scope="operate")
-async def pause_job(api: Api, id: str, body: Pause | None) -> Job:  # noqa: A002 - as above
+async def pause_job(api: Api, id: str, body: PauseRequest | None) -> Job:  # noqa: A002 - as above
     """Stop a job from ticking until it is resumed, or until a time."""
-    asked = body or Pause()
+    asked = body or PauseRequest()
     return await api.store.jobs.pause(
         await job_id(api, id),
         asked.reason,

@@ -22,9 +22,20 @@ KEY = {
 }
 
 
+# Published names of schemas. A name is part of the contract, so it stays when the class behind it is renamed.
+SCHEMA_NAMES = {
+    "ClusterHold": "Held",
+    "FieldFault": "Fault",
+    "PauseRequest": "Pause",
+    "ReadinessCheck": "Ready",
+    "TickState": "Ticks",
+    "VersionDocument": "Version",
+}
+
+
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     types = list(dict.fromkeys([Problem, *_types(endpoints)]))
-    schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    schemas, components = _published(msgspec.json.schema_components(types, ref_template=REFERENCE))
     known = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -41,6 +52,24 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": {"key": KEY}},
     }
+
+
+def _published(schema: Any) -> Any:
+    """The schemas under their published names: in references, titles and the table of components."""
+    match schema:
+        case dict():
+            return {SCHEMA_NAMES.get(name, name): _published_entry(name, value) for name, value in schema.items()}
+        case list() | tuple():
+            return type(schema)(_published(entry) for entry in schema)
+        case _:
+            return schema
+
+
+def _published_entry(name: str, value: Any) -> Any:
+    if name == "$ref":
+        folder, _, schema = value.rpartition("/")
+        return f"{folder}/{SCHEMA_NAMES.get(schema, schema)}"
+    return SCHEMA_NAMES.get(value, value) if name == "title" and isinstance(value, str) else _published(value)
 
 
 def _types(endpoints: Iterable[Endpoint]) -> Iterable[Any]:

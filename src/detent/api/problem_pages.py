@@ -172,7 +172,7 @@ TEXTS: dict[str, tuple[int, str]] = {
 
 def page(slug: str) -> str:
     status, text = TEXTS[slug]
-    return f"## {problems.Kind(status, slug).title}\n\n`{PAGES}/{slug}`, status {status}. {text}\n"
+    return f"## {problems.ProblemKind(status, slug).title}\n\n`{PAGES}/{slug}`, status {status}. {text}\n"
 
 
 def manual() -> str:

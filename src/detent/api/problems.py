@@ -44,7 +44,7 @@ _SCHEDULE_FIELDS = frozenset(
 )
 
 
-class Fault(msgspec.Struct, frozen=True):
+class FieldFault(msgspec.Struct, frozen=True):
     """One of several things that are wrong, and where it is."""
 
     pointer: str
@@ -61,7 +61,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int
     detail: str
     pointer: str | None = None
-    errors: list[Fault] | None = None
+    errors: list[FieldFault] | None = None
     revision: int | None = None
     limit: int | None = None
     used: int | None = None
@@ -73,7 +73,7 @@ class Refusal(Exception):  # noqa: N818 - it is what the client gets
 
     def __init__(self, status: int, slug: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
-        self.kind = Kind(status, slug)
+        self.kind = ProblemKind(status, slug)
         self.detail = detail
         self.headers = dict(headers or {})
 
@@ -83,7 +83,7 @@ class BadCursor(UsageError):  # noqa: N818 - it says what is wrong
         super().__init__("The cursor is not one that this list gave out: leave it out to start anew.", "/cursor")
 
 
-class Kind(NamedTuple):
+class ProblemKind(NamedTuple):
     status: int
     slug: str
 
@@ -92,36 +92,36 @@ class Kind(NamedTuple):
         return self.slug.replace("-", " ").capitalize()
 
 
-def kind_of(error: DetentError) -> Kind:
+def kind_of(error: DetentError) -> ProblemKind:
     match error:
         case BadCursor():
-            return Kind(422, "bad-cursor")
+            return ProblemKind(422, "bad-cursor")
         case OtherRequest():
-            return Kind(422, "idempotency-key-reused")
+            return ProblemKind(422, "idempotency-key-reused")
         case ManyFaults():
-            return Kind(422, "many-faults")
+            return ProblemKind(422, "many-faults")
         case UsageError(pointer=pointer):
-            return Kind(422, _slug_for(pointer))
+            return ProblemKind(422, _slug_for(pointer))
         case NotFound():
-            return Kind(404, "not-found")
+            return ProblemKind(404, "not-found")
         case NotAuthorised():
-            return Kind(403, "not-authorised")
+            return ProblemKind(403, "not-authorised")
         case RevisionMismatch():
-            return Kind(412, "revision-mismatch")
+            return ProblemKind(412, "revision-mismatch")
         case UnderWay():
-            return Kind(409, "request-under-way")
+            return ProblemKind(409, "request-under-way")
         case Conflict():
-            return Kind(409, "conflict")
+            return ProblemKind(409, "conflict")
         case QuotaReached():
-            return Kind(409, "quota-reached")
+            return ProblemKind(409, "quota-reached")
         case OwnershipLost():
-            return Kind(409, "stale")
+            return ProblemKind(409, "stale")
         case OutcomeUnknown():
-            return Kind(503, "outcome-unknown")
+            return ProblemKind(503, "outcome-unknown")
         case Unavailable() | LockTimeout():
-            return Kind(503, "unavailable")
+            return ProblemKind(503, "unavailable")
         case _:
-            return Kind(500, "internal")
+            return ProblemKind(500, "internal")
 
 
 def _slug_for(pointer: str) -> str:
@@ -145,19 +145,19 @@ def answer(error: Exception, headers: Mapping[str, str]) -> Response:
     trace_id = trace_of(headers)
     if isinstance(error, Refusal):
         return _respond(_problem(error.kind, error.detail, trace_id), error.headers)
-    kind = kind_of(error) if isinstance(error, DetentError) else Kind(500, "internal")
+    kind = kind_of(error) if isinstance(error, DetentError) else ProblemKind(500, "internal")
     if kind.slug in _OWN_FAULTS:
         log.error("request failed", trace_id=trace_id, problem=kind.slug, exc_info=error)
     problem = _problem(kind, _OWN_FAULTS.get(kind.slug) or str(error), trace_id)
     return _respond(_with_details(problem, error), _headers_for(kind, error))
 
 
-def _problem(kind: Kind, detail: str, trace_id: str) -> Problem:
+def _problem(kind: ProblemKind, detail: str, trace_id: str) -> Problem:
     return Problem(type=f"{PAGES}/{kind.slug}", title=kind.title, status=kind.status, detail=detail, trace_id=trace_id)
 
 
 def _with_details(problem: Problem, error: Exception) -> Problem:
-    faults = [Fault(fault.pointer, fault.message) for fault in getattr(error, "faults", ())]
+    faults = [FieldFault(fault.pointer, fault.message) for fault in getattr(error, "faults", ())]
     return msgspec.structs.replace(
         problem,
         pointer=error.pointer if isinstance(error, UsageError) else None,
@@ -168,7 +168,7 @@ def _with_details(problem: Problem, error: Exception) -> Problem:
     )
 
 
-def _headers_for(kind: Kind, error: Exception) -> dict[str, str]:
+def _headers_for(kind: ProblemKind, error: Exception) -> dict[str, str]:
     if kind.status == 503 or isinstance(error, UnderWay):
         return {"Retry-After": RETRY_SECONDS}
     if isinstance(error, RevisionMismatch) and error.revision is not None:

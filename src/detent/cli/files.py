@@ -14,7 +14,7 @@ from detent.errors import UsageError
 
 if TYPE_CHECKING:
     from detent.declarative.jobs_file import Declared
-    from detent.declarative.marks import Fault
+    from detent.declarative.marks import FileFault
 
 STDIN = "-"
 
@@ -51,7 +51,7 @@ def read_declared(paths: Sequence[str], recursive: bool) -> list[Declared]:
 class Mistakes(Detailed):
     """The files have mistakes, each with its line."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[FileFault]) -> None:
         count, files = len(faults), len({fault.source for fault in faults})
         what = "There is 1 mistake" if count == 1 else f"There are {count} mistakes"
         super().__init__(

@@ -20,7 +20,7 @@ from detent.client.operation import Listing, Operation, Procedure, Request, Resu
 from detent.client.ticks import LedgerOperations
 from detent.client.transport import PAGE_SIZE, Answer, segment
 from detent.contract import run as run_contract
-from detent.contract.cluster import Cluster, ClusterNode, FormerNode, Ticks
+from detent.contract.cluster import Cluster, ClusterNode, FormerNode, TickState
 from detent.contract.job import BatchResult, Job, JobChange, JobStatus, OnResume, Preview
 from detent.contract.page import Page
 from detent.contract.pull import ClaimedRun, ClaimedRuns, Lease, SettledRun
@@ -253,14 +253,14 @@ def get_cluster() -> Request[Cluster]:
     return Request("GET", f"{PREFIX}/cluster", _reader(Cluster))
 
 
-def pause_all(reason: str) -> Request[Ticks]:
+def pause_all(reason: str) -> Request[TickState]:
     """Let no tick of any job fire until they are resumed; runs that have been fired go on."""
-    return Request("POST", f"{PREFIX}/cluster/pause", _reader(Ticks), body={"reason": reason})
+    return Request("POST", f"{PREFIX}/cluster/pause", _reader(TickState), body={"reason": reason})
 
 
-def resume_all() -> Request[Ticks]:
+def resume_all() -> Request[TickState]:
     """Let ticks fire again. Those that fell into the pause are late or missed, by each job's own rule."""
-    return Request("POST", f"{PREFIX}/cluster/resume", _reader(Ticks))
+    return Request("POST", f"{PREFIX}/cluster/resume", _reader(TickState))
 
 
 def drain_node(node: str) -> Request[ClusterNode]:

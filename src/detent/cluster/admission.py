@@ -34,14 +34,14 @@ log = logger("guard")
 FAIL_OVER_WITHIN = timedelta(minutes=10)
 
 
-class Verdict(Enum):
+class AdmissionVerdict(Enum):
     ORIGINAL = auto()
     UNUSED = auto()
     FAILED_OVER = auto()
     HELD = auto()
 
 
-class Held(Unavailable):
+class SuspectedCopy(Unavailable):
     """This database may be a copy: nothing fires from it until somebody has confirmed it."""
 
 
@@ -53,15 +53,15 @@ class Admission(NamedTuple):
     server: Server
 
 
-def judge(standing: Standing) -> Verdict:
+def judge(standing: Standing) -> AdmissionVerdict:
     stored, present = standing.stored, standing.present
     if present == stored:
-        return Verdict.ORIGINAL
+        return AdmissionVerdict.ORIGINAL
     if not standing.used:
-        return Verdict.UNUSED
+        return AdmissionVerdict.UNUSED
     promoted = present.identity == stored.identity and present.timeline > stored.timeline
     lately = standing.silence is not None and abs(standing.silence) < FAIL_OVER_WITHIN
-    return Verdict.FAILED_OVER if promoted and lately else Verdict.HELD
+    return AdmissionVerdict.FAILED_OVER if promoted and lately else AdmissionVerdict.HELD
 
 
 def why_held(standing: Standing) -> str:
@@ -77,7 +77,7 @@ def why_held(standing: Standing) -> str:
     return f"its server is on the new timeline {present.timeline}, and {silence}"
 
 
-class Guard:
+class AdmissionCheck:
     """Lives as long as the process, and remembers what must outlive a membership: the largest incarnation it has seen,
     and how the database's clock went."""
 
@@ -103,13 +103,13 @@ class Guard:
             server = await server_of(connection)
             standing = await original.read(connection)
             match judge(standing):
-                case Verdict.FAILED_OVER:
+                case AdmissionVerdict.FAILED_OVER:
                     standing = await self._follow(connection, standing)
-                case Verdict.UNUSED:
+                case AdmissionVerdict.UNUSED:
                     await original.adopt(connection, self._seen)
                     standing = await original.read(connection)
-                case Verdict.HELD:
-                    raise Held(held_sentence(standing))
+                case AdmissionVerdict.HELD:
+                    raise SuspectedCopy(held_sentence(standing))
         self._seen = max(self._seen, standing.incarnation)
         return Admission(standing.id, standing.incarnation, server)
 
@@ -127,7 +127,7 @@ class Guard:
         if raised is not None:
             log.warning("the database failed over", timeline=standing.present.timeline, incarnation=raised)
         after = await original.read(connection)
-        if judge(after) is not Verdict.ORIGINAL:
+        if judge(after) is not AdmissionVerdict.ORIGINAL:
             raise Unavailable("The database has just failed over once more: this node looks again.")
         return after
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from detent.contract.cluster import ClusterNode, ClusterPartition, Elections, FormerNode, Held, Lag, NodeTakeOver
+from detent.contract.cluster import ClusterHold, ClusterNode, ClusterPartition, Elections, FormerNode, Lag, NodeTakeOver
 
 CLOCK_OFFSET_MS = 200
 OVERDUE_MS = 10_000
@@ -38,7 +38,7 @@ def problems(
     nodes: Sequence[ClusterNode],
     partitions: Sequence[ClusterPartition],
     elections: Elections,
-    held: Held | None,
+    held: ClusterHold | None,
     lag: Lag,
     *,
     former: Sequence[FormerNode] = (),
@@ -55,7 +55,7 @@ def findings(
     nodes: Sequence[ClusterNode],
     partitions: Sequence[ClusterPartition],
     elections: Elections,
-    held: Held | None,
+    held: ClusterHold | None,
     lag: Lag,
     *,
     former: Sequence[FormerNode] = (),
@@ -92,7 +92,7 @@ def _copy(original: bool) -> Iterator[str]:
         )
 
 
-def _held(held: Held | None) -> Iterator[str]:
+def _held(held: ClusterHold | None) -> Iterator[str]:
     if held is not None:
         yield f"Held since {held.at:%Y-%m-%d %H:%M:%S} UTC ({held.reason}): no tick fires anywhere."
 
@@ -110,7 +110,7 @@ def _leaders(present: Sequence[ClusterNode], partitions: Sequence[ClusterPartiti
             yield f"No node that is alive and not draining is a {role}: {lack}."
 
 
-def _lag(lag: Lag, held: Held | None) -> Iterator[str]:
+def _lag(lag: Lag, held: ClusterHold | None) -> Iterator[str]:
     if held is None and lag.oldest_due_ms is not None and lag.oldest_due_ms > OVERDUE_MS:
         yield f"A tick that was due {lag.oldest_due_ms / 1000:.0f} s ago has not been fired."
     if lag.oldest_ready_ms is not None and lag.oldest_ready_ms > WAITING_MS:

@@ -92,7 +92,7 @@ class Elections(Struct, frozen=True, kw_only=True):
     recent: list[TakeOver]
 
 
-class Held(Struct, frozen=True, kw_only=True):
+class ClusterHold(Struct, frozen=True, kw_only=True):
     """No tick fires anywhere until somebody resumes."""
 
     at: Instant
@@ -100,10 +100,10 @@ class Held(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Ticks(Struct, frozen=True):
+class TickState(Struct, frozen=True):
     """Whether ticks fire: `held` is null when they do."""
 
-    held: Held | None
+    held: ClusterHold | None
 
 
 class Lag(Struct, frozen=True, kw_only=True):
@@ -129,7 +129,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
     former_nodes: list[FormerNode]
     partitions: list[ClusterPartition]
     elections: Elections
-    held: Held | None
+    held: ClusterHold | None
     lag: Lag
     throughput: Throughput | None
     problems: list[str]

@@ -19,7 +19,7 @@ from detent.declarative.marks import Path, resolve
 from detent.domain.documents import check_text
 from detent.domain.job import JobSpec
 from detent.domain.refusal import nearest, refused
-from detent.domain.registration import Prepared, Timings, prepare
+from detent.domain.registration import PreparedJob, Timings, prepare
 from detent.errors import UsageError
 
 NOBODY = UUID(int=0)
@@ -35,7 +35,7 @@ _HARMLESS: dict[Path, Any] = {
 }
 
 
-def check(document: dict[str, Any], now: datetime, timings: Timings | None = None) -> Prepared:
+def check(document: dict[str, Any], now: datetime, timings: Timings | None = None) -> PreparedJob:
     """The job as it would be stored; raises UsageError with the place of the first mistake. `timings` remembers what
     was found out about schedules, which many jobs share."""
     check_text(document)

@@ -8,19 +8,19 @@ import re
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in all but name: the string reader itself
 from typing import Any
 
-from detent.declarative.marks import MAX_DEPTH, Marked, Path, Unreadable
+from detent.declarative.marks import MAX_DEPTH, LocatedValue, Path, Unreadable
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
 _WORDS = {"true": True, "false": False, "null": None}
 
 
-def read_json(text: str) -> Marked:
+def read_json(text: str) -> LocatedValue:
     reader = _Reader(text)
     value, end = reader.value(reader.skip(0), ())
     if reader.skip(end) != len(text):
         raise reader.fault(reader.skip(end), "There is more behind the end of the JSON: remove it")
-    return Marked(value, reader.lines, reader.faults)
+    return LocatedValue(value, reader.lines, reader.faults)
 
 
 class _Reader:

@@ -11,7 +11,7 @@ MAX_DEPTH = 64
 MAX_PARTS = 1_000_000  # aliases of aliases would otherwise unfold without end
 
 
-class Marked(NamedTuple):
+class LocatedValue(NamedTuple):
     """`lines` goes by path; what has no line of its own stands where its nearest container begins.
     `faults` are mistakes of the format itself that did not keep the rest from being read."""
 
@@ -25,7 +25,7 @@ class Marked(NamedTuple):
         return self.lines.get(path, 1)
 
 
-class Fault(NamedTuple):
+class FileFault(NamedTuple):
     """One mistake: where it is, and the sentence that says what was read and what to write."""
 
     source: str

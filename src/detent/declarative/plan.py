@@ -33,7 +33,7 @@ class Difference(NamedTuple):
         return self.after is not _ABSENT
 
 
-class Step(NamedTuple):
+class PlanStep(NamedTuple):
     action: Action
     name: str
     declared: Declared | None = None
@@ -42,9 +42,9 @@ class Step(NamedTuple):
 
 
 class Plan(NamedTuple):
-    steps: list[Step]
+    steps: list[PlanStep]
 
-    def of(self, *actions: Action) -> list[Step]:
+    def of(self, *actions: Action) -> list[PlanStep]:
         return [step for step in self.steps if step.action in actions]
 
     @property
@@ -57,17 +57,17 @@ def make_plan(declared: Sequence[Declared], current: Mapping[str, Document], pru
     steps = [_step(job, current.get(job.name)) for job in declared]
     kept = {job.name for job in declared}
     gone = sorted((job for job in prunable if job["name"] not in kept), key=lambda job: str(job["name"]))
-    return Plan(steps + [Step("delete", str(job["name"]), current=job) for job in gone])
+    return Plan(steps + [PlanStep("delete", str(job["name"]), current=job) for job in gone])
 
 
-def _step(job: Declared, current: Document | None) -> Step:
+def _step(job: Declared, current: Document | None) -> PlanStep:
     wanted = wanted_fields(job)
     if current is None:
-        return Step("create", job.name, job, None, tuple(_told(job, wanted)))
+        return PlanStep("create", job.name, job, None, tuple(_told(job, wanted)))
     found = tuple(_differences(current, wanted))
     if job.owner is not None and job.owner != current.get("owner"):
         found += (Difference("owner", current.get("owner"), job.owner),)
-    return Step("update" if found else "unchanged", job.name, job, current, found)
+    return PlanStep("update" if found else "unchanged", job.name, job, current, found)
 
 
 def wanted_fields(job: Declared) -> dict[str, Any]:

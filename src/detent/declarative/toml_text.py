@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import date, time
 from typing import Any
 
-from detent.declarative.marks import Marked, Path, Unreadable
+from detent.declarative.marks import LocatedValue, Path, Unreadable
 
 _WHERE = re.compile(r"\(at line (\d+), column \d+\)|\(at end of document\)")
 _PART = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*""")
@@ -20,7 +20,7 @@ _HEADER = re.compile(r"\s*(\[\[?)(.*?)\]")
 _QUOTES = re.compile(r'"""|\'\'\'|"(?:[^"\\]|\\.)*"|\'[^\']*\'|#|[\[\]{}]')
 
 
-def read_toml(text: str) -> Marked:
+def read_toml(text: str) -> LocatedValue:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -28,7 +28,7 @@ def read_toml(text: str) -> Marked:
         line = int(place[1]) if place and place[1] else len(text.splitlines())
         reason = _WHERE.sub("", str(error)).strip()
         raise Unreadable(line, f"This is not TOML ({reason}): look at this line.") from None
-    return Marked(_plain(document), dict(_locate(text)))
+    return LocatedValue(_plain(document), dict(_locate(text)))
 
 
 def _plain(value: Any) -> Any:

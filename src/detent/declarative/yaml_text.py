@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from detent.declarative.marks import MAX_DEPTH, MAX_PARTS, Marked, Path, Unreadable
+from detent.declarative.marks import MAX_DEPTH, MAX_PARTS, LocatedValue, Path, Unreadable
 
 _TAG = "tag:yaml.org,2002:"
 _NULL = re.compile(r"null|~|")
@@ -62,7 +62,7 @@ def write(document: Any) -> str:
     return written
 
 
-def read_yaml(text: str) -> list[Marked]:
+def read_yaml(text: str) -> list[LocatedValue]:
     """Every document of the text."""
     try:
         return [_read(node) for node in yaml.compose_all(text, Loader=_Loader) if node is not None]
@@ -85,9 +85,9 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> str:
     return f"This is not YAML ({reason}): look at this line and the one before it."
 
 
-def _read(node: Node) -> Marked:
+def _read(node: Node) -> LocatedValue:
     reader = _Reader()
-    return Marked(reader.value(node, ()), reader.lines, reader.faults)
+    return LocatedValue(reader.value(node, ()), reader.lines, reader.faults)
 
 
 class _Reader:

@@ -37,7 +37,7 @@ UNKNOWN = "unknown"
 AT_A_TIME = 64
 
 
-class Segment(NamedTuple):
+class LedgerSegment(NamedTuple):
     """Ticks of `schedule` in (since, until] were to be expected; until None: they still are. `paused`: not to run.
 
     `tzdata` is the zone data by which they were computed, None where none has a say. `optional`: they were backfilled,
@@ -127,10 +127,10 @@ class Account:
             self.unknown.append(span)
 
 
-Expected = Callable[[Segment, datetime, datetime], Sequence[datetime]]
+Expected = Callable[[LedgerSegment, datetime, datetime], Sequence[datetime]]
 
 
-def expected_ticks(segment: Segment, after: datetime, until: datetime) -> list[datetime]:
+def expected_ticks(segment: LedgerSegment, after: datetime, until: datetime) -> list[datetime]:
     """The ticks of a segment in (after, until]."""
     after = max(after, segment.since)
     until = until if segment.until is None else min(until, segment.until)
@@ -141,7 +141,7 @@ def expected_ticks(segment: Segment, after: datetime, until: datetime) -> list[d
 
 def settle_account(
     account: Account,
-    segments: Sequence[Segment],
+    segments: Sequence[LedgerSegment],
     entries: Sequence[Entry],
     window: tuple[datetime, datetime],
     next_tick: datetime | None,
@@ -224,7 +224,7 @@ def _compare(
 
 def _without_entry(
     account: Account,
-    segment: Segment,
+    segment: LedgerSegment,
     next_tick: datetime | None,
     zone_data: str | None,
     overdue_before: datetime | None,
@@ -243,7 +243,7 @@ def _without_entry(
         _name(account.missing, tick)
 
 
-def _of_other_zone_data(segment: Segment, zone_data: str | None) -> bool:
+def _of_other_zone_data(segment: LedgerSegment, zone_data: str | None) -> bool:
     return zone_data is not None and segment.tzdata is not None and segment.tzdata != zone_data
 
 
@@ -258,7 +258,7 @@ def _add(account: Account, entry: Entry, ticks: int) -> None:
 
 def _name_extras(
     account: Account,
-    segments: Sequence[Segment],
+    segments: Sequence[LedgerSegment],
     singles: Sequence[Entry],
     window: tuple[datetime, datetime],
     expected: Expected,
@@ -275,7 +275,7 @@ def _name_extras(
 
 def _check_ranges(
     account: Account,
-    segments: Sequence[Segment],
+    segments: Sequence[LedgerSegment],
     ranges: Sequence[Entry],
     window: tuple[datetime, datetime],
     expected: Expected,
@@ -295,7 +295,7 @@ def _check_ranges(
             _add_extra(account, entry, inside[-1], zone_data)
 
 
-def _add_extra(account: Account, entry: Entry, segment: Segment, zone_data: str | None) -> None:
+def _add_extra(account: Account, entry: Entry, segment: LedgerSegment, zone_data: str | None) -> None:
     if _of_other_zone_data(segment, zone_data):
         account.other_zone_data += 1
         return
@@ -314,7 +314,7 @@ def _name(named: list[datetime], tick: datetime) -> None:
 
 def _count_lateness(
     account: Account,
-    segments: Sequence[Segment],
+    segments: Sequence[LedgerSegment],
     entries: Sequence[Entry],
     after: datetime,
     late_after: timedelta,
@@ -330,7 +330,7 @@ def _count_lateness(
     account.late += sum(late > bound for late in milliseconds)
 
 
-def _fires_at(segments: Sequence[Segment], tick: datetime) -> datetime:
+def _fires_at(segments: Sequence[LedgerSegment], tick: datetime) -> datetime:
     for segment in segments:
         if segment.since < tick and (segment.until is None or tick <= segment.until):
             return segment.fires_at(tick)
@@ -360,7 +360,7 @@ def quantile(values: Counter[int], share: float) -> int | None:
 
 
 def fates(
-    segments: Sequence[Segment],
+    segments: Sequence[LedgerSegment],
     entries: Sequence[Entry],
     after: datetime,
     until: datetime,
@@ -392,7 +392,7 @@ def _unknown_fates(span: Unread, entries: Sequence[Entry], after: datetime, unti
 
 
 def _known_fates(
-    segments: Sequence[Segment],
+    segments: Sequence[LedgerSegment],
     entries: Sequence[Entry],
     after: datetime,
     until: datetime,
@@ -418,7 +418,9 @@ def _known_fates(
             yield Fate(tick, None, TO_BE_SKIPPED if status in (SCHEDULED, DUE) and tick in skips else status)
 
 
-def _walk(segments: Sequence[Segment], after: datetime, until: datetime) -> Iterator[tuple[Segment, datetime]]:
+def _walk(
+    segments: Sequence[LedgerSegment], after: datetime, until: datetime
+) -> Iterator[tuple[LedgerSegment, datetime]]:
     for segment in segments:
         if segment.optional:
             continue
@@ -430,7 +432,7 @@ def _walk(segments: Sequence[Segment], after: datetime, until: datetime) -> Iter
             reached = ticks[-1]
 
 
-def _status_without_entry(segment: Segment, tick: datetime, next_tick: datetime | None, now: datetime) -> str:
+def _status_without_entry(segment: LedgerSegment, tick: datetime, next_tick: datetime | None, now: datetime) -> str:
     if segment.paused and segment.until is None:
         return PAUSED
     if segment.fires_at(tick) > now:

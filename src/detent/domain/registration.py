@@ -48,7 +48,7 @@ _QUEUE = re.compile(r"[^\s,\x00]{1,128}")
 _ID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 
 
-class Prepared(NamedTuple):
+class PreparedJob(NamedTuple):
     """A job that is sound in itself: the columns of its rows, but for the tick it stands on."""
 
     job_id: UUID
@@ -70,7 +70,7 @@ class Prepared(NamedTuple):
     warnings: list[str]
 
 
-class Place(NamedTuple):
+class CursorPlace(NamedTuple):
     """Where a cursor stands: its next tick, when that fires, and how late it may still run."""
 
     next_tick: datetime | None
@@ -101,7 +101,7 @@ class Timings:
     def __init__(self) -> None:
         self._timings: dict[object, Timing] = {}
         self._key_warnings: dict[object, list[str]] = {}
-        self._places: dict[tuple[int, int, datetime], tuple[Schedule, Place]] = {}
+        self._places: dict[tuple[int, int, datetime], tuple[Schedule, CursorPlace]] = {}
 
     def of(self, spec: JobSpec, number: int, created_at: datetime) -> Timing:
         written = spec.schedule if isinstance(spec.schedule, str) else msgspec.json.encode(spec.schedule)
@@ -125,7 +125,7 @@ class Timings:
             self._key_warnings[key] = _key_warnings(template, spec.timezone, timing.schedule, since)
         return self._key_warnings[key]
 
-    def place(self, job: Prepared, now: datetime) -> Place:
+    def place(self, job: PreparedJob, now: datetime) -> CursorPlace:
         """As `place`, for a job that is new."""
         key = (id(job.schedule), job.grace, now)
         found = self._places.get(key)
@@ -145,7 +145,7 @@ def prepare(
     *,
     max_payload_bytes: int = MAX_PAYLOAD_BYTES,
     timings: Timings | None = None,
-) -> Prepared:
+) -> PreparedJob:
     """`timings` is shared by the jobs of one registration."""
     timings = timings or Timings()
     spec, definition = _read(spec, max_payload_bytes)
@@ -159,7 +159,7 @@ def prepare(
     if spec.name is None or spec.timezone != timing.schedule.timezone:
         spec = _changed(spec, name=name, timezone=timing.schedule.timezone)
         definition = b""
-    return Prepared(
+    return PreparedJob(
         job_id=job_id,
         number=number,
         spec=spec,
@@ -221,7 +221,7 @@ def schedule_of(spec: JobSpec, number: int, created_at: datetime) -> Schedule:
         raise UsageError(error.message, error.pointer or "/schedule") from error
 
 
-def place(job: Prepared, now: datetime, last_tick: datetime | None = None) -> Place:
+def place(job: PreparedJob, now: datetime, last_tick: datetime | None = None) -> CursorPlace:
     """The next tick from `now` on, behind everything that has fired; refused when there is none."""
     at = job.schedule.at
     if at is not None and at <= now:
@@ -232,17 +232,17 @@ def place(job: Prepared, now: datetime, last_tick: datetime | None = None) -> Pl
     return stand_on(job, tick)
 
 
-def stand_on(job: Prepared, tick: datetime | None) -> Place:
+def stand_on(job: PreparedJob, tick: datetime | None) -> CursorPlace:
     if tick is None:
-        return Place(None, None, job.grace)
-    return Place(tick, tick + job.schedule.jitter(job.number, tick), job.grace)
+        return CursorPlace(None, None, job.grace)
+    return CursorPlace(tick, tick + job.schedule.jitter(job.number, tick), job.grace)
 
 
 def next_tick(schedule: Schedule, now: datetime, last_tick: datetime | None) -> datetime | None:
     return schedule.first_after(now if last_tick is None else max(now, last_tick))
 
 
-def _place_in_the_past(job: Prepared, at: datetime, now: datetime, last_tick: datetime | None) -> Place:
+def _place_in_the_past(job: PreparedJob, at: datetime, now: datetime, last_tick: datetime | None) -> CursorPlace:
     if not job.spec.allow_past:
         raise UsageError(
             f"The instant {at.isoformat().replace('+00:00', 'Z')} is in the past: give a later one, "
@@ -254,7 +254,7 @@ def _place_in_the_past(job: Prepared, at: datetime, now: datetime, last_tick: da
     # It was asked for although it is late, so its grace is counted from now.
     grace = SHORTEST_GRACE.total_seconds() if job.grace == AUTOMATIC else job.grace
     late = max((now - at).total_seconds(), 0)
-    return Place(at, at, min(int(late + grace) + 1, LONGEST_GRACE))
+    return CursorPlace(at, at, min(int(late + grace) + 1, LONGEST_GRACE))
 
 
 def is_job_id(text: str) -> bool:

@@ -8,11 +8,11 @@ from uuid import UUID
 
 import msgspec
 
-from detent.contract.cluster import Held
+from detent.contract.cluster import ClusterHold
 from detent.contract.run import Run
 from detent.domain.identity import RunKey, node_name, token_text
 from detent.domain.job import JobSpec
-from detent.domain.ledger import Entry, Segment, fates
+from detent.domain.ledger import Entry, LedgerSegment, fates
 from detent.domain.registration import schedule_of
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.instants import parse_instant
@@ -76,7 +76,7 @@ class ExplainStore:
         found = next(iter(fates(reading.segments, [], moment, moment + NEAR, None, moment)), None)
         return None if found is None else found.at
 
-    async def _with_rule(self, facts: Facts, number: int, segment: Segment) -> Facts:
+    async def _with_rule(self, facts: Facts, number: int, segment: LedgerSegment) -> Facts:
         rows = await self._database.fetch("people", "revision_at", number, facts.at)
         revision, made = None, None
         if rows:
@@ -90,7 +90,7 @@ class ExplainStore:
             after=schedule.next_after(facts.at),
         )
 
-    async def _with_fate(self, facts: Facts, job: Row, reading: Reading, segment: Segment, tenant: int) -> Story:
+    async def _with_fate(self, facts: Facts, job: Row, reading: Reading, segment: LedgerSegment, tenant: int) -> Story:
         number, at = job["job"], facts.at
         skips = await self._database.fetch("people", "skips_of_job", number)
         fate = next(
@@ -147,9 +147,9 @@ class ExplainStore:
             return None
         return Leader(node_name(rows[0]["node"]), token_text(rows[0]["term"]), rows[0]["at"])
 
-    async def _held(self) -> Held | None:
+    async def _held(self) -> ClusterHold | None:
         (row,) = await self._database.fetch("people", "held")
-        return None if row["at"] is None else Held(at=row["at"], by=row["by"], reason=row["reason"])
+        return None if row["at"] is None else ClusterHold(at=row["at"], by=row["by"], reason=row["reason"])
 
     async def _blocker(self, job: int, facts: Facts, tenant: int) -> Run | None:
         rows = await self._database.fetch("people", "blocking_run", job, facts.recorded_at or facts.at, LONGEST_RUN)
@@ -183,7 +183,7 @@ def _only(entries: list[Entry]) -> Entry | None:
     return entries[0] if entries else None
 
 
-def _in_force(reading: Reading) -> Segment | None:
+def _in_force(reading: Reading) -> LedgerSegment | None:
     """The segment of the instant; that of a backfill where there is no other and the tick has run."""
     regular = [segment for segment in reading.segments if not segment.optional]
     backfilled = [segment._replace(optional=False) for segment in reading.segments if reading.entries]

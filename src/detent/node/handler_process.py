@@ -31,12 +31,12 @@ from detent.store.limits import work_limits
 from detent.store.live import Settlement
 from detent.targets.frames import (
     LENGTH_BYTES,
-    Answer,
     Ask,
     Begun,
+    CallAnswer,
     FromProcess,
     Holding,
-    Ready,
+    ProcessReady,
     Setup,
     Start,
     Stop,
@@ -49,7 +49,7 @@ from detent.targets.frames import (
     read_by_process,
 )
 from detent.targets.python import DaemonThreads, Describer, invoke
-from detent.targets.run import Run
+from detent.targets.run import HandlerRun
 from detent.telemetry.log import configure
 
 _PR_SET_PDEATHSIG = 1
@@ -57,7 +57,7 @@ _LEAVING_SECONDS = 1.0
 _numbers = count()
 
 
-class Line:
+class CallChannel:
     """The socket to the node. Read by one thread, written by any."""
 
     def __init__(self, descriptor: int) -> None:
@@ -88,11 +88,11 @@ class Line:
 class NodeBackend:
     """What a handler's Run asks of the node that holds it."""
 
-    def __init__(self, line: Line, effects: EffectPool) -> None:
+    def __init__(self, line: CallChannel, effects: EffectPool) -> None:
         self._line = line
         self._effects = effects
         self._asking = threading.Lock()
-        self.answers: SimpleQueue[Answer] = SimpleQueue()
+        self.answers: SimpleQueue[CallAnswer] = SimpleQueue()
         self.stopped = False
 
     def held(self, run_id: str, token: int) -> bool:
@@ -124,7 +124,7 @@ class NodeBackend:
 class Handlers:
     """Calls handlers on the loop that runs now, one at a time."""
 
-    def __init__(self, setup: Setup, functions: dict[str, Callable[..., Any]], line: Line) -> None:
+    def __init__(self, setup: Setup, functions: dict[str, Callable[..., Any]], line: CallChannel) -> None:
         reach = setup.effects
         self._effects = EffectPool(reach.url, reach.schema, work_limits(reach.ttl), size=2, pooled=reach.pooled)
         self._functions = functions
@@ -145,7 +145,7 @@ class Handlers:
             case Stop() if backend is not None:
                 backend.stopped = True
                 self._loop.call_soon_threadsafe(self._stop, backend)
-            case Answer() if backend is not None:
+            case CallAnswer() if backend is not None:
                 backend.answers.put(message)
 
     @property
@@ -171,7 +171,7 @@ class Handlers:
         function = self._functions.get(start.function)
         if function is None:
             return Failed(f"The app has no function {start.function!r} in this process.", retryable=False)
-        run = Run(call_in(start), backend)
+        run = HandlerRun(call_in(start), backend)
         self._line.send(Begun())
         try:
             if inspect.iscoroutinefunction(function):
@@ -183,7 +183,7 @@ class Handlers:
         except BaseException as error:
             return self._describer.raised(run, error)
 
-    async def _in_thread(self, function: Callable[..., Any], run: Run) -> tuple[Any, BaseException | None]:
+    async def _in_thread(self, function: Callable[..., Any], run: HandlerRun) -> tuple[Any, BaseException | None]:
         """A plain function cannot be interrupted: who cancels this waits for its end, or kills the process."""
         over: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
 
@@ -217,7 +217,7 @@ def _ignore_signals() -> None:
         signal.signal(number, lambda *_: None)
 
 
-async def _serve(setup: Setup, functions: dict[str, Callable[..., Any]], line: Line) -> None:
+async def _serve(setup: Setup, functions: dict[str, Callable[..., Any]], line: CallChannel) -> None:
     handlers, over = Handlers(setup, functions, line), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -232,7 +232,7 @@ async def _serve(setup: Setup, functions: dict[str, Callable[..., Any]], line: L
         os._exit(0)
 
     threading.Thread(target=read, name="detent-node", daemon=True).start()
-    line.send(Ready())
+    line.send(ProcessReady())
     await over.wait()
 
 
@@ -240,7 +240,7 @@ def main() -> None:
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     _die_with(parent)
     _ignore_signals()
-    line = Line(descriptor)
+    line = CallChannel(descriptor)
     setup = line.receive()
     if not isinstance(setup, Setup):
         return

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from detent.cluster.admission import Guard, Held
+from detent.cluster.admission import AdmissionCheck, SuspectedCopy
 from detent.domain.run import Call
 from detent.errors import DetentError, UsageError
 from detent.node.readiness import Readiness
@@ -29,7 +29,7 @@ from detent.targets.calls import Capacity
 from detent.targets.frames import Holding
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger, check_address
-from detent.targets.run import Run
+from detent.targets.run import HandlerRun
 from detent.telemetry import tracing
 from detent.telemetry.log import configure, logger
 from detent.telemetry.metrics import Metrics
@@ -118,7 +118,7 @@ class Node:
             url = await stack.enter_async_context(prepared_database(self._settings, self._fail))
             store = await stack.enter_async_context(opened_store(url, self._settings))
             self._store = store
-            guard = Guard(store, self._settings.clock_step_limit_seconds)
+            guard = AdmissionCheck(store, self._settings.clock_step_limit_seconds)
             await self._look_at_database(guard)
             listening = await self._start_api(stack, store)
             await self._start_probes(stack)
@@ -238,7 +238,7 @@ class Node:
     def _hold(self, call: Call) -> Holding | None:
         return None if self._session is None else self._session.holding(call)
 
-    def _make_run(self, call: Call, effects: EffectPool) -> Run:
+    def _make_run(self, call: Call, effects: EffectPool) -> HandlerRun:
         assert self._session is not None
         return self._session.make_run(call, effects)
 
@@ -248,20 +248,20 @@ class Node:
 
     # --- the life of the process ---
 
-    async def _look_at_database(self, guard: Guard) -> None:
+    async def _look_at_database(self, guard: AdmissionCheck) -> None:
         """Before anybody writes to it: a database that nobody has used yet becomes its own original."""
         try:
             await guard.look()
-        except Held as error:
+        except SuspectedCopy as error:
             self._tell_held(error)
 
-    def _tell_held(self, error: Held) -> None:
+    def _tell_held(self, error: SuspectedCopy) -> None:
         if not self._held_told:
             log.error(error.message)
             self._held_told = True
 
     async def _keep_session(
-        self, store: Store, app: Detent | None, runners: dict[Any, Runner], listening: str | None, guard: Guard
+        self, store: Store, app: Detent | None, runners: dict[Any, Runner], listening: str | None, guard: AdmissionCheck
     ) -> None:
         """Join, and join again whenever a membership was lost, until told to stop."""
         functions = list(app.functions) if app is not None else []
@@ -282,7 +282,7 @@ class Node:
         """None: not now. False: this database may be a copy, and somebody has to say so."""
         try:
             await session.open()
-        except Held as error:
+        except SuspectedCopy as error:
             self._tell_held(error)
             await self._pause(HELD_PAUSE)
             return False

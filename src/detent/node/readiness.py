@@ -18,7 +18,7 @@ from detent.store import Store
 from detent.store.upkeep import Pulse
 from detent.telemetry.health import DRAINING, Check
 from detent.telemetry.log import logger
-from detent.telemetry.metrics import Standing
+from detent.telemetry.metrics import NodeGauges
 
 log = logger("readiness")
 
@@ -150,7 +150,7 @@ def _of_membership(session: Session | None) -> Iterator[tuple[str, Check]]:
         yield "fires", _fires(standing)
 
 
-def _fires(standing: Standing) -> Check:
+def _fires(standing: NodeGauges) -> Check:
     if standing.fires_failing >= FAILING_SECONDS:
         return Check(False, f"No tick could be fired for {standing.fires_failing:.0f} s: the log says why.")
     if not standing.ticks_unsent:

@@ -17,7 +17,7 @@ from uuid_utils.compat import uuid7
 
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.domain.job import JobSpec
-from detent.domain.registration import Prepared, Timings, prepare
+from detent.domain.registration import PreparedJob, Timings, prepare
 from detent.errors import Conflict, ManyFaults, UsageError
 from detent.store.db import Database, Rejected, Row, statement
 from detent.store.job_rows import Change, canonical
@@ -53,7 +53,7 @@ class Plan(NamedTuple):
     """What there is to do, which jobs are as they should be, and how it will be told, item by item."""
 
     new: list[NewJob]
-    changed: list[tuple[Prepared, Row]]
+    changed: list[tuple[PreparedJob, Row]]
     same: list[Row]
     told: list[Registered]
 
@@ -122,7 +122,7 @@ class BatchStore:
         plan = planner.plan
         return plan._replace(changed=await self._really_changed(plan))
 
-    async def _really_changed(self, plan: Plan) -> list[tuple[Prepared, Row]]:
+    async def _really_changed(self, plan: Plan) -> list[tuple[PreparedJob, Row]]:
         """Without those whose JSON the database only writes otherwise than it was sent; `told` is put right too."""
         if not plan.changed:
             return []
@@ -192,12 +192,12 @@ class Planner:
             self.plan.changed.append((job, row))
             self._tell(job, "updated", row["revision"] + 1)
 
-    def _prepare(self, spec: JobSpec, job_id: UUID, number: int, created_at: datetime) -> Prepared:
+    def _prepare(self, spec: JobSpec, job_id: UUID, number: int, created_at: datetime) -> PreparedJob:
         return prepare(
             spec, job_id, number, created_at, max_payload_bytes=self._max_payload_bytes, timings=self._timings
         )
 
-    def _tell(self, job: Prepared, change: Change, revision: int) -> None:
+    def _tell(self, job: PreparedJob, change: Change, revision: int) -> None:
         self.plan.told.append(Registered(job.job_id, job.name, change, revision, job.warnings))
 
 

@@ -10,11 +10,11 @@ from detent.cluster import diagnosis
 from detent.cluster.diagnosis import Tenure
 from detent.contract.cluster import (
     Cluster,
+    ClusterHold,
     ClusterNode,
     ClusterPartition,
     Elections,
     FormerNode,
-    Held,
     Lag,
     NodeTakeOver,
     TakeOver,
@@ -177,10 +177,10 @@ def _partition(row: Row) -> ClusterPartition:
     )
 
 
-def _held(row: Row, operator: bool) -> Held | None:
+def _held(row: Row, operator: bool) -> ClusterHold | None:
     if row["held_at"] is None:
         return None
-    return Held(at=row["held_at"], by=row["held_by"] if operator else None, reason=row["held_reason"])
+    return ClusterHold(at=row["held_at"], by=row["held_by"] if operator else None, reason=row["held_reason"])
 
 
 def _milliseconds(span: timedelta | None) -> int | None:

@@ -10,7 +10,7 @@ from uuid import UUID
 from uuid_utils.compat import uuid7
 
 from detent.domain.job import JobSpec
-from detent.domain.registration import Place, Prepared, Timings, place, prepare, stand_on
+from detent.domain.registration import CursorPlace, PreparedJob, Timings, place, prepare, stand_on
 from detent.store.db import Database, statement
 from detent.store.job_writes import NewJob, Ownership, insert
 from detent.store.jobs import DEFAULT_TENANT
@@ -29,7 +29,7 @@ ELECTION_COLUMNS = ("partition", "term", "node", "nomination", "at")
 class Registered(NamedTuple):
     """A job that is there as if it had been for long."""
 
-    prepared: Prepared
+    prepared: PreparedJob
     id: UUID
 
 
@@ -79,7 +79,7 @@ class DemonstrationStore:
             await connection.execute(statement("demo_analyze"))
 
 
-def _where(job: Prepared, now: datetime) -> Place:
+def _where(job: PreparedJob, now: datetime) -> CursorPlace:
     """A one-off that is past stands nowhere."""
     if job.schedule.at is not None and job.schedule.at <= now:
         return stand_on(job, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from detent.contract.cluster import Held
+from detent.contract.cluster import ClusterHold
 from detent.errors import DetentError
 from detent.store.db import Database, LockTimeout
 from detent.store.upkeep import RUNS_CHANNEL
@@ -16,14 +16,14 @@ class HoldingStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def pause(self, by: str, reason: str) -> Held:
+    async def pause(self, by: str, reason: str) -> ClusterHold:
         """No tick fires once this has returned: neither one that is due, nor one whose fire is under way now."""
         (row,) = await self._database.fetch("people", "pause_all", by, reason)
         await self._tell()
         for node in await self._database.fetch("people", "firing_nodes"):
             with contextlib.suppress(LockTimeout):  # whatever holds that row this long is no fire
                 await self._database.fetch("people", "fires_under_way", node["node"])
-        return Held(at=row["held_at"], by=row["held_by"], reason=row["held_reason"])
+        return ClusterHold(at=row["held_at"], by=row["held_by"], reason=row["held_reason"])
 
     async def resume(self) -> bool:
         """Whether ticks had been held."""

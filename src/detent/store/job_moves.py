@@ -18,7 +18,7 @@ import msgspec
 from detent.contract.job import JobStatus, OnResume
 from detent.domain.job import JobSpec
 from detent.domain.misfire import AUTOMATIC, CatchUp, MissedRange, nth_tick, split_by_day
-from detent.domain.registration import Place, Prepared, next_tick, schedule_of
+from detent.domain.registration import CursorPlace, PreparedJob, next_tick, schedule_of
 from detent.domain.schedule import Schedule, tzdata_version
 from detent.errors import UsageError
 from detent.store.db import Row
@@ -41,7 +41,7 @@ class Move(NamedTuple):
     """Where a cursor goes from where it was read, the spans that end and begin there, and what becomes of its ticks."""
 
     row: Row
-    where: Place
+    where: CursorPlace
     status: JobStatus
     closed: str
     until: datetime
@@ -65,7 +65,7 @@ def stopped(row: Row, status: Literal["paused", "deleted"]) -> Move:
     return Move(row, NOWHERE, status, status, _closing(row, end), span, _unfired(row, end, status))
 
 
-def edited(job: Prepared, row: Row, edit: Edit) -> Move | None:
+def edited(job: PreparedJob, row: Row, edit: Edit) -> Move | None:
     """None: the next tick stays as it is. A paused job stays paused; what was to become of the ticks of its pause, as
     far as the former schedule goes, stays as it was said."""
     if edit.place is None:
@@ -90,7 +90,7 @@ def resumed(row: Row, on_resume: OnResume) -> Move:
     given_up, owed = _ticks_of_pause(row, schedule, end, on_resume)
     through = max((tick for tick in (row["last_tick"], owed and owed.last) if tick), default=None)
     tick = None if row["runs_left"] == 0 else next_tick(schedule, end, through)
-    where = NOWHERE if tick is None else Place(tick, tick + schedule.jitter(row["job"], tick), AUTOMATIC)
+    where = NOWHERE if tick is None else CursorPlace(tick, tick + schedule.jitter(row["job"], tick), AUTOMATIC)
     span = span_of(schedule, end, "resumed", tick)
     return Move(row, where, "active", "resumed", _closing(row, end), span, given_up, owed)
 

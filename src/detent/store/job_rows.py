@@ -11,14 +11,14 @@ import msgspec
 from detent.contract.job import Job, JobStatus
 from detent.domain.job import JobSpec
 from detent.domain.misfire import AUTOMATIC
-from detent.domain.registration import Place, Prepared, next_tick, place, schedule_of, stand_on
+from detent.domain.registration import CursorPlace, PreparedJob, next_tick, place, schedule_of, stand_on
 from detent.domain.states import CODES, RunStatus
 from detent.errors import RevisionMismatch, UsageError
 from detent.store.db import Row
 
 Change = Literal["created", "updated", "unchanged"]
 
-NOWHERE = Place(None, None, AUTOMATIC)
+NOWHERE = CursorPlace(None, None, AUTOMATIC)
 STATUSES = {code: status for status, code in CODES.items()}
 SPEC_FIELDS = frozenset(JobSpec.__struct_fields__) - {"name"}
 SPEC_DEFAULTS = {field.name: field for field in msgspec.structs.fields(JobSpec)}
@@ -27,7 +27,7 @@ SPEC_DEFAULTS = {field.name: field for field in msgspec.structs.fields(JobSpec)}
 class Edit(NamedTuple):
     """What an edit does to the cursor; `place` is None when the next tick stays as it is."""
 
-    place: Place | None
+    place: CursorPlace | None
     grace: int
     runs_left: int | None
 
@@ -81,7 +81,7 @@ def _zone_is_inside(spec: JobSpec, row: Row) -> bool:
     return bare.timezone == spec.timezone != "UTC"
 
 
-def edit_of(job: Prepared, row: Row) -> Edit:
+def edit_of(job: PreparedJob, row: Row) -> Edit:
     """The next tick is computed again only where the edit is about the schedule."""
     old = msgspec.json.decode(row["definition"], type=JobSpec)
     left = _runs_left(job.spec, old, row)
@@ -99,7 +99,7 @@ def edit_of(job: Prepared, row: Row) -> Edit:
     return Edit(where, where.grace, left)
 
 
-def _same_schedule(job: Prepared, old: JobSpec, row: Row) -> bool:
+def _same_schedule(job: PreparedJob, old: JobSpec, row: Row) -> bool:
     try:
         return schedule_of(old, row["job"], row["created_at"]) == job.schedule
     except UsageError:  # its zone is gone from the zone data, for instance
@@ -142,7 +142,7 @@ def job_of(row: Row) -> Job:
     )
 
 
-def new_job(job: Prepared, where: Place, now: datetime, owner: str | None = None) -> Job:
+def new_job(job: PreparedJob, where: CursorPlace, now: datetime, owner: str | None = None) -> Job:
     """A job as it has just been registered."""
     status: JobStatus = "active"
     return _document(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from detent.domain.registration import Place, Prepared
+from detent.domain.registration import CursorPlace, PreparedJob
 from detent.errors import Conflict
 from detent.store.db import Database, Rejected, Row, statement
 from detent.store.job_moves import Move, edited, span_of
@@ -56,8 +56,8 @@ class NameTaken(Conflict):
 class NewJob(NamedTuple):
     """A job to insert, and the tick its cursor will stand on."""
 
-    job: Prepared
-    where: Place
+    job: PreparedJob
+    where: CursorPlace
 
 
 class Ownership(NamedTuple):
@@ -160,7 +160,7 @@ async def _gently(rows: Sequence[Any]) -> AsyncIterator[Any]:
 
 
 async def revise(
-    connection: Any, changes: Sequence[tuple[Prepared, Row]], owner: str | None, by: str | None = None
+    connection: Any, changes: Sequence[tuple[PreparedJob, Row]], owner: str | None, by: str | None = None
 ) -> None:
     """New revisions of jobs, and new places for the cursors of those whose schedule changed; or Moved."""
     jobs = [job for job, _ in changes]
@@ -215,11 +215,11 @@ async def announce(connection: Any, numbers: Sequence[int]) -> None:
     await connection.fetch(statement("wake"), JOBS_CHANNEL, payload)
 
 
-def _tags(job: Prepared) -> str:
+def _tags(job: PreparedJob) -> str:
     return msgspec.json.encode(job.spec.tags).decode()
 
 
-async def _schedule_numbers(connection: Any, jobs: Sequence[Prepared]) -> dict[bytes, int]:
+async def _schedule_numbers(connection: Any, jobs: Sequence[PreparedJob]) -> dict[bytes, int]:
     wanted = {job.digest: job.stored for job in jobs}
     found = await _numbers_of(connection, list(wanted))
     missing = [digest for digest in wanted if digest not in found]
@@ -241,7 +241,7 @@ async def _numbers_of(connection: Any, digests: Sequence[bytes]) -> dict[bytes, 
     return found
 
 
-async def _queue_numbers(connection: Any, tenant: int, jobs: Sequence[Prepared]) -> dict[tuple[str, str], int]:
+async def _queue_numbers(connection: Any, tenant: int, jobs: Sequence[PreparedJob]) -> dict[tuple[str, str], int]:
     wanted = list({(job.spec.queue, job.needs) for job in jobs})
     found = await _queues(connection, tenant, wanted)
     missing = [pair for pair in wanted if pair not in found]

@@ -22,7 +22,7 @@ from detent.contract.job import Job, OnResume
 from detent.domain.documents import MAX_PAYLOAD_BYTES, check_size, check_text, encode_json, plain
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.job import JobSpec
-from detent.domain.registration import Prepared, Timings, prepare
+from detent.domain.registration import PreparedJob, Timings, prepare
 from detent.errors import Conflict, NotFound, UsageError
 from detent.store.db import Database, Rejected, Row, statement
 from detent.store.job_moves import resumed, stopped
@@ -132,7 +132,7 @@ class JobStore:
             return None
         return msgspec.structs.replace(await self._one(job.number), warnings=job.warnings), change
 
-    async def _change_to(self, job: Prepared, row: Row, owner: str | None, by: str | None) -> Change | None:
+    async def _change_to(self, job: PreparedJob, row: Row, owner: str | None, by: str | None) -> Change | None:
         """None: the job was changed meanwhile."""
         if await self._is_same(job, row):
             if owner is not None and owner != row["owner"]:
@@ -148,7 +148,7 @@ class JobStore:
             raise NameTaken([job.name]) from error
         return "updated"
 
-    async def _is_same(self, job: Prepared, row: Row) -> bool:
+    async def _is_same(self, job: PreparedJob, row: Row) -> bool:
         # As documents, so that a field that is newer than the row counts as its default; and as JSON, because the
         # database may write a number otherwise than it was sent.
         if canonical(row["definition"]) == canonical(job.definition):

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import NamedTuple
 from uuid import UUID
 
-from detent.domain.ledger import Account, Entry, Fate, Segment, Unread, expected_ticks, fates, settle_account
+from detent.domain.ledger import Account, Entry, Fate, LedgerSegment, Unread, expected_ticks, fates, settle_account
 from detent.domain.schedule import Schedule, tzdata_version
 from detent.domain.states import CODES
 from detent.store.db import Database, Row, statement
@@ -56,7 +56,7 @@ class Reading(NamedTuple):
     """What one snapshot says of a job: its segments, what is on record, where its cursor stands, and the spans that
     cannot be read."""
 
-    segments: list[Segment]
+    segments: list[LedgerSegment]
     rows: list[Row]
     entries: list[Entry]
     next_tick: datetime | None
@@ -66,7 +66,7 @@ class Reading(NamedTuple):
 class Expectation(NamedTuple):
     """The segments whose ticks are to be expected of a job, and the tick on which its cursor stands."""
 
-    segments: list[Segment]
+    segments: list[LedgerSegment]
     next_tick: datetime | None
 
 
@@ -201,7 +201,7 @@ class LedgerStore:
             log.error("a schedule cannot be read", schedule=row["stored"], error=error.message)
             reading.unread.append(Unread(row["since"], row["until"], error.message, optional))
             return
-        span = Segment(row["since"], row["until"], schedule, paused, row["tzdata"], optional, row["job"])
+        span = LedgerSegment(row["since"], row["until"], schedule, paused, row["tzdata"], optional, row["job"])
         reading.segments.append(span)
 
     def _schedule(self, row: Row) -> Schedule:
@@ -260,7 +260,7 @@ class Auditor:
             log.exception("the ticks of a job cannot be computed")
             account.add_unknown(Unread(*piece, f"Its ticks cannot be computed: {error!r}."))
 
-    def _expected(self, segment: Segment, after: datetime, until: datetime) -> list[datetime]:
+    def _expected(self, segment: LedgerSegment, after: datetime, until: datetime) -> list[datetime]:
         low, high = max(after, segment.since), until if segment.until is None else min(until, segment.until)
         key = (id(segment.schedule), low, high)
         found = self._ticks.get(key)

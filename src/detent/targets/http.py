@@ -43,7 +43,7 @@ _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _RETRYABLE = frozenset({408, 425, 429})
 
 
-class Prepared(NamedTuple):
+class PreparedRequest(NamedTuple):
     """What every call of a target shares."""
 
     url: URL
@@ -53,14 +53,14 @@ class Prepared(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _prepare(url: str, headers: tuple[tuple[str, str], ...]) -> Prepared:
+def _prepare(url: str, headers: tuple[tuple[str, str], ...]) -> PreparedRequest:
     """Checked here too, not only at registration: the rules may have become stricter since."""
     parsed = parse_url(url)
     check_headers(dict(headers))
     merged = CIMultiDict({"User-Agent": f"detent/{__version__}", "Accept": "*/*", "Accept-Encoding": "identity"})
     merged.update(headers)
     label = str(parsed.with_query(None).with_fragment(None))
-    return Prepared(parsed, label, merged, traced="traceparent" in merged)
+    return PreparedRequest(parsed, label, merged, traced="traceparent" in merged)
 
 
 class HttpTargetRunner:
@@ -219,7 +219,7 @@ def _body(call: Call, method: str) -> bytes | None:
     return msgspec.json.encode(call.payload)
 
 
-def _headers(call: Call, prepared: Prepared, *, has_body: bool) -> CIMultiDict[str]:
+def _headers(call: Call, prepared: PreparedRequest, *, has_body: bool) -> CIMultiDict[str]:
     headers = prepared.headers.copy()
     if has_body:
         headers.setdefault("Content-Type", "application/json")

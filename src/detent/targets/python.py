@@ -26,12 +26,12 @@ from detent.domain.run import Call, Committed, Failed, NotBegun, Outcome, Succee
 from detent.targets.calls import BEGIN_WITHIN, Capacity, HandlerCall, Lane
 from detent.targets.processes import HandlerProcesses
 from detent.targets.raised import describe, failure_of
-from detent.targets.run import Run
+from detent.targets.run import HandlerRun
 from detent.targets.text import storable_text
 from detent.telemetry.log import logger
 
 Result = TypeVar("Result")
-MakeRun = Callable[[Call], Run]
+MakeRun = Callable[[Call], HandlerRun]
 MAX_RESULT_BYTES = 16_384
 _STOP_SECONDS = 2.0
 
@@ -127,10 +127,10 @@ class Describer:
     def __init__(self, max_result_bytes: int) -> None:
         self._limit = max_result_bytes
 
-    def returned(self, run: Run, result: object) -> Outcome:
+    def returned(self, run: HandlerRun, result: object) -> Outcome:
         return Committed() if run.committed else Succeeded(as_json(result, self._limit))
 
-    def raised(self, run: Run, error: BaseException) -> Outcome:
+    def raised(self, run: HandlerRun, error: BaseException) -> Outcome:
         failed = failure_of(error)
         if not run.committed:
             return failed
@@ -202,7 +202,7 @@ class PythonTargetRunner:
 
     # --- in a handler's thread ---
 
-    def _in_thread(self, pending: HandlerCall, function: Callable[..., Any], run: Run) -> None:
+    def _in_thread(self, pending: HandlerCall, function: Callable[..., Any], run: HandlerRun) -> None:
         if not pending.begin():
             return
         try:
@@ -217,7 +217,7 @@ class PythonTargetRunner:
 
     # --- on the handlers' loop ---
 
-    def _await(self, pending: HandlerCall, run: Run, make: Callable[[], Any], *, begun: bool = False) -> None:
+    def _await(self, pending: HandlerCall, run: HandlerRun, make: Callable[[], Any], *, begun: bool = False) -> None:
         """The call begins inside the task: between its making and its first step others may block the loop."""
 
         async def work() -> None:
@@ -238,7 +238,7 @@ class PythonTargetRunner:
         self._thread.on_loop(start)
 
 
-def invoke(function: Callable[..., Any], run: Run) -> Any:
+def invoke(function: Callable[..., Any], run: HandlerRun) -> Any:
     return function(run) if takes_run(function) else function()
 
 

@@ -27,7 +27,7 @@ class Backend(Protocol):
         ...
 
 
-class Run:
+class HandlerRun:
     """One attempt of one run, as its handler sees it."""
 
     def __init__(self, call: Call, backend: Backend) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from detent.domain.schedule import tzdata_version
-from detent.telemetry.metrics import ENDS, KINDS, OUTCOMES, ClusterSignals, Distribution, Metrics, Standing
+from detent.telemetry.metrics import ENDS, KINDS, OUTCOMES, ClusterSignals, Distribution, Metrics, NodeGauges
 from detent.version import __version__
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Snapshot:
 def every_metric() -> Iterator[Metric]:
     """All that there are, with nothing counted yet: for the manual."""
     metrics = Metrics()
-    metrics.standing = lambda: Standing(0, 0, 0.0, 0.0, 0.0, 0.0, draining=False, held=False)
+    metrics.standing = lambda: NodeGauges(0, 0, 0.0, 0.0, 0.0, 0.0, draining=False, held=False)
     nothing = ClusterSignals(0, 0.0, 0, 0.0, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0.0)
     return Snapshot(metrics, nothing).collect()
 
@@ -162,7 +162,7 @@ def _membership(member: bool, answers: bool) -> Iterator[Metric]:
     yield GaugeMetricFamily("detent_database_up", "1 while the database answers this process.", float(answers))
 
 
-def _standing(standing: Standing) -> Iterator[Metric]:
+def _standing(standing: NodeGauges) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
     for name, text, value in (

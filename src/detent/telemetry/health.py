@@ -17,20 +17,20 @@ class Check(Struct, frozen=True):
     needed: bool = True
 
 
-class Ready(Struct, frozen=True, omit_defaults=True):
+class ReadinessCheck(Struct, frozen=True, omit_defaults=True):
     """`checks` is there when asked for with ?verbose."""
 
     status: Literal["ready", "not ready", "draining"]
     checks: Mapping[str, Check] | None = None
 
 
-def summary(checks: Mapping[str, Check], verbose: bool) -> tuple[Ready, int]:
+def summary(checks: Mapping[str, Check], verbose: bool) -> tuple[ReadinessCheck, int]:
     """The answer and its status: 503 as long as anything is missing that is needed."""
     shown = checks if verbose else None
     missing = [name for name, check in checks.items() if check.needed and not check.ok]
     if not missing:
-        return Ready("ready", shown), 200
-    return Ready("draining" if missing == [DRAINING] else "not ready", shown), 503
+        return ReadinessCheck("ready", shown), 200
+    return ReadinessCheck("draining" if missing == [DRAINING] else "not ready", shown), 503
 
 
 DRAINING = "not draining"

@@ -46,7 +46,7 @@ class Distribution:
             self.counts[position] += bisect_right(ordered, limit)
 
 
-class Standing(NamedTuple):
+class NodeGauges(NamedTuple):
     """What a process that is a member of the cluster knows of its place in it; ages and ends in seconds."""
 
     partitions_led: int
@@ -93,7 +93,7 @@ async def _unknown() -> ClusterSignals | None:
 class Metrics:
     def __init__(self) -> None:
         # Set by the process that has one: None while it is not a member.
-        self.standing: Callable[[], Standing | None] = lambda: None
+        self.standing: Callable[[], NodeGauges | None] = lambda: None
         # Set by the process that has a database: None while it does not answer.
         self.cluster: Callable[[], Awaitable[ClusterSignals | None]] = _unknown
         self.elections = 0

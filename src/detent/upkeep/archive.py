@@ -31,7 +31,7 @@ class Archived(NamedTuple):
     sha256: str
 
 
-class Place(Protocol):
+class ArchiveLocation(Protocol):
     """A folder, or a bucket."""
 
     def workspace(self, name: str) -> Path:
@@ -100,7 +100,7 @@ class Bucket:
         return f"{self._url}/{name}"
 
 
-def open_archive(url: str | None) -> Place | None:
+def open_archive(url: str | None) -> ArchiveLocation | None:
     """The place that the setting `archive_url` names."""
     if url is None:
         return None
@@ -110,7 +110,7 @@ def open_archive(url: str | None) -> Place | None:
     return Bucket(url) if parts.scheme else Folder(Path(url).expanduser())
 
 
-async def write(place: Place, name: str, chunks: AsyncIterator[Sequence[str]]) -> Archived:
+async def write(place: ArchiveLocation, name: str, chunks: AsyncIterator[Sequence[str]]) -> Archived:
     """One line for each row, compressed, under this name in the end; what is half done is removed."""
     path = await asyncio.to_thread(_temporary, place, name)
     try:
@@ -129,7 +129,7 @@ async def write(place: Place, name: str, chunks: AsyncIterator[Sequence[str]]) -
         raise
 
 
-def _temporary(place: Place, name: str) -> Path:
+def _temporary(place: ArchiveLocation, name: str) -> Path:
     descriptor, path = tempfile.mkstemp(".part", f".{Path(name).name}.", place.workspace(name))
     os.close(descriptor)
     return Path(path)

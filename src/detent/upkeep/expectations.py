@@ -23,7 +23,7 @@ LOOK_EVERY = 5.0
 JUDGED_AT_ONCE = 500
 
 
-class Watch:
+class ExpectationWatch:
     def __init__(
         self,
         store: Store,

@@ -53,7 +53,7 @@ def address_of(settings: Settings) -> Address:
     return Address(settings.notify_url, "slack" if settings.notify_format == "slack" else "webhook", secrets)
 
 
-class Sender:
+class NoticeSender:
     def __init__(
         self, store: Store, membership: Membership, messenger: Messenger, address: Address, metrics: Metrics
     ) -> None:

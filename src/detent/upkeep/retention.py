@@ -21,7 +21,7 @@ from detent.store import Store
 from detent.store.leftovers import Marked, Shared, Used
 from detent.store.retention import Part
 from detent.telemetry.log import logger
-from detent.upkeep.archive import Place, write
+from detent.upkeep.archive import ArchiveLocation, write
 
 log = logger("retention")
 
@@ -51,7 +51,7 @@ class Keeper:
         store: Store,
         node: int,
         days: int,
-        archive: Place | None,
+        archive: ArchiveLocation | None,
         present: Callable[[], datetime | None],
         revisions: int = REVISIONS,
     ) -> None:
@@ -111,7 +111,7 @@ class Keeper:
         await store.drop(part)
         log.info("history dropped", part=part.name, until=part.until.isoformat(), archived=self._archive is not None)
 
-    async def _put_away(self, part: Part, place: Place) -> None:
+    async def _put_away(self, part: Part, place: ArchiveLocation) -> None:
         """The number makes the name one of its own: a day that comes back, for something late, has another."""
         done = await write(place, f"{part.parent}/{part.name}.{part.part}.jsonl.gz", self._lines(part))
         there = await self._store.retention.count(part)

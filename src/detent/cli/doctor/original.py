@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from detent.cli.doctor.findings import Finding
-from detent.cluster.admission import Verdict, judge, why_held
+from detent.cluster.admission import AdmissionVerdict, judge, why_held
 from detent.store.db import Row
 from detent.store.original import Standing
 
 
 def check_original(standing: Standing) -> Finding:
     match judge(standing):
-        case Verdict.HELD:
+        case AdmissionVerdict.HELD:
             told = f"The database may be a copy: {why_held(standing)}. Nothing fires or runs from it."
             advice = "If the original is gone, or both are to go their own ways: `detent db adopt`."
             return Finding("original", "fail", told, advice)
-        case Verdict.FAILED_OVER:
+        case AdmissionVerdict.FAILED_OVER:
             told = f"The database failed over to timeline {standing.present.timeline}."
             return Finding("original", "warn", told, "The next node that joins raises the incarnation: look again.")
-        case Verdict.UNUSED:
+        case AdmissionVerdict.UNUSED:
             return Finding("original", "ok", "The database has no jobs yet; the first node makes it its own.")
         case _:
             told = f"The database is the original (timeline {standing.present.timeline}, "

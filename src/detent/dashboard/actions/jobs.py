@@ -79,7 +79,7 @@ async def preview(api: Api, names: Names, form: Form) -> Answer:
 
 async def pause(api: Api, names: Names, form: Form) -> Answer:
     until = _instant(text_of(form, "until"), "until")
-    job = await jobs.pause_job(api, names["id"], jobs.Pause(text_of(form, "reason") or None, until))
+    job = await jobs.pause_job(api, names["id"], jobs.PauseRequest(text_of(form, "reason") or None, until))
     return Answer(f"{job.name} is paused: it does not tick until it is resumed.")
 
 

@@ -29,7 +29,7 @@ FIRST, TIMES = 10_000, 10
 
 
 @dataclass
-class Step:
+class GrowthStep:
     jobs: int
     rows: int
     window_ms: float
@@ -39,7 +39,7 @@ class Step:
 
 @dataclass
 class GrowthResult:
-    steps: list[Step] = field(default_factory=list)
+    steps: list[GrowthStep] = field(default_factory=list)
     before_hot_second_ms: float = 0.0
     after_hot_second_ms: float = 0.0
     cold_start_seconds: float = 0.0
@@ -84,10 +84,10 @@ class Window:
         self.rows = len(found)
 
 
-async def _step(at: Ground, size: int) -> Step:
+async def _step(at: Ground, size: int) -> GrowthStep:
     window = Window(at, size)
     search = JobSearch(prefix=f"bench-{size // 2}")
-    return Step(
+    return GrowthStep(
         jobs=size,
         window_ms=await _median(window.load),
         rows=window.rows,

@@ -45,7 +45,7 @@ class HotSecondResult:
     live_p99_ms: float
 
 
-class Witness:
+class HotSecondWitness:
     """Counts what the herd's runs are, and notes how late those of the jobs are that tick meanwhile."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Witness:
 
 
 async def bench_hot_second(jobs: int, concurrency: int, progress: Callable[[int], None]) -> HotSecondResult:
-    witness = Witness()
+    witness = HotSecondWitness()
     async with ground() as at, loaded(at, concurrency, witness) as node:
         sustained = await _rate(at, node, max(jobs // 5, 1))
         raw = await _raw_rate(at, max(jobs // 5, 1))
@@ -76,7 +76,14 @@ async def bench_hot_second(jobs: int, concurrency: int, progress: Callable[[int]
 
 
 def _result(
-    jobs: int, seconds: float, wal: int, sustained: float, raw: float, largest: int, witness: Witness, due: float
+    jobs: int,
+    seconds: float,
+    wal: int,
+    sustained: float,
+    raw: float,
+    largest: int,
+    witness: HotSecondWitness,
+    due: float,
 ) -> HotSecondResult:
     late = sorted(late * 1000 for tick, late in witness.late if due <= tick <= due + seconds)
     return HotSecondResult(

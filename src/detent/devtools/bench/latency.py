@@ -41,7 +41,7 @@ class LatencyResult:
     commit_p99_ms: float
 
 
-class Witness:
+class LatencyWitness:
     def __init__(self) -> None:
         self.late: list[tuple[float, float]] = []
 
@@ -68,7 +68,7 @@ async def bench_latency(rates: Sequence[int], burst: int, progress: Callable[[in
 
 async def _spread(at: Ground, rate: int) -> Lateness:
     """Each of as many jobs as ticks fall into a period ticks once in it."""
-    witness = Witness()
+    witness = LatencyWitness()
     async with loaded(at, CONCURRENCY, witness) as node:
         herd = await at.bench.make_due(rate * PERIOD, LEAD_SECONDS, f"every {PERIOD}s", PERIOD)
         await node.until_due(herd)
@@ -80,7 +80,7 @@ async def _spread(at: Ground, rate: int) -> Lateness:
 
 async def _burst(at: Ground, jobs: int) -> Lateness:
     """The second tick of jobs that all tick at once: as with recurring jobs, they are known by then."""
-    witness = Witness()
+    witness = LatencyWitness()
     async with loaded(at, max(CONCURRENCY, jobs), witness) as node:
         herd: Herd = await at.bench.make_due(jobs, LEAD_SECONDS, f"every {PERIOD}s")
         await node.until_due(herd)

@@ -114,7 +114,7 @@ async def no_op(_call: Call) -> Outcome:
     return Succeeded()
 
 
-class Plan(NamedTuple):
+class LoopPlan(NamedTuple):
     """`history`: finished runs that are put on record after rounds without them. `idle_reader`: a transaction is
     open all along."""
 
@@ -125,7 +125,7 @@ class Plan(NamedTuple):
     idle_reader: bool = False
 
 
-async def bench_loop(plan: Plan, progress: Callable[[int], None]) -> LoopResult:
+async def bench_loop(plan: LoopPlan, progress: Callable[[int], None]) -> LoopResult:
     result = LoopResult(plan.jobs)
     async with ground() as at:
         past = await _Past.of(at, plan.history) if plan.history else None
@@ -137,7 +137,7 @@ async def bench_loop(plan: Plan, progress: Callable[[int], None]) -> LoopResult:
     return result
 
 
-async def _rounds(at: Ground, node: Loaded, plan: Plan, progress: Callable[[int], None]) -> list[Round]:
+async def _rounds(at: Ground, node: Loaded, plan: LoopPlan, progress: Callable[[int], None]) -> list[Round]:
     return [
         await _round(at, node, plan.jobs, raw_first=bool(number % 2), progress=progress)
         for number in range(plan.rounds)

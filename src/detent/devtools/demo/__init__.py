@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from detent.sdk.app import Detent
-from detent.targets.run import Run
+from detent.targets.run import HandlerRun
 
 MOST = 60_000.0
 GREETINGS = ("hello", "bonjour", "hallo", "hola", "ciao")
@@ -28,11 +28,11 @@ def demo_app(echo_url: str) -> Detent:
     app = Detent("demo")
 
     @app.job(name="demo-greeting", every="5s", tags=["demo"])
-    def greet(run: Run) -> str:
+    def greet(run: HandlerRun) -> str:
         return GREETINGS[int(run.scheduled_at.timestamp() // 5) % len(GREETINGS)]
 
     @app.job(name="demo-flaky", every="20s", max_retries=3, retry_base_seconds=1, tags=["demo"])
-    async def flaky(run: Run) -> str:
+    async def flaky(run: HandlerRun) -> str:
         if run.attempt < 3:
             raise ConnectionError(f"attempt {run.attempt} of this demo fails on purpose")
         return f"succeeded at attempt {run.attempt}"

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from detent.devtools.demo.expected import IncidentRow, incidents
-from detent.devtools.demo.history import Month, Teller, elections
+from detent.devtools.demo.history import HistoryWriter, Month, elections
 from detent.devtools.demo.jobs import demo_jobs
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.errors import Conflict
@@ -42,7 +42,7 @@ async def fill(store: Store, days: int, echo_url: str, *, beside: bool) -> Fille
     runs, attempts, last_ticks = [], [], []
     missed: list[IncidentRow] = []
     for job, (prepared, _) in zip(jobs, registered, strict=True):
-        teller = Teller(month, job, prepared.number, prepared.partition, chance)
+        teller = HistoryWriter(month, job, prepared.number, prepared.partition, chance)
         rows = list(teller.tell(prepared.schedule))
         runs += rows
         attempts += teller.attempts

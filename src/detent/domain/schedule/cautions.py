@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from detent.domain.schedule.cron import CronWalls
-from detent.domain.schedule.cron_fields import DAY, HOUR, MINUTE, MONTH, SECOND, Field, FieldSpec
+from detent.domain.schedule.cron_fields import DAY, HOUR, MINUTE, MONTH, SECOND, CronField, FieldSpec
 from detent.domain.schedule.cron_parse import CronFields
 from detent.domain.schedule.words import bits
 
@@ -35,7 +35,7 @@ def _often(fields: CronFields) -> list[str]:
 
 def _uneven(fields: CronFields) -> list[str]:
     found = []
-    pairs: list[tuple[Field, FieldSpec]] = [
+    pairs: list[tuple[CronField, FieldSpec]] = [
         (fields.second, SECOND),
         (fields.minute, MINUTE),
         (fields.hour, HOUR),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from detent.domain.schedule.cron import CronWalls
-from detent.domain.schedule.cron_fields import YEAR, Field
+from detent.domain.schedule.cron_fields import YEAR, CronField
 from detent.domain.schedule.cron_parse import CronFields
 from detent.domain.schedule.instants import format_instant
 from detent.domain.schedule.interval import UNITS_MS, IntervalTicks
@@ -146,7 +146,7 @@ def _days(fields: CronFields) -> str:
     return day or weekday
 
 
-def _days_of_month(field: Field) -> str:
+def _days_of_month(field: CronField) -> str:
     items = []
     values = bits(field.mask)
     if field.star and values == list(range(1, 32, values[1] - 1)):
@@ -166,7 +166,7 @@ def _days_of_month(field: Field) -> str:
     return f"on {join(items)} of the month"
 
 
-def _weekdays(field: Field) -> str:
+def _weekdays(field: CronField) -> str:
     values = bits(field.mask)
     plain = names(values, DAY_NAMES, 0) if len(values) < 7 else "every day"
     items = [plain] if values else []

@@ -27,7 +27,7 @@ from detent.errors import NotFound, UsageError
 from detent.sdk.testing.records import HeldInTest, TestedAttempt, TestedJob, TestedRun
 from detent.targets.python import as_json, takes_run
 from detent.targets.raised import failure_of
-from detent.targets.run import Run
+from detent.targets.run import HandlerRun
 from detent.worker.execute import is_retryable
 from detent.worker.windows import previous_tick
 
@@ -47,7 +47,7 @@ class App(Protocol):
     jobs: list[dict[str, Any]]
 
 
-class Step(TypedDict, total=False):
+class ClockStep(TypedDict, total=False):
     """How far to move the clock: by some time, or to an instant."""
 
     days: float
@@ -80,11 +80,11 @@ class TestMode:
 
     # --- what a test asks ---
 
-    def advance(self, by: timedelta | None = None, **step: Unpack[Step]) -> list[TestedRun]:
+    def advance(self, by: timedelta | None = None, **step: Unpack[ClockStep]) -> list[TestedRun]:
         """Move the clock by some time, or `to` an instant, and run what becomes due; the runs that ticked meanwhile."""
         return self._drive(self._advance(self._target(by, step)))
 
-    async def advance_async(self, by: timedelta | None = None, **step: Unpack[Step]) -> list[TestedRun]:
+    async def advance_async(self, by: timedelta | None = None, **step: Unpack[ClockStep]) -> list[TestedRun]:
         """As `advance`, on the loop of a test that is a coroutine."""
         return await _drive_async(self._advance(self._target(by, step)))
 
@@ -112,7 +112,7 @@ class TestMode:
 
     # --- the clock ---
 
-    def _target(self, by: timedelta | None, step: Step) -> datetime:
+    def _target(self, by: timedelta | None, step: ClockStep) -> datetime:
         to = step.get("to")
         if to is not None and (by is not None or len(step) > 1):
             raise UsageError("advance() was given a time to wait and an instant to go to: give one of the two.")
@@ -239,7 +239,7 @@ class TestMode:
         if run not in job.live:
             return  # it was replaced while it waited
         number = run.attempt + 1
-        handle = Run(self._call(job, run, number), self._backend)
+        handle = HandlerRun(self._call(job, run, number), self._backend)
         ended = yield from _invoke(job.function, handle)
         if not handle.committed:  # else it has succeeded with its transaction; what failed after it changes nothing
             if ended.error is None:
@@ -311,7 +311,7 @@ class Ended(NamedTuple):
     error: BaseException | None = None
 
 
-def _invoke(function: Callable[..., Any], run: Run) -> Steps[Ended]:
+def _invoke(function: Callable[..., Any], run: HandlerRun) -> Steps[Ended]:
     try:
         result = function(run) if takes_run(function) else function()
     except BaseException as error:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from detent.domain.job import JobSpec
-from detent.domain.registration import Prepared, place
+from detent.domain.registration import PreparedJob, place
 from detent.domain.states import RunStatus
 from detent.errors import UsageError
 
@@ -61,7 +61,7 @@ class TestedRun:
 class TestedJob:
     """A job of the app with where its schedule stands."""
 
-    def __init__(self, prepared: Prepared, function: Callable[..., Any], now: datetime) -> None:
+    def __init__(self, prepared: PreparedJob, function: Callable[..., Any], now: datetime) -> None:
         self.prepared = prepared
         self.function = function
         self.next_tick = place(prepared, now).next_tick
