@@ -12,7 +12,7 @@ import pytest
 from api_client import ApiClient
 from api_server import Readiness, serving
 
-from detent.api import desk
+from detent.api import pull_waiters
 from detent.domain import identity
 from detent.errors import Unavailable
 from detent.store import Store
@@ -30,21 +30,21 @@ CONTRACT = {
 }
 
 
-DESKS: list[desk.Desk] = []
+WATCHED: list[pull_waiters.PullWaiters] = []
 
 
-class WatchedDesk(desk.Desk):
-    """A desk that the tests can look at."""
+class WatchedWaiters(pull_waiters.PullWaiters):
+    """The waiters, where the tests can inspect them."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        DESKS.append(self)
+        WATCHED.append(self)
 
 
 @pytest.fixture(autouse=True)
-def watched_desk(monkeypatch: pytest.MonkeyPatch) -> None:
-    DESKS.clear()
-    monkeypatch.setattr("detent.api.app.Desk", WatchedDesk)
+def watched_waiters(monkeypatch: pytest.MonkeyPatch) -> None:
+    WATCHED.clear()
+    monkeypatch.setattr("detent.api.app.PullWaiters", WatchedWaiters)
 
 
 async def ready(api: ApiClient, count: int = 1, **fields: Any) -> list[str]:
@@ -240,8 +240,8 @@ async def test_whoever_waits_is_served_when_a_run_is_triggered(api: ApiClient) -
 async def test_whoever_waits_is_served_by_looking_where_no_notification_comes(
     api: ApiClient, sql: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk, "POLL_EVERY", 0.1)
-    monkeypatch.setattr(WatchedDesk, "wake", lambda self: None)
+    monkeypatch.setattr(pull_waiters, "POLL_EVERY", 0.1)
+    monkeypatch.setattr(WatchedWaiters, "wake", lambda self: None)
     waiting = asyncio.create_task(claim(api, wait_seconds=30))
     await standing(1)
     await ready(api)
@@ -384,13 +384,13 @@ async def test_runs_that_cannot_be_read_while_the_database_is_away_are_given_bac
 
 async def test_a_run_served_to_a_request_that_is_cancelled_goes_back(api: ApiClient, sql: Any) -> None:
     await ready(api)
-    (desk_of,) = DESKS
-    asking = desk.Asking(1, "js-1", Wanted("mail", (), True), 1, timedelta(seconds=60))
+    (waiters,) = WATCHED
+    asking = pull_waiters.ClaimTerms(1, "js-1", Wanted("mail", (), True), 1, timedelta(seconds=60))
     empty = asking._replace(wanted=Wanted("other", (), True))
-    waiting = asyncio.create_task(desk_of.claim(empty, 30, asyncio.Event().wait))
+    waiting = asyncio.create_task(waiters.claim(empty, 30, asyncio.Event().wait))
     await standing(1)
-    (line,) = desk_of._lines.values()
-    line.waiters[0].serve(await desk_of._claim(asking))
+    (line,) = waiters._lines.values()
+    line.waiters[0].serve(await waiters._claim(asking))
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
@@ -463,5 +463,5 @@ async def listening(sql: Any) -> bool:
 
 async def standing(count: int) -> None:
     """Wait until so many stand in line."""
-    lines = lambda: [line for at in DESKS for line in at._lines.values()]  # noqa: E731 - looked at again each time
+    lines = lambda: [line for at in WATCHED for line in at._lines.values()]  # noqa: E731 - looked at again each time
     await until(lambda: sum(not w.served.done() for line in lines() for w in line.waiters) == count)

@@ -12,7 +12,7 @@ from browsing import PATIENCE, Browser, new_tab, running_chromium
 from playwright.async_api import expect
 from processes import Node, Nodes
 
-from detent.devtools.demo.filling import fill
+from detent.devtools.demo.fill import fill
 from detent.store import Database, Store
 
 DAYS = 2

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detent.declarative.json_text import read_json
-from detent.declarative.marks import LocatedValue, Unreadable, resolve
+from detent.declarative.located import LocatedValue, Unreadable, resolve
 from detent.declarative.toml_text import read_toml
 from detent.declarative.yaml_text import read_yaml, write
 

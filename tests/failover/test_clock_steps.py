@@ -10,7 +10,7 @@ import pytest
 from database_servers import Process, Servers, opened
 from set_clock import Clock
 
-from detent.cluster.steady import ClockWatch, steady_seconds
+from detent.cluster.clock_watch import ClockWatch, steady_seconds
 from detent.runtime.clock import monotonic
 from detent.store import Store
 from factories import add_job

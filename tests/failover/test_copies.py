@@ -161,7 +161,7 @@ async def test_a_copy_without_jobs_is_nobodys_copy(servers: Servers) -> None:
     said = detent("db", "adopt", url=copy)
     assert "nothing to adopt in this database: it has no jobs" in said.stderr
     async with opened(copy) as store:
-        await AdmissionCheck(store, 0).look()  # before anybody adds the first one
+        await AdmissionCheck(store, 0).examine()  # before anybody adds the first one
     await make_jobs(copy)
     async with opened(copy) as store:
         assert (await AdmissionCheck(store, 0).admit()).incarnation > 1

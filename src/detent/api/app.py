@@ -11,13 +11,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from detent.api import (
+    backfills,
     batch,
     bulk,
-    catching_up,
     cluster,
+    cluster_pause,
     dead_letters,
     health,
-    holding,
     incidents,
     jobs,
     keys,
@@ -32,12 +32,12 @@ from detent.api import (
     runs,
     tenants,
 )
-from detent.api.auth import Door
+from detent.api.auth import Authenticator
 from detent.api.context import Api, Readiness
-from detent.api.desk import Desk
 from detent.api.guard import LocalGuard
 from detent.api.limits import Limiter
 from detent.api.problems import PAGES, Refusal
+from detent.api.pull_waiters import PullWaiters
 from detent.api.routing import JSON_HEADERS, Endpoint, starlette_routes
 from detent.settings.settings import Settings
 from detent.store import Store
@@ -51,14 +51,14 @@ PARTS = (
         batch,
         bulk,
         jobs,
-        catching_up,
+        backfills,
         lifecycle,
         runs,
         dead_letters,
         incidents,
         preview,
         cluster,
-        holding,
+        cluster_pause,
         pull,
         queues,
     ),
@@ -68,9 +68,9 @@ PARTS = (
 
 def create_app(store: Store, *, settings: Settings, readiness: Readiness, metrics: Metrics) -> Starlette:
     store.jobs.max_payload_bytes = store.batches.max_payload_bytes = settings.max_payload_bytes
-    door = Door(store.keys, Limiter(settings.requests_per_second), local=settings.local)
-    desk = Desk(store)
-    api = Api(store, settings, readiness, door, desk, PulledRuns(store, metrics))
+    authenticator = Authenticator(store.keys, Limiter(settings.requests_per_second), local=settings.local)
+    waiters = PullWaiters(store)
+    api = Api(store, settings, readiness, authenticator, waiters, PulledRuns(store, metrics))
     endpoints = all_endpoints()
     described = msgspec.json.encode(openapi.document(endpoints))
 
@@ -90,7 +90,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
     )
     app.router.redirect_slashes = False
     app.state.api = api
-    app.state.close = desk.close
+    app.state.close = waiters.close
     return app
 
 

@@ -62,11 +62,11 @@ class Caller:
 
 
 # Sees no rows and may do nothing: what public routes are called as.
-NOBODY = Caller(0, None)
+ANONYMOUS = Caller(0, None)
 LOCAL = Caller(DEFAULT_TENANT, "admin")
 
 
-class Door:
+class Authenticator:
     def __init__(
         self, keys: KeyStore, limiter: Limiter, *, local: bool, now: Callable[[], float] = time.monotonic
     ) -> None:
@@ -77,10 +77,10 @@ class Door:
         self._now = now
         self._remembered: dict[bytes, tuple[float, Caller | None]] = {}
 
-    async def admit(self, request: Request, needed: Scope) -> Caller:
+    async def authorise(self, request: Request, needed: Scope) -> Caller:
         """Who this is, if they may do what needs this scope."""
         if needed == "public":
-            return NOBODY
+            return ANONYMOUS
         if self._local and "authorization" not in request.headers:
             return LOCAL
         caller = await self._identify(request)
@@ -92,16 +92,16 @@ class Door:
         """Whether whoever reaches this server is let in without a key."""
         return self._local
 
-    async def vouch(self, text: str, address: str) -> Caller | None:
+    async def authenticate(self, text: str, address: str) -> Caller | None:
         """Whose key this text is, for somebody who logs in with it; as slow for those who guess as every request."""
-        self.count_stranger(address)
+        self.count_unauthenticated(address)
         return await self._look_up(read_key(text.strip()))
 
     def count(self, key_id: str) -> None:
         """One request of somebody who logged in with this key."""
         self._limiter.take(f"key {key_id}")
 
-    def count_stranger(self, address: str) -> None:
+    def count_unauthenticated(self, address: str) -> None:
         """One request of somebody whom nobody knows."""
         self._limiter.take(network_of(address))
 

@@ -10,7 +10,7 @@ from msgspec import Meta, Raw, Struct
 
 from detent.api.context import PREFIX, Api
 from detent.api.problems import Refusal
-from detent.api.reading import Upload, decode_plain, not_json, too_deep
+from detent.api.request_parsing import Upload, decode_plain, not_json, too_deep
 from detent.api.routing import Routes
 from detent.contract.job import BatchItem, BatchResult
 from detent.domain.job import JobSpec, Name

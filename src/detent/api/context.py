@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from detent.api.auth import NOBODY, Caller, Door
-from detent.api.desk import Desk
+from detent.api.auth import ANONYMOUS, Authenticator, Caller
+from detent.api.pull_waiters import PullWaiters
 from detent.errors import NotAuthorised
 from detent.settings.settings import Settings
 from detent.store import Store
@@ -26,10 +26,10 @@ class Api:
     store: Store
     settings: Settings
     readiness: Readiness
-    door: Door
-    desk: Desk
+    authenticator: Authenticator
+    waiters: PullWaiters
     pulled: PulledRuns
-    caller: Caller = NOBODY
+    caller: Caller = ANONYMOUS
 
     @property
     def tenant(self) -> int:

@@ -21,7 +21,7 @@ from detent.contract.run import DeadGroups, Discarded, Left, Redriven, Run
 from detent.domain.identity import RunKey, decode_run_id, run_id
 from detent.errors import UsageError
 from detent.store.dead_letters import MOST_AT_ONCE, MOST_LOOKED_AT, Which
-from detent.telemetry.transitions import tell_asked
+from detent.telemetry.transitions import log_requested
 
 routes = Routes(PREFIX)
 
@@ -105,12 +105,12 @@ async def redrive_dead_letters(api: Api, body: ChosenRuns) -> Redriven:
     if body.runs is None:
         which = await _which(api, body)
         done = await api.store.dead_letters.redrive(which, body.limit, tenant=api.tenant)
-        tell_asked("run redriven", [run_id(key) for key in done.runs], api.by)
+        log_requested("run redriven", [run_id(key) for key in done.runs], api.by)
         return Redriven(redriven=[run_id(key) for key in done.runs], left=[], remaining=done.remaining)
     keys = _named(body, body.runs)
     did = await api.store.reruns.redrive(list(keys.values()), tenant=api.tenant)
     redriven, waiting = ({run_id(key) for key in some} for some in (did.runs, did.waiting))
-    tell_asked("run redriven", redriven, api.by)
+    log_requested("run redriven", redriven, api.by)
     named = list(dict.fromkeys(body.runs))
     left = [Left(each, "overlap" if each in waiting else "not dead") for each in named if each not in redriven]
     return Redriven(redriven=[each for each in named if each in redriven], left=left, remaining=len(waiting))
@@ -122,12 +122,12 @@ async def discard_dead_letters(api: Api, body: ChosenRuns) -> Discarded:
     if body.runs is None:
         which = await _which(api, body)
         done = await api.store.dead_letters.discard_all(which, body.limit, tenant=api.tenant)
-        tell_asked("run discarded", [run_id(key) for key in done.runs], api.by)
+        log_requested("run discarded", [run_id(key) for key in done.runs], api.by)
         return Discarded(discarded=len(done.runs), left=[], remaining=done.remaining)
     keys = _named(body, body.runs)
     done = await api.store.dead_letters.discard(list(keys.values()), tenant=api.tenant)
     discarded = {run_id(key) for key in done.runs}
-    tell_asked("run discarded", discarded, api.by)
+    log_requested("run discarded", discarded, api.by)
     left = [each for each in dict.fromkeys(body.runs) if each not in discarded]
     return Discarded(discarded=len(discarded), left=left, remaining=0)
 
@@ -150,5 +150,5 @@ def _named(body: ChosenRuns, ids: list[UUID]) -> dict[UUID, RunKey]:
 
 async def _answer(api: Api, key: RunKey) -> Reply[Run]:
     run = await found_run(api, str(run_id(key)))
-    tell_asked("run asked for again", [run.id], api.by)
+    log_requested("run asked for again", [run.id], api.by)
     return Reply(run, Location=f"{PREFIX}/runs/{run.id}")

@@ -23,7 +23,7 @@ from detent.domain.registration import is_job_id
 from detent.domain.states import RunStatus
 from detent.errors import NotFound, UsageError
 from detent.store.job_search import JobSearch
-from detent.telemetry.transitions import tell_asked
+from detent.telemetry.transitions import log_requested
 
 routes = Routes(PREFIX)
 
@@ -200,7 +200,7 @@ async def trigger_job(api: Api, id: str, body: Trigger | None) -> Reply[Run]:  #
     run = await api.store.runs.get(key, tenant=api.tenant)
     if run is None:
         raise NotFound(f"There is no run {run_id(key)}.")
-    tell_asked("run triggered", [run.id], api.by)
+    log_requested("run triggered", [run.id], api.by)
     return Reply(run, Location=f"{PREFIX}/runs/{run.id}")
 
 

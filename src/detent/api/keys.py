@@ -72,7 +72,7 @@ async def list_keys(api: Api, query: KeyQuery) -> Page[ApiKey]:
 async def revoke_key(api: Api, id: str, query: TenantOfKeys) -> None:  # noqa: A002 - the name is part of the contract
     """Revoke a key: within seconds no server takes it any more."""
     await api.store.keys.revoke(id, tenant=await _tenant(api, query.tenant))
-    api.door.forget(id)
+    api.authenticator.forget(id)
 
 
 async def _tenant(api: Api, name: str | None) -> int:

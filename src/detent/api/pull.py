@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from detent.api.context import PREFIX, Api
-from detent.api.desk import Asking
+from detent.api.pull_waiters import ClaimTerms
 from detent.api.routing import Routes
 from detent.api.runs import run_key
 from detent.contract.pull import (
@@ -29,7 +29,7 @@ from detent.domain.run import Claim, Failed
 from detent.errors import DetentError, Unavailable, UsageError
 from detent.store.db import OutcomeUnknown
 from detent.store.pull import Pulled, Wanted
-from detent.targets.raised import describe
+from detent.targets.exceptions import describe
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
 from detent.worker.definitions import with_own_payload
@@ -42,11 +42,15 @@ routes = Routes(PREFIX)
 
 
 @routes.post("/queues/{queue}/claim", scope="work")
-async def claim_runs(api: Api, queue: str, body: ClaimRequest, hung_up: Callable[[], Awaitable[None]]) -> ClaimedRuns:
+async def claim_runs(
+    api: Api, queue: str, body: ClaimRequest, disconnected: Callable[[], Awaitable[None]]
+) -> ClaimedRuns:
     """Claim runs of a queue for a worker, waiting for some if there are none."""
-    asking = Asking(api.tenant, body.worker, _wanted(queue, body), body.limit, timedelta(seconds=body.lease_seconds))
-    pulled = await api.desk.claim(asking, body.wait_seconds, hung_up)
-    if transitions.told():
+    asking = ClaimTerms(
+        api.tenant, body.worker, _wanted(queue, body), body.limit, timedelta(seconds=body.lease_seconds)
+    )
+    pulled = await api.waiters.claim(asking, body.wait_seconds, disconnected)
+    if transitions.debug_enabled():
         for each in pulled:
             transitions.log.debug("run claimed", **transitions.facts_of(each.claim, None), worker=body.worker)
     return ClaimedRuns(await _hand_out(api, pulled))
@@ -80,7 +84,7 @@ async def fail_run(api: Api, id: str, body: FailRequest) -> SettledRun:  # noqa:
     failed = Failed(body.error, body.retryable, retry_after=body.retry_after)
     settled = await api.pulled.fail(api.tenant, run_key(id), body.token, failed)
     if settled.wait is not None:
-        api.desk.wake_in(settled.wait)
+        api.waiters.wake_in(settled.wait)
     return _settled(id, settled)
 
 
@@ -114,7 +118,7 @@ async def _hand_out(api: Api, pulled: Sequence[Pulled]) -> list[ClaimedRun]:
             await _end(api, each.claim, f"This run cannot be handed to a worker: {describe(error)}")
         else:
             runs += [run] if run is not None else []
-    await api.desk.put_back(unread)
+    await api.waiters.put_back(unread)
     if away is not None and not runs:
         raise away  # the worker is told to wait, and not that there is nothing
     api.pulled.started(len(runs))

@@ -1,7 +1,7 @@
 """Typed routes: a handler's annotations say what it reads and what it answers.
 
 A handler takes `api` first. A parameter named `body` is the JSON body (optional where its type allows None), `query`
-the query parameters as a struct, `headers` those request headers that its struct names, `hung_up` a function that
+the query parameters as a struct, `headers` those request headers that its struct names, `disconnected` a function that
 returns once the client has gone (for those that wait, after the body is read), and every other one is a part of the
 path. It answers with a value, with a `Reply` where the status or headers depend on the case, or with None for 204. The
 same annotations make the OpenAPI document.
@@ -32,7 +32,7 @@ from detent.api.auth import SCOPES, Scope
 from detent.api.conditions import tag_of
 from detent.api.context import Api
 from detent.api.idempotency import served_once
-from detent.api.reading import (
+from detent.api.request_parsing import (
     Upload,
     check_content_type,
     decode_body,
@@ -99,7 +99,7 @@ class Endpoint:
         self.answer = _inner(hints.pop("return"), Reply)
         self.query = hints.pop("query", NoQuery)
         self.headers = hints.pop("headers", NoHeaders)
-        hints.pop("hung_up", None)
+        hints.pop("disconnected", None)
         body = hints.pop("body", None)
         self.body = None if body is None else _without_none(body)
         self.body_required = self.body is body
@@ -118,8 +118,8 @@ class Endpoint:
         if "headers" in self.takes:
             given["headers"] = decode_headers(request.headers, self.headers)
         raw = b"" if self.body is None else await self._receive(api, request)
-        if "hung_up" in self.takes:
-            given["hung_up"] = partial(_hung_up, request)
+        if "disconnected" in self.takes:
+            given["disconnected"] = partial(_disconnected, request)
 
         async def serve() -> Response:
             if self.body is not None:
@@ -210,7 +210,7 @@ def _dispatcher(api: Api, methods: Mapping[str, Endpoint]) -> Callable[[Request]
     async def dispatch(request: Request) -> Response:
         endpoint = methods["GET" if request.method == "HEAD" else request.method]
         try:
-            caller = await api.door.admit(request, endpoint.scope)
+            caller = await api.authenticator.authorise(request, endpoint.scope)
             return await endpoint(dataclasses.replace(api, caller=caller), request)
         except Exception as error:
             return problems.answer(error, request.headers)
@@ -218,7 +218,7 @@ def _dispatcher(api: Api, methods: Mapping[str, Endpoint]) -> Callable[[Request]
     return dispatch
 
 
-async def _hung_up(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

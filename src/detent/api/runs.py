@@ -13,7 +13,7 @@ from detent.domain.identity import RunKey, decode_run_id
 from detent.domain.registration import is_job_id
 from detent.domain.states import RunStatus
 from detent.errors import NotFound
-from detent.telemetry.transitions import tell_asked
+from detent.telemetry.transitions import log_requested
 
 routes = Routes(PREFIX)
 
@@ -34,7 +34,7 @@ async def get_run(api: Api, id: str) -> Run:  # noqa: A002 - the name of the pat
 async def cancel_run(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - as above
     """Cancel a run: at once where nobody has it, otherwise its node is asked to stop it, and this answers 202."""
     status = await api.store.runs.cancel(run_key(id), tenant=api.tenant)
-    tell_asked("run cancelled" if status is RunStatus.CANCELLED else "run asked to stop", [UUID(id)], api.by)
+    log_requested("run cancelled" if status is RunStatus.CANCELLED else "run asked to stop", [UUID(id)], api.by)
     return Reply(await found_run(api, id), 200 if status is RunStatus.CANCELLED else 202)
 
 

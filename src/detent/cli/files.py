@@ -14,7 +14,7 @@ from detent.errors import UsageError
 
 if TYPE_CHECKING:
     from detent.declarative.jobs_file import Declared
-    from detent.declarative.marks import FileFault
+    from detent.declarative.located import FileFault
 
 STDIN = "-"
 

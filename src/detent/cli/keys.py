@@ -115,7 +115,7 @@ def _created_locally(settings: Settings, document: dict[str, Any]) -> dict[str, 
 
 
 async def _write(settings: Settings, document: dict[str, Any]) -> object:
-    from detent.node.node import opened_store, prepared_database
+    from detent.node.database import opened_store, prepared_database
     from detent.store.jobs import DEFAULT_TENANT
 
     name = document["tenant"]

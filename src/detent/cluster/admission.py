@@ -22,7 +22,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 from uuid import UUID
 
-from detent.cluster.steady import ClockWatch
+from detent.cluster.clock_watch import ClockWatch
 from detent.errors import Unavailable
 from detent.store import Store, original
 from detent.store.original import Standing
@@ -94,7 +94,7 @@ class AdmissionCheck:
             await self._let_others_speak()
         return admission
 
-    async def look(self) -> None:
+    async def examine(self) -> None:
         """Settle what can be settled without joining; raises Held."""
         await self._examine()
 

@@ -23,8 +23,8 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
+from detent.cluster.clock_watch import ClockWatch
 from detent.cluster.diagnosis import CLOCK_OFFSET_MS
-from detent.cluster.steady import ClockWatch
 from detent.domain.identity import node_name
 from detent.runtime import failpoints
 from detent.runtime.clock import DatabaseClock, monotonic

@@ -45,7 +45,7 @@ class Rescue:
 
     def _tell(self, batch: Sequence[Rescued], node: int) -> None:
         facts = [{**transitions.facts_of(run.claim, node), "dead": run.dead} for run in batch]
-        transitions.tell_some("warning", "run rescued: its node was lost", facts)
+        transitions.log_some("warning", "run rescued: its node was lost", facts)
 
     async def _pause_failing(self, dead: Sequence[int]) -> None:
         """What fails here is made up for when the next run dies, and keeps no other run from being rescued."""

@@ -15,14 +15,14 @@ from uuid import UUID
 
 import msgspec
 
-from detent.declarative.marks import Path, resolve
+from detent.declarative.located import Path, resolve
 from detent.domain.documents import check_text
 from detent.domain.job import JobSpec
 from detent.domain.refusal import nearest, refused
 from detent.domain.registration import PreparedJob, Timings, prepare
 from detent.errors import UsageError
 
-NOBODY = UUID(int=0)
+NO_JOB = UUID(int=0)
 MOST_FAULTS = 500
 
 _HARMLESS: dict[Path, Any] = {
@@ -45,7 +45,7 @@ def check(document: dict[str, Any], now: datetime, timings: Timings | None = Non
         raise refused(error, document, JobSpec) from error
     if spec.name is None:
         raise UsageError("The job has no name: give it one, by which it is found again.", "/name")
-    return prepare(spec, NOBODY, 0, now, timings=timings)
+    return prepare(spec, NO_JOB, 0, now, timings=timings)
 
 
 def all_faults(document: dict[str, Any], now: datetime) -> Iterator[tuple[Path, str]]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from detent.declarative.check import all_faults, check
 from detent.declarative.json_text import read_json
-from detent.declarative.marks import FileFault, LocatedValue, Path, Unreadable
+from detent.declarative.located import FileFault, LocatedValue, Path, Unreadable
 from detent.declarative.toml_text import read_toml
 from detent.domain.job import JobSpec
 from detent.domain.refusal import nearest, shown

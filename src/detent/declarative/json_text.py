@@ -8,7 +8,7 @@ import re
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in all but name: the string reader itself
 from typing import Any
 
-from detent.declarative.marks import MAX_DEPTH, LocatedValue, Path, Unreadable
+from detent.declarative.located import MAX_DEPTH, LocatedValue, Path, Unreadable
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import date, time
 from typing import Any
 
-from detent.declarative.marks import LocatedValue, Path, Unreadable
+from detent.declarative.located import LocatedValue, Path, Unreadable
 
 _WHERE = re.compile(r"\(at line (\d+), column \d+\)|\(at end of document\)")
 _PART = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*""")

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from detent.declarative.marks import MAX_DEPTH, MAX_PARTS, LocatedValue, Path, Unreadable
+from detent.declarative.located import MAX_DEPTH, MAX_PARTS, LocatedValue, Path, Unreadable
 
 _TAG = "tag:yaml.org,2002:"
 _NULL = re.compile(r"null|~|")

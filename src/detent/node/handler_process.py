@@ -1,8 +1,8 @@
 """The process that runs isolated handlers: `python -m detent.node.handler_process FD PARENT`.
 
 A node starts it (targets/process.py), names the app in the first message, and sends one call after another. Coroutines
-run on the loop of the main thread, plain functions in a thread beside it; a third thread reads what the node says, so
-that a handler that blocks can still ask whether to go on. Without its node the process ends at once.
+run on the loop of the main thread, plain functions in a second thread. A third thread reads messages from the node, so
+that a handler that blocks can still ask whether its run is held. The process exits as soon as its node is gone.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _numbers = count()
 
 
 class CallChannel:
-    """The socket to the node. Read by one thread, written by any."""
+    """The socket to the node: one thread reads it, any thread writes to it."""
 
     def __init__(self, descriptor: int) -> None:
-        os.set_inheritable(descriptor, False)  # what handlers start must not hold it open
+        os.set_inheritable(descriptor, False)  # programs that handlers start must not keep it open
         self._socket = socket.socket(fileno=descriptor)
         self._writing = threading.Lock()
 
@@ -70,7 +70,7 @@ class CallChannel:
             self._socket.sendall(frame(message))
 
     def receive(self) -> ToProcess | None:
-        """None: the node has closed it, or is gone."""
+        """None: the node closed the socket, or is gone."""
         header = self._exactly(LENGTH_BYTES)
         body = None if header is None else self._exactly(length_of(header))
         return None if body is None else read_by_process(body)
@@ -104,12 +104,12 @@ class NodeBackend:
         with self._asking:
             self._line.send(Ask(number := next(_numbers)))
             while (answer := self.answers.get()).number != number:
-                pass  # to what a run before this one asked
+                pass  # the answer to a question of an earlier run
         return None if self.stopped else answer.holding
 
     @asynccontextmanager
     async def transaction(self, run_id: str, token: int) -> AsyncIterator[Any]:
-        """On a connection of this process; the settle in it names run, token and node, as any other."""
+        """A transaction on this process's own connection; its settle names run, token and node, like any other."""
         holding = await asyncio.to_thread(self._holding)
         if holding is None:
             raise OwnershipLost("This run was cancelled or taken over: there is nothing to commit.")
@@ -122,7 +122,7 @@ class NodeBackend:
 
 
 class Handlers:
-    """Calls handlers on the loop that runs now, one at a time."""
+    """Calls handlers on the running loop, one at a time."""
 
     def __init__(self, setup: Setup, functions: dict[str, Callable[..., Any]], line: CallChannel) -> None:
         reach = setup.effects
@@ -137,7 +137,7 @@ class Handlers:
 
     # --- in the thread that reads ---
 
-    def hear(self, message: ToProcess) -> None:
+    def receive(self, message: ToProcess) -> None:
         backend = self._backend
         match message:
             case Start():
@@ -184,7 +184,7 @@ class Handlers:
             return self._describer.raised(run, error)
 
     async def _in_thread(self, function: Callable[..., Any], run: HandlerRun) -> tuple[Any, BaseException | None]:
-        """A plain function cannot be interrupted: who cancels this waits for its end, or kills the process."""
+        """A plain function cannot be interrupted: a cancellation waits for its end, or the node kills the process."""
         over: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
 
         def work() -> None:
@@ -203,7 +203,7 @@ class Handlers:
 
 
 def _die_with(parent: int) -> None:
-    """Linux ends this process when its node ends, even while a handler holds the interpreter's lock."""
+    """Have Linux kill this process when its node exits, even while a handler holds the interpreter lock."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
@@ -211,8 +211,8 @@ def _die_with(parent: int) -> None:
 
 
 def _ignore_signals() -> None:
-    """The node decides when this process ends: a signal to the whole service must not end a run that may go on. A
-    function, not SIG_IGN, which programs that handlers start would inherit."""
+    """The node decides when this process ends: a signal to the whole service must not end a run that may finish. A
+    function, not SIG_IGN, because programs that handlers start would inherit SIG_IGN."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
 
@@ -224,11 +224,11 @@ async def _serve(setup: Setup, functions: dict[str, Callable[..., Any]], line: C
     def read() -> None:
         with suppress(OSError):
             while (message := line.receive()) is not None:
-                handlers.hear(message)
+                handlers.receive(message)
         if handlers.busy:
             os._exit(1)
         loop.call_soon_threadsafe(over.set)
-        threading.Event().wait(_LEAVING_SECONDS)  # what the app does at its exit may hang
+        threading.Event().wait(_LEAVING_SECONDS)  # an exit handler of the app may hang
         os._exit(0)
 
     threading.Thread(target=read, name="detent-node", daemon=True).start()

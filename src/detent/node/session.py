@@ -318,7 +318,7 @@ class Session:
         days, revisions = self._settings.history_days, self._settings.revisions_kept
         return Keeper(self._store, self.membership.node, days, archive, self.clock.now, revisions)
 
-    def standing(self) -> NodeGauges:
+    def gauges(self) -> NodeGauges:
         now = monotonic()
         ticks_unsent, oldest_unsent = self.scheduler.unsent()
         return NodeGauges(

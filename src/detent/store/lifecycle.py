@@ -138,7 +138,7 @@ class LifeStore:
         for row in rows:
             reason = f"the last {row['bears']} runs were dead" if row["bears"] > 1 else "the last run was dead"
             await self._quietly(self._jobs.pause, row["id"], reason, tenant=row["tenant"], by=ITSELF)
-            log.warning("job paused: its runs are dead", job=str(row["id"]), runs=row["bears"])
+            log.warning("job paused: its runs are dead", job_id=str(row["id"]), runs=row["bears"])
         return [row["id"] for row in rows]
 
     async def _quietly(self, verb: Callable[..., Any], *arguments: Any, **options: Any) -> None:

@@ -24,8 +24,8 @@ import msgspec
 from detent.domain.job import PythonTarget
 from detent.domain.run import Call, Committed, Failed, NotBegun, Outcome, Succeeded
 from detent.targets.calls import BEGIN_WITHIN, Capacity, HandlerCall, Lane
+from detent.targets.exceptions import describe, failure_of
 from detent.targets.processes import HandlerProcesses
-from detent.targets.raised import describe, failure_of
 from detent.targets.run import HandlerRun
 from detent.targets.text import storable_text
 from detent.telemetry.log import logger
@@ -135,7 +135,7 @@ class Describer:
         if not run.committed:
             return failed
         # The run has succeeded, in the handler's own transaction; what failed afterwards can only be logged.
-        log.error("a handler failed after its run had committed", run=run.id, job=run.job, error=failed.error)
+        log.error("a handler failed after its run had committed", run_id=run.id, job=run.job, error=failed.error)
         return Committed()
 
 

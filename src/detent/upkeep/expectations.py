@@ -15,7 +15,7 @@ from detent.store import Store
 from detent.store.expectations import Judgement
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
-from detent.telemetry.transitions import tell_some
+from detent.telemetry.transitions import log_some
 
 log = logger("watch")
 
@@ -55,9 +55,9 @@ class ExpectationWatch:
         for judgement in found:
             self._metrics.expectations_missed[judgement.kind] += judgement.missed
         missed = [_facts(judgement) for judgement in found if judgement.missed]
-        tell_some("warning", "a job is not as expected", missed, log)
-        tell_some("warning", "incident opened", [_facts(judgement) for judgement in found if judgement.opens], log)
-        tell_some("info", "incident closed", [_facts(judgement) for judgement in found if judgement.closes], log)
+        log_some("warning", "a job is not as expected", missed, log)
+        log_some("warning", "incident opened", [_facts(judgement) for judgement in found if judgement.opens], log)
+        log_some("info", "incident closed", [_facts(judgement) for judgement in found if judgement.closes], log)
 
 
 def _facts(judgement: Judgement) -> dict[str, object]:

@@ -14,7 +14,7 @@ from detent.api.conditions import ChangeHeaders
 from detent.api.context import Api
 from detent.api.dead_letters import retry_job
 from detent.api.preview import PreviewRequest, preview_schedule
-from detent.api.reading import decode_body
+from detent.api.request_parsing import decode_body
 from detent.dashboard.changes import Answer, Change, Form, text_of
 from detent.dashboard.form import (
     FIELDS,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from statistics import median
 
-from detent.devtools.bench.ground import Ground, ground
+from detent.devtools.bench.database import BenchDatabase, bench_database
 from detent.devtools.bench.loop import Loaded
 from detent.runtime.clock import monotonic, wall
 from detent.store.job_search import JobSearch
@@ -55,7 +55,7 @@ def sizes_up_to(most: int) -> list[int]:
 
 async def bench_growth(most: int, progress: Callable[[int], None]) -> GrowthResult:
     result = GrowthResult()
-    async with ground() as at:
+    async with bench_database() as at:
         jobs = 0
         for size in sizes_up_to(most):
             while jobs < size:
@@ -73,7 +73,7 @@ async def bench_growth(most: int, progress: Callable[[int], None]) -> GrowthResu
 class Window:
     """Cursors that fire in a stretch of time that holds about equally many, however many jobs there are."""
 
-    def __init__(self, at: Ground, jobs: int) -> None:
+    def __init__(self, at: BenchDatabase, jobs: int) -> None:
         self._at = at
         self._lower = wall() + WINDOW_BEGINS
         self._upper = self._lower + DAY * (WINDOW_ROWS / max(jobs, WINDOW_ROWS))
@@ -84,7 +84,7 @@ class Window:
         self.rows = len(found)
 
 
-async def _step(at: Ground, size: int) -> GrowthStep:
+async def _step(at: BenchDatabase, size: int) -> GrowthStep:
     window = Window(at, size)
     search = JobSearch(prefix=f"bench-{size // 2}")
     return GrowthStep(
@@ -105,7 +105,7 @@ async def _median(work: Callable[[], Awaitable[object]]) -> float:
     return median(took)
 
 
-async def _hot_second(at: Ground, result: GrowthResult) -> None:
+async def _hot_second(at: BenchDatabase, result: GrowthResult) -> None:
     """The load right before, and the first one right after; both have the same rows to find."""
     jobs = result.steps[-1].jobs
     batches = await at.bench.prepare_raw(await at.bench.make_due(HOT_JOBS, 600.0))
@@ -117,7 +117,7 @@ async def _hot_second(at: Ground, result: GrowthResult) -> None:
     result.after_hot_second_ms = (monotonic() - began) * 1000
 
 
-async def _cold_start(at: Ground) -> float:
+async def _cold_start(at: BenchDatabase) -> float:
     """From a process without anything to a node that leads all partitions and has fired what is due at once."""
     node = Loaded(at, concurrency=100)
     await at.bench.make_due(1, 0.0)

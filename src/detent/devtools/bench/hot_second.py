@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from detent.devtools.bench.ground import Ground, Meter, ground
+from detent.devtools.bench.database import BenchDatabase, Meter, bench_database
 from detent.devtools.bench.latency import percentile
 from detent.devtools.bench.loop import LEAD_SECONDS, Loaded, loaded
 from detent.devtools.bench.processes import resident_bytes
@@ -61,7 +61,7 @@ class HotSecondWitness:
 
 async def bench_hot_second(jobs: int, concurrency: int, progress: Callable[[int], None]) -> HotSecondResult:
     witness = HotSecondWitness()
-    async with ground() as at, loaded(at, concurrency, witness) as node:
+    async with bench_database() as at, loaded(at, concurrency, witness) as node:
         sustained = await _rate(at, node, max(jobs // 5, 1))
         raw = await _raw_rate(at, max(jobs // 5, 1))
         live = await at.bench.make_due(LIVE_JOBS, 1.0, f"every {LIVE_PERIOD}s")
@@ -102,7 +102,7 @@ def _result(
     )
 
 
-async def _rate(at: Ground, node: Loaded, jobs: int) -> float:
+async def _rate(at: BenchDatabase, node: Loaded, jobs: int) -> float:
     herd = await at.bench.make_due(jobs, LEAD_SECONDS, "every 1d")
     await node.until_due(herd)
     meter = Meter(at)
@@ -111,7 +111,7 @@ async def _rate(at: Ground, node: Loaded, jobs: int) -> float:
     return jobs / (await meter.read()).seconds
 
 
-async def _raw_rate(at: Ground, jobs: int) -> float:
+async def _raw_rate(at: BenchDatabase, jobs: int) -> float:
     batches = await at.bench.prepare_raw(await at.bench.make_due(jobs, FAR_AWAY))
     meter = Meter(at)
     await meter.start()
@@ -119,7 +119,7 @@ async def _raw_rate(at: Ground, jobs: int) -> float:
     return jobs / (await meter.read()).seconds
 
 
-async def _drain(at: Ground, node: Loaded, herd: Herd, progress: Callable[[int], None]) -> int:
+async def _drain(at: BenchDatabase, node: Loaded, herd: Herd, progress: Callable[[int], None]) -> int:
     """Until every job of the herd is on record; the most memory the node had meanwhile."""
     jobs = herd.last - herd.first + 1
     begun, largest = node.ended, 0

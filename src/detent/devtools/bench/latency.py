@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from detent.devtools.bench.ground import Ground, ground
+from detent.devtools.bench.database import BenchDatabase, bench_database
 from detent.devtools.bench.loop import loaded
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.runtime.clock import monotonic
@@ -55,7 +55,7 @@ class LatencyWitness:
 
 
 async def bench_latency(rates: Sequence[int], burst: int, progress: Callable[[int], None]) -> LatencyResult:
-    async with ground() as at:
+    async with bench_database() as at:
         commits = await _commits(at)
         found = []
         for number, rate in enumerate(rates):
@@ -66,7 +66,7 @@ async def bench_latency(rates: Sequence[int], burst: int, progress: Callable[[in
     return LatencyResult(found, percentile(commits, 0.5), percentile(commits, 0.99))
 
 
-async def _spread(at: Ground, rate: int) -> Lateness:
+async def _spread(at: BenchDatabase, rate: int) -> Lateness:
     """Each of as many jobs as ticks fall into a period ticks once in it."""
     witness = LatencyWitness()
     async with loaded(at, CONCURRENCY, witness) as node:
@@ -78,7 +78,7 @@ async def _spread(at: Ground, rate: int) -> Lateness:
     return _lateness(rate, witness.between(begin, begin + PERIOD))
 
 
-async def _burst(at: Ground, jobs: int) -> Lateness:
+async def _burst(at: BenchDatabase, jobs: int) -> Lateness:
     """The second tick of jobs that all tick at once: as with recurring jobs, they are known by then."""
     witness = LatencyWitness()
     async with loaded(at, max(CONCURRENCY, jobs), witness) as node:
@@ -94,7 +94,7 @@ def _lateness(rate: int | None, late: list[float]) -> Lateness:
     return Lateness(rate, len(late), percentile(late, 0.5), percentile(late, 0.99), late[-1] if late else float("nan"))
 
 
-async def _commits(at: Ground) -> list[float]:
+async def _commits(at: BenchDatabase) -> list[float]:
     await at.bench.prepare_commits()
     took = []
     for number in range(COMMITS):

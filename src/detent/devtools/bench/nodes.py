@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from detent.errors import Unavailable
-from detent.node import node
+from detent.node.database import prepare_database
 from detent.store.embedded import EmbeddedServer
 
 LISTENING = re.compile(rb"listening on (http://\S+)")
@@ -65,5 +65,5 @@ async def throw_away_database(options: Mapping[str, str] | None = None) -> Async
     with tempfile.TemporaryDirectory(prefix="detent-bench-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)  # noqa: PTH101, S103 - the server's user has to get through when root measures
         async with EmbeddedServer(Path(folder), options=options) as server:
-            await node.prepare_database(server.url, "detent", migrate=True)
+            await prepare_database(server.url, "detent", migrate=True)
             yield server

@@ -19,7 +19,7 @@ from pathlib import Path
 import aiohttp
 
 from detent.errors import Unavailable
-from detent.node import node
+from detent.node.database import prepare_database
 from detent.runtime.clock import monotonic
 from detent.store.embedded import EmbeddedServer
 
@@ -40,7 +40,7 @@ async def bench_register(jobs: int, at_once: int, progress: Callable[[int], None
     with tempfile.TemporaryDirectory(prefix="detent-bench-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)  # noqa: PTH101, S103 - the server's user has to get through when root measures
         async with EmbeddedServer(Path(folder)) as server:
-            await node.prepare_database(server.url, "detent", migrate=True)
+            await prepare_database(server.url, "detent", migrate=True)
             async with _serving(server.url) as address:
                 return await _measure(address, jobs, at_once, progress)
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from detent.domain.schedule.memo import MEMO
-from detent.domain.schedule.reading import ScheduleOptions, parse_cron_uncached
+from detent.domain.schedule.parse import ScheduleOptions, parse_cron_uncached
 from detent.domain.schedule.schedule import Schedule
 from detent.domain.schedule.zones import check_timezone
 

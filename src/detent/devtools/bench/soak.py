@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from detent.devtools.bench.ground import Ground, ground
+from detent.devtools.bench.database import BenchDatabase, bench_database
 from detent.devtools.bench.loop import Loaded, loaded
 from detent.runtime.clock import monotonic
 
@@ -33,7 +33,7 @@ class SoakResult:
 
 async def bench_soak(rate: int, minutes: float, concurrency: int, progress: Callable[[int], None]) -> SoakResult:
     result = SoakResult(rate)
-    async with ground() as at, loaded(at, concurrency) as node:
+    async with bench_database() as at, loaded(at, concurrency) as node:
         herd = await at.bench.make_due(rate * PERIOD, LEAD_SECONDS, f"every {PERIOD}s", PERIOD)
         await node.until_due(herd)
         await asyncio.sleep(2 * PERIOD)  # every job has ticked, and the tables are as large as they have to be
@@ -45,7 +45,7 @@ async def bench_soak(rate: int, minutes: float, concurrency: int, progress: Call
     return result
 
 
-async def _stretch(at: Ground, node: Loaded) -> Stretch:
+async def _stretch(at: BenchDatabase, node: Loaded) -> Stretch:
     began, before = monotonic(), node.ended
     await asyncio.sleep(STRETCH_SECONDS)
     rate = (node.ended - before) / (monotonic() - began)

@@ -1,26 +1,58 @@
-"""A little life for the first look: `make run`, which is `detent serve --demo`."""
+"""The live demo: `make run`, which is `detent serve --demo`."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import sys
+import time
 from typing import Any
 
+from detent.domain.run import Call, Failed, NotBegun, Outcome
 from detent.sdk.app import Detent
 from detent.targets.run import HandlerRun
+from detent.worker.execute import Runner
 
 MOST = 60_000.0
 GREETINGS = ("hello", "bonjour", "hallo", "hola", "ciao")
 
 
-class FirstLook:
-    """What `detent serve --demo` adds to a node: three jobs, and the endpoint that one of them calls."""
+class LiveDemo:
+    """What `detent serve --demo` adds to a node: three jobs, the endpoint that one of them calls, and a line on the
+    terminal for each attempt that ends."""
 
     def app(self, url: str) -> Detent:
         return demo_app(f"{url}/demo/echo")
 
     def add_routes(self, app: Any) -> None:
         add_echo(app)
+
+    def reporting(self, runners: dict[Any, Runner]) -> dict[Any, Runner]:
+        return {kind: ReportingRunner(runner) for kind, runner in runners.items()}
+
+
+class ReportingRunner:
+    """Calls a runner, and prints job, status and duration of each attempt."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self.keeps_time = getattr(runner, "keeps_time", False)
+
+    async def __call__(self, call: Call) -> Outcome | NotBegun:
+        began = time.monotonic()
+        outcome = await self._runner(call)
+        if not isinstance(outcome, NotBegun):
+            sys.stderr.write(f"{report(call, outcome, time.monotonic() - began)}\n")
+        return outcome
+
+
+def report(call: Call, outcome: Outcome, seconds: float) -> str:
+    """`12:00:05  demo-greeting    succeeded    3 ms`"""
+    failed = isinstance(outcome, Failed)
+    attempt = f"  attempt {call.attempt}" if failed or call.attempt > 1 else ""
+    why = f": {outcome.error}" if isinstance(outcome, Failed) else ""
+    status = "failed" if failed else "succeeded"
+    return f"{time.strftime('%H:%M:%S')}  {call.job:<20} {status:<10} {seconds * 1000:5.0f} ms{attempt}{why}"
 
 
 def demo_app(echo_url: str) -> Detent:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from detent.domain.schedule.cron import CronWalls
 from detent.domain.schedule.cron_fields import DAY, HOUR, MINUTE, MONTH, SECOND, CronField, FieldSpec
 from detent.domain.schedule.cron_parse import CronFields
-from detent.domain.schedule.words import bits
+from detent.domain.schedule.english import bits
 
 if TYPE_CHECKING:
     from detent.domain.schedule.schedule import Schedule

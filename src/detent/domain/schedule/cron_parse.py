@@ -19,8 +19,8 @@ from detent.domain.schedule.cron_fields import (
     FieldSpec,
     read_field,
 )
+from detent.domain.schedule.english import plural
 from detent.domain.schedule.errors import ScheduleError
-from detent.domain.schedule.words import plural
 
 MACROS = {
     "@YEARLY": "0 0 1 1 *",

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 from detent.domain.schedule.cron import CronWalls
 from detent.domain.schedule.cron_fields import YEAR, CronField
 from detent.domain.schedule.cron_parse import CronFields
-from detent.domain.schedule.instants import format_instant
-from detent.domain.schedule.interval import UNITS_MS, IntervalTicks
-from detent.domain.schedule.schedule import WallTicks
-from detent.domain.schedule.words import (
+from detent.domain.schedule.english import (
     DAY_NAMES,
     MONTH_NAMES,
     NUMBER_WORDS,
@@ -24,6 +21,9 @@ from detent.domain.schedule.words import (
     ordinal,
     plural,
 )
+from detent.domain.schedule.instants import format_instant
+from detent.domain.schedule.interval import UNITS_MS, IntervalTicks
+from detent.domain.schedule.schedule import WallTicks
 
 if TYPE_CHECKING:
     from detent.domain.schedule.schedule import Schedule

@@ -122,7 +122,7 @@ class Schedule:
             found = PARSED.get((spec, policy))
             if found is not None:
                 return found
-        from detent.domain.schedule.reading import ScheduleOptions, parse_schedule
+        from detent.domain.schedule.parse import ScheduleOptions, parse_schedule
 
         options = ScheduleOptions(timezone, anchor, hash_key, *policy[1:])
         schedule = parse_schedule(spec, options)
@@ -135,7 +135,7 @@ class Schedule:
     @staticmethod
     def from_stored(stored: Mapping[str, Any]) -> Schedule:
         """The schedule of a stored row: what `to_stored` gave."""
-        from detent.domain.schedule.reading import schedule_from_stored
+        from detent.domain.schedule.parse import schedule_from_stored
 
         return schedule_from_stored(stored)
 

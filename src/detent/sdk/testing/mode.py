@@ -25,8 +25,8 @@ from detent.domain.run import Call, Failed
 from detent.domain.states import RunStatus
 from detent.errors import NotFound, UsageError
 from detent.sdk.testing.records import HeldInTest, TestedAttempt, TestedJob, TestedRun
+from detent.targets.exceptions import failure_of
 from detent.targets.python import as_json, takes_run
-from detent.targets.raised import failure_of
 from detent.targets.run import HandlerRun
 from detent.worker.execute import is_retryable
 from detent.worker.windows import previous_tick

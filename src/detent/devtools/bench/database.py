@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from detent.devtools.bench.processes import children_seconds, own_seconds
-from detent.node import node
+from detent.node.database import opened_store, prepare_database
+from detent.node.node import collect_garbage_seldom
 from detent.runtime.clock import monotonic
 from detent.settings.settings import Settings
 from detent.store import Store
@@ -18,7 +19,7 @@ from detent.store.bench import BenchStore
 from detent.store.embedded import EmbeddedServer
 
 
-class Ground(NamedTuple):
+class BenchDatabase(NamedTuple):
     url: str
     store: Store
     bench: BenchStore
@@ -26,15 +27,15 @@ class Ground(NamedTuple):
 
 
 @asynccontextmanager
-async def ground() -> AsyncIterator[Ground]:
+async def bench_database() -> AsyncIterator[BenchDatabase]:
     """The embedded PostgreSQL with fsync on, in a temporary folder, on the same machine."""
-    node.collect_garbage_seldom()
+    collect_garbage_seldom()
     with tempfile.TemporaryDirectory(prefix="detent-bench-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)  # noqa: PTH101, S103 - the server's user has to get through when root measures
         async with EmbeddedServer(Path(folder)) as server:
-            await node.prepare_database(server.url, "detent", migrate=True)
-            async with node.opened_store(server.url, Settings()) as store:
-                yield Ground(server.url, store, BenchStore(store.database), server.postmaster)
+            await prepare_database(server.url, "detent", migrate=True)
+            async with opened_store(server.url, Settings()) as store:
+                yield BenchDatabase(server.url, store, BenchStore(store.database), server.postmaster)
 
 
 class Cost(NamedTuple):
@@ -49,7 +50,7 @@ class Cost(NamedTuple):
 class Meter:
     """Started before a stretch of work, read after it."""
 
-    def __init__(self, at: Ground) -> None:
+    def __init__(self, at: BenchDatabase) -> None:
         self._at = at
 
     async def start(self) -> None:

@@ -35,7 +35,7 @@ LATEST_WAKE = 60.0
 EVENLY = 1 / 8
 
 
-class Asking(NamedTuple):
+class ClaimTerms(NamedTuple):
     """Who asks, and for how much."""
 
     tenant: int
@@ -45,10 +45,10 @@ class Asking(NamedTuple):
     lease: timedelta
 
 
-class Waiter:
+class WaitingClaim:
     """Somebody in a line. `served` has their runs; it is done without any when they have left."""
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: ClaimTerms) -> None:
         self.asking = asking
         self.served: asyncio.Future[list[Pulled]] = asyncio.get_running_loop().create_future()
 
@@ -60,34 +60,34 @@ class Waiter:
         return True
 
 
-class Line:
+class ClaimQueue:
     """Those who want the same; it ends when nobody stands in it any more."""
 
     def __init__(self) -> None:
-        self.waiters: deque[Waiter] = deque()
+        self.waiters: deque[WaitingClaim] = deque()
         self.awake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
 
-class Desk:
+class PullWaiters:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._lines: dict[tuple[int, Wanted], Line] = {}
+        self._lines: dict[tuple[int, Wanted], ClaimQueue] = {}
         self._workers: OrderedDict[tuple[int, str], tuple[int, float]] = OrderedDict()
         self._hearing = hearing(store.database, {RUNS_CHANNEL: self._on_runs})
         self._listening: Loop | None = None
         self._hints = 0
         self._closed = False
 
-    async def claim(self, asking: Asking, wait: float, hung_up: Callable[[], Awaitable[None]]) -> list[Pulled]:
+    async def claim(self, asking: ClaimTerms, wait: float, disconnected: Callable[[], Awaitable[None]]) -> list[Pulled]:
         """Runs for a worker: those that are ready, or the first that become so within `wait` seconds."""
         hints = self._hints
         runs = await self._claim(asking)
         if runs or wait <= 0 or self._closed:
             return runs
-        waiter = Waiter(asking)
+        waiter = WaitingClaim(asking)
         self._join(waiter, hurry=self._hints != hints)
-        leaving = asyncio.ensure_future(hung_up())
+        leaving = asyncio.ensure_future(disconnected())
         try:
             await asyncio.wait((waiter.served, leaving), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
             return await self._depart(waiter, gone=leaving.done())
@@ -98,7 +98,7 @@ class Desk:
             leaving.cancel()
             waiter.serve([])
 
-    async def _depart(self, waiter: Waiter, *, gone: bool) -> list[Pulled]:
+    async def _depart(self, waiter: WaitingClaim, *, gone: bool) -> list[Pulled]:
         waiter.serve([])
         runs = waiter.served.result()
         if gone:
@@ -106,10 +106,10 @@ class Desk:
             return []
         return runs
 
-    def _join(self, waiter: Waiter, *, hurry: bool) -> None:
+    def _join(self, waiter: WaitingClaim, *, hurry: bool) -> None:
         self._listen()
         key = (waiter.asking.tenant, waiter.asking.wanted)
-        line = self._lines.setdefault(key, Line())
+        line = self._lines.setdefault(key, ClaimQueue())
         line.waiters.append(waiter)
         if hurry:
             line.awake.set()
@@ -118,7 +118,7 @@ class Desk:
 
     # --- one line ---
 
-    async def _attend(self, key: tuple[int, Wanted], line: Line) -> None:
+    async def _attend(self, key: tuple[int, Wanted], line: ClaimQueue) -> None:
         while line.waiters:
             try:
                 async with asyncio.timeout(min(POLL_EVERY, self._store.pull.wait(key[0], key[1].queue) or POLL_EVERY)):
@@ -134,7 +134,7 @@ class Desk:
                 log.warning("nobody can be served at the moment", error=str(error), exc_info=not expected)
         del self._lines[key]
 
-    async def _serve(self, waiters: deque[Waiter]) -> None:
+    async def _serve(self, waiters: deque[WaitingClaim]) -> None:
         """From the first of the line on, as long as there are runs."""
         while waiters:
             if waiters[0].served.done():
@@ -146,7 +146,7 @@ class Desk:
             if not waiters.popleft().serve(runs):
                 await self.put_back(runs)
 
-    async def _claim(self, asking: Asking) -> list[Pulled]:
+    async def _claim(self, asking: ClaimTerms) -> list[Pulled]:
         number = await self._number(asking.tenant, asking.worker)
         evenly = random.random() < EVENLY
         return await self._store.pull.claim(
