@@ -72,7 +72,7 @@ EXPECTED: dict[int, tuple[str, str, tuple[str, ...]]] = {
     6: ("blank", "", ()),
     7: ("comment", "", ("kept as a tag of backup",)),
     8: ("comment", "", ("kept as a tag of backup",)),
-    9: ("job", "backup", ("At 02:00 every day (UTC), next Mon 2026-11-16 02:00", "throws its output away")),
+    9: ("job", "backup", ("At 02:00 every day (UTC), next Mon 2026-11-16 02:00", "discards its output")),
     10: ("job", "poll", ("Every 5 minutes", "empty folder")),
     11: ("job", "pay", ("days 1 and 15 of the month or on Monday", "day_match: or", "more often than it seems")),
     12: ("job", "pay-2", ("if that is also on Monday", "day_match: and", "starts again at 1")),

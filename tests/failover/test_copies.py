@@ -79,9 +79,9 @@ async def test_a_dump_of_a_running_cluster_restored_beside_it_does_nothing_until
             await until(lambda: len(process.refusals) > 3, 20, "the copy to be looked at more than once")
             assert process.session is None
             assert process.refusals[0] == (
-                "This database may be a copy: it was made as another database of this server (its data was restored "
-                "here). Nothing fires or runs from it, so that nothing is done twice; if the original is gone, or this "
-                "one is to go its own way, run `detent db adopt`."
+                "This database may be a copy: it was created as another database of this server (its data was "
+                "restored here). Nothing fires or runs from it, so that nothing is done twice. If the original is "
+                "gone, or this database is to run on its own, run `detent db adopt`."
             )
             worker = await copied.pull.worker(1, "a worker")
             assert await copied.pull.claim(1, worker, Wanted("default", ("",), True), 10, MINUTE) == []
@@ -115,7 +115,7 @@ async def test_a_dump_restored_on_another_server_is_held(servers: Servers, folde
     # Servers of these tests come from the same files; others have identifiers of their own.
     await ask(copy, "UPDATE cluster SET system_identifier = system_identifier + 1")
     async with opened(copy) as store:
-        with pytest.raises(SuspectedCopy, match="it was made on another server"):
+        with pytest.raises(SuspectedCopy, match="it was created on another server"):
             await AdmissionCheck(store, 0).admit()
 
 
@@ -124,7 +124,7 @@ async def test_a_database_made_from_another_as_its_template_is_held(servers: Ser
     await make_jobs(primary.url)
     await ask(url_in(primary, "postgres"), f"CREATE DATABASE copy TEMPLATE {DATABASE}")
     async with opened(url_in(primary, "copy")) as store:
-        with pytest.raises(SuspectedCopy, match="it was made as another database of this server"):
+        with pytest.raises(SuspectedCopy, match="it was created as another database of this server"):
             await AdmissionCheck(store, 0).admit()
 
 
@@ -142,7 +142,7 @@ async def test_files_that_were_recovered_after_a_long_time_are_held_and_after_a_
     async with opened(soon.url) as store:
         assert (await AdmissionCheck(store, 0).admit()).server.timeline == 2
     async with opened(late.url) as store:
-        with pytest.raises(SuspectedCopy, match="on the new timeline 2, and no node was heard of for 3 hours"):
+        with pytest.raises(SuspectedCopy, match="on the new timeline 2, and no node has sent a heartbeat for 3 hours"):
             await AdmissionCheck(store, 0).admit()
 
 
@@ -231,5 +231,5 @@ def test_why_a_database_is_held_is_said_in_half_a_sentence() -> None:
     assert "another server" in why_held(standing(THERE._replace(system=9, timeline=9)))
     assert "another database of this server" in why_held(standing(THERE._replace(table=9)))
     assert "on timeline 3, and it has been on 4" in why_held(standing(THERE._replace(timeline=3)))
-    assert "no node was ever heard of" in why_held(standing(THERE._replace(timeline=5), silence=None))
+    assert "no node has ever sent a heartbeat" in why_held(standing(THERE._replace(timeline=5), silence=None))
     assert "for 90 minutes" in why_held(standing(THERE._replace(timeline=5), silence=90 * MINUTE))

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from detent.domain.ledger import Account, Entry, LedgerSegment, fates, quantile, rounded_up, settle_account
+from detent.domain.ledger import Account, Entry, LedgerSegment, quantile, rounded_up, settle_account
+from detent.domain.ledger_ticks import fates
 from detent.domain.schedule import Schedule
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

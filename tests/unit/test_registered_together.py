@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from detent.domain.documents import MAX_DEPTH, check_text, looks_sound
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.registration import PreparedJob, Timings, place, prepare
-from detent.domain.target_errors import TargetError
-from detent.domain.target_url import check_url, parse_url
+from detent.domain.target_url import TargetError, check_url, parse_url
 from detent.errors import UsageError
 
 NOW = datetime(2026, 11, 15, 9, 30, 0, 123_456, tzinfo=UTC)

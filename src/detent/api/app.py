@@ -99,7 +99,7 @@ def all_endpoints() -> list[Endpoint]:
 
 
 async def _unmatched(request: Request, error: Exception) -> Response:
-    """A path that is not there, or not with this method."""
+    """The answer for an unknown path, or for a method that the path does not have."""
     if not isinstance(error, HTTPException):
         return problems.answer(error, request.headers)
     path = request.scope["path"]
@@ -108,6 +108,6 @@ async def _unmatched(request: Request, error: Exception) -> Response:
         sentence = f"{request.method} cannot be used at {path}: use {allowed.replace(', ', ' or ')}."
         refusal = Refusal(405, "method-not-allowed", sentence, {"Allow": allowed})
     else:
-        sentence = f"There is nothing at {path}: /openapi.json tells what there is."
+        sentence = f"There is nothing at {path}: /openapi.json lists all paths."
         refusal = Refusal(error.status_code, "not-found", sentence)
     return problems.answer(refusal, request.headers)

@@ -1,4 +1,4 @@
-"""POST /cluster/pause and /cluster/resume: one switch for all ticks, whoever's they are."""
+"""POST /cluster/pause and /cluster/resume: one switch for the ticks of all tenants."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Reason = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
 class HoldRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why nothing is to fire, for whoever looks at the cluster."""
+    """Why nothing is to fire, shown with the cluster."""
 
     reason: Reason
 
 
 @routes.post("/cluster/pause", scope="admin")
 async def pause_all(api: Api, body: HoldRequest) -> TickState:
-    """Let no tick of any job fire until they are resumed; runs that have been fired go on."""
+    """Hold all ticks of all jobs until they are resumed; runs that were fired continue."""
     check_default_tenant(api, "The cluster is paused")
     by = "this machine" if api.caller.key is None else f"key {api.caller.key}"
     return TickState(await api.store.holding.pause(by, body.reason))
@@ -31,7 +31,7 @@ async def pause_all(api: Api, body: HoldRequest) -> TickState:
 
 @routes.post("/cluster/resume", scope="admin")
 async def resume_all(api: Api) -> TickState:
-    """Let ticks fire again. Those that fell into the pause are late or missed, by each job's own rule."""
+    """Let ticks fire again. Ticks of the pause are late or missed, by each job's own rule."""
     check_default_tenant(api, "The cluster is resumed")
     await api.store.holding.resume()
     return TickState(None)

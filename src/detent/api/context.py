@@ -1,6 +1,6 @@
-"""What every route is given: the parts of the server, and who is asking.
+"""What every route gets: the parts of the server, and the caller.
 
-Every verb of the store that reads or changes somebody's rows is called with `tenant=api.tenant`.
+Every call that reads or changes rows of a tenant passes `tenant=api.tenant`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Api:
 
     @property
     def tenant(self) -> int:
-        """Whose rows this request is about. It comes from the key alone, never from the path or the body."""
+        """The tenant of this request. It comes from the key alone, never from the path or the body."""
         return self.caller.tenant
 
     @property
     def by(self) -> str:
-        """Who this request is from, for whoever looks at what it changed."""
+        """The name of the caller, recorded with what it changes."""
         return self.caller.by
 
     @property
@@ -47,6 +47,6 @@ class Api:
 
 
 def check_default_tenant(api: Api, what: str) -> None:
-    """For what concerns all tenants; `what` begins the sentence."""
+    """Refuse requests about all tenants from other tenants; `what` begins the sentence."""
     if api.tenant != DEFAULT_TENANT:
         raise NotAuthorised(f"{what} with a key of the default tenant that has the scope admin: use such a key.")

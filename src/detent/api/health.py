@@ -1,4 +1,4 @@
-"""What machines ask before they send work, and what they collect: is it alive, is it ready, which version, how much."""
+"""Probes and metrics: is the process alive, is it ready, which version is it, what does it count."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ async def live(api: Api) -> Alive:
 
 @routes.get("/readyz", scope="public", or_else=(503,))
 async def ready(api: Api, query: ReadyQuery) -> Reply[ReadinessCheck]:
-    """Whether everything it needs is there: 200 or 503."""
+    """Whether the process is ready for work: 200 or 503."""
     answer, status = summary(await api.readiness(), query.verbose)
     return Reply(answer, status)
 
 
 @routes.get("/version", scope="public")
 async def version(api: Api) -> VersionDocument:
-    """Which detent this is."""
+    """The version of detent and of its zone data."""
     return VersionDocument(__version__, "v1", tzdata_version())
 
 
 def metrics_route(metrics: Metrics) -> Route:
-    """GET /metrics, which is no JSON."""
+    """GET /metrics, as text."""
     expose = Exposition(metrics)
 
     async def show(request: Request) -> Response:
@@ -67,7 +67,7 @@ def metrics_route(metrics: Metrics) -> Route:
 
 
 def create_probes(readiness: Readiness, metrics: Metrics) -> Starlette:
-    """For processes without an API: the same questions, and nothing else."""
+    """The same probes for processes without an API, and nothing else."""
 
     async def alive(request: Request) -> Response:
         return _json(Alive(), 200)

@@ -1,7 +1,7 @@
-"""Errors as RFC 9457 problems. `type` is stable: programs may tell problems apart by it, people follow it.
+"""Errors as RFC 9457 problems. `type` is stable: programs distinguish problems by it, people open it.
 
-A refusal says what was read and how to put it right. A failure of our own says nothing of the inside but its trace
-id, under which the whole story is in the log.
+The problem of a bad request says what was read and how to correct it. The problem of an internal failure shows only a
+trace id, under which the log has the details.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _SCHEDULE_FIELDS = frozenset(
 
 
 class FieldFault(msgspec.Struct, frozen=True):
-    """One of several things that are wrong, and where it is."""
+    """One of several faults, and its place in the request."""
 
     pointer: str
     detail: str
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a request was not served. `type` is a page of this server about it; `pointer` is the JSON pointer of the
-    wrong part of the request, if one is. Where several parts are wrong, `errors` has each; where a change was made for
-    another revision, `revision` is the one there is; where a quota is reached, `used` of `limit` are in use."""
+    """Why a request failed. `type` is a page of this server about it; `pointer` is the JSON pointer of the wrong part
+    of the request, if there is one. Where several parts are wrong, `errors` lists them; where a change was made for
+    another revision, `revision` is the current one; where a quota is reached, `used` of `limit` are in use."""
 
     type: str
     title: str
@@ -69,7 +69,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Refusal(Exception):  # noqa: N818 - it is what the client gets
-    """A request that the protocol itself does not allow, apart from what it asks for."""
+    """A request that is refused before its content matters: by its method, headers, key or rate."""
 
     def __init__(self, status: int, slug: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -80,7 +80,7 @@ class Refusal(Exception):  # noqa: N818 - it is what the client gets
 
 class BadCursor(UsageError):  # noqa: N818 - it says what is wrong
     def __init__(self) -> None:
-        super().__init__("The cursor is not one that this list gave out: leave it out to start anew.", "/cursor")
+        super().__init__("The cursor is not from this list: leave it out to start from the beginning.", "/cursor")
 
 
 class ProblemKind(NamedTuple):
@@ -131,12 +131,12 @@ def _slug_for(pointer: str) -> str:
     return {"target": "bad-target", "payload": "bad-payload"}.get(field, "invalid")
 
 
-# What the inside says of these is for the log; people are told what they can do.
+# The log has the cause of these; the caller gets what it can do.
 _OWN_FAULTS = {
-    "outcome-unknown": "The database did not answer in time, so the change may have been made or not: look first, "
+    "outcome-unknown": "The database did not answer in time, so the change may or may not have been made: check, "
     "then try again.",
     "unavailable": "The database cannot serve this request at the moment: try again.",
-    "internal": "Something went wrong inside the server: its log has the details under this trace id.",
+    "internal": "An unexpected error inside the server: its log has the details under this trace id.",
 }
 
 

@@ -1,15 +1,15 @@
-"""Typed routes: a handler's annotations say what it reads and what it answers.
+"""Typed routes: a handler's annotations declare what it reads and what it answers.
 
 A handler takes `api` first. A parameter named `body` is the JSON body (optional where its type allows None), `query`
-the query parameters as a struct, `headers` those request headers that its struct names, `disconnected` a function that
-returns once the client has gone (for those that wait, after the body is read), and every other one is a part of the
-path. It answers with a value, with a `Reply` where the status or headers depend on the case, or with None for 204. The
-same annotations make the OpenAPI document.
+the query parameters as a struct, `headers` the request headers that its struct names, `disconnected` a function that
+returns once the client has left (for handlers that wait after the body is read). Every other parameter is a part of the
+path. A handler returns a value, a `Reply` where the status or headers vary, or None for 204. The same annotations
+generate the OpenAPI document.
 
-A route that makes something says `once`: it may be called with an Idempotency-Key (`api/idempotency.py`).
+A route that creates something sets `once`: it accepts an Idempotency-Key (`api/idempotency.py`).
 
-Every route says in its decorator which scope it needs (`api/auth.py`); only GET has a default, `read`. The handler's
-`api` is the caller's own: what it reads or changes, it reads or changes with `tenant=api.tenant`.
+The decorator of every route names the scope that it needs (`api/auth.py`); only GET has a default, `read`. The
+handler's `api` knows the caller, and the handler passes `tenant=api.tenant` to everything that it reads or changes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ JSON_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"
 
 
 class Reply(Generic[Answer]):
-    """An answer with a status or headers of its own."""
+    """An answer with its own status or headers."""
 
     def __init__(self, value: Answer, status: int | None = None, **headers: str) -> None:
         self.value = value
@@ -69,7 +69,7 @@ class NoQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NoHeaders(msgspec.Struct):
-    """For routes that look at no headers of their own."""
+    """For routes that read no headers."""
 
 
 class Endpoint:
@@ -87,7 +87,7 @@ class Endpoint:
         once: bool = False,
     ) -> None:
         if scope not in SCOPES:
-            raise ValueError(f"{method} {path} needs the scope {scope!r}, which is none of {', '.join(SCOPES)}.")
+            raise ValueError(f"{method} {path} needs the scope {scope!r}, which is not one of {', '.join(SCOPES)}.")
         hints = typing.get_type_hints(handler)
         self.scope = scope
         self.method = method
@@ -147,7 +147,7 @@ class Endpoint:
 
     @property
     def upload(self) -> type[Upload] | None:
-        """The type of a body that is read otherwise than as one JSON document."""
+        """The type of a body that is not one JSON document."""
         return self.body if isinstance(self.body, type) and issubclass(self.body, Upload) else None
 
     @property

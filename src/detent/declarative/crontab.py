@@ -1,8 +1,8 @@
-"""What a crontab means for detent: a job for every line that can be one, and a sentence for every line there is.
+"""Imports a crontab: a job for every line that can be one, and a sentence for every line.
 
-cron and detent differ where cron is careless, and each difference is said once: cron never tries again and never
-ends a command, so imported jobs have no retries and a day of time; cron reads schedules in the zone of its machine,
-so imported jobs have that zone written down.
+cron and detent differ, and the import states each difference once: cron never retries and never ends a command, so
+imported jobs have no retries and a timeout of a day; cron reads schedules in the zone of its machine, so imported jobs
+have that zone.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ImportOptions(NamedTuple):
 
 
 class ImportVerdict(NamedTuple):
-    """One line of the crontab and what becomes of it; the first sentence says it, the others are to be read."""
+    """One line of the crontab and its result: the first sentence states it, the others are remarks."""
 
     line: CronLine
     what: What
@@ -83,11 +83,11 @@ def _notes(options: ImportOptions, verdicts: list[ImportVerdict]) -> Iterator[st
     jobs = [verdict for verdict in verdicts if verdict.job is not None]
     if not jobs:
         return
-    yield "Jobs have no retries and a time limit of a day, as cron has neither: change max_retries and timeout_seconds."
+    yield "Jobs have no retries and a timeout of a day, as cron has neither: change max_retries and timeout_seconds."
     yield "While a run is not over, detent skips the next tick; cron would start a second one (concurrent_policy)."
     if options.url is None:
         yield "They are shell jobs: they run only on workers started with --allow-shell, as the user of that worker."
-        yield "A command starts in an empty folder of its own, not in the home folder: use whole paths."
+        yield "A command starts in its own empty folder, not in the home folder: use absolute paths."
 
 
 class _Translator:
@@ -146,7 +146,7 @@ class _Translator:
         if name == "HOME":
             sentences.append("cron also starts commands in that folder; detent does not: use whole paths, or cd.")
         if "$" in value:
-            sentences.append("cron does not replace $ in a setting, and neither does detent: it is passed on as it is.")
+            sentences.append("cron does not replace $ in a setting, and neither does detent: it is passed unchanged.")
         return ImportVerdict(line, "setting", sentences)
 
     def _cron_tz(self, line: CronLine, value: str) -> ImportVerdict:
@@ -162,7 +162,7 @@ class _Translator:
     def _job(self, line: CronLine, job: CronJob, comments: list[ImportVerdict]) -> ImportVerdict:
         if job.schedule.lower() == "@reboot":
             advice = "start it with the machine, for instance as a systemd unit."
-            return ImportVerdict(line, "refused", [f"It runs when a machine starts, which is no time: {advice}"])
+            return ImportVerdict(line, "refused", [f"It runs when a machine starts, which is not a schedule: {advice}"])
         if self._zone is None:
             return ImportVerdict(line, "refused", ["Its zone, set by CRON_TZ above, is not known: not imported."])
         remarks: list[str] = []
@@ -175,7 +175,7 @@ class _Translator:
         for comment in comments:
             comment.sentences[:] = [f"A comment, kept as a tag of {document['name']}."]
         declared = Declared(self._source, line.number, self._options.owner, document, prepared.spec, prepared.warnings)
-        first = f"{document['name']}: {self._told(prepared, document)}"
+        first = f"{document['name']}: {self._described(prepared, document)}"
         return ImportVerdict(line, "job", [first, *remarks, *hints(job), *prepared.warnings], declared)
 
     def _document(
@@ -216,7 +216,7 @@ class _Translator:
         return text
 
     def _checked(self, document: dict[str, Any], job: CronJob, remarks: list[str]) -> PreparedJob:
-        """Reads it, adding what cron means without saying it."""
+        """Check the job, and add the options that cron implies."""
         try:
             return check(document, self._now)
         except UsageError as error:
@@ -229,10 +229,10 @@ class _Translator:
                 raise
         return self._checked(document, job, remarks)
 
-    def _told(self, prepared: PreparedJob, document: dict[str, Any]) -> str:
+    def _described(self, prepared: PreparedJob, document: dict[str, Any]) -> str:
         schedule = prepared.schedule
         words = f"{schedule.describe()} ({schedule.timezone})"
-        if HASHED.search(str(document["schedule"])):  # its time is chosen when the job has its number
+        if HASHED.search(str(document["schedule"])):  # its time is chosen when the job is registered
             return f"{document['schedule']} ({schedule.timezone})"
         tick = schedule.first_after(self._now)
         if tick is None:

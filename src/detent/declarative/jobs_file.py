@@ -8,8 +8,8 @@
         schedule: "0 9 * * MON"
         target: {type: http, url: "https://example.org/report"}
 
-A job's own field wins over the default of the same name. Everything is checked before anything is done, and every
-mistake comes with its file and line.
+A job's own field wins over the default of the same name. Everything is checked before anything is changed, and every
+error names its file and line.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Declared(NamedTuple):
 
 
 class Named(NamedTuple):
-    """Where a name stands, whatever else is wrong with its job."""
+    """The place of a job's name, even if the job is wrong."""
 
     source: str
     line: int
@@ -97,7 +97,7 @@ def _twice(names: Iterable[Named]) -> Iterator[FileFault]:
         other = first.setdefault(one.name, one)
         if other is not one:
             where = f"on line {other.line}" if other.source == one.source else f"at {other.source}:{other.line}"
-            sentence = f"The name {shown(one.name)} is that of the job {where} too: names are unique."
+            sentence = f"The name {shown(one.name)} is also used by the job {where}: names must be unique."
             yield FileFault(one.source, one.line, sentence)
 
 
@@ -175,7 +175,7 @@ class _File:
 
 
 def check_owner(owner: Any) -> str:
-    """The label, or what is wrong with it."""
+    """The label, or a UsageError."""
     if not isinstance(owner, str) or not 1 <= len(owner) <= 200 or not owner.isprintable() or owner != owner.strip():
         raise UsageError(f"owner is {shown(owner)}: give a label of 1 to 200 characters, such as team-a.")
     return owner

@@ -1,8 +1,8 @@
-"""From a job as people write it to the rows that stand for it. Pure: the database's time is an argument.
+"""From a JobSpec to the rows of a job. Pure: the database's time is an argument.
 
-Everything that can be wrong with a job is found here, before anything is written: each fault is a UsageError
-with the JSON pointer of the wrong part. `prepare` reads the document; `place` finds its next tick, which
-depends on the time and on what has already fired, and is asked again when a job is changed.
+Every fault of a job is found here, before anything is written: each is a UsageError with the JSON pointer of the wrong
+part. `prepare` reads the document; `place` finds its next tick, which depends on the time and on what has already
+fired, and is computed again when a job is changed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.cautions import cautions
 from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.keys import check_key_template
-from detent.domain.target_errors import TargetError
 from detent.domain.target_rules import check_target
-from detent.domain.target_url import check_url
+from detent.domain.target_url import TargetError, check_url
 from detent.errors import UsageError
 
 GAPS_CHECKED = 16
@@ -49,7 +48,7 @@ _ID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 
 
 class PreparedJob(NamedTuple):
-    """A job that is sound in itself: the columns of its rows, but for the tick it stands on."""
+    """A valid job: the columns of its rows, without its next tick."""
 
     job_id: UUID
     number: int
@@ -71,7 +70,7 @@ class PreparedJob(NamedTuple):
 
 
 class CursorPlace(NamedTuple):
-    """Where a cursor stands: its next tick, when that fires, and how late it may still run."""
+    """The position of a cursor: its next tick, when that fires, and how late it may still run."""
 
     next_tick: datetime | None
     fire_at: datetime | None
@@ -79,7 +78,7 @@ class CursorPlace(NamedTuple):
 
 
 def read_document(document: dict[str, Any]) -> JobSpec:
-    """A job as a program wrote it, with plain values."""
+    """A job from plain values, as a program passes it."""
     try:
         return msgspec.convert(document, JobSpec)
     except msgspec.ValidationError as error:
@@ -87,7 +86,7 @@ def read_document(document: dict[str, Any]) -> JobSpec:
 
 
 class Timing(NamedTuple):
-    """What a schedule comes to: the same for every job that has it."""
+    """A parsed schedule with its stored form: the same for every job that has it."""
 
     schedule: Schedule
     stored: str
@@ -96,7 +95,7 @@ class Timing(NamedTuple):
 
 
 class Timings:
-    """Schedules that were read already, for jobs that are registered together: most of them share a few."""
+    """Parsed schedules of jobs that are registered together: most jobs share a few."""
 
     def __init__(self) -> None:
         self._timings: dict[object, Timing] = {}
@@ -126,7 +125,7 @@ class Timings:
         return self._key_warnings[key]
 
     def place(self, job: PreparedJob, now: datetime) -> CursorPlace:
-        """As `place`, for a job that is new."""
+        """As `place`, for a new job."""
         key = (id(job.schedule), job.grace, now)
         found = self._places.get(key)
         if found is not None:
@@ -146,7 +145,7 @@ def prepare(
     max_payload_bytes: int = MAX_PAYLOAD_BYTES,
     timings: Timings | None = None,
 ) -> PreparedJob:
-    """`timings` is shared by the jobs of one registration."""
+    """The rows of a job, or a UsageError; `timings` is shared by the jobs of one registration."""
     timings = timings or Timings()
     spec, definition = _read(spec, max_payload_bytes)
     _check_parts(spec)
@@ -155,7 +154,7 @@ def prepare(
         definition = b""
     timing = timings.of(spec, number, created_at)
     name = spec.name or f"job-{job_id.hex[-16:]}"
-    # A zone inside the schedule, CRON_TZ or TZID, is the job's zone: what reads one of the two reads the same.
+    # A zone inside the schedule, CRON_TZ or TZID, becomes the job's zone: both places then say the same.
     if spec.name is None or spec.timezone != timing.schedule.timezone:
         spec = _changed(spec, name=name, timezone=timing.schedule.timezone)
         definition = b""
@@ -184,7 +183,7 @@ _changed = msgspec.structs.replace
 
 
 def lanes_of(spec: JobSpec) -> int:
-    """How many runs at once, as cursors say it; below zero: the lane in which one waits."""
+    """How many runs at once, as column `lanes` of cursors; below zero: the lane in which one waits."""
     if spec.concurrent_policy == "ALLOW":
         return spec.max_concurrent
     return WAITING_LANES.get(spec.concurrent_policy, 1)
@@ -197,12 +196,12 @@ def _timing(schedule: Schedule, since: datetime) -> Timing:
 
 
 def _may_hash(schedule: str | dict[str, Any]) -> bool:
-    """Whether `H` stands in it, which is another time for each job."""
+    """Whether it contains `H`, which is another time for each job."""
     return uses_hash(schedule if isinstance(schedule, str) else schedule["cron"])
 
 
 def schedule_of(spec: JobSpec, number: int, created_at: datetime) -> Schedule:
-    """The schedule of a job, with what is the job's own: an interval counts from the creation of its job."""
+    """The schedule of a job; an interval counts from the creation of its job."""
     try:
         return Schedule.parse(
             spec.schedule,
@@ -222,7 +221,7 @@ def schedule_of(spec: JobSpec, number: int, created_at: datetime) -> Schedule:
 
 
 def place(job: PreparedJob, now: datetime, last_tick: datetime | None = None) -> CursorPlace:
-    """The next tick from `now` on, behind everything that has fired; refused when there is none."""
+    """The next tick after `now` and after the last fired one; a UsageError when there is none."""
     at = job.schedule.at
     if at is not None and at <= now:
         return _place_in_the_past(job, at, now, last_tick)
@@ -251,21 +250,22 @@ def _place_in_the_past(job: PreparedJob, at: datetime, now: datetime, last_tick:
         )
     if last_tick is not None and at <= last_tick:
         at = max(whole_milliseconds(now), last_tick + timedelta(milliseconds=1))
-    # It was asked for although it is late, so its grace is counted from now.
+    # The user allowed a past instant, so its grace counts from now.
     grace = SHORTEST_GRACE.total_seconds() if job.grace == AUTOMATIC else job.grace
     late = max((now - at).total_seconds(), 0)
     return CursorPlace(at, at, min(int(late + grace) + 1, LONGEST_GRACE))
 
 
 def is_job_id(text: str) -> bool:
-    """Whether people mean an id by this text; no job can be named like one."""
+    """Whether this text is an id; no job can have such a name."""
     return _ID.fullmatch(text) is not None
 
 
 def _read(spec: JobSpec, max_payload_bytes: int) -> tuple[JobSpec, bytes]:
-    """The document read again as JSON, because a program may have built it with any value in any field; and that JSON.
+    """The document decoded again from JSON, because a program may have built it with any value in any field; and that
+    JSON.
 
-    What comes back as it went, and looks harmless as bytes, needs no second look."""
+    If the result is equal and its bytes pass looks_sound, no further check is needed."""
     try:
         encoded = msgspec.json.encode(spec)
         again = _DECODER.decode(encoded)
@@ -334,7 +334,7 @@ def _check_words(spec: JobSpec) -> None:
                 pointer_to("tags", position),
             )
         if tag in spec.tags[:position]:
-            raise UsageError(f"The tag {shown(tag)} is there twice: keep one of them.", pointer_to("tags", position))
+            raise UsageError(f"The tag {shown(tag)} is given twice: keep one of them.", pointer_to("tags", position))
 
 
 def _check_name(name: str) -> None:
@@ -357,7 +357,7 @@ def _utc(moment: datetime | None, field: str) -> datetime | None:
 
 
 def _check_jitter(schedule: Schedule, since: datetime) -> None:
-    """Jitter stays below the gap to the next tick, so that runs keep the order of their ticks."""
+    """Jitter must stay below the gap to the next tick, so that runs keep the order of their ticks."""
     if not schedule.jitter_seconds:
         return
     ticks = schedule.between(since, datetime.max.replace(tzinfo=UTC), GAPS_CHECKED)

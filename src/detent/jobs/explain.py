@@ -12,7 +12,8 @@ from detent.contract.cluster import ClusterHold
 from detent.contract.run import Run
 from detent.domain.identity import RunKey, node_name, token_text
 from detent.domain.job import JobSpec
-from detent.domain.ledger import Entry, LedgerSegment, fates
+from detent.domain.ledger import Entry, LedgerSegment
+from detent.domain.ledger_ticks import fates
 from detent.domain.registration import schedule_of
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.instants import parse_instant

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from detent.contract.cluster import ClusterHold
 from detent.contract.run import Attempt, Run
-from detent.domain.ledger import CATCHING_UP, DUE, MISSING, PAUSED, SCHEDULED, TO_BE_SKIPPED, Entry
+from detent.domain.ledger import CATCHING_UP, DUE, PAUSED, Entry
+from detent.domain.ledger_ticks import MISSING, SCHEDULED, TO_BE_SKIPPED
 from detent.domain.schedule import Schedule
 from detent.domain.schedule.preview import clock_notes
 

@@ -28,7 +28,7 @@ class Console:
         self.log_level = "warning" if quiet else settings.log_level
 
     def starting(self) -> None:
-        """Creating a database takes some seconds, in which nothing else is printed."""
+        """Creating a database takes some seconds without other output."""
         folder = self._settings.data_dir
         if self.interactive and self._settings.database_url is None and not (folder.is_dir() and any(folder.iterdir())):
             say(f"Creating a PostgreSQL database in {folder} …")
@@ -53,8 +53,8 @@ class Console:
             say(f"Start again with: {' '.join([_program(), *sys.argv[1:]])}")
 
     def _database(self) -> str:
-        kind = "its own PostgreSQL" if self._settings.database_url is None else "PostgreSQL"
-        return f"with {kind} in {self._place()}" if self._settings.database_url is None else f"on {self._place()}"
+        embedded = self._settings.database_url is None
+        return f"with its own PostgreSQL in {self._place()}" if embedded else f"on {self._place()}"
 
     def _place(self) -> str:
         if self._settings.database_url is None:
@@ -68,7 +68,7 @@ class Console:
 
 
 def _program() -> str:
-    """How this process was started, so that a line can be copied: `python -m detent` has no program of its own."""
+    """The command that started this process, so that a printed line can be copied."""
     path = Path(sys.argv[0])
     return "python -m detent" if path.name == "__main__.py" else sys.argv[0]
 

@@ -201,7 +201,7 @@ class Session:
         )  # fmt: skip
         self.leadership = Leadership(
             self._store, self.membership, self.coordinator, self._rescuer(),
-            led=self.scheduler if self.schedules else None, tell_others=self.hints.announce_share,
+            led=self.scheduler if self.schedules else None, notify_others=self.hints.announce_share,
             drain=self._drain, others_work=self._others_work, metrics=self._metrics,
         )  # fmt: skip
         self._leading = Loop("leadership", self.leadership.tick)

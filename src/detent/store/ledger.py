@@ -13,7 +13,8 @@ from itertools import chain
 from typing import NamedTuple
 from uuid import UUID
 
-from detent.domain.ledger import Account, Entry, Fate, LedgerSegment, Unread, expected_ticks, fates, settle_account
+from detent.domain.ledger import Account, Entry, LedgerSegment, Unread, expected_ticks, settle_account
+from detent.domain.ledger_ticks import Fate, fates
 from detent.domain.schedule import Schedule, tzdata_version
 from detent.domain.states import CODES
 from detent.store.db import Database, Row, statement

@@ -1,6 +1,6 @@
-"""What a node and a process for handlers say to each other, over a socket pair: a length, then JSON.
+"""The messages between a node and a handler process, over a socket pair: a length, then JSON.
 
-JSON rather than a denser form, because payloads are JSON already and whatever they hold comes through unchanged.
+JSON rather than a denser format, because payloads are JSON already and arrive unchanged.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class Start(Struct, frozen=True, tag=True):
 
 
 class Stop(Struct, frozen=True, tag=True):
-    """Interrupt the handler; it has a moment to end by itself."""
+    """Interrupt the handler; it has a short grace period."""
 
 
 class Holding(Struct, frozen=True):
-    """Under which claim a node holds a run."""
+    """The claim under which a node holds a run."""
 
     node: int
     claim: Claim
@@ -71,7 +71,7 @@ class Holding(Struct, frozen=True):
 
 
 class CallAnswer(Struct, frozen=True, tag=True):
-    """To the question of this number. None: the run was cancelled or taken over."""
+    """The answer to the Ask of this number. None: the run was cancelled or taken over."""
 
     number: int
     holding: Holding | None
@@ -91,7 +91,7 @@ class Unfit(Struct, frozen=True, tag=True):
 
 
 class Begun(Struct, frozen=True, tag=True):
-    """Sent before the handler is called: without it, it surely was not."""
+    """Sent before the handler is called: without this message, it was certainly not called."""
 
 
 class Ask(Struct, frozen=True, tag=True):
@@ -177,7 +177,7 @@ def done_with(outcome: Outcome) -> CallDone:
         case Failed():
             return CallDone(failed=outcome)
         case _:  # no handler cancels its run
-            return CallDone(failed=Failed("The handler ended in no way that is known."))
+            return CallDone(failed=Failed("The handler ended with an unknown outcome."))
 
 
 def outcome_in(done: CallDone) -> Outcome:

@@ -1,4 +1,4 @@
-"""Where measurements are made: a throw-away database with durable settings, and meters for what a run of them costs."""
+"""The database of a measurement: temporary, with durable settings; and a meter for time, CPU and WAL."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def bench_database() -> AsyncIterator[BenchDatabase]:
 
 
 class Cost(NamedTuple):
-    """What a stretch of work took: seconds, those of processor time on either side, and bytes of log."""
+    """The cost of some work: seconds, CPU seconds of this process and of the server, and bytes of WAL."""
 
     seconds: float
     ours: float
@@ -48,7 +48,7 @@ class Cost(NamedTuple):
 
 
 class Meter:
-    """Started before a stretch of work, read after it."""
+    """Measures the cost of work between `start` and `read`."""
 
     def __init__(self, at: BenchDatabase) -> None:
         self._at = at

@@ -1,8 +1,7 @@
-"""What registered jobs cost that are not due: the same window of cursors, a page of jobs and a search among ever more.
+"""The cost of registered jobs that are not due: a window of cursors, a page of jobs and a search, with ever more jobs.
 
-Ticks are spread over a day, and each window is as long as it takes to hold equally many. After the last step a hot
-second is fired by plain statements and the window is loaded once more, before anything has been vacuumed; then a node
-starts from nothing.
+Ticks are spread over a day, and each window is long enough to hold the same number of them. After the last step, plain
+statements fire many jobs at one instant, and the window is loaded again before any vacuum; then a node starts cold.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ async def bench_growth(most: int, progress: Callable[[int], None]) -> GrowthResu
 
 
 class Window:
-    """Cursors that fire in a stretch of time that holds about equally many, however many jobs there are."""
+    """Cursors that fire in a time span with about the same number of ticks for every number of jobs."""
 
     def __init__(self, at: BenchDatabase, jobs: int) -> None:
         self._at = at
@@ -118,7 +117,7 @@ async def _hot_second(at: BenchDatabase, result: GrowthResult) -> None:
 
 
 async def _cold_start(at: BenchDatabase) -> float:
-    """From a process without anything to a node that leads all partitions and has fired what is due at once."""
+    """From a new process to a node that leads all partitions and has fired what is due."""
     node = Loaded(at, concurrency=100)
     await at.bench.make_due(1, 0.0)
     began = monotonic()

@@ -1,8 +1,8 @@
-"""Very many daily jobs due in one second: how long until all of them have run, what the node needs, and what becomes of
-others' ticks that fall due meanwhile.
+"""Very many daily jobs due in one second: how long until all have run, how much memory the node needs, and how late the
+ticks of other jobs are meanwhile.
 
-Before it, the sustained rate of the same node is measured with a fifth of the jobs; the herd should take little longer
-than its number at that rate.
+First, the sustained rate of the same node is measured with a fifth of the jobs; the hot second should take little
+longer than that rate suggests.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from detent.domain.run import Call, Outcome, Succeeded
 from detent.errors import Unavailable
 from detent.store.bench import FAR_AWAY, Herd
 
-# Further away than a node looks ahead, so that the herd comes into the wheel as jobs do that are a day old, and not as
-# half a million that were registered a moment before they are due.
+# Later than a node's window, so that the jobs enter the wheel like jobs that are a day old, and not like half a million
+# that were registered a moment before they are due.
 HERD_LEAD_SECONDS = 75.0
 LIVE_JOBS = 100
 LIVE_PERIOD = 1
@@ -46,7 +46,7 @@ class HotSecondResult:
 
 
 class HotSecondWitness:
-    """Counts what the herd's runs are, and notes how late those of the jobs are that tick meanwhile."""
+    """A target that records how late the runs of the other jobs are."""
 
     def __init__(self) -> None:
         self.live: set[str] = set()
@@ -120,7 +120,7 @@ async def _raw_rate(at: BenchDatabase, jobs: int) -> float:
 
 
 async def _drain(at: BenchDatabase, node: Loaded, herd: Herd, progress: Callable[[int], None]) -> int:
-    """Until every job of the herd is on record; the most memory the node had meanwhile."""
+    """Wait until every job has run; returns the largest memory of the node."""
     jobs = herd.last - herd.first + 1
     begun, largest = node.ended, 0
     while node.ended < begun + jobs or await at.bench.succeeded(herd.due) < jobs:

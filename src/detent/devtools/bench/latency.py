@@ -1,7 +1,7 @@
 """How late runs start: recurring jobs spread over time at several rates, and a burst at one instant.
 
-The target notes the moment at which it is called, on the clock of the machine that is also the database's. The first
-period warms up and is not counted. Beside it: how long one durable row takes, which no start can be quicker than.
+The target records when it is called, on the machine's clock, which is also the database's. The first period is a
+warm-up and not counted. For comparison: how long one durable row takes, the lower bound of every start.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def bench_latency(rates: Sequence[int], burst: int, progress: Callable[[in
 
 
 async def _spread(at: BenchDatabase, rate: int) -> Lateness:
-    """Each of as many jobs as ticks fall into a period ticks once in it."""
+    """Jobs that tick once per period, spread evenly over it."""
     witness = LatencyWitness()
     async with loaded(at, CONCURRENCY, witness) as node:
         herd = await at.bench.make_due(rate * PERIOD, LEAD_SECONDS, f"every {PERIOD}s", PERIOD)
@@ -79,7 +79,7 @@ async def _spread(at: BenchDatabase, rate: int) -> Lateness:
 
 
 async def _burst(at: BenchDatabase, jobs: int) -> Lateness:
-    """The second tick of jobs that all tick at once: as with recurring jobs, they are known by then."""
+    """The second tick of jobs that all tick at one instant, when the node knows the jobs already."""
     witness = LatencyWitness()
     async with loaded(at, max(CONCURRENCY, jobs), witness) as node:
         herd: Herd = await at.bench.make_due(jobs, LEAD_SECONDS, f"every {PERIOD}s")

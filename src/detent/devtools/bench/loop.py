@@ -1,7 +1,7 @@
 """The whole loop: ticks due at one instant are fired, called (a no-op), settled and recorded.
 
-Everything but the target is the product: window load, wheel, fire, hand-off or claim, settle. Beside each round the
-same number of jobs is carried through the same row-writes by plain statements, on the same server: the raw limit.
+Everything but the target is the product: window load, wheel, fire, hand-off or claim, settle. In each round, plain
+statements also make the same row writes for the same number of jobs on the same server: the raw limit.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class LoopResult:
 
 
 class Loaded:
-    """A node that schedules and works, with a target that does nothing, and the count of what it has settled."""
+    """A scheduler and worker with a target that does nothing, and the number of runs that it has settled."""
 
     def __init__(self, at: BenchDatabase, concurrency: int, runner: Runner | None = None) -> None:
         self.metrics = Metrics()
@@ -89,7 +89,7 @@ class Loaded:
         return sum(self.metrics.ends.values())
 
     async def until_due(self, herd: Herd) -> None:
-        """The herd is in the wheel, and its instant has come."""
+        """Wait until the jobs are in the wheel and due."""
         self.session.scheduler.jobs_changed(None)
         await asyncio.sleep(max(0.0, (herd.due - self.session.clock.now()).total_seconds()))
 
@@ -115,8 +115,8 @@ async def no_op(_call: Call) -> Outcome:
 
 
 class LoopPlan(NamedTuple):
-    """`history`: finished runs that are put on record after rounds without them. `idle_reader`: a transaction is
-    open all along."""
+    """`history`: how many finished runs are recorded after rounds without them. `idle_reader`: keep a transaction
+    open."""
 
     jobs: int
     concurrency: int
@@ -161,7 +161,7 @@ class _Past(NamedTuple):
         return cls(herd, [job.id for job in jobs])
 
     async def fill(self, at: BenchDatabase, runs: int, progress: Callable[[int], None]) -> float:
-        """Runs of the past, as they are some hours later; then how long a page of one job's runs takes."""
+        """Record past runs, vacuumed; returns how long a page of one job's runs takes."""
         async for made in at.bench.make_history(self.herd, runs):
             progress(made)
         await at.bench.settle_down()

@@ -1,4 +1,4 @@
-"""Real `detent serve` processes on a throw-away database: what is measured of a cluster needs whole nodes."""
+"""Real `detent serve` processes on a temporary database, for measurements of a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LISTENING = re.compile(rb"listening on (http://\S+)")
 
 
 class ServeProcess:
-    """One process: started, and killed without a word."""
+    """One node process, ended by kill -9."""
 
     def __init__(self, process: asyncio.subprocess.Process, url: str, rest: asyncio.Task[None]) -> None:
         self._process = process
@@ -54,7 +54,7 @@ class ServeProcess:
 
 
 async def _read_on(stream: asyncio.StreamReader) -> None:
-    """A pipe that nobody reads would stop the process once it is full."""
+    """A full pipe that is not read would block the process."""
     while await stream.read(65_536):
         pass
 

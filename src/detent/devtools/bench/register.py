@@ -1,7 +1,7 @@
 """Registration: jobs sent in batches over a real socket to a real `detent api`, and stored.
 
 The database is the embedded PostgreSQL with fsync on, in a temporary folder, on the same machine as the server and this
-client. A few batches are under way at once, so that the server reads one while the database writes another.
+client. A few batches are sent at once, so that the server reads one while the database writes another.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def bench_register(jobs: int, at_once: int, progress: Callable[[int], None
 
 @asynccontextmanager
 async def _serving(database_url: str) -> AsyncIterator[str]:
-    """A `detent api` of its own, so that it shares no interpreter with the client."""
+    """A separate `detent api` process, which shares no interpreter with the client."""
     environ = {**os.environ, "DETENT_DATABASE_URL": database_url, "DETENT_LOG_LEVEL": "warning"}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "detent", "api", "--port", "0"), env=environ, stderr=asyncio.subprocess.PIPE

@@ -1,4 +1,4 @@
-"""How fast the engine is beside the libraries people would use instead, measured in one run.
+"""The speed of the schedule engine compared with cronsim and croniter, measured in one run.
 
 cronsim and croniter are development dependencies; a row for a library that is not installed is left out.
 """

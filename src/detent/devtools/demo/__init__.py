@@ -82,8 +82,8 @@ def demo_app(echo_url: str) -> Detent:
 
 
 def add_echo(app: Any) -> None:
-    """An endpoint that answers with what it was sent; `ms` in its query makes it slow, `fail` out of a hundred times it
-    answers 503."""
+    """An endpoint that echoes its request. The query parameter `ms` delays the answer; `fail` is the percentage of
+    503s."""
     from starlette.requests import Request
     from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -92,7 +92,7 @@ def add_echo(app: Any) -> None:
         key = request.headers.get("idempotency-key")
         await asyncio.sleep(_number(request.query_params.get("ms")) / 1000 * random.uniform(0.5, 1.5))
         if random.uniform(0, 100) < _number(request.query_params.get("fail")):
-            return PlainTextResponse("this demo fails now and then, on purpose", 503)
+            return PlainTextResponse("this demo endpoint fails sometimes, on purpose", 503)
         return JSONResponse({"echo": body.decode(errors="replace")[:2000], "idempotency_key": key})
 
     app.add_route("/demo/echo", echo, methods=["POST"])

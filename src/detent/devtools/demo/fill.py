@@ -1,4 +1,4 @@
-"""`detent demo`: registers the jobs of the demo and writes their month, at once."""
+"""`detent demo`: registers the jobs of the demo and writes a month of history for them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import random
 from datetime import timedelta
 from typing import NamedTuple
 
-from detent.devtools.demo.incidents import IncidentRow, incidents
 from detent.devtools.demo.history import HistoryWriter, Month, elections
+from detent.devtools.demo.incidents import IncidentRow, incidents
 from detent.devtools.demo.jobs import demo_jobs
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.errors import Conflict
@@ -28,11 +28,11 @@ class Filled(NamedTuple):
 
 
 async def fill(store: Store, days: int, echo_url: str, *, beside: bool) -> Filled:
-    """`beside`: although there are jobs already."""
+    """`beside`: also when the database has jobs already."""
     there = await store.demonstration.jobs()
     if there and not beside:
         raise Conflict(
-            f"This database has {there} jobs already: name an empty one, or add the demo to them with --beside."
+            f"This database already has {there} jobs: use an empty one, or add the demo to them with --beside."
         )
     now = await store.upkeep.now()
     chance = random.Random(SEED)
@@ -42,10 +42,10 @@ async def fill(store: Store, days: int, echo_url: str, *, beside: bool) -> Fille
     runs, attempts, last_ticks = [], [], []
     missed: list[IncidentRow] = []
     for job, (prepared, _) in zip(jobs, registered, strict=True):
-        teller = HistoryWriter(month, job, prepared.number, prepared.partition, chance)
-        rows = list(teller.tell(prepared.schedule))
+        writer = HistoryWriter(month, job, prepared.number, prepared.partition, chance)
+        rows = list(writer.rows(prepared.schedule))
         runs += rows
-        attempts += teller.attempts
+        attempts += writer.attempts
         missed += incidents(job.spec, rows, now)
         last_ticks += [(prepared.number, max(row.until or row.scheduled_at for row in rows))] if rows else []
     over = [prepared.number for job, (prepared, _) in zip(jobs, registered, strict=True) if job.over]
@@ -58,7 +58,7 @@ async def fill(store: Store, days: int, echo_url: str, *, beside: bool) -> Fille
 
 
 async def _tally(store: Store) -> None:
-    """As if somebody had folded all along."""
+    """Aggregate the written history, as a running node would have done."""
     mark = await store.tallies.mark()
     end = mark.now.replace(second=0, microsecond=0) + MINUTE
     await store.tallies.leap(mark, mark.now)

@@ -1,4 +1,4 @@
-"""What is allowed but often not meant."""
+"""Warnings about schedules that are valid but often not intended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def cautions(schedule: Schedule) -> list[str]:
-    """Sentences for somebody who is looking at a schedule before saving it."""
+    """Sentences for a user who checks a schedule before saving it."""
     resolver = getattr(schedule.ticks, "resolver", None)
     if resolver is None or not isinstance(resolver.source, CronWalls):
         return []

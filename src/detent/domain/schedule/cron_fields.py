@@ -62,7 +62,7 @@ class CronField:
     nth: set[tuple[int, int]] = field(default_factory=set)
     """(weekday, n): the nth such weekday of the month; n = 0 is the last."""
     text: str = ""
-    """The field written back, once somebody asked for it."""
+    """The field as canonical text, cached."""
 
 
 def fault(spec: FieldSpec, read: str, why: str, fix: str | None = None) -> ScheduleError:

@@ -1,4 +1,4 @@
-"""Schedules in plain English, made from what the engine will do rather than from what was typed."""
+"""Schedules in plain English, generated from the parsed schedule and not from its text."""
 
 from __future__ import annotations
 

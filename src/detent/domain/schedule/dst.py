@@ -148,7 +148,7 @@ class Resolver:
         count = self.source.count_walls(max(low, first) + offset, min(high, end) + offset)
         instant = self._next_moved(segment, low)
         while instant is not None and instant < high:
-            # A moved tick may fall on a tick of its own right; together they are one.
+            # A moved tick may coincide with a regular tick; together they are one.
             own = first <= instant < end and self.source.next_wall(instant + offset) == instant + offset
             count += 0 if own else 1
             instant = self._next_moved(segment, instant + 1)

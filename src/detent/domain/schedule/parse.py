@@ -25,7 +25,7 @@ PARSE_CACHE = 8_192
 
 
 class ScheduleOptions(NamedTuple):
-    """Everything beside the schedule itself that decides when it ticks."""
+    """All options that decide when a schedule ticks."""
 
     timezone: str = "UTC"
     anchor: datetime | None = None
@@ -52,7 +52,7 @@ def parse_schedule(spec: str | Mapping[str, Any], options: ScheduleOptions) -> S
         pointer = f"/schedule/{kind}"
     try:
         if kind == "cron":
-            # Most registrations carry an expression that another job has already brought.
+            # Most registrations have an expression that another job has too.
             text = _text(value)
             hashed = options.hash_key if uses_hash(text) else None
             return _parse_cron_cached(text, options._replace(anchor=None, hash_key=hashed))
@@ -103,8 +103,8 @@ def _explicit(spec: Mapping[str, Any], options: ScheduleOptions) -> tuple[str, A
     unknown = sorted(set(map(str, spec)) - ({kind, "anchor"} if kind == "every" else {kind}))
     if unknown:
         raise ScheduleError(
-            f"The schedule has {unknown[0]!r} beside {kind!r}, which is not read there; give one of {FORMS} "
-            "and put the other settings beside 'schedule'.",
+            f"The schedule has {unknown[0]!r} next to {kind!r}, which is not allowed there; give one of {FORMS} "
+            "and put the other settings next to 'schedule'.",
             f"/schedule/{unknown[0]}",
         )
     if spec.get("anchor") is not None:
@@ -159,7 +159,7 @@ def _check_bounds(options: ScheduleOptions) -> None:
 
 
 def _zone_for(inner: str | None, options: ScheduleOptions, source: str) -> Zone:
-    """The zone inside the text and the zone beside it must not contradict each other."""
+    """The zone inside the text and the job's timezone must not contradict each other."""
     if inner is None or inner == options.timezone:
         return load_zone(options.timezone)
     if options.timezone != "UTC":

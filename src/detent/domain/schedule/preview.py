@@ -59,7 +59,7 @@ class SchedulePreview:
 
 
 def preview(schedule: Schedule, after: datetime, count: int) -> SchedulePreview:
-    """At most `count` ticks after `after`; `count` is held between 1 and 1000."""
+    """At most `count` ticks after `after`; `count` is limited to 1 to 1000."""
     count = min(max(count, 1), MOST_TICKS)
     result = SchedulePreview()
     moments: list[datetime] = []
@@ -68,7 +68,7 @@ def preview(schedule: Schedule, after: datetime, count: int) -> SchedulePreview:
         moments.append(moment)
         moment = schedule.next_after(moment)
     if not moments:
-        result.warnings.append("This schedule has no tick after the time that was asked about.")
+        result.warnings.append("This schedule has no tick after the given time.")
     resolver = getattr(schedule.ticks, "resolver", None)
     if resolver is None:
         result.ticks = [PlannedTick(tick, _local(schedule, tick)) for tick in moments]
@@ -193,8 +193,8 @@ class _Watcher:
 
 
 def clock_changes(schedule: Schedule, after: datetime) -> list[ZoneTransition]:
-    """The changes of the clock within two years that touch this schedule, each once, with what happens. However many
-    times the schedule names, a bounded number is looked at for each change."""
+    """The DST changes within two years that affect this schedule, each once, with what happens. The number of times
+    checked for each change is bounded."""
     resolver: Resolver | None = getattr(schedule.ticks, "resolver", None)
     if resolver is None:
         return []

@@ -1,4 +1,4 @@
-"""The type that everything else uses: one schedule, whatever its kind."""
+"""One schedule of any kind: the type that the other packages use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MISSING = object()
 MOST_PARSED = 8_192
 PARSED: dict[tuple[str, tuple[object, ...]], Schedule] = {}
-"""Expressions without `H` mean the same for every job, and most jobs bring one that was read before."""
+"""Expressions without `H` mean the same for every job, and most jobs have one that was parsed before."""
 
 
 class TickSource(Protocol):
@@ -36,7 +36,7 @@ class TickSource(Protocol):
         """How many ticks in (after, until]."""
 
     def seen_from(self, tick: int) -> TickSource:
-        """The same ticks, for a question about the time from `tick` on."""
+        """The same ticks, for computations from `tick` on."""
 
 
 class WallTicks:
@@ -256,16 +256,6 @@ class Schedule:
             widest = min(widest, to_ms(following) - to_ms(tick) - 1)
         digest = hashlib.blake2b(f"{job_key}:{to_ms(tick)}".encode(), digest_size=8).digest()
         return timedelta(milliseconds=int.from_bytes(digest, "big") % (widest + 1))
-
-    def with_zone(self, zone: Zone) -> Schedule:
-        """The same schedule by another copy of its zone's data."""
-        if not isinstance(self._ticks, WallTicks):
-            return self
-        old = self._ticks.resolver
-        resolver = Resolver(old.source, zone, real_time=old.real_time, gap=old.gap, overlap=old.overlap)
-        other = Schedule(self.kind, WallTicks(resolver), zone, self._stored)
-        other._identity = IDENTITY.fresh()
-        return other
 
     def preview(self, after: datetime, count: int) -> SchedulePreview:
         """The next `count` ticks, with what DST does to them."""

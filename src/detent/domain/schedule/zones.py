@@ -11,7 +11,6 @@ import functools
 import importlib
 import zoneinfo
 from bisect import bisect_right
-from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple
 
@@ -60,8 +59,8 @@ class Zone:
         return delta.days * 86_400 + delta.seconds
 
     def segment(self, instant: int) -> OffsetSegment:
-        """The segment that holds `instant`. Segments may also end where only our own chunk ends:
-        then the offset before and after is the same, and nothing is moved or repeated there."""
+        """The segment that holds `instant`. A segment may also end at the end of a chunk: then the offset before and
+        after is the same, and no tick is moved or repeated there."""
         chunk = self._chunks.get(instant >> CHUNK_BITS)
         if chunk is None:
             chunk = self._load(instant >> CHUNK_BITS)
@@ -110,9 +109,6 @@ class Zone:
 def load_zone(name: str) -> Zone:
     """The zone of that name, or a ScheduleError that names its nearest neighbours."""
     return Zone(name, check_timezone(name))
-
-
-ZoneLoader = Callable[[str], Zone]
 
 
 def check_timezone(name: str) -> zoneinfo.ZoneInfo:
