@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from statistics import median
 
-from detent.devtools.bench.database import BenchDatabase, bench_database
 from detent.devtools.bench.loop import Loaded
+from detent.devtools.bench.temporary import BenchDatabase, bench_database
 from detent.runtime.clock import monotonic, wall
 from detent.store.job_search import JobSearch
 

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from detent.devtools.bench.database import BenchDatabase, Meter, bench_database
 from detent.devtools.bench.latency import percentile
 from detent.devtools.bench.loop import LEAD_SECONDS, Loaded, loaded
 from detent.devtools.bench.processes import resident_bytes
+from detent.devtools.bench.temporary import BenchDatabase, Meter, bench_database
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.errors import Unavailable
 from detent.store.bench import FAR_AWAY, Herd

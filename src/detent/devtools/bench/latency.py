@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from detent.devtools.bench.database import BenchDatabase, bench_database
 from detent.devtools.bench.loop import loaded
+from detent.devtools.bench.temporary import BenchDatabase, bench_database
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.runtime.clock import monotonic
 from detent.store.bench import Herd

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from detent.devtools.bench.database import BenchDatabase, Cost, Meter, bench_database
+from detent.devtools.bench.temporary import BenchDatabase, Cost, Meter, bench_database
 from detent.domain.job import TargetKind
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.errors import Unavailable

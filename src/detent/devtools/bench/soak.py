@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from detent.devtools.bench.database import BenchDatabase, bench_database
 from detent.devtools.bench.loop import Loaded, loaded
+from detent.devtools.bench.temporary import BenchDatabase, bench_database
 from detent.runtime.clock import monotonic
 
 PERIOD = 10
