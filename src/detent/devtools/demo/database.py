@@ -10,7 +10,7 @@ from uuid import UUID
 from uuid_utils.compat import uuid7
 
 from detent.domain.job import JobSpec
-from detent.domain.registration import Place, Prepared, Timings, place, prepare, stand_on
+from detent.domain.registration import CursorPlace, PreparedJob, Timings, place, prepare, stand_on
 from detent.jobs.moves import new_jobs
 from detent.store.db import Database, statement
 from detent.store.job_writes import Ownership, insert
@@ -30,7 +30,7 @@ ELECTION_COLUMNS = ("partition", "term", "node", "nomination", "at")
 class RegisteredDemoJob(NamedTuple):
     """A job that looks as if it had been registered a month ago."""
 
-    prepared: Prepared
+    prepared: PreparedJob
     id: UUID
 
 
@@ -82,7 +82,7 @@ class DemoDatabase:
             await connection.execute(statement("demo_analyze"))
 
 
-def _where(job: Prepared, now: datetime) -> Place:
+def _where(job: PreparedJob, now: datetime) -> CursorPlace:
     """A one-off in the past has no next tick."""
     if job.schedule.at is not None and job.schedule.at <= now:
         return stand_on(job, None)

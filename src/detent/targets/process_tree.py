@@ -1,8 +1,8 @@
-"""Finds the processes that a command has started, also those that left its process group.
+"""Finds the processes that a command has started, including those that left its process group.
 
-A process that forks twice and opens a session of its own is no longer the command's child nor in its group.
-It still carries the environment it was started with, and in it the run's id and token: no other run has both.
-Once the parents are dead a process may no longer be found by its descent, so callers pass on whom they saw.
+A process that forks twice and opens its own session is neither the command's child nor in its group. It still has the
+environment it was started with, and in it the run's id and token: no other run has both. When its parents are dead, a
+process can no longer be found by its descent, so callers pass the members that they found before.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def family(leader: int, marks: tuple[bytes, ...], known: frozenset[Member]) -> f
 
 
 def send(leader: int, members: frozenset[Member], number: signal.Signals) -> None:
-    """Signal the command's group as a whole, then those outside it. Some may be gone by now."""
+    """Signal the command's group, then the members outside it. Some may have ended."""
     for pid in [-leader, *(member.pid for member in members)]:
         try:
             os.kill(pid, number)
@@ -70,7 +70,7 @@ def _processes() -> dict[int, _Status]:
 def _status(pid: str) -> _Status | None:
     try:
         text = (_PROC / pid / "stat").read_text(errors="replace")
-    except OSError:  # it ended while we looked
+    except OSError:  # it has just ended
         return None
     # The name in brackets may contain anything, brackets too.
     fields = text[text.rindex(")") + 2 :].split()
@@ -80,7 +80,7 @@ def _status(pid: str) -> _Status | None:
 def _carries(pid: int, marks: tuple[bytes, ...]) -> bool:
     try:
         environment = b"\0" + (_PROC / str(pid) / "environ").read_bytes()
-    except OSError:  # ended, or of another user and so not ours
+    except OSError:  # ended, or owned by another user
         return False
     return all(b"\0" + mark + b"\0" in environment for mark in marks)
 

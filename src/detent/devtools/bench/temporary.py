@@ -1,4 +1,4 @@
-"""Where measurements are made: a throw-away database with durable settings, and meters for what a run of them costs."""
+"""The database of a measurement: temporary, with durable settings; and a meter for time, CPU and WAL."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import NamedTuple
 
 from detent.devtools.bench.database import BenchDatabase
 from detent.devtools.bench.processes import children_seconds, own_seconds
-from detent.node import node
+from detent.node.database import opened_store, prepare_database
+from detent.node.node import collect_garbage_seldom
 from detent.runtime.clock import monotonic
 from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.embedded import EmbeddedServer
 
 
-class Ground(NamedTuple):
+class BenchDatabase(NamedTuple):
     url: str
     store: Store
     bench: BenchDatabase
@@ -26,19 +27,19 @@ class Ground(NamedTuple):
 
 
 @asynccontextmanager
-async def ground() -> AsyncIterator[Ground]:
+async def bench_database() -> AsyncIterator[BenchDatabase]:
     """The embedded PostgreSQL with fsync on, in a temporary folder, on the same machine."""
-    node.collect_garbage_seldom()
+    collect_garbage_seldom()
     with tempfile.TemporaryDirectory(prefix="detent-bench-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)  # noqa: PTH101, S103 - the server's user has to get through when root measures
         async with EmbeddedServer(Path(folder)) as server:
-            await node.prepare_database(server.url, "detent", migrate=True)
-            async with node.opened_store(server.url, Settings()) as store:
-                yield Ground(server.url, store, BenchDatabase(store.database), server.postmaster)
+            await prepare_database(server.url, "detent", migrate=True)
+            async with opened_store(server.url, Settings()) as store:
+                yield BenchDatabase(server.url, store, BenchDatabase(store.database), server.postmaster)
 
 
 class Cost(NamedTuple):
-    """What a stretch of work took: seconds, those of processor time on either side, and bytes of log."""
+    """The cost of some work: seconds, CPU seconds of this process and of the server, and bytes of WAL."""
 
     seconds: float
     ours: float
@@ -47,9 +48,9 @@ class Cost(NamedTuple):
 
 
 class Meter:
-    """Started before a stretch of work, read after it."""
+    """Measures the cost of work between `start` and `read`."""
 
-    def __init__(self, at: Ground) -> None:
+    def __init__(self, at: BenchDatabase) -> None:
         self._at = at
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Small pieces of English."""
+"""Helpers for sentences in English: lists, ordinals, plurals."""
 
 from __future__ import annotations
 

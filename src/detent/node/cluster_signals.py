@@ -1,7 +1,7 @@
-"""What /metrics tells of the whole cluster.
+"""What /metrics reports about the whole cluster.
 
-The question needs no key: however often it is asked, the database is asked once in a while at most. What it does not
-answer soon is left out.
+/metrics needs no key, so the database is queried at most every few seconds. If it does not answer in time, /metrics
+leaves these figures out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ANSWER_SECONDS = 2.0
 ASKED_AGAIN_AFTER = 5.0
 
 
-class Signals:
+class CachedSignals:
     def __init__(self, store: Callable[[], Store | None]) -> None:
         self._store = store
         self._asked_next = 0.0
@@ -43,7 +43,7 @@ class Signals:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await store.signals.read()
         except TimeoutError:
-            log.warning("the database did not tell in time how the cluster stands", seconds=ANSWER_SECONDS)
+            log.warning("no cluster figures: the database did not answer in time", seconds=ANSWER_SECONDS)
         except DetentError as error:
-            log.warning("the database does not tell how the cluster stands", error=str(error))
+            log.warning("no cluster figures: the database does not answer", error=str(error))
         return None

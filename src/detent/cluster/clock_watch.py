@@ -1,16 +1,16 @@
-"""A watch over the database's clock, as old as the process.
+"""A watch over the database's clock, for the lifetime of the process.
 
-Everything is due by that clock. When it steps by a day, a day's ticks are due at once; when it steps back by a day,
-nothing is for a day. Neither is what anybody wants, so a step beyond the limit holds all ticks until a person has
-looked. A smaller one is taken as it is: late ticks are late, and a wheel that is ahead is turned back.
+Ticks are due by that clock. When it steps forward by a day, a day's ticks are due at once; when it steps back by a day,
+none is due for a day. So a step beyond the limit holds all ticks until an operator has checked. A
+smaller step is accepted: late ticks are late, and a wheel that is ahead is turned back.
 
-A step is the difference between what that clock and this machine's steady clock did between two heartbeats. The steady
-clock counts suspended time, so a laptop that was closed has seen no step. Some machines sleep without counting: after
-that, the database's clock seems to have stepped, while others have gone on in its new time all along. Whoever suspects
-a step therefore asks first whether somebody else has been steady for a while (`hold_for_clock.sql`).
+A step is the difference between what that clock and this machine's steady clock advanced between two heartbeats. The
+steady clock counts suspended time, so a laptop that was closed sees no step. Some machines sleep without counting:
+afterwards the database's clock seems to have stepped, while other nodes saw none. A node that suspects a step therefore
+first checks whether another node has been steady for a while (`hold_for_clock.sql`).
 
-A step makes all leases look ended. Nodes evict each other, memberships are lost, sessions begin anew; that is why the
-watch belongs to the process and not to any of these.
+A step makes all leases look ended: nodes evict each other, memberships are lost, sessions restart. So the watch belongs
+to the process and not to any of these.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def steady_seconds() -> float:
 
 
 class ClockWatch:
-    """Used by one heartbeat at a time. `limit_seconds` 0: no step is too large."""
+    """Used by one heartbeat at a time. `limit_seconds` 0: no limit."""
 
     def __init__(self, limit_seconds: float, seconds: Callable[[], float] = steady_seconds) -> None:
         self._limit = timedelta(seconds=limit_seconds)
         self._seconds = seconds
         self._last: tuple[datetime, float] | None = None
         self._steady_since: datetime | None = None
-        self.offset_told = False
+        self.offset_logged = False
 
     @property
     def limit(self) -> timedelta:
@@ -45,27 +45,27 @@ class ClockWatch:
 
     @property
     def new(self) -> bool:
-        """Whether it has seen nothing yet."""
+        """Whether it has observed no time yet."""
         return self._last is None
 
     def expectation(self) -> Expectation:
         return Expectation(self._expected(), self._limit, self._steady_since)
 
     def step(self, at: datetime) -> timedelta | None:
-        """How far the clock stepped, if that is too far."""
+        """How far the clock stepped, if that is beyond the limit."""
         expected = self._expected()
         if expected is None or abs(at - expected) <= self._limit:
             return None
         return at - expected
 
     def observe(self, at: datetime) -> None:
-        """The time that has just arrived from there."""
+        """Record a time that has just arrived from the database."""
         self._last = (at, self._seconds())
         if self._steady_since is None:
             self._steady_since = at
 
     def begin_again(self) -> None:
-        """A step was looked into: what the clock says next is believed."""
+        """A step was handled: trust the next time."""
         self._last = self._steady_since = None
 
     def _expected(self) -> datetime | None:

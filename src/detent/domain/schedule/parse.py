@@ -16,7 +16,7 @@ from detent.domain.schedule.dst import GAP_POLICIES, OVERLAP_POLICIES, Resolver
 from detent.domain.schedule.errors import ScheduleError
 from detent.domain.schedule.instants import LOOKS_LIKE_INSTANT, check_range, parse_instant, to_ms
 from detent.domain.schedule.interval import IntervalTicks, format_every, parse_every
-from detent.domain.schedule.schedule import OnceTicks, Schedule, Ticks, WallTicks, stored_bounds
+from detent.domain.schedule.schedule import OnceTicks, Schedule, TickSource, WallTicks, stored_bounds
 from detent.domain.schedule.zones import UTC_ZONE, Zone, load_zone
 
 FORMS = "{'cron': …}, {'rrule': …}, {'every': …, 'anchor': …} or {'at': …}"
@@ -24,8 +24,8 @@ LONGEST_JITTER = 86_400
 PARSE_CACHE = 8_192
 
 
-class Options(NamedTuple):
-    """Everything beside the schedule itself that decides when it ticks."""
+class ScheduleOptions(NamedTuple):
+    """All options that decide when a schedule ticks."""
 
     timezone: str = "UTC"
     anchor: datetime | None = None
@@ -39,10 +39,10 @@ class Options(NamedTuple):
     jitter_seconds: float = 0
 
 
-DEFAULTS = Options()
+DEFAULTS = ScheduleOptions()
 
 
-def parse_schedule(spec: str | Mapping[str, Any], options: Options) -> Schedule:
+def parse_schedule(spec: str | Mapping[str, Any], options: ScheduleOptions) -> Schedule:
     if isinstance(spec, str):
         kind, value, pointer = _recognise(spec), spec, "/schedule"
         if kind == "every":
@@ -52,7 +52,7 @@ def parse_schedule(spec: str | Mapping[str, Any], options: Options) -> Schedule:
         pointer = f"/schedule/{kind}"
     try:
         if kind == "cron":
-            # Most registrations carry an expression that another job has already brought.
+            # Most registrations have an expression that another job has too.
             text = _text(value)
             hashed = options.hash_key if uses_hash(text) else None
             return _parse_cron_cached(text, options._replace(anchor=None, hash_key=hashed))
@@ -93,7 +93,7 @@ def _refuse_aws_call(text: str) -> None:
     raise ScheduleError(f"{text!r} is the AWS form; here that is written {fix}.", "/schedule")
 
 
-def _explicit(spec: Mapping[str, Any], options: Options) -> tuple[str, Any, Options]:
+def _explicit(spec: Mapping[str, Any], options: ScheduleOptions) -> tuple[str, Any, ScheduleOptions]:
     if not isinstance(spec, Mapping):
         raise ScheduleError(f"The schedule is {spec!r}; write a text such as '0 9 * * MON', or {FORMS}.", "/schedule")
     kinds = [key for key in ("cron", "rrule", "every", "at") if key in spec]
@@ -103,8 +103,8 @@ def _explicit(spec: Mapping[str, Any], options: Options) -> tuple[str, Any, Opti
     unknown = sorted(set(map(str, spec)) - ({kind, "anchor"} if kind == "every" else {kind}))
     if unknown:
         raise ScheduleError(
-            f"The schedule has {unknown[0]!r} beside {kind!r}, which is not read there; give one of {FORMS} "
-            "and put the other settings beside 'schedule'.",
+            f"The schedule has {unknown[0]!r} next to {kind!r}, which is not allowed there; give one of {FORMS} "
+            "and put the other settings next to 'schedule'.",
             f"/schedule/{unknown[0]}",
         )
     if spec.get("anchor") is not None:
@@ -112,7 +112,7 @@ def _explicit(spec: Mapping[str, Any], options: Options) -> tuple[str, Any, Opti
     return kind, spec[kind], options
 
 
-def _explicit_anchor(value: Any, options: Options) -> datetime:
+def _explicit_anchor(value: Any, options: ScheduleOptions) -> datetime:
     try:
         return parse_instant(value, load_zone(options.timezone), options.dst_gap, options.dst_overlap)
     except ScheduleError as error:
@@ -127,7 +127,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def _check_options(options: Options) -> None:
+def _check_options(options: ScheduleOptions) -> None:
     if options[3:] == DEFAULTS[3:]:
         return
     for name, value, allowed in (
@@ -145,7 +145,7 @@ def _check_options(options: Options) -> None:
     _check_bounds(options)
 
 
-def _check_bounds(options: Options) -> None:
+def _check_bounds(options: ScheduleOptions) -> None:
     for name, moment in (("starts_at", options.starts_at), ("ends_at", options.ends_at)):
         if moment is not None and moment.tzinfo is None:
             raise ScheduleError(f"{name} {moment.isoformat()} has no zone; write it with an offset or 'Z'.", f"/{name}")
@@ -158,8 +158,8 @@ def _check_bounds(options: Options) -> None:
         raise ScheduleError("ends_at is before starts_at; swap them, or leave one out.", "/ends_at")
 
 
-def _zone_for(inner: str | None, options: Options, source: str) -> Zone:
-    """The zone inside the text and the zone beside it must not contradict each other."""
+def _zone_for(inner: str | None, options: ScheduleOptions, source: str) -> Zone:
+    """The zone inside the text and the job's timezone must not contradict each other."""
     if inner is None or inner == options.timezone:
         return load_zone(options.timezone)
     if options.timezone != "UTC":
@@ -170,7 +170,7 @@ def _zone_for(inner: str | None, options: Options, source: str) -> Zone:
     return load_zone(inner)
 
 
-def parse_cron_uncached(text: str, options: Options) -> Schedule:
+def parse_cron_uncached(text: str, options: ScheduleOptions) -> Schedule:
     _check_options(options)
     inner, expression = split_zone(text)
     zone = _zone_for(inner, options, "CRON_TZ")
@@ -188,7 +188,9 @@ def parse_cron_uncached(text: str, options: Options) -> Schedule:
 _parse_cron_cached = functools.lru_cache(maxsize=PARSE_CACHE)(parse_cron_uncached)
 
 
-def _wall_schedule(stored: dict[str, Any], walls: Any, real_time: bool, zone: Zone, options: Options) -> Schedule:
+def _wall_schedule(
+    stored: dict[str, Any], walls: Any, real_time: bool, zone: Zone, options: ScheduleOptions
+) -> Schedule:
     if not real_time:
         stored |= {"dst_gap": options.dst_gap, "dst_overlap": options.dst_overlap}
     stored |= stored_bounds(options.starts_at, options.ends_at, options.jitter_seconds)
@@ -196,7 +198,7 @@ def _wall_schedule(stored: dict[str, Any], walls: Any, real_time: bool, zone: Zo
     return Schedule(stored["kind"], WallTicks(resolver), zone, stored)
 
 
-def _parse_rrule(value: Any, options: Options) -> Schedule:
+def _parse_rrule(value: Any, options: ScheduleOptions) -> Schedule:
     from detent.domain.schedule.rrule import RuleWalls
     from detent.domain.schedule.rrule_parse import find_zone, parse_rrule
 
@@ -213,20 +215,20 @@ def _parse_rrule(value: Any, options: Options) -> Schedule:
     return _wall_schedule(stored, walls, walls.real_time, zone, options)
 
 
-def _parse_every(value: Any, options: Options) -> Schedule:
+def _parse_every(value: Any, options: ScheduleOptions) -> Schedule:
     every = parse_every(value)
     anchor = None if options.anchor is None else to_ms(options.anchor)
     return _interval_schedule(every, anchor, options)
 
 
-def _interval_schedule(every: int, anchor: int | None, options: Options) -> Schedule:
+def _interval_schedule(every: int, anchor: int | None, options: ScheduleOptions) -> Schedule:
     zone = load_zone(options.timezone)
     stored: dict[str, Any] = {"kind": "interval", "every": format_every(every)}
     stored |= stored_bounds(options.starts_at, options.ends_at, options.jitter_seconds)
     return Schedule("interval", IntervalTicks(every, anchor), zone, stored)
 
 
-def _parse_at(value: Any, options: Options) -> Schedule:
+def _parse_at(value: Any, options: ScheduleOptions) -> Schedule:
     zone = load_zone(options.timezone)
     moment = parse_instant(value, zone, options.dst_gap, options.dst_overlap)
     for name, outside in (
@@ -238,7 +240,7 @@ def _parse_at(value: Any, options: Options) -> Schedule:
     return Schedule("once", OnceTicks(to_ms(moment)), zone, _once_stored(options))
 
 
-def _once_stored(options: Options) -> dict[str, Any]:
+def _once_stored(options: ScheduleOptions) -> dict[str, Any]:
     # The bounds of a one-off were checked above and say nothing more.
     return {"kind": "once"} | stored_bounds(None, None, options.jitter_seconds)
 
@@ -249,7 +251,7 @@ def _stored_moment(stored: Mapping[str, Any], name: str) -> datetime | None:
 
 def schedule_from_stored(stored: Mapping[str, Any]) -> Schedule:
     kind = stored["kind"]
-    options = Options(
+    options = ScheduleOptions(
         timezone=stored.get("timezone", "UTC"),
         dst_gap=stored.get("dst_gap", "run"),
         dst_overlap=stored.get("dst_overlap", "first"),
@@ -265,6 +267,6 @@ def schedule_from_stored(stored: Mapping[str, Any]) -> Schedule:
     if kind == "interval":
         return _interval_schedule(parse_every(stored["every"]), None, options)
     if kind == "once":
-        ticks: Ticks = OnceTicks(None)
+        ticks: TickSource = OnceTicks(None)
         return Schedule("once", ticks, UTC_ZONE, _once_stored(options))
     raise ScheduleError(f"A stored schedule of the kind {kind!r} was made by another version of detent.")

@@ -1,4 +1,4 @@
-"""A document read from a file, with the line on which each of its parts stands."""
+"""A document from a file, with the line of each of its parts."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ MAX_DEPTH = 64
 MAX_PARTS = 1_000_000  # aliases of aliases would otherwise unfold without end
 
 
-class Marked(NamedTuple):
-    """`lines` goes by path; what has no line of its own stands where its nearest container begins.
-    `faults` are mistakes of the format itself that did not keep the rest from being read."""
+class LocatedValue(NamedTuple):
+    """`lines` is keyed by path; a part without its own line has that of its nearest container. `faults` are mistakes of
+    the format that did not stop the reading."""
 
     value: Any
     lines: Mapping[Path, int]
@@ -25,7 +25,7 @@ class Marked(NamedTuple):
         return self.lines.get(path, 1)
 
 
-class Fault(NamedTuple):
+class FileFault(NamedTuple):
     """One mistake: where it is, and the sentence that says what was read and what to write."""
 
     source: str
@@ -37,7 +37,7 @@ class Fault(NamedTuple):
 
 
 class Unreadable(Exception):  # noqa: N818 - named after what the text is
-    """The text is not what its format asks for; nothing behind this line can be trusted."""
+    """The text does not follow its format; nothing after this line can be trusted."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ def decode_pointer(pointer: str) -> list[str]:
 
 
 def resolve(document: Any, pointer: str) -> Path:
-    """The path that a JSON pointer names in this document, as far as it goes there, and its last part beyond."""
+    """The path that a JSON pointer names in this document, which may not contain all of it."""
     path: list[str | int] = []
     value = document
     for part in decode_pointer(pointer):

@@ -1,8 +1,7 @@
-"""What an exception that came out of a handler means for its run: a failed attempt, always.
+"""From an exception of a handler to a failed attempt.
 
-Everything here runs the user's code again (`__str__`, properties, `repr`), which may raise anything. By then the
-handler has been called, so none of that may pass for "not started": what cannot be read is described as such, and
-nothing here raises.
+Everything here runs user code again (`__str__`, properties, `repr`), which may raise anything. The handler has been
+called by then, so nothing here may raise: text that cannot be read is described as such.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from detent.targets.text import storable_text
 LONGEST_ERROR = 8000
 LONGEST_WAIT = 31_536_000.0
 LONGEST_VALUE = 200
-# So many exceptions of a group are described.
+# How many exceptions of a group are described.
 MOST_MEMBERS = 10
 
 
@@ -42,7 +41,7 @@ def failure_of(error: BaseException) -> Failed:
 
 
 def kinds_of(error: BaseException) -> tuple[str, ...]:
-    """The names of its class and of those that it is derived from, each alone and with its module."""
+    """The names of its class and base classes, each with and without its module."""
     try:
         kinds = [kind for kind in type.mro(type(error)) if issubclass(kind, BaseException)]
         names = [name for kind in kinds for name in (kind.__name__, f"{kind.__module__}.{kind.__qualname__}")]
@@ -52,7 +51,7 @@ def kinds_of(error: BaseException) -> tuple[str, ...]:
 
 
 def describe(error: BaseException) -> str:
-    """Its name and its text, as they can be stored."""
+    """Its name and its text, in a form that can be stored."""
     text = _text(error)
     return _plain(f"{_name(error)}: {text}" if text else _name(error))
 
@@ -72,7 +71,7 @@ def _text(error: BaseException) -> str:
 
 
 def _reason(broken: BaseException) -> str:
-    """The text of an exception that a `__str__` raised. It may be of the same kind, so there is no second try."""
+    """The text of an exception that a `__str__` raised. It may fail in the same way, so it is tried once."""
     try:
         return f": {_plain(str(broken))}"
     except BaseException:
@@ -80,7 +79,7 @@ def _reason(broken: BaseException) -> str:
 
 
 def _members(group: BaseException) -> Iterator[BaseException]:
-    """The exceptions of a group that are no groups. By a list, since groups may be nested deeply."""
+    """The exceptions of a group that are not groups. Without recursion, because groups may be nested deeply."""
     left = [group]
     while left:
         error = left.pop()
@@ -95,12 +94,12 @@ def _name(error: BaseException) -> str:
 
 
 def _plain(text: str) -> str:
-    """A true `str` that fits: one that is derived from it may do anything when it is formatted."""
+    """A plain `str` within the limit: a subclass may run any code when it is formatted."""
     return storable_text(str.__getitem__(text, slice(LONGEST_ERROR)))
 
 
 def _asked_wait(error: Any) -> tuple[float | None, str]:
-    """The seconds that a RetryLater asks for; or None, and what is wrong with them."""
+    """The seconds that a RetryLater requests; or None, and what is wrong with them."""
     try:
         asked = error.seconds
         seconds = _seconds(asked)

@@ -1,4 +1,4 @@
-"""`detent demo`: registers the jobs of the demo and writes their month, at once."""
+"""`detent demo`: registers the jobs of the demo and writes a month of history for them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from detent.devtools.demo.database import DemoDatabase, DemoRows
-from detent.devtools.demo.expected import IncidentRow, incidents
+from detent.devtools.demo.incidents import IncidentRow, incidents
 from detent.devtools.demo.history import HistoryWriter, Month, elections
 from detent.devtools.demo.jobs import demo_jobs
 from detent.domain.documents import MAX_PAYLOAD_BYTES
@@ -34,7 +34,7 @@ async def fill(store: Store, days: int, echo_url: str, *, beside: bool) -> Fille
     there = await database.jobs()
     if there and not beside:
         raise Conflict(
-            f"This database has {there} jobs already: name an empty one, or add the demo to them with --beside."
+            f"This database already has {there} jobs: use an empty one, or add the demo to them with --beside."
         )
     now = await store.upkeep.now()
     chance = random.Random(SEED)
@@ -45,7 +45,7 @@ async def fill(store: Store, days: int, echo_url: str, *, beside: bool) -> Fille
     missed: list[IncidentRow] = []
     for job, (prepared, _) in zip(jobs, registered, strict=True):
         writer = HistoryWriter(month, job, prepared.number, prepared.partition, chance)
-        rows = list(writer.tell(prepared.schedule))
+        rows = list(writer.rows(prepared.schedule))
         runs += rows
         attempts += writer.attempts
         missed += incidents(job.spec, rows, now)

@@ -1,4 +1,4 @@
-"""From a request to typed values: body, query, path. What does not fit is refused with its place and the cure."""
+"""From a request to typed values: body, query, path. Errors name the wrong part and the correction."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Value = TypeVar("Value")
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body, given up as soon as it is known to be too large."""
+    """The whole body; refused as soon as it is known to be too large."""
     too_large = Refusal(
         413,
         "body-too-large",
-        f"The body is larger than {limit} bytes: keep large data elsewhere and send a reference to it.",
+        f"The body is larger than {limit} bytes: store large data elsewhere and send a reference to it.",
         {"Connection": "close"},
     )
     length = request.headers.get("content-length", "0")
@@ -53,7 +53,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 class Upload:
-    """A body that is read otherwise than as one JSON document."""
+    """A body that is not one JSON document."""
 
     media_types: ClassVar[tuple[str, ...]]
     max_bytes: ClassVar[int]
@@ -70,7 +70,7 @@ def media_type(request: Request) -> str:
 
 
 def check_content_type(request: Request, allowed: Sequence[str]) -> None:
-    """JSON must be declared: a form that some web page posts cannot declare it."""
+    """The content type must be JSON: a form that a web page posts cannot declare that."""
     given = request.headers.get("content-type", "")
     charset = given.lower().partition("charset=")[2].strip(' "') or "utf-8"
     if media_type(request) not in allowed or charset not in ("utf-8", "utf8"):
@@ -83,7 +83,7 @@ def check_content_type(request: Request, allowed: Sequence[str]) -> None:
 
 
 def decode_headers(headers: Headers, expected: type[Value]) -> Value:
-    """Those headers that the struct names, each as one text."""
+    """The headers that the struct names, each as one text."""
     given = {
         field.name: ", ".join(headers.getlist(field.name.replace("_", "-")))
         for field in msgspec.structs.fields(typing.cast("type[msgspec.Struct]", expected))
@@ -109,12 +109,12 @@ def decode_body(raw: bytes, expected: type[Value]) -> Value:
 
 
 def decode_plain(raw: bytes) -> Any:
-    """The values as they stand there. A document may be refused for its type before all of it was read, so it may still
-    turn out to be none."""
+    """The values of the document. A document may be refused for a wrong type before all of it was read, so it may still
+    turn out to be invalid JSON."""
     try:
         return msgspec.json.decode(raw)
     except msgspec.ValidationError:
-        return None  # JSON, but with a number that is larger than any
+        return None  # JSON, but with a number out of range
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise not_json(error) from error
     except RecursionError:
@@ -137,7 +137,7 @@ def decode_query(raw: bytes, expected: type[Value]) -> Value:
         if name not in fields:
             near = nearest(name, fields)
             advice = f"did you mean {near}?" if near else f"known are {', '.join(fields) or 'none'}."
-            raise UsageError(f"There is no query parameter {name!r} here: {advice}", f"/{name}")
+            raise UsageError(f"There is no query parameter {name!r}: {advice}", f"/{name}")
         if "\0" in text:
             raise UsageError(f"The query parameter {name} has a NUL character: remove it.", f"/{name}")
         if isinstance(fields[name].type, msgspec.inspect.ListType):
@@ -161,7 +161,7 @@ def _pairs(raw: bytes) -> list[tuple[str, str]]:
     try:
         return parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
     except ValueError as error:
-        raise UsageError(f"The query cannot be read ({error}): encode it as UTF-8, percent by percent.") from error
+        raise UsageError(f"The query cannot be read ({error}): percent-encode it as UTF-8.") from error
 
 
 def _typed(text: str, kind: msgspec.inspect.Type) -> object:
@@ -173,11 +173,11 @@ def _typed(text: str, kind: msgspec.inspect.Type) -> object:
 
 
 def decode_segment(encoded: str) -> str:
-    """A part of the path, in which even a slash may be written, as %2F."""
+    """A decoded part of the path; %2F stands for a slash."""
     try:
         text = unquote(encoded, errors="strict")
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise NotFound("The path has characters that no name has: look at how it is encoded.")
+        raise NotFound("The path has characters that no name has: check how it is encoded.")
     return text

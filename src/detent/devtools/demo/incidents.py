@@ -1,4 +1,4 @@
-"""The incidents of the month: when jobs were not as expected, from what became of their ticks. Pure."""
+"""The incidents of the demo's history: deadlines that its runs missed. Pure."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Where workers that pull wait for work.
+"""Claims of pull workers that wait for runs.
 
-A request that may wait costs no connection and no statement of its own while it does. Those who want the same from the
-same queue stand in one line; when runs may be ready, the first of the line is served, then the next, until there is
-nothing left. A notification says when to look, and looking every `POLL_EVERY` seconds is the guarantee.
+A waiting claim uses no connection and no statement. Claims for the same runs of the same queue wait in one line; when
+runs may be ready, the first of the line gets them, then the next, until no run is left. A notification triggers this,
+and a poll every `POLL_EVERY` seconds guarantees it.
 
-Whoever hangs up leaves the line. What was claimed for somebody who is gone goes back as if it had not been.
+A client that disconnects leaves the line. Runs that were claimed for it return to their queue, uncounted.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from detent.store.pull import Pulled, Wanted
 from detent.store.upkeep import RUNS_CHANNEL
 from detent.telemetry.log import logger
 
-log = logger("desk")
+log = logger("pull")
 
 POLL_EVERY = 2.0
 WORKERS_KEPT = 10_000
 WORKER_KNOWN_SECONDS = 3600.0
 LATEST_WAKE = 60.0
-# The share of claims for which priorities count alike, so that none starves.
+# The share of claims that ignore priorities, so that no priority starves.
 EVENLY = 1 / 8
 
 
-class Asking(NamedTuple):
-    """Who asks, and for how much."""
+class ClaimTerms(NamedTuple):
+    """Which worker claims, what and how much."""
 
     tenant: int
     worker: str
@@ -45,49 +45,49 @@ class Asking(NamedTuple):
     lease: timedelta
 
 
-class Waiter:
-    """Somebody in a line. `served` has their runs; it is done without any when they have left."""
+class WaitingClaim:
+    """A claim in a line. `served` gets its runs, or none when the client has left."""
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: ClaimTerms) -> None:
         self.asking = asking
         self.served: asyncio.Future[list[Pulled]] = asyncio.get_running_loop().create_future()
 
     def serve(self, runs: list[Pulled]) -> bool:
-        """False: they have left."""
+        """False: the client has left."""
         if self.served.done():
             return False
         self.served.set_result(runs)
         return True
 
 
-class Line:
-    """Those who want the same; it ends when nobody stands in it any more."""
+class ClaimQueue:
+    """Waiting claims for the same runs; it ends when it is empty."""
 
     def __init__(self) -> None:
-        self.waiters: deque[Waiter] = deque()
+        self.waiters: deque[WaitingClaim] = deque()
         self.awake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
 
-class Desk:
+class PullWaiters:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._lines: dict[tuple[int, Wanted], Line] = {}
+        self._lines: dict[tuple[int, Wanted], ClaimQueue] = {}
         self._workers: OrderedDict[tuple[int, str], tuple[int, float]] = OrderedDict()
         self._hearing = hearing(store.database, {RUNS_CHANNEL: self._on_runs})
         self._listening: Loop | None = None
         self._hints = 0
         self._closed = False
 
-    async def claim(self, asking: Asking, wait: float, hung_up: Callable[[], Awaitable[None]]) -> list[Pulled]:
-        """Runs for a worker: those that are ready, or the first that become so within `wait` seconds."""
+    async def claim(self, asking: ClaimTerms, wait: float, disconnected: Callable[[], Awaitable[None]]) -> list[Pulled]:
+        """Runs for a worker: those that are ready, or the first that become ready within `wait` seconds."""
         hints = self._hints
         runs = await self._claim(asking)
         if runs or wait <= 0 or self._closed:
             return runs
-        waiter = Waiter(asking)
+        waiter = WaitingClaim(asking)
         self._join(waiter, hurry=self._hints != hints)
-        leaving = asyncio.ensure_future(hung_up())
+        leaving = asyncio.ensure_future(disconnected())
         try:
             await asyncio.wait((waiter.served, leaving), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
             return await self._depart(waiter, gone=leaving.done())
@@ -98,7 +98,7 @@ class Desk:
             leaving.cancel()
             waiter.serve([])
 
-    async def _depart(self, waiter: Waiter, *, gone: bool) -> list[Pulled]:
+    async def _depart(self, waiter: WaitingClaim, *, gone: bool) -> list[Pulled]:
         waiter.serve([])
         runs = waiter.served.result()
         if gone:
@@ -106,19 +106,19 @@ class Desk:
             return []
         return runs
 
-    def _join(self, waiter: Waiter, *, hurry: bool) -> None:
+    def _join(self, waiter: WaitingClaim, *, hurry: bool) -> None:
         self._listen()
         key = (waiter.asking.tenant, waiter.asking.wanted)
-        line = self._lines.setdefault(key, Line())
+        line = self._lines.setdefault(key, ClaimQueue())
         line.waiters.append(waiter)
         if hurry:
             line.awake.set()
         if line.task is None:
-            line.task = asyncio.create_task(self._attend(key, line), name="desk")
+            line.task = asyncio.create_task(self._attend(key, line), name="pull waiters")
 
     # --- one line ---
 
-    async def _attend(self, key: tuple[int, Wanted], line: Line) -> None:
+    async def _attend(self, key: tuple[int, Wanted], line: ClaimQueue) -> None:
         while line.waiters:
             try:
                 async with asyncio.timeout(min(POLL_EVERY, self._store.pull.wait(key[0], key[1].queue) or POLL_EVERY)):
@@ -129,13 +129,13 @@ class Desk:
             try:
                 await self._serve(line.waiters)
             except Exception as error:
-                # Whatever it was: those who wait now or later must not find the desk abandoned.
+                # After any error the line must go on, for the claims that wait now or later.
                 expected = isinstance(error, DetentError)
-                log.warning("nobody can be served at the moment", error=str(error), exc_info=not expected)
+                log.warning("waiting claims cannot be served now", error=str(error), exc_info=not expected)
         del self._lines[key]
 
-    async def _serve(self, waiters: deque[Waiter]) -> None:
-        """From the first of the line on, as long as there are runs."""
+    async def _serve(self, waiters: deque[WaitingClaim]) -> None:
+        """Serve the claims in order, while there are runs."""
         while waiters:
             if waiters[0].served.done():
                 waiters.popleft()
@@ -146,7 +146,7 @@ class Desk:
             if not waiters.popleft().serve(runs):
                 await self.put_back(runs)
 
-    async def _claim(self, asking: Asking) -> list[Pulled]:
+    async def _claim(self, asking: ClaimTerms) -> list[Pulled]:
         number = await self._number(asking.tenant, asking.worker)
         evenly = random.random() < EVENLY
         return await self._store.pull.claim(
@@ -154,7 +154,7 @@ class Desk:
         )
 
     async def put_back(self, runs: list[Pulled]) -> None:
-        """For runs that were claimed and cannot be handed over: they wait again, uncounted."""
+        """Return runs that were claimed and cannot be delivered to their queue, uncounted."""
         if not runs:
             return
         try:
@@ -181,13 +181,13 @@ class Desk:
             line.awake.set()
 
     def wake_in(self, wait: timedelta) -> None:
-        """A run is planned for then; what is further away is found by looking."""
+        """Wake when a planned run becomes ready; polling finds those further away."""
         if wait.total_seconds() <= LATEST_WAKE:
             asyncio.get_running_loop().call_later(wait.total_seconds(), self.wake)
 
     def _listen(self) -> None:
         if self._listening is None:
-            self._listening = Loop("desk hints", self._ensure_listening)
+            self._listening = Loop("pull hints", self._ensure_listening)
             self._listening.start()
 
     async def _ensure_listening(self) -> float:
@@ -200,7 +200,7 @@ class Desk:
             self.wake()
 
     async def close(self) -> None:
-        """Everybody goes home with nothing, at once."""
+        """Release every waiting claim, empty."""
         self._closed = True
         lines = list(self._lines.values())
         for line in lines:
