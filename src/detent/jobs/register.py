@@ -157,8 +157,6 @@ class JobRegistration:
 async def revise(
     connection: Any, changes: Sequence[tuple[PreparedJob, Row]], owner: str | None, by: str | None
 ) -> None:
-    connection: Any, changes: Sequence[tuple[PreparedJob, Row]], owner: str | None, by: str | None
-) -> None:
     """Write new revisions of jobs, and move the cursors of those whose schedule changed; or raise Moved."""
     edits = [edit_of(job, row) for job, row in changes]
     revised = [
