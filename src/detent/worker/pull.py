@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from detent.domain.identity import RunKey, run_id
 from detent.domain.run import Failed
-from detent.domain.states import CODES, RunStatus
+from detent.domain.states import END_CODES, Event, RunStatus
 from detent.errors import DetentError, NotFound, OwnershipLost, Unavailable
 from detent.runtime.service import Batcher
 from detent.store import Store
@@ -65,7 +65,7 @@ class PulledRuns:
         return extended
 
     async def complete(self, tenant: int, key: RunKey, token: int, result: str | None) -> Settled:
-        report = Report(key, token, CODES[RunStatus.SUCCEEDED], "succeeded", result=result)
+        report = Report(key, token, END_CODES[Event.SUCCEED], "succeeded", result=result)
         return await self._report(tenant, report)
 
     async def fail(self, tenant: int, key: RunKey, token: int, failed: Failed) -> Settled:
@@ -189,7 +189,7 @@ async def _end_one(store: Store, held: Held) -> None:
     limit = held.definition.spec.timeout_seconds if held.definition is not None else 0
     report = _decided(held, Failed(f"No answer within {limit:g} s.", outcome="timeout"))
     await store.pull.settle(held.tenant, [report])  # no match: its worker has reported meanwhile
-    if report.status == CODES[RunStatus.DEAD]:
+    if report.status == END_CODES[Event.EXHAUST]:
         await pause_failing(store, [held.claim.job])
 
 

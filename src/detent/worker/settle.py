@@ -18,7 +18,7 @@ from typing import Any, TypeVar, assert_never
 from detent.domain.job import JobSpec, kind_of
 from detent.domain.retry import patient_delay, retry_delay
 from detent.domain.run import Cancelled, Claim, Committed, Failed, Outcome, Succeeded
-from detent.domain.states import CODES, RunStatus
+from detent.domain.states import CODES, END_CODES, Event, RunStatus
 from detent.errors import DetentError
 from detent.runtime import failpoints
 from detent.store import Store
@@ -37,9 +37,7 @@ BATCH = 1000
 STATEMENTS = 2
 LAST_WORDS_SECONDS = 1.0
 ENDS = {status: CODES[status] for status in (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)}
-DEAD = CODES[RunStatus.DEAD]
-SUCCEEDED = CODES[RunStatus.SUCCEEDED]
-CANCELLED = CODES[RunStatus.CANCELLED]
+SUCCEEDED, DEAD, CANCELLED = (END_CODES[event] for event in (Event.SUCCEED, Event.EXHAUST, Event.CANCEL))
 Writing = TypeVar("Writing", Settlement, Retry)
 
 
