@@ -6,11 +6,12 @@ are its partitions taken, under a higher term, and its runs returned, with a hig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from detent.domain.identity import node_name
 from detent.errors import DetentError
 from detent.runtime import failpoints
+from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.nodes import Rescued
 from detent.telemetry import transitions
@@ -21,11 +22,11 @@ log = logger("rescue")
 
 
 class Rescue:
-    def __init__(self, store: Store, metrics: Metrics, rescued: Callable[[], None], rescuer: int) -> None:
+    def __init__(self, store: Store, metrics: Metrics, wakeups: Wakeups, rescuer: int) -> None:
         """`rescuer` is the node that this is done by."""
         self._store = store
         self._metrics = metrics
-        self._rescued = rescued
+        self._wakeups = wakeups
         self._rescuer = rescuer
 
     async def evict(self) -> None:
@@ -67,5 +68,5 @@ class Rescue:
             log.warning("runs rescued", node=node_name(node), count=count)
             await self._store.nodes.note_rescued(node, self._rescuer, count)
             await self._store.live.promote()  # some may have waited for those that ended
-            self._rescued()
+            self._wakeups.runs_queued()
         await self._store.nodes.forget(node)  # not while a run of it is locked, or its share not taken: the next pass

@@ -20,6 +20,8 @@ async def halve_until_alone(
 
     Any other error is raised, but only after the second half was sent too.
     """
+    if not batch:
+        return []
     try:
         return [await send(batch)]
     except failures as error:

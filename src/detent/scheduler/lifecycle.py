@@ -1,8 +1,8 @@
-"""What happens to jobs by themselves: pauses end, jobs whose runs all die are paused, one-offs are collected, and next
-ticks are computed again when the zone data has changed.
+"""Changes of jobs that no operator asks for: pauses end, jobs whose runs all die are paused, one-offs are collected,
+and next ticks are computed again when the zone data has changed.
 
 Every node does it. Each change compares the job with what it was when it was read, so that two nodes which do the same
-thing do it once. What fails keeps nothing else from being done.
+thing do it once. A part that fails does not keep the others from being done.
 """
 
 from __future__ import annotations
@@ -12,29 +12,30 @@ from collections.abc import Iterable
 from detent.domain.schedule import tzdata_version
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
+from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.telemetry.log import logger
 
-log = logger("life")
+log = logger("lifecycle")
 
-# Whoever keeps house wakes it before a pause ends.
+# Housekeeping (upkeep/housekeeping.py) wakes it before a pause ends.
 LOOK_EVERY = 60.0
 COLLECT_EVERY = 60.0
 SHORTEST_PAUSE = 0.01
 
 
-class Life:
-    def __init__(self, store: Store, *, schedules: bool) -> None:
-        """`schedules`: this node also looks after jobs whose runs it does not see."""
+class JobLifecycle:
+    def __init__(self, store: Store, wakeups: Wakeups, *, schedules: bool) -> None:
+        """`schedules`: this node also takes care of jobs whose runs it does not execute."""
         self._store = store
         self._schedules = schedules
         self._died: set[int] = set()
         self._collect_next = 0.0
         self._zones_seen = False
-        self.loop = Loop("life", self.tick)
+        self.loop = Loop("lifecycle", self.tick)
+        wakeups.runs_died.subscribe(self._runs_died)
 
-    def died(self, jobs: Iterable[int]) -> None:
-        """Runs of these jobs are dead."""
+    def _runs_died(self, jobs: Iterable[int]) -> None:
         self._died.update(jobs)
         self.loop.wake()
 

@@ -1,7 +1,7 @@
-"""Jobs as the runs in hand were fired with, remembered by (job, revision), which never changes.
+"""Definitions of jobs, as the held runs were fired with, remembered by (job, revision), which never changes.
 
-Those of ticks that are due within seconds are read ahead: when a herd's instant comes, nobody waits for them, and the
-server has other things to do then."""
+Those of ticks that are due within seconds are read ahead: when a herd is due, no run waits for its definition, and the
+server is busy with the fire."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from detent.domain.job import Definition
 from detent.domain.run import Claim
 from detent.store import Store
 
-# Room for half a million that are alike, or a hundred thousand that are not.
+# Enough for half a million that are alike, or a hundred thousand that are not.
 MOST_BYTES = 200_000_000
 AT_ONCE = 1000
 Key = tuple[int, int]
@@ -23,8 +23,8 @@ Key = tuple[int, int]
 async def with_own_payload(
     store: Store, claim: Claim, definition: Definition | None, *, pool: str = "work"
 ) -> Definition | None:
-    """The definition as this run has it: one that was triggered by hand may have brought a payload, and its retries and
-    repeats have the same."""
+    """The definition as this run has it: a run that was triggered by hand may have its own payload, which its retries
+    and repeats share."""
     if definition is None or not claim.key.manual:
         return definition
     payload = await store.live.own_payload(claim.key, pool=pool)
@@ -47,7 +47,7 @@ class Definitions:
         return known
 
     async def read(self, wanted: Iterable[Key]) -> dict[Key, Definition]:
-        """These. One that is gone, or that this version cannot read, is left out."""
+        """The wanted definitions. One that is gone, or that this version cannot read, is left out."""
         found: dict[Key, Definition] = {}
         for some in _in_parts(list(dict.fromkeys(wanted))):
             found |= await self._store.live.definitions(some)

@@ -1,4 +1,4 @@
-"""What a handler's Run asks of the worker that holds it, from the handler's thread."""
+"""What a handler's Run asks of the worker that holds the run, from the handler's thread."""
 
 from __future__ import annotations
 

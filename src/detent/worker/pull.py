@@ -1,7 +1,7 @@
-"""What workers that pull report of their runs, and what becomes of runs they no longer speak of.
+"""Reports of pull workers about their runs, and the runs whose workers no longer report.
 
-A report is settled by the same decision as an outcome of our own workers: the job's definition says whether there is
-another try, never the worker. Reports and heartbeats that arrive together are written together. A report whose lease is
+A report is settled by the same decision as an outcome of a node's own worker: the job's definition says whether to
+retry, never the pull worker. Reports and heartbeats that arrive together are written together. A report whose lease is
 gone was either made before, and its answer lost, or it comes too late: then it is refused, and kept as `stale`.
 """
 
@@ -10,12 +10,15 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from detent.domain.identity import RunKey, run_id
 from detent.domain.run import Failed
 from detent.domain.states import END_CODES, Event, RunStatus
 from detent.errors import DetentError, NotFound, OwnershipLost, Unavailable
+from detent.runtime.bisection import halve_until_alone
 from detent.runtime.service import Batcher
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, Rejected
@@ -33,12 +36,12 @@ log = logger("pull")
 
 BATCH = 200
 
-Said = TypeVar("Said")
+Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
 class Settled(NamedTuple):
-    """What a run has become; `wait` is the time to its next try."""
+    """The status of a run after its report; `wait` is the time to its retry."""
 
     status: RunStatus
     wait: timedelta | None = None
@@ -51,10 +54,10 @@ class PulledRuns:
         self._settle: Batcher[tuple[int, Report], RunStatus | Rejected | None] = Batcher(self._settle_all, BATCH)
         self._beat: Batcher[tuple[int, Beat], Extended | None] = Batcher(self._beat_all, BATCH)
 
-    # --- what a worker says ---
+    # --- reports of a worker ---
 
     def started(self, count: int) -> None:
-        """So many runs were given to workers, which start them."""
+        """So many runs were claimed by pull workers, which start them."""
         self._metrics.starts += count
 
     async def heartbeat(self, tenant: int, key: RunKey, token: int, lease: timedelta) -> Extended:
@@ -81,7 +84,7 @@ class PulledRuns:
         if status is None:
             return await self._unmatched(tenant, report)
         self._count(status, report.outcome)
-        _tell(status, report)
+        _log_settled(status, report)
         if status is RunStatus.DEAD:
             await pause_failing(self._store, [report.key.job])
         return Settled(status, report.delay if status is RunStatus.RETRYING else None)
@@ -94,7 +97,7 @@ class PulledRuns:
             self._metrics.ends["pull", status] += 1
 
     async def _unmatched(self, tenant: int, report: Report) -> Settled:
-        """Was it said before, and the answer lost, or is it too late?"""
+        """Was it reported before, and the answer lost, or is it too late?"""
         recorded = await self._existing(tenant, report.key, report.token)
         if recorded.outcome == report.outcome:
             return Settled(recorded.status if recorded.token == report.token else RunStatus.RETRYING)
@@ -109,46 +112,44 @@ class PulledRuns:
             raise NotFound(f"There is no run {run_id(key)}: list the runs to see those there are.")
         return recorded
 
-    # --- what is said together is written together ---
+    # --- reports that arrive together are written together ---
 
     async def _settle_all(self, items: Sequence[tuple[int, Report]]) -> Sequence[RunStatus | Rejected | None]:
-        settled = await _by_tenant(items, self._settle_apart)
+        settled = await _by_tenant(items, self._settle_tenant)
         await self._promote(sorted({report.key.job for _, report in items}))
         return settled
 
     async def _promote(self, jobs: list[int]) -> None:
-        """Runs that waited for these; what fails here is made up for by the sweep."""
+        """Runs that waited for these move up; after a failure the sweep does it."""
         try:
             if await self._store.live.promote(jobs, pool="pull"):
                 await self._store.upkeep.wake(RUNS_CHANNEL, "ready", pool="pull")
         except DetentError as error:
-            log.warning("runs that wait have not moved up yet", error=str(error))
+            log.warning("waiting runs have not moved up yet", error=str(error))
 
-    async def _settle_apart(self, tenant: int, reports: Sequence[Report]) -> Sequence[RunStatus | Rejected | None]:
-        """A report that breaks a constraint never fails its neighbours."""
-        try:
-            return await self._store.pull.settle(tenant, reports)
-        except Rejected as error:
-            if len(reports) == 1:
-                log.error("a report could not be stored", run=str(run_id(reports[0].key)), error=str(error))
-                return [error]
-        half = len(reports) // 2
-        first = await self._settle_apart(tenant, reports[:half])
-        return [*first, *await self._settle_apart(tenant, reports[half:])]
+    async def _settle_tenant(self, tenant: int, reports: Sequence[Report]) -> Sequence[RunStatus | Rejected | None]:
+        """A report that breaks a constraint does not fail the others."""
+
+        async def alone(report: Report, error: Rejected) -> Sequence[RunStatus | Rejected | None]:
+            log.error("a report could not be stored", run=str(run_id(report.key)), error=str(error))
+            return [error]
+
+        results = await halve_until_alone(reports, partial(self._store.pull.settle, tenant), alone, (Rejected,))
+        return list(chain.from_iterable(results))
 
     async def _beat_all(self, items: Sequence[tuple[int, Beat]]) -> Sequence[Extended | None]:
         return await _by_tenant(items, self._store.pull.heartbeat)
 
 
-def _tell(status: RunStatus, report: Report) -> None:
+def _log_settled(status: RunStatus, report: Report) -> None:
     facts = {"run": str(run_id(report.key)), "job_number": report.key.job, "token": report.token}
-    say = transitions.log.debug if status is RunStatus.SUCCEEDED else transitions.log.info
-    say(f"pulled run {status.value}", **facts, outcome=report.outcome, error=report.error)
+    write = transitions.log.debug if status is RunStatus.SUCCEEDED else transitions.log.info
+    write(f"pulled run {status.value}", **facts, outcome=report.outcome, error=report.error)
 
 
 async def sweep(store: Store, metrics: Metrics) -> int:
-    """End runs over their time limit, free those whose lease ran out, and let those move up that waited for them; how
-    many were ended or freed."""
+    """End runs over their time limit, free those whose lease ran out, and let runs move up that waited for them.
+    Returns how many were ended or freed."""
     count = await _end_overdue(store)
     while batch := await store.pull.rescue():
         count += len(batch)
@@ -162,7 +163,7 @@ async def sweep(store: Store, metrics: Metrics) -> int:
 
 
 async def pause_failing(store: Store, jobs: Sequence[int]) -> None:
-    """Runs of these have died. What fails here is made up for when the next one does."""
+    """Runs of these jobs have died. After a failure the next dead run of a job makes up for it."""
     try:
         if jobs:
             await store.life.pause_failing(jobs)
@@ -177,7 +178,7 @@ async def _end_overdue(store: Store) -> int:
             await _end_one(store, held)
         except (Unavailable, OutcomeUnknown):
             raise
-        except Exception as error:  # one that cannot be ended does not keep the others from it
+        except Exception as error:  # one that cannot be ended must not keep the others open
             facts = transitions.facts_of(held.claim, None)
             log.error("a pulled run over its time limit is not ended", **facts, error=describe(error))
     if overdue:
@@ -188,13 +189,13 @@ async def _end_overdue(store: Store) -> int:
 async def _end_one(store: Store, held: Held) -> None:
     limit = held.definition.spec.timeout_seconds if held.definition is not None else 0
     report = _decided(held, Failed(f"No answer within {limit:g} s.", outcome="timeout"))
-    await store.pull.settle(held.tenant, [report])  # no match: its worker has reported meanwhile
+    await store.pull.settle(held.tenant, [report])  # no match: its worker has reported in the meantime
     if report.status == END_CODES[Event.EXHAUST]:
         await pause_failing(store, [held.claim.job])
 
 
 def _decided(held: Held, failed: Failed) -> Report:
-    """The decision our own workers would make, as a report."""
+    """The decision that a node's own worker would make, as a report."""
     claim = held.claim
     spec = held.definition.spec if held.definition is not None else None
     error = storable_text(failed.error[:LONGEST_ERROR])
@@ -209,9 +210,9 @@ def _decided(held: Held, failed: Failed) -> Report:
 
 
 async def _by_tenant(
-    items: Sequence[tuple[int, Said]], write: Callable[[int, Sequence[Said]], Awaitable[Sequence[Answer]]]
+    items: Sequence[tuple[int, Item]], write: Callable[[int, Sequence[Item]], Awaitable[Sequence[Answer]]]
 ) -> Sequence[Answer]:
-    """One statement for each tenant, which can touch no other's rows; answers in the order of the items."""
+    """One statement for each tenant, which cannot touch the rows of others; answers in the order of the items."""
     answers: dict[int, Answer] = {}
     for tenant in dict.fromkeys(owner for owner, _ in items):
         places = [place for place, (owner, _) in enumerate(items) if owner == tenant]

@@ -1,7 +1,7 @@
 """Runs that wait for the one before them (QUEUE, REPLACE) move up before a claim.
 
-At once where this node has ended the one before; and by a look at all of them now and then, because a run may also be
-ended by a rescue, by somebody who cancels it, or by a node that did not live to tell.
+At once where this node has ended the one before. Every `LOOK_EVERY` seconds all of them are checked, because a run can
+also be ended by a rescue, by a cancellation, or by a node that was lost before it could report it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Promoter:
         self._freed.add(job)
 
     async def promote(self) -> bool:
-        """Whether runs are ready that were not. What fails here is tried again by the next pass and keeps no other run
-        from being claimed."""
+        """Whether runs are ready that were not. After a failure the next pass retries, and other runs are claimed
+        meanwhile."""
         if self._failing.pausing:
             return False
         freed, self._freed = self._freed, set()
@@ -46,7 +46,7 @@ class Promoter:
         except DetentError as error:
             self._freed |= freed
             if self._failing.note(str(error)):
-                log.warning("runs that wait for the one before have not moved up yet", error=str(error))
+                log.warning("waiting runs have not moved up yet", error=str(error))
             return False
         self._failing.over()
         if look:
