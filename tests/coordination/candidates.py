@@ -12,7 +12,7 @@ from detent.cluster.membership import new_node_number
 from detent.errors import Unavailable
 from detent.store import Store
 from detent.store.nodes import NodeInfo
-from waiting import until
+from tests.support.waiting import until
 
 TTL = 2.0
 

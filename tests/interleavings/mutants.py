@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import scenarios
-import scripts
-from scenarios import Scenario
-from world import NEW, OLD
-
 from detent.store.db import statement
+from tests.interleavings import scenarios, scripts
+from tests.interleavings.scenarios import Scenario
+from tests.interleavings.world import NEW, OLD
 
 FENCE = "FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE"
 

@@ -7,7 +7,6 @@ from collections import Counter
 from contextlib import AsyncExitStack
 from typing import Any
 
-import factories
 from detent.cluster.leadership import WAITING_PASSES_PER_TTL
 from detent.cluster.rendezvous import share
 from detent.domain.identity import PARTITIONS
@@ -16,7 +15,8 @@ from detent.node.session import Session
 from detent.runtime.service import Loop
 from detent.store import Store
 from detent.worker.queues.hints import Hints
-from waiting import until
+from tests.support import factories
+from tests.support.waiting import until
 
 TTL = 1.0
 LANES = 10

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from detent.store.db import statement
-from factories import add_node
+from tests.support.factories import add_node
 
 RUNS = 200_000
 CURSORS = 50_000

@@ -14,8 +14,8 @@ from detent.domain.job import HttpTarget, JobSpec
 from detent.store import Store
 from detent.store.db import statement
 from detent.store.expectations import Judgement
-from factories import add_live_run, add_node
-from waiting import until
+from tests.support.factories import add_live_run, add_node
+from tests.support.waiting import until
 
 NODE = 11
 ALL = list(range(256))

@@ -24,7 +24,7 @@ from detent.store.limits import PEOPLE
 from detent.store.live import Retry, Settlement
 from detent.store.pull import Report, Wanted
 from detent.store.requests import Answer
-from factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 
 NODE, GONE = 11, 12
 HOUR = timedelta(hours=1)

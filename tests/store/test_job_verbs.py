@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from moving import HOUR, NODE, fire, full_hour, job_of_old, number_of, run, settle, spec
 
 from detent.contract.job import Job
 from detent.domain.identity import MANUAL, RunKey
@@ -17,7 +16,8 @@ from detent.errors import Conflict, NotFound, UsageError
 from detent.store import Store
 from detent.store.cursors import Advance
 from detent.store.db import statement
-from factories import add_live_run, add_node
+from tests.store.moving import HOUR, NODE, fire, full_hour, job_of_old, number_of, run, settle, spec
+from tests.support.factories import add_live_run, add_node
 
 
 @pytest.fixture(autouse=True)

@@ -18,11 +18,11 @@ import pytest
 
 from detent.store.db import session_settings, statement
 from detent.store.limits import PEOPLE
-from factories import LONG_AGO, add_node
-from postgres import run_apart
+from tests.support.factories import LONG_AGO, add_node
+from tests.support.postgres import run_apart
 
 if TYPE_CHECKING:
-    from postgres import Postgres
+    from tests.support.postgres import Postgres
 
 JOBS = 100_000
 BATCH = 1000

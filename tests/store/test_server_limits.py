@@ -10,7 +10,7 @@ import pytest
 from detent.store import Database, Store
 from detent.store.db import OutcomeUnknown, connect
 from detent.store.limits import PEOPLE, Limits, pool_limits
-from factories import add_node
+from tests.support.factories import add_node
 
 LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")
 TTL = 1.0
