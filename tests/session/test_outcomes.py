@@ -108,7 +108,7 @@ async def attempts(look: Any, job: int) -> list[tuple[int, str, str]]:
 
 
 async def settled_idle(session: Session) -> None:
-    await until(lambda: not session.worker._held and session.worker._running == 0, what="an idle worker")
+    await until(lambda: not session.worker._held and session.worker.slots.running == 0, what="an idle worker")
 
 
 @pytest.mark.parametrize(("error", "text"), RAISED, ids=[text[:30] for _, text in RAISED])
