@@ -39,7 +39,7 @@ async def look(database_url: str) -> AsyncIterator[Any]:
 @pytest.fixture
 async def serve(reach: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[Detent], Any]]:
     """A session with two threads for plain functions, in which a call may wait only for a moment."""
-    monkeypatch.setattr(book, "LOOK_EVERY", 1.0)
+    monkeypatch.setattr(book, "READ_EVERY", 1.0)
     database = Database(**reach)
     await database.open()
     thread = HandlerThread(THREADS)

@@ -33,7 +33,7 @@ async def look(database_url: str) -> AsyncIterator[Any]:
 @pytest.fixture
 async def serve(reach: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[Detent], Any]]:
     """Run an app's functions in a session of this process. Nobody tells it of queues that a test adds."""
-    monkeypatch.setattr(book, "LOOK_EVERY", 3.0)
+    monkeypatch.setattr(book, "READ_EVERY", 3.0)
     database = Database(**reach)
     await database.open()
     thread = HandlerThread(4)

@@ -14,7 +14,7 @@ from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.errors import Unavailable
 from detent.node.session import Session
 from detent.store import Store
-from detent.worker import worker
+from detent.worker import attempt as attempt_module
 from tests.support import factories
 from tests.support.waiting import until
 
@@ -172,7 +172,7 @@ async def triggered(look: Any, store: Store, session: Session, payload: str) -> 
     job = await factories.add_job(look, None, once=True)
     tick = await soon(look)
     await look.execute("INSERT INTO run_payloads (job, scheduled_at, payload) VALUES ($1, $2, $3)", job, tick, payload)
-    await factories.add_live_run(look, job, tick, serial=worker.MANUAL, once=True)
+    await factories.add_live_run(look, job, tick, serial=attempt_module.MANUAL, once=True)
     session.worker.loop.wake()
     return job
 
@@ -200,7 +200,7 @@ async def test_a_run_is_given_back_only_while_the_database_does_not_answer(
             raise Unavailable("The database has no connection to spare.")
         return await read(key)
 
-    monkeypatch.setattr(session.worker._store.live, "own_payload", away)
+    monkeypatch.setattr(session._store.live, "own_payload", away)
     job = await triggered(look, store, session, "7")
     assert (await ended(look, job))["status"] == 1
     assert (len(refused), len(calls)) == (3, 1)
@@ -211,13 +211,13 @@ async def test_a_worker_whose_task_ends_beneath_a_call_has_failed_the_attempt(
 ) -> None:
     """Nothing that is raised above the call may make the run look as if it had not begun."""
     calls, target = counting(Succeeded)
-    execute = worker.execute
+    execute = attempt_module.execute
 
     async def breaks(call: Call, runners: Any) -> Outcome:
         await execute(call, runners)
         raise RuntimeError("a mistake of our own")
 
-    monkeypatch.setattr(worker, "execute", breaks)
+    monkeypatch.setattr(attempt_module, "execute", breaks)
     job = await due(look, delivery="at_most_once")
     session = await start(target)
     assert (await ended(look, job))["status"] == DEAD
@@ -230,13 +230,13 @@ async def test_a_cancellation_from_nowhere_is_a_failed_attempt(
     look: Any, start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls, target = counting(Succeeded)
-    execute = worker.execute
+    execute = attempt_module.execute
 
     async def cancelled(call: Call, runners: Any) -> Outcome:
         await execute(call, runners)
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(worker, "execute", cancelled)
+    monkeypatch.setattr(attempt_module, "execute", cancelled)
     job = await due(look, delivery="at_most_once")
     session = await start(target)
     assert (await ended(look, job))["status"] == DEAD
@@ -264,7 +264,7 @@ async def test_definitions_that_fail_to_be_read_for_any_reason_end_only_their_ow
     calls, target = counting(Succeeded)
     jobs = [await factories.add_job(look, None) for _ in range(4)]
     session = await start(target)
-    live = session.worker._store.live
+    live = session._store.live
     read = live.definitions
 
     async def fails_with_bad(wanted: Any) -> Any:

@@ -42,7 +42,7 @@ async def test_a_run_that_begins_to_wait_while_the_one_before_ends_is_promoted(
     look: Any, store: Store, start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(housekeeping, "UPKEEP_EVERY", 600.0)  # the looks now and then are not what is tested
-    monkeypatch.setattr(promotion, "LOOK_EVERY", 600.0)
+    monkeypatch.setattr(promotion, "CHECK_EVERY", 600.0)
     for statement in GATE:
         await look.execute(statement)
     first_may_end, looked = asyncio.Event(), asyncio.Event()

@@ -1,8 +1,8 @@
 """The named events by which the parts of a node wake each other.
 
-A part subscribes its own methods when it is constructed, and calls the events of others by name. Nobody has to know who
-listens, and parts can be constructed in any order. An event is a hint: each part also looks by itself after a while,
-so an event that nobody hears costs time and nothing else.
+A part subscribes its own methods when it is constructed, and calls events by name. No part has to know which others
+listen, and parts can be constructed in any order. An event is a hint: each part also checks by itself after a while, so
+a lost event costs time and nothing else.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ from detent.telemetry.metrics import Metrics
 log = logger("catch-up")
 
 # New ranges are announced, and upkeep checks for them too; this is for when both failed.
-LOOK_EVERY = 60.0
-SOONEST_LOOK = 0.5
+READ_EVERY = 60.0
+SOONEST_READ = 0.5
 WINDOW = 100
 BATCH = 200
 LIVE_FIRST = 0.02
@@ -102,7 +102,7 @@ class CatchUpReleaser:
         self._counted: set[int] = set()
         self._after: dict[int, int] = {}
         self._read_next = 0.0
-        self._read_at = -SOONEST_LOOK
+        self._read_at = -SOONEST_READ
         self.loop = Loop("catch-up", self.tick)
         wakeups.catch_ups_added.subscribe(self.read_soon)
 
@@ -115,7 +115,7 @@ class CatchUpReleaser:
 
     def read_soon(self) -> None:
         """There may be new ranges. However often this is called, they are read twice a second at most."""
-        self._read_next = min(self._read_next, self._read_at + SOONEST_LOOK)
+        self._read_next = min(self._read_next, self._read_at + SOONEST_READ)
         self.loop.wake()
 
     # --- one pass ---
@@ -135,7 +135,7 @@ class CatchUpReleaser:
     async def _read(self) -> None:
         """The next window of each partition; after its last one, from the beginning."""
         self._read_at = monotonic()
-        self._read_next = self._read_at + LOOK_EVERY  # set before the read: a hint that comes meanwhile is not lost
+        self._read_next = self._read_at + READ_EVERY  # set before the read: a hint that comes meanwhile is not lost
         self._jobs.forget_old(self._read_at)
         asked = dict(self._after)
         try:

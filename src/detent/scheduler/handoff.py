@@ -7,8 +7,8 @@ does not wait where other workers could take the runs, nor for a worker that mak
 when the ticks have waited long already: a tick that is not fired in time counts as missed, a run in its queue does not.
 
 Every pass of the scheduler decides anew whether to wait, and so does every wake-up for freed capacity. No timer is set:
-one that came a fraction of a millisecond early would be told to wait, and if it was the only one, the tick would never
-be sent.
+one that came a fraction of a millisecond early would find that it has to wait, and if it was the only one, the tick
+would never be sent.
 """
 
 from __future__ import annotations

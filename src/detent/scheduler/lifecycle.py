@@ -19,7 +19,7 @@ from detent.telemetry.log import logger
 log = logger("lifecycle")
 
 # Housekeeping (upkeep/housekeeping.py) wakes it before a pause ends.
-LOOK_EVERY = 60.0
+PASS_EVERY = 60.0
 COLLECT_EVERY = 60.0
 SHORTEST_PAUSE = 0.01
 
@@ -41,7 +41,7 @@ class JobLifecycle:
 
     async def tick(self) -> float:
         parts = (self._end_pauses, self._pause_failing, self._renew_zones, self._collect)
-        wait = LOOK_EVERY
+        wait = PASS_EVERY
         failed: Exception | None = None
         for part in parts if self._schedules else (self._pause_failing,):
             try:
@@ -56,19 +56,19 @@ class JobLifecycle:
 
     async def _end_pauses(self) -> float:
         following = await self._store.life.end_pauses()
-        return LOOK_EVERY if following is None else max(following, SHORTEST_PAUSE)
+        return PASS_EVERY if following is None else max(following, SHORTEST_PAUSE)
 
     async def _renew_zones(self) -> float:
         if not self._zones_seen:
             await self._store.zone_data.renew(tzdata_version())
             self._zones_seen = True
-        return LOOK_EVERY
+        return PASS_EVERY
 
     async def _collect(self) -> float:
         if monotonic() >= self._collect_next:
             await self._store.life.collect()
             self._collect_next = monotonic() + COLLECT_EVERY
-        return LOOK_EVERY
+        return PASS_EVERY
 
     async def _pause_failing(self) -> float:
         jobs, self._died = self._died, set()
@@ -78,4 +78,4 @@ class JobLifecycle:
         except BaseException:
             self._died |= jobs
             raise
-        return LOOK_EVERY
+        return PASS_EVERY

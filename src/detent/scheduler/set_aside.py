@@ -24,7 +24,7 @@ log = logger("firing")
 FIRST_WAIT = 60.0
 LONGEST_WAIT = 600.0
 WRITTEN_AT_ONCE = 500
-TICK_EVERY = 60.0
+PASS_EVERY = 60.0
 LONGEST_WHY = 1_000
 
 
@@ -92,7 +92,7 @@ class SetAside:
             for key, unfired in batch.items():
                 if self._unwritten.get(key) is unfired:
                     del self._unwritten[key]
-        return TICK_EVERY
+        return PASS_EVERY
 
     def forget_old(self, now: float) -> None:
         """Jobs that were not offered again: deleted, or led by another node."""
@@ -103,5 +103,5 @@ class SetAside:
 
 
 def _sentence(error: Exception) -> str:
-    said = error.message if isinstance(error, DetentError) else str(error) or repr(error)
-    return said.replace("\x00", "")[:LONGEST_WHY]
+    text = error.message if isinstance(error, DetentError) else str(error) or repr(error)
+    return text.replace("\x00", "")[:LONGEST_WHY]

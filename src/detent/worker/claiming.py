@@ -119,7 +119,7 @@ class Claiming:
 
     def _weights(self, ready: Iterable[Ready], queues: Collection[int]) -> dict[int, int]:
         """Of the tenants that have runs ready in these queues."""
-        rows = (self.serving[place.queue] for place in ready if place.queue in queues)
+        rows = (self.serving[each.queue] for each in ready if each.queue in queues)
         return {row.tenant: row.weight for row in rows}
 
     # --- queues without limits ---
@@ -133,9 +133,9 @@ class Claiming:
             if tenant in weights:
                 self._rounds.give_back(tenant, -count, weights[tenant])
         wanted = [
-            (tenant, place)
-            for place in ready
-            if place.queue in self.unlimited and shares[tenant := self.serving[place.queue].tenant] > 0
+            (tenant, each)
+            for each in ready
+            if each.queue in self.unlimited and shares[tenant := self.serving[each.queue].tenant] > 0
         ]
         taken = await self._claim_shares(shares, wanted, held=bool(claims)) if wanted else []
         counted = self._counted(taken)
@@ -189,7 +189,7 @@ class Claiming:
         """For each tenant its ready queues with limits, grouped by those limits. In random order: they may share the
         limit of their tenant, and none must always be first."""
         groups: dict[int, dict[tuple[int, ...], list[int]]] = {}
-        for queue in {place.queue for place in ready} & self.limited:
+        for queue in {each.queue for each in ready} & self.limited:
             row = self.serving[queue]
             groups.setdefault(row.tenant, {}).setdefault(row.limits, []).append(queue)
         return {tenant: random.sample(list(found.values()), len(found)) for tenant, found in groups.items()}

@@ -103,7 +103,7 @@ class PulledRuns:
             return Settled(recorded.status if recorded.token == report.token else RunStatus.RETRYING)
         await self._store.pull.record_stale(report.key, report.token, f"refused: {report.outcome}")
         self._metrics.refused_settles += 1
-        log.warning("a report came too late", run=str(run_id(report.key)), token=report.token, said=report.outcome)
+        log.warning("a report came too late", run=str(run_id(report.key)), token=report.token, outcome=report.outcome)
         raise _stale(report.key, f"the report that it {report.outcome} is refused")
 
     async def _existing(self, tenant: int, key: RunKey, token: int) -> Recorded:
@@ -215,10 +215,10 @@ async def _by_tenant(
     """One statement for each tenant, which cannot touch the rows of others; answers in the order of the items."""
     answers: dict[int, Answer] = {}
     for tenant in dict.fromkeys(owner for owner, _ in items):
-        places = [place for place, (owner, _) in enumerate(items) if owner == tenant]
-        written = await write(tenant, [items[place][1] for place in places])
-        answers.update(zip(places, written, strict=True))
-    return [answers[place] for place in range(len(items))]
+        positions = [position for position, (owner, _) in enumerate(items) if owner == tenant]
+        written = await write(tenant, [items[position][1] for position in positions])
+        answers.update(zip(positions, written, strict=True))
+    return [answers[position] for position in range(len(items))]
 
 
 def _stale(key: RunKey, consequence: str) -> OwnershipLost:

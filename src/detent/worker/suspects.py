@@ -46,7 +46,7 @@ PATIENCE = 10.0
 WINDOW = 5.0
 MOST_HELD = 10.0
 SHORT = 5.0
-LOOK_EVERY = 0.02
+CHECK_EVERY = 0.02
 MOST_DOUBLINGS = 20
 
 
@@ -164,7 +164,7 @@ class Trials:
             self._capacity.on_trial, self._since, self._gave_back = True, monotonic(), False
 
     def _release(self) -> None:
-        """The others go on, before the next trial for as long as they were held."""
+        """The others start again; the next trial waits for as long as they were held."""
         if self._capacity.on_trial:
             now = monotonic()
             self._capacity.on_trial, self._rest_until = False, now + (now - self._since)
@@ -179,4 +179,4 @@ class Trials:
                 self._gave_back = True
                 await self._returns.give_back_once(self._slots.take_waiting(keep=is_suspect))
                 self._wakeups.runs_given_back()
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(CHECK_EVERY)

@@ -14,7 +14,7 @@ from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.queues import QueueRow
 
-LOOK_EVERY = 20.0
+READ_EVERY = 20.0
 NO_TENANT = 0
 
 
@@ -33,7 +33,7 @@ class QueueBook:
         """Read the queues again, if it is time."""
         if monotonic() < self._next_read:
             return
-        self._next_read = monotonic() + LOOK_EVERY  # set before the read: a hint that comes meanwhile is not lost
+        self._next_read = monotonic() + READ_EVERY  # set before the read: a hint that comes meanwhile is not lost
         try:
             self.rows = {row.queue: row for row in await self._store.queues.rows()}
         except BaseException:
