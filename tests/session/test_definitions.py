@@ -10,8 +10,7 @@ import pytest
 from detent.domain.run import Claim
 from detent.store import Store
 from detent.worker import definitions
-from detent.worker.definition_loader import DefinitionLoader
-from detent.worker.definitions import Definitions
+from detent.worker.definitions import DefinitionLoader, Definitions
 from detent.worker.held import HeldRun
 from tests.support import factories
 from tests.support.waiting import until

@@ -8,19 +8,13 @@ from datetime import datetime
 
 from detent.cluster.membership import Membership
 from detent.domain.identity import RunKey, first_token
-from detent.domain.run import Claim
-from detent.scheduler.planning import Planned, tick_of
-from detent.store.cursors import Cursor, Exceptional, Leap
+from detent.scheduler.planning import Planned, first_claim, tick_of
+from detent.store.cursors import Exceptional, Leap
 from detent.telemetry import tracing, transitions
 
 
 def observed() -> bool:
     return tracing.active is not None or transitions.told()
-
-
-def first_claim(cursor: Cursor, lane: int, token: int) -> Claim:
-    """The claim on a run that was handed off as it was fired."""
-    return Claim(cursor.job, lane, tick_of(cursor), 0, token, cursor.revision, 1, 0, cursor.once, False, cursor.queue)
 
 
 def log_fired(

@@ -34,10 +34,10 @@ from detent.runtime.service import Failing
 from detent.runtime.wakeups import Wakeups
 from detent.scheduler.catch_up_jobs import CatchUpJobs
 from detent.scheduler.due import BATCH, DueTicks
-from detent.scheduler.fire_log import first_claim, log_fired, observed
+from detent.scheduler.fire_log import log_fired, observed
 from detent.scheduler.handoff import Handoff, Reservation, WorkerWait
 from detent.scheduler.missed_ticks import MissedTicks
-from detent.scheduler.planning import SHORTEST_PAUSE_MS, FireMode, Planned, TickPlanner
+from detent.scheduler.planning import SHORTEST_PAUSE_MS, FireMode, Planned, TickPlanner, first_claim
 from detent.scheduler.set_aside import SetAside
 from detent.scheduler.upcoming import UpcomingTicks
 from detent.store import Store
@@ -217,17 +217,15 @@ class Firing:
             log.warning("batch not fired, retrying its ticks", error=str(error), failures=failures, seconds=seconds)
 
     async def _fire_batch(self, batch: Sequence[Cursor]) -> None:
-        planned = await self._prepare(batch)
+        try:
+            schedules = await self._store.cursors.schedules({cursor.schedule for cursor in batch})
+            planned = self._plan(batch, schedules)
+        finally:
+            self._planned(batch)
         for mode in FireMode:
             chosen = [item for item in planned if item.mode is mode]
             if chosen:
                 await self._fire_with_handoff(chosen, mode)
-
-    async def _prepare(self, batch: Sequence[Cursor]) -> list[Planned]:
-        try:
-            return self._plan(batch, await self._store.cursors.schedules({cursor.schedule for cursor in batch}))
-        finally:
-            self._planned(batch)
 
     def _planned(self, batch: Sequence[Cursor]) -> None:
         """From here on it reserves the capacity that it needs."""

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from detent.domain.misfire import AUTOMATIC, Policy, judge
+from detent.domain.run import Claim
 from detent.domain.schedule import Schedule
 from detent.runtime.clock import monotonic
 from detent.store.cursors import Advance, Cursor, Leap
@@ -188,6 +189,11 @@ class TickPlanner:
 def tick_of(cursor: Cursor) -> datetime:
     assert cursor.next_tick is not None
     return cursor.next_tick
+
+
+def first_claim(cursor: Cursor, lane: int, token: int) -> Claim:
+    """The claim on a run that was handed off as it was fired."""
+    return Claim(cursor.job, lane, tick_of(cursor), 0, token, cursor.revision, 1, 0, cursor.once, False, cursor.queue)
 
 
 def _previous_tick_may_be_late(cursor: Cursor, following: datetime, now: datetime) -> bool:

@@ -153,17 +153,16 @@ class Settler:
 
     def _pump(self) -> None:
         while (self._ends or self._retries) and len(self._tasks) < STATEMENTS:
+            work: Coroutine[Any, Any, None]
             if self._ends:
                 ends, self._ends = self._ends[:BATCH], self._ends[BATCH:]
-                self._spawn(self._write(ends, self._store.live.settle))
+                work = self._write(ends, self._store.live.settle)
             else:
                 retries, self._retries = self._retries[:BATCH], self._retries[BATCH:]
-                self._spawn(self._write(retries, self._store.live.retry))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
+                work = self._write(retries, self._store.live.retry)
+            task = asyncio.create_task(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -4,7 +4,7 @@ Runs come in three ways: handed off by the fire of the same node, claimed from t
 says that this node holds a run it does not know (reconcile.py). Up to `concurrency` run at once and others wait in
 memory (capacity.py, slots.py); a crash costs those that had not started nothing. Definitions are read before a run
 waits
-for its slot (definition_loader.py); runs that may have ended their node are tried alone (suspects.py).
+for its slot (definitions.py); runs that may have ended their node are tried alone (suspects.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from detent.telemetry.metrics import Metrics
 from detent.worker.attempt import Attempts
 from detent.worker.capacity import WorkerCapacity
 from detent.worker.claiming import Claiming
-from detent.worker.definition_loader import DefinitionLoader
+from detent.worker.definitions import DefinitionLoader
 from detent.worker.execute import Runner
 from detent.worker.held import HeldRun, HeldRuns
 from detent.worker.promotion import Promoter
