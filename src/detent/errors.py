@@ -108,3 +108,49 @@ class Unavailable(DetentError):  # noqa: N818 - as above
 
 class OwnershipLost(DetentError):  # noqa: N818 - as above
     """A fenced write matched no row: the token, owner or term it names is no longer current."""
+
+
+class JobNotFound(NotFound):
+    def __init__(self, job_id: object) -> None:
+        super().__init__(f"There is no job {job_id}: list the jobs to see the existing ones.")
+
+
+class RunNotFound(NotFound):
+    def __init__(self, run_id: object) -> None:
+        super().__init__(f"There is no run {run_id}: list the runs to see the existing ones.")
+
+
+class KeyNotFound(NotFound):
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"There is no key {key_id!r}: list the keys to see the existing ones.")
+
+
+class TenantNotFound(NotFound):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no tenant {name!r}: `detent tenant list` shows the existing ones.")
+
+
+class TenantExists(Conflict):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"A tenant named {name!r} already exists: choose another name.")
+
+
+class JobQuotaReached(QuotaReached):
+    def __init__(self, asked: int, *, used: int, limit: int, tenant: str) -> None:
+        more = "one more" if asked == 1 else f"{asked} more"
+        super().__init__(
+            f"The tenant {tenant!r} has {used} jobs and may have {limit}, so {more} cannot be registered: delete some, "
+            f"or ask an administrator to raise the quota with `detent tenant quota {tenant} --jobs N`.",
+            limit=limit,
+            used=used,
+        )
+
+
+class RequestInProgress(Conflict):
+    def __init__(self, key: str) -> None:
+        super().__init__(f"A request with the idempotency key {key!r} is in progress: wait until it has ended.")
+
+
+class IdempotencyKeyReused(UsageError):  # noqa: N818 - it says what is wrong
+    def __init__(self, key: str) -> None:
+        super().__init__(f"The idempotency key {key!r} was used for another request: use a new key for each request.")

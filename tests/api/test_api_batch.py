@@ -28,12 +28,12 @@ def lines(jobs: list[Any]) -> bytes:
 @pytest.mark.parametrize("form", ["array", "object", "lines"])
 async def test_a_batch_is_registered_in_any_form(api: ApiClient, form: str) -> None:
     jobs = [job(f"n{number}", payload={"n": number}) for number in range(60)] + [job()]
-    body: dict[str, Any] = {
+    bodies: dict[str, dict[str, Any]] = {
         "array": {"json": jobs},
         "object": {"json": {"jobs": jobs}},
         "lines": {"data": b"\n" + lines(jobs) + b" \r\n", "headers": NDJSON},
-    }[form]
-    answer = await api.good("POST", PATH, **body)
+    }
+    answer = await api.good("POST", PATH, **bodies[form])
     assert (answer["created"], answer["updated"], answer["unchanged"]) == (61, 0, 0)
     assert [item["name"] for item in answer["items"][:60]] == [f"n{number}" for number in range(60)]
     assert answer["items"][0].keys() == {"id", "name", "change", "revision"}

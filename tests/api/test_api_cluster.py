@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from detent.domain.identity import first_token, node_name
+from detent.store.keys import KeyScope
 from tests.api.api_client import ApiClient
 from tests.api.api_server import Readiness, serving
 from tests.support.factories import add_job, add_live_run, add_node
@@ -185,9 +186,14 @@ async def tenants(database_url: str, readiness: Readiness, sql: Any) -> Any:
         await api.store.tenants.add("acme")
         acme = await api.store.tenants.number("acme")
         assert acme is not None
+        holders: tuple[tuple[str, KeyScope, int], ...] = (
+            ("acme", "admin", acme),
+            ("reader", "read", 1),
+            ("operator", "admin", 1),
+        )
         keys = {
             name: {"Authorization": f"Bearer {(await api.store.keys.add(scope, tenant=tenant)).key}"}
-            for name, scope, tenant in (("acme", "admin", acme), ("reader", "read", 1), ("operator", "admin", 1))
+            for name, scope, tenant in holders
         }
         yield api, keys
 
@@ -218,4 +224,4 @@ async def test_a_node_that_is_not_there_is_not_found(api: ApiClient, sql: Any, n
     await add_node(sql, 8, evicted=True)
     for node in (name, node_name(8)):
         problem = await api.problem("POST", f"/api/v1/cluster/nodes/{node}/drain", 404)
-        assert f"There is no node '{node}' that is alive" in problem["detail"]
+        assert f"There is no live node '{node}'" in problem["detail"]

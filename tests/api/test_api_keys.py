@@ -103,7 +103,7 @@ async def test_a_key_is_looked_up_once_in_a_while(wide: ApiClient) -> None:
         looked.append(credential)
         return await holder(credential)
 
-    wide.store.keys.holder = counted  # type: ignore[method-assign] - to count what reaches the database
+    wide.store.keys.holder = counted  # type: ignore[method-assign]  # to count what reaches the database
     for step in (0, 0, REMEMBERED_SECONDS / 2, REMEMBERED_SECONDS / 2 - 0.01):
         now[0] += step
         assert (await door.admit(request_with(made.key), "read")).key == made.id

@@ -47,7 +47,7 @@ def real(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Re
 
 
 @pytest.fixture
-def detent(real: RealServer, tmp_path: Path) -> Iterator[CommandLine]:
+def detent(real: RealServer, tmp_path: Path) -> CommandLine:
     """Pointed at the server, which has no jobs."""
     with real.client as client:
         for job in list_all(client):

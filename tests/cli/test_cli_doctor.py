@@ -330,7 +330,9 @@ def pooled(patient: Patient) -> Iterator[Any]:
             f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\npool_mode = {mode}\n"
         )
         owner = Path(folder).stat()
-        change = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if os.geteuid() == 0 else {}
+        change: dict[str, Any] = (
+            {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if os.geteuid() == 0 else {}
+        )
         running.append(subprocess.Popen([PGBOUNCER, "-q", str(settings)], **change))
         until_sync(lambda: _answers(port), 10)
         return f"postgresql://detent@127.0.0.1:{port}/jobs"

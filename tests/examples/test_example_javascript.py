@@ -17,6 +17,7 @@ import pytest
 from detent.client.documents import Client
 from detent.domain.job import JobSpec, PythonTarget
 from detent.errors import DetentError
+from detent.jobs import JobOperations
 from detent.store import Store
 from tests.support.waiting import until
 
@@ -70,7 +71,7 @@ async def test_it_completes_a_thousand_runs_each_once_and_each_with_its_own_resu
     at = await look.fetchval("SELECT date_trunc('second', now() + interval '2 s')")
     once = {"at": at.isoformat()}
     specs = [job("add", f"add-{n}", schedule=once, payload={"a": n, "b": 1}) for n in range(RUNS)]
-    await store.jobs.add(specs)
+    await JobOperations(store).registration.add(specs)
     start_worker()
     count = "SELECT count(*) FROM run_history WHERE status = 1"
     await until(lambda: is_equal(look, count, RUNS), 90, "a thousand runs")
@@ -92,7 +93,7 @@ async def is_equal(look: Any, query: str, expected: int) -> bool:
 async def test_a_late_completion_under_an_old_token_is_refused_and_kept_as_stale(
     store: Store, server_url: str, start_worker: StartWorker
 ) -> None:
-    await store.jobs.add([job("add", "late", payload={"a": 1, "b": 2})])
+    await JobOperations(store).registration.add([job("add", "late", payload={"a": 1, "b": 2})])
     with Client(server_url) as client:
         run = client.trigger_job("late")
         body = {"worker": "too-slow", "lease_seconds": 1}
@@ -112,7 +113,7 @@ async def test_a_late_completion_under_an_old_token_is_refused_and_kept_as_stale
 async def test_what_it_throws_is_tried_again_as_the_job_says(
     store: Store, server_url: str, start_worker: StartWorker
 ) -> None:
-    await store.jobs.add([job("fail", "failing", max_retries=2, retry_base_seconds=0)])
+    await JobOperations(store).registration.add([job("fail", "failing", max_retries=2, retry_base_seconds=0)])
     start_worker()
     with Client(server_url) as client:
         done = await ended(client, client.trigger_job("failing")["id"])
@@ -124,7 +125,7 @@ async def test_what_it_throws_is_tried_again_as_the_job_says(
 async def test_a_long_run_is_kept_by_heartbeats_and_stops_when_it_is_cancelled(
     store: Store, look: Any, server_url: str, start_worker: StartWorker
 ) -> None:
-    await store.jobs.add([job("sleep", "long", payload={"milliseconds": 600_000})])
+    await JobOperations(store).registration.add([job("sleep", "long", payload={"milliseconds": 600_000})])
     start_worker()
     with Client(server_url) as client:
         run = client.trigger_job("long")
@@ -139,7 +140,7 @@ async def test_a_long_run_is_kept_by_heartbeats_and_stops_when_it_is_cancelled(
 async def test_told_to_stop_it_finishes_what_it_has_and_claims_nothing_more(
     store: Store, look: Any, server_url: str, start_worker: StartWorker
 ) -> None:
-    await store.jobs.add(
+    await JobOperations(store).registration.add(
         [job("sleep", "first", payload={"milliseconds": 1500}), job("add", "second", payload={"a": 1, "b": 1})]
     )
     worker = start_worker()

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from detent.cluster.admission import Guard, Held, Verdict, judge, why_held
-from detent.store.original import Standing, Whereabouts
+from detent.store.original import DatabaseIdentity, Whereabouts
 from detent.store.pull import Wanted
 from tests.failover.database_servers import Process, Servers, opened
 from tests.support.factories import add_job, add_live_run
@@ -35,9 +35,24 @@ def url_in(server: Server, database: str) -> str:
     return f"{server.url.rpartition('/')[0]}/{database}"
 
 
+def place_of(server: Server) -> tuple[str, ...]:
+    return ("-h", "127.0.0.1", "-p", str(server.port), "-U", USER)
+
+
 def dump(server: Server, folder: Path) -> Path:
     file = folder / "dump"
-    command = [server.binaries / "pg_dump", "-h", "127.0.0.1", "-p", str(server.port), "-U", USER, "-Fc", "-f", file]
+    command: list[str | Path] = [
+        server.binaries / "pg_dump",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        str(server.port),
+        "-U",
+        USER,
+        "-Fc",
+        "-f",
+        file,
+    ]
     subprocess.run([*command, DATABASE], check=True)
     return file
 
@@ -46,7 +61,17 @@ async def restore(server: Server, file: Path, name: str) -> str:
     """The URL of a new database with what was dumped."""
     async with server.session() as session:
         await session.execute(f"CREATE DATABASE {name}")
-    command = [server.binaries / "pg_restore", "-h", "127.0.0.1", "-p", str(server.port), "-U", USER, "-d", name]
+    command: list[str | Path] = [
+        server.binaries / "pg_restore",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        str(server.port),
+        "-U",
+        USER,
+        "-d",
+        name,
+    ]
     subprocess.run([*command, file], check=True)
     return url_in(server, name)
 
@@ -198,8 +223,8 @@ async def test_a_node_on_a_copy_answers_and_says_what_is_wrong(servers: Servers,
 THERE = Whereabouts(1, 2, 3, 4)
 
 
-def standing(present: Whereabouts, silence: timedelta | None = MINUTE, used: bool = True) -> Standing:
-    return Standing(UUID(int=1), 7, THERE, present, silence, used)
+def standing(present: Whereabouts, silence: timedelta | None = MINUTE, used: bool = True) -> DatabaseIdentity:
+    return DatabaseIdentity(UUID(int=1), 7, THERE, present, silence, used)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +248,7 @@ def standing(present: Whereabouts, silence: timedelta | None = MINUTE, used: boo
         (standing(THERE._replace(timeline=5), silence=None, used=False), Verdict.UNUSED),
     ],
 )
-def test_what_is_decided_about_a_database(found: Standing, verdict: Verdict) -> None:
+def test_what_is_decided_about_a_database(found: DatabaseIdentity, verdict: Verdict) -> None:
     assert judge(found) is verdict
 
 

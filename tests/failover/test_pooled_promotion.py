@@ -39,6 +39,7 @@ async def test_a_fire_through_a_pooler_waits_until_its_node_has_joined_the_promo
         await join(store, 1)
         await until(lambda: ask(standby, "SELECT count(*) FROM nodes"), 20, "the standby to know the node")
         (cursor,) = await store.cursors.load([job])
+        assert cursor.next_tick is not None
         batch = [Advance(job, cursor.next_tick, cursor.generation, None, None)]
 
         await fail_over(primary, standby)

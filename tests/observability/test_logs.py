@@ -13,6 +13,7 @@ import structlog
 
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.telemetry import log as logs
 from detent.telemetry import transitions
@@ -42,7 +43,7 @@ async def fails_first(call: Call) -> Outcome:
 
 async def add(store: Store, name: str, **fields: Any) -> None:
     spec = JobSpec(schedule="every 1s", target=HttpTarget(url="http://127.0.0.1:9/"), name=name, max_runs=1, **fields)
-    await store.jobs.add([spec])
+    await JobOperations(store).registration.add([spec])
 
 
 def of_run(lines: list[Any], last: str) -> list[Any]:
@@ -88,7 +89,9 @@ async def test_a_skipped_tick_is_told_of_with_the_id_its_run_would_have_had(
         return Succeeded()
 
     await start(slow)
-    await store.jobs.add([JobSpec(schedule="every 1s", target=HttpTarget(url="http://127.0.0.1:9/"))])
+    await JobOperations(store).registration.add(
+        [JobSpec(schedule="every 1s", target=HttpTarget(url="http://127.0.0.1:9/"))]
+    )
     await until(lambda: any(line["event"] == "run succeeded" for line in lines), 15, "a run to succeed")
     skipped = next(line for line in lines if line["event"] == "tick skipped")
     assert skipped["why"] == "overlap"

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from detent.cluster.operations import ClusterOperations
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.targets import messenger as messengers
 from detent.targets.guard import AddressPolicy
@@ -61,7 +63,7 @@ class Target:
 async def add(store: Store, **fields: Any) -> None:
     # Long enough for a run that does not fail, also on a machine that has much else to do.
     values = {"schedule": "every 1s", "name": "report", "expect_finish_within": 2, **fields}
-    await store.jobs.add([JobSpec(target=HttpTarget(url="http://127.0.0.1:9/"), **values)])
+    await JobOperations(store).registration.add([JobSpec(target=HttpTarget(url="http://127.0.0.1:9/"), **values)])
 
 
 async def test_a_job_that_fails_is_told_of_once_and_so_is_its_recovery(
@@ -188,13 +190,13 @@ async def test_one_node_of_several_sends_signs_of_life_while_ticks_are_not_held(
     took_turns = await look.fetchval("SELECT count(*) FROM turns WHERE task = $1", ping.TASK)
     assert took_turns == 1
     assert {(message.method, message.path) for message in receiver.messages} == {("GET", "/alive")}
-    await store.holding.pause("a test", "to be silent")
+    await ClusterOperations(store).pause_ticks("a test", "to be silent")
     await until(lambda: all(session.membership.held for session in sessions), 20, "the hold to be known")
     asked = ping.Ping(store, sessions[0].membership, messenger, f"{receiver.url}/asked", 0.01)
     for _ in range(3):
         await asked.tick()
     assert [message for message in receiver.messages if message.path == "/asked"] == []
-    await store.holding.resume()
+    await ClusterOperations(store).resume_ticks()
     await until(lambda: asked_again(asked, receiver), 20, "a sign of life")
 
 

@@ -28,7 +28,7 @@ from tests.support.processes import Node, Nodes
 from tests.support.sink import Sink, http_target
 from tests.support.waiting import until
 
-Way = Callable[[str], dict[str, str]]
+Way = Callable[[str], dict[str, Any]]
 
 
 CONNECTIONS = 40

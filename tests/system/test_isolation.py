@@ -57,7 +57,7 @@ async def node(cluster: Nodes, folder: Path) -> Node:
     return await cluster.start("serve", "--app", "shop.jobs:app")
 
 
-def attempts_of(node: Node, run: str) -> list[tuple[str, str]]:
+def attempts_of(node: Node, run: str) -> list[tuple[str, str | None]]:
     return [(attempt["outcome"], attempt["error"]) for attempt in node.client.get_run(run)["attempts"]]
 
 

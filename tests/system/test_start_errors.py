@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ importlib.util.find_spec = lambda name, package=None: None if name == "pixeltabl
 """
 
 
-async def refusal(nodes: Nodes, code: int, role: str, *arguments: str, **variables: str) -> str:
+async def refusal(nodes: Nodes, code: int, role: str, *arguments: str, **variables: Any) -> str:
     """The one sentence with which a start is refused."""
     node = nodes.begin(role, *arguments, **variables)
     assert await node.ended() == code, node.text

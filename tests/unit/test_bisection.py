@@ -23,7 +23,7 @@ class Sender:
         self.sent += batch
         return len(batch)
 
-    async def alone(self, item: int, _error: ValueError) -> int:
+    async def alone(self, item: int, _error: Exception) -> int:
         self.failed.append(item)
         return 0
 

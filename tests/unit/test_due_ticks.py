@@ -144,10 +144,11 @@ class Node:
         self.clock.observe(NOW, self.now, 0.0)
         self.store = Store()
         self.metrics = Metrics()
-        parts: Any = (self.store, Membership(), self.clock)
+        parts: tuple[Any, Any, Any] = (self.store, Membership(), self.clock)
         book: Any = Book()
+        taking: Any = worker
         self.scheduler = Scheduler(
-            *parts, worker=worker, book=book, wakeups=Wakeups(), metrics=self.metrics, window_seconds=60
+            *parts, worker=taking, book=book, wakeups=Wakeups(), metrics=self.metrics, window_seconds=60
         )
         self.firing = self.scheduler.firing
         self.scheduler.lead([PARTITION])

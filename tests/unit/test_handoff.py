@@ -44,7 +44,7 @@ class FullWorker:
 
 
 def waiting(worker: FullWorker | None, wakeups: Wakeups | None = None) -> WorkerWait:
-    return WorkerWait(worker, wakeups or Wakeups())
+    return WorkerWait(worker, wakeups or Wakeups())  # type: ignore[arg-type]  # as much of a worker as is asked
 
 
 async def test_a_batch_is_as_large_as_the_room_of_our_own_worker() -> None:

@@ -142,7 +142,7 @@ def test_a_search_for_runs_that_cannot_be_read_is_refused(text: str) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     for search, start in ((job_search, JobSearch()), (run_search, RunSearch())):
         try:
-            search(text, start)  # type: ignore[operator]  # the two take what belongs to them
+            search(text, start)  # type: ignore[arg-type]  # the two take what belongs to them
         except UsageError as error:
             assert error.pointer == "/search"
 

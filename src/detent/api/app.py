@@ -39,6 +39,8 @@ from detent.api.guard import Guard
 from detent.api.limits import Limiter
 from detent.api.problems import PAGES, Refusal
 from detent.api.routing import JSON_HEADERS, Endpoint, starlette_routes
+from detent.cluster.operations import ClusterOperations
+from detent.jobs import JobOperations
 from detent.settings.settings import Settings
 from detent.store import Store
 from detent.telemetry.metrics import Metrics
@@ -67,10 +69,11 @@ PARTS = (
 
 
 def create_app(store: Store, *, settings: Settings, readiness: Readiness, metrics: Metrics) -> Starlette:
-    store.jobs.max_payload_bytes = store.batches.max_payload_bytes = settings.max_payload_bytes
+    use_cases = JobOperations(store, settings.max_payload_bytes)
     door = Door(store.keys, Limiter(settings.requests_per_second), local=settings.local)
     desk = Desk(store)
-    api = Api(store, settings, readiness, door, desk, PulledRuns(store, metrics))
+    pulled = PulledRuns(store, use_cases, metrics)
+    api = Api(store, use_cases, ClusterOperations(store), settings, readiness, door, desk, pulled)
     endpoints = all_endpoints()
     described = msgspec.json.encode(openapi.document(endpoints))
 

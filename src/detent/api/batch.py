@@ -16,7 +16,7 @@ from detent.contract.job import BatchItem, BatchResult
 from detent.domain.job import JobSpec, Name
 from detent.domain.refusal import refused
 from detent.errors import UsageError
-from detent.store.batches import Registered
+from detent.jobs.batches import RegisteredJob
 
 routes = Routes(PREFIX)
 
@@ -71,11 +71,11 @@ class BatchQuery(Struct, forbid_unknown_fields=True):
 async def create_jobs(api: Api, query: BatchQuery, body: BatchBody) -> BatchResult:
     """Register many jobs, all or none."""
     items = await body.read()
-    verb = api.store.batches.create if query.mode == "create" else api.store.batches.upsert
+    verb = api.jobs.batches.create if query.mode == "create" else api.jobs.batches.upsert
     return _result(await verb(items, tenant=api.tenant, owner=query.owner, by=api.by))
 
 
-def _result(told: list[Registered]) -> BatchResult:
+def _result(told: list[RegisteredJob]) -> BatchResult:
     counts = dict.fromkeys(("created", "updated", "unchanged"), 0)
     for each in told:
         counts[each.change] += 1

@@ -18,7 +18,7 @@ from detent.api.search import job_search
 from detent.contract.job import BulkAction, BulkJob, BulkResult, OnResume
 from detent.contract.page import Instant
 from detent.errors import UsageError
-from detent.store.bulk import Pause
+from detent.jobs.bulk import BulkPause
 from detent.store.job_search import JobSearch
 
 routes = Routes(PREFIX)
@@ -61,14 +61,14 @@ async def change_found(api: Api, body: BulkRequest, search: JobSearch) -> BulkRe
     bound = binding(api.tenant, _Asked(body.action, body.filter, body.dry_run))
     after = read_after_job(body.cursor, bound)
     if body.dry_run:
-        counted = await api.store.bulk.count(body.action, search, after=after, tenant=api.tenant)
+        counted = await api.jobs.bulk.count(body.action, search, after=after, tenant=api.tenant)
         sample = [BulkJob(each.id, each.name, each.status) for each in counted.sample]
         following = None if counted.following is None else after_job(counted.following, bound)
         return BulkResult(
             action=body.action, dry_run=True, matched=counted.matched, sample=sample, next_cursor=following
         )
-    pause = Pause(body.reason, body.until, body.on_resume)
-    done = await api.store.bulk.apply(
+    pause = BulkPause(body.reason, body.until, body.on_resume)
+    done = await api.jobs.bulk.apply(
         body.action, search, after=after, limit=body.limit, tenant=api.tenant, by=api.by, pause=pause
     )
     following = None if done.following is None else after_job(done.following, bound)

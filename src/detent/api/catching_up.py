@@ -14,17 +14,17 @@ routes = Routes(PREFIX)
 async def backfill_job(api: Api, id: str, body: BackfillRequest) -> Backfilled:  # noqa: A002 - part of the contract
     """Let past ticks of a job run, beside its schedule and after its live ticks."""
     found = await job_id(api, id)
-    return await api.store.backfills.add(found, body, tenant=api.tenant, by=api.by)
+    return await api.jobs.backfills.add(found, body, tenant=api.tenant, by=api.by)
 
 
 @routes.get("/jobs/{id}/catchup")
 async def get_catchup(api: Api, id: str) -> CatchUpState:  # noqa: A002 - as above
     """Look at what a job still has to make up for: missed ticks that are to run, and backfills."""
-    items = await api.store.backfills.outstanding(await job_id(api, id), tenant=api.tenant)
+    items = await api.jobs.backfills.outstanding(await job_id(api, id), tenant=api.tenant)
     return CatchUpState(left=sum(item.left for item in items), items=items)
 
 
 @routes.post("/jobs/{id}/catchup/drop", scope="operate")
 async def drop_catchup(api: Api, id: str) -> DroppedTicks:  # noqa: A002 - as above
     """Give up what a job still has to make up for. Runs that were released go on."""
-    return DroppedTicks(dropped=await api.store.backfills.drop(await job_id(api, id), tenant=api.tenant))
+    return DroppedTicks(dropped=await api.jobs.backfills.drop(await job_id(api, id), tenant=api.tenant))

@@ -39,7 +39,7 @@ async def resume_node(api: Api, id: str) -> ClusterNode:  # noqa: A002 - the nam
 async def dismiss_node(api: Api, id: str) -> FormerNode:  # noqa: A002 - the name is part of the contract
     """Take note that a node was lost, so that it is no longer among the problems."""
     check_default_tenant(api, "Nodes are looked after")
-    await api.store.cluster.dismiss(id)
+    await api.cluster.dismiss(id)
     for node in (await _look(api)).former_nodes:
         if node.id == id:
             return node
@@ -47,12 +47,12 @@ async def dismiss_node(api: Api, id: str) -> FormerNode:  # noqa: A002 - the nam
 
 
 async def _look(api: Api) -> Cluster:
-    return await api.store.cluster.look(operator=api.tenant == DEFAULT_TENANT)
+    return await api.cluster.describe(operator=api.tenant == DEFAULT_TENANT)
 
 
 async def _drain(api: Api, name: str, draining: bool) -> ClusterNode:
     check_default_tenant(api, "Nodes are looked after")
-    await api.store.cluster.drain(name, draining)
+    await api.cluster.drain(name, draining)
     with contextlib.suppress(DetentError):  # a hint: without it, the node sees it at its next look
         await api.store.upkeep.wake(RUNS_CHANNEL, "share", pool="people")
     for node in (await _look(api)).nodes:

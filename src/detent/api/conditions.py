@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from detent.api.problems import Refusal
-from detent.store.job_rows import Expected
+from detent.jobs.edits import Expected
 
 _TAG = re.compile(r'\s*(?P<weak>W/)?"(?P<tag>[\x21\x23-\x7e\x80-\xff]*)"\s*')
 PATTERN = r'^(\*|"[0-9]{1,9}"(, "[0-9]{1,9}")*)$'

@@ -1,6 +1,6 @@
-"""What every route is given: the parts of the server, and who is asking.
+"""What every route gets: the parts of the server, and the caller.
 
-Every verb of the store that reads or changes somebody's rows is called with `tenant=api.tenant`.
+Every verb that reads or changes rows of a tenant is called with `tenant=api.tenant`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from detent.api.auth import NOBODY, Caller, Door
 from detent.api.desk import Desk
+from detent.cluster.operations import ClusterOperations
 from detent.errors import NotAuthorised
+from detent.jobs import JobOperations
 from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.jobs import DEFAULT_TENANT
@@ -24,6 +26,8 @@ Readiness = Callable[[], Awaitable[Mapping[str, Check]]]
 @dataclass(frozen=True, slots=True)
 class Api:
     store: Store
+    jobs: JobOperations
+    cluster: ClusterOperations
     settings: Settings
     readiness: Readiness
     door: Door

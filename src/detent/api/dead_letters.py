@@ -20,7 +20,7 @@ from detent.contract.page import Instant, Page
 from detent.contract.run import DeadGroups, Discarded, Left, Redriven, Run
 from detent.domain.identity import RunKey, decode_run_id, run_id
 from detent.errors import UsageError
-from detent.store.dead_letters import MOST_AT_ONCE, MOST_LOOKED_AT, Which
+from detent.store.dead_letters import MOST_AT_ONCE, MOST_EXAMINED, DeadLetterFilter
 from detent.telemetry.transitions import tell_asked
 
 routes = Routes(PREFIX)
@@ -61,13 +61,13 @@ class ChosenRuns(Struct, forbid_unknown_fields=True, kw_only=True):
 @routes.post("/jobs/{id}/retry", scope="operate", status=202, once=True)
 async def retry_job(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - the name of the path parameter is part of the contract
     """Run a job's latest finished run once more, at once."""
-    return await _answer(api, await api.store.reruns.retry_latest(await job_id(api, id), tenant=api.tenant))
+    return await _answer(api, await api.jobs.runs.retry_latest(await job_id(api, id), tenant=api.tenant))
 
 
 @routes.post("/runs/{id}/retry", scope="operate", status=202, once=True)
 async def retry_run(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - as above
     """Run a finished run once more, at once, as a new run of the same tick."""
-    return await _answer(api, await api.store.reruns.retry(run_key(id), tenant=api.tenant))
+    return await _answer(api, await api.jobs.runs.retry(run_key(id), tenant=api.tenant))
 
 
 @routes.get("/dead-letters")
@@ -93,7 +93,7 @@ async def list_dead_groups(api: Api, query: GroupQuery) -> DeadGroups:
     return await dead_groups(api, query)
 
 
-async def dead_groups(api: Api, query: GroupQuery, among: int = MOST_LOOKED_AT) -> DeadGroups:
+async def dead_groups(api: Api, query: GroupQuery, among: int = MOST_EXAMINED) -> DeadGroups:
     """`among`: so many of the newest dead runs are looked at."""
     job = None if query.job is None else await job_id(api, query.job)
     return await api.store.dead_letters.groups(job=job, among=among, tenant=api.tenant)
@@ -104,7 +104,7 @@ async def redrive_dead_letters(api: Api, body: ChosenRuns) -> Redriven:
     """Let dead runs go on as themselves, with all their tries anew."""
     if body.runs is None:
         which = await _which(api, body)
-        done = await api.store.dead_letters.redrive(which, body.limit, tenant=api.tenant)
+        done = await api.jobs.dead_letters.redrive(which, body.limit, tenant=api.tenant)
         tell_asked("run redriven", [run_id(key) for key in done.runs], api.by)
         return Redriven(redriven=[run_id(key) for key in done.runs], left=[], remaining=done.remaining)
     keys = _named(body, body.runs)
@@ -132,11 +132,11 @@ async def discard_dead_letters(api: Api, body: ChosenRuns) -> Discarded:
     return Discarded(discarded=len(discarded), left=left, remaining=0)
 
 
-async def _which(api: Api, body: ChosenRuns) -> Which:
+async def _which(api: Api, body: ChosenRuns) -> DeadLetterFilter:
     if not body.all:
         raise UsageError('Give either the runs, {"runs": [id, …]}, or {"all": true}.', "/runs")
     job = None if body.job is None else await job_id(api, body.job)
-    return Which(job, body.group, body.before)
+    return DeadLetterFilter(job, body.group, body.before)
 
 
 def _named(body: ChosenRuns, ids: list[UUID]) -> dict[UUID, RunKey]:

@@ -26,12 +26,12 @@ async def pause_all(api: Api, body: HoldRequest) -> Ticks:
     """Let no tick of any job fire until they are resumed; runs that have been fired go on."""
     check_default_tenant(api, "The cluster is paused")
     by = "this machine" if api.caller.key is None else f"key {api.caller.key}"
-    return Ticks(await api.store.holding.pause(by, body.reason))
+    return Ticks(await api.cluster.pause_ticks(by, body.reason))
 
 
 @routes.post("/cluster/resume", scope="admin")
 async def resume_all(api: Api) -> Ticks:
     """Let ticks fire again. Those that fell into the pause are late or missed, by each job's own rule."""
     check_default_tenant(api, "The cluster is resumed")
-    await api.store.holding.resume()
+    await api.cluster.resume_ticks()
     return Ticks(None)

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from detent.api.context import Api
 from detent.api.problems import Refusal
 from detent.runtime import failpoints
-from detent.store.requests import Answer
+from detent.store.requests import StoredAnswer
 
 HEADER = "Idempotency-Key"
 PATTERN = r"^[!-~]{1,255}$"
@@ -45,10 +45,10 @@ async def _with_key(api: Api, request: Request, raw: bytes, serve: Serve, key: s
         detail = f"The header {HEADER} must have 1 to 255 visible ASCII characters, such as those of a UUID."
         raise Refusal(400, "malformed-request", detail)
 
-    async def work() -> Answer:
+    async def work() -> StoredAnswer:
         response = await serve()
         headers = {name: value for name, value in response.headers.items() if name != "content-length"}
-        return Answer(response.status_code, headers, bytes(response.body))
+        return StoredAnswer(response.status_code, headers, bytes(response.body))
 
     idle = min(IDLE + len(raw) * IDLE_PER_BYTE, LONGEST_IDLE)
     answer, again = await api.store.requests.once(key, _digest(request, raw), work, tenant=api.tenant, idle=idle)

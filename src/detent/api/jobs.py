@@ -102,7 +102,7 @@ class Trigger(Struct, forbid_unknown_fields=True):
 @routes.post("/jobs", status=201, scope="write", once=True)
 async def create_job(api: Api, body: JobSpec) -> Reply[Job]:
     """Register a job."""
-    (job,) = await api.store.jobs.add([body], tenant=api.tenant, by=api.by)
+    (job,) = await api.jobs.registration.add([body], tenant=api.tenant, by=api.by)
     return Reply(job, Location=f"{PREFIX}/jobs/{job.id}")
 
 
@@ -135,7 +135,7 @@ async def put_job(api: Api, name: str, query: PutQuery, body: JobSpec, headers: 
             "/name",
         )
     named = msgspec.structs.replace(body, name=name)
-    job, change = await api.store.jobs.upsert(
+    job, change = await api.jobs.registration.upsert(
         named, tenant=api.tenant, owner=query.owner, expected=expected(headers), by=api.by
     )
     status = 201 if change == "created" else 200
@@ -161,21 +161,23 @@ async def patch_job(api: Api, id: str, body: JobPatch, headers: ChangeHeaders) -
     """Change some fields of a job, which never runs it; null puts a field back to its default."""
     fields = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     number = await job_id(api, id)
-    job, change = await api.store.jobs.patch(number, fields, tenant=api.tenant, expected=expected(headers), by=api.by)
+    job, change = await api.jobs.registration.patch(
+        number, fields, tenant=api.tenant, expected=expected(headers), by=api.by
+    )
     return Reply(job, Detent_Change=change)
 
 
 @routes.delete("/jobs/{id}", scope="write")
 async def delete_job(api: Api, id: str, headers: ChangeHeaders) -> None:  # noqa: A002 - as above
     """Delete a job: no more ticks, its name is free, runs in flight go on and history stays."""
-    await api.store.jobs.delete(await job_id(api, id), tenant=api.tenant, expected=expected(headers), by=api.by)
+    await api.jobs.lifecycle.delete(await job_id(api, id), tenant=api.tenant, expected=expected(headers), by=api.by)
 
 
 @routes.post("/jobs/{id}/pause", scope="operate")
 async def pause_job(api: Api, id: str, body: Pause | None) -> Job:  # noqa: A002 - as above
     """Stop a job from ticking until it is resumed, or until a time."""
     asked = body or Pause()
-    return await api.store.jobs.pause(
+    return await api.jobs.lifecycle.pause(
         await job_id(api, id),
         asked.reason,
         until=asked.until,
@@ -189,14 +191,14 @@ async def pause_job(api: Api, id: str, body: Pause | None) -> Job:  # noqa: A002
 async def resume_job(api: Api, id: str, body: Resume | None) -> Job:  # noqa: A002 - as above
     """Let a paused job go on with its next tick to come."""
     on_resume = body.on_resume if body else None
-    return await api.store.jobs.resume(await job_id(api, id), on_resume=on_resume, tenant=api.tenant, by=api.by)
+    return await api.jobs.lifecycle.resume(await job_id(api, id), on_resume=on_resume, tenant=api.tenant, by=api.by)
 
 
 @routes.post("/jobs/{id}/trigger", status=202, scope="operate", once=True)
 async def trigger_job(api: Api, id: str, body: Trigger | None) -> Reply[Run]:  # noqa: A002 - as above
     """Run a job now, beside its schedule. Where it may not run at once, the answer is a run that was skipped."""
     payload = body.payload if body else UNSET
-    key = await api.store.jobs.trigger(await job_id(api, id), payload, tenant=api.tenant)
+    key = await api.jobs.lifecycle.trigger(await job_id(api, id), payload, tenant=api.tenant)
     run = await api.store.runs.get(key, tenant=api.tenant)
     if run is None:
         raise NotFound(f"There is no run {run_id(key)}.")

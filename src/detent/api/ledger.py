@@ -17,8 +17,8 @@ from detent.domain.identity import RunKey, run_id
 from detent.domain.ledger import CATCHING_UP, UNKNOWN, Fate
 from detent.domain.misfire import THRESHOLD
 from detent.errors import UsageError
+from detent.jobs.audit import JobAccount
 from detent.jobs.explanation import explain
-from detent.store.ledger import Audited
 
 routes = Routes(PREFIX)
 
@@ -65,7 +65,7 @@ async def list_ticks(api: Api, id: str, query: TickQuery) -> Page[LedgerTick]:  
     start, end = _utc(query.from_, "from") or now - DAY, _utc(query.to, "to") or now + DAY
     _check_window(start, end, "from", "to")
     after = read_after_tick(query.cursor, bound) or start - MICROSECOND
-    found = await api.store.ledger.ticks(job, after, end, query.limit, tenant=api.tenant)
+    found = await api.jobs.audit.ticks(job, after, end, query.limit, tenant=api.tenant)
     items = [_tick(fate, found.job, found.zone) for fate in found.fates]
     return Page(items, None if found.following is None else after_tick(found.following, bound))
 
@@ -73,7 +73,7 @@ async def list_ticks(api: Api, id: str, query: TickQuery) -> Page[LedgerTick]:  
 @routes.get("/jobs/{id}/explain")
 async def explain_tick(api: Api, id: str, query: ExplainQuery) -> Explanation:  # noqa: A002 - as above
     """Tell in sentences what became of one instant of a job, and why."""
-    story = await api.store.explaining.story(await job_id(api, id), query.at, tenant=api.tenant)
+    story = await api.jobs.explainer.story(await job_id(api, id), query.at, tenant=api.tenant)
     facts = story.facts
     return Explanation(
         job_id=story.job_id,
@@ -100,7 +100,7 @@ async def audit(api: Api, query: AuditQuery) -> AuditPage:
     kept = await api.store.ledger.kept_since()
     window = (since if kept is None else min(max(since, kept - MICROSECOND), until), until)
     jobs = await _numbers(api, query.job)
-    audited, following = await api.store.ledger.audit(
+    audited, following = await api.jobs.audit.audit(
         window,
         jobs,
         behind=read_after_job(query.cursor, bound),
@@ -172,7 +172,7 @@ def _tick(fate: Fate, job: int, zone: tzinfo) -> LedgerTick:
     )
 
 
-def _audited(audited: Audited) -> AuditedJob:
+def _audited(audited: JobAccount) -> AuditedJob:
     account = audited.account
     return AuditedJob(
         job_id=audited.id,

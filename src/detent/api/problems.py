@@ -17,17 +17,18 @@ from starlette.responses import Response
 from detent.errors import (
     Conflict,
     DetentError,
+    IdempotencyKeyReused,
     ManyFaults,
     NotAuthorised,
     NotFound,
     OwnershipLost,
     QuotaReached,
+    RequestInProgress,
     RevisionMismatch,
     Unavailable,
     UsageError,
 )
 from detent.store.db import LockTimeout, OutcomeUnknown
-from detent.store.requests import OtherRequest, UnderWay
 from detent.telemetry.log import logger
 
 log = logger("api")
@@ -96,7 +97,7 @@ def kind_of(error: DetentError) -> Kind:
     match error:
         case BadCursor():
             return Kind(422, "bad-cursor")
-        case OtherRequest():
+        case IdempotencyKeyReused():
             return Kind(422, "idempotency-key-reused")
         case ManyFaults():
             return Kind(422, "many-faults")
@@ -108,7 +109,7 @@ def kind_of(error: DetentError) -> Kind:
             return Kind(403, "not-authorised")
         case RevisionMismatch():
             return Kind(412, "revision-mismatch")
-        case UnderWay():
+        case RequestInProgress():
             return Kind(409, "request-under-way")
         case Conflict():
             return Kind(409, "conflict")
@@ -169,7 +170,7 @@ def _with_details(problem: Problem, error: Exception) -> Problem:
 
 
 def _headers_for(kind: Kind, error: Exception) -> dict[str, str]:
-    if kind.status == 503 or isinstance(error, UnderWay):
+    if kind.status == 503 or isinstance(error, RequestInProgress):
         return {"Retry-After": RETRY_SECONDS}
     if isinstance(error, RevisionMismatch) and error.revision is not None:
         return {"ETag": f'"{error.revision}"'}

@@ -10,7 +10,7 @@ from detent.api.tenants import Count, Rate
 from detent.contract.page import Page
 from detent.contract.queue import Queue
 from detent.errors import UsageError
-from detent.store.queues import Limits
+from detent.store.queues import RunLimits
 
 routes = Routes(PREFIX)
 
@@ -35,4 +35,4 @@ async def limit_queue(api: Api, name: str, body: QueueLimits) -> Queue:
     """Set the limits of a queue, in place of those it had; every node knows them within seconds."""
     if not 1 <= len(name) <= LONGEST_NAME:
         raise UsageError(f"The name of the queue has {len(name)} characters: give 1 to {LONGEST_NAME}.")
-    return await api.store.queues.limit(name, Limits(body.max_concurrent, body.rate_per_second), tenant=api.tenant)
+    return await api.store.queues.limit(name, RunLimits(body.max_concurrent, body.rate_per_second), tenant=api.tenant)

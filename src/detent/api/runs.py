@@ -33,7 +33,7 @@ async def get_run(api: Api, id: str) -> Run:  # noqa: A002 - the name of the pat
 @routes.post("/runs/{id}/cancel", or_else=(202,), scope="operate")
 async def cancel_run(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - as above
     """Cancel a run: at once where nobody has it, otherwise its node is asked to stop it, and this answers 202."""
-    status = await api.store.runs.cancel(run_key(id), tenant=api.tenant)
+    status = await api.jobs.runs.cancel(run_key(id), tenant=api.tenant)
     tell_asked("run cancelled" if status is RunStatus.CANCELLED else "run asked to stop", [UUID(id)], api.by)
     return Reply(await found_run(api, id), 200 if status is RunStatus.CANCELLED else 202)
 

@@ -48,25 +48,18 @@ class Rescue:
         facts = [{**transitions.facts_of(run.claim, node), "dead": run.dead} for run in batch]
         transitions.tell_some("warning", "run rescued: its node was lost", facts)
 
-    async def _pause_failing(self, dead: Sequence[int]) -> None:
-        """What fails here is made up for when the next run dies, and keeps no other run from being rescued."""
-        try:
-            if dead:
-                await self._store.life.pause_failing(dead)
-        except DetentError as error:
-            log.warning("jobs whose runs die are not paused yet", jobs=len(dead), error=str(error))
-
     async def _rescue(self, node: int) -> None:
         count = 0
         while batch := await self._store.nodes.rescue(node):
             count += len(batch)
             self._tell(batch, node)
-            await self._pause_failing([run.job for run in batch if run.dead])
+            if dead := {run.job for run in batch if run.dead}:
+                self._wakeups.runs_died(dead)
         await failpoints.hit("R2")
         if count:
             self._metrics.rescued += count
             log.warning("runs rescued", node=node_name(node), count=count)
             await self._store.nodes.note_rescued(node, self._rescuer, count)
-            await self._store.live.promote()  # some may have waited for those that ended
+            await self._store.live_runs.promote()  # some may have waited for those that ended
             self._wakeups.runs_queued()
         await self._store.nodes.forget(node)  # not while a run of it is locked, or its share not taken: the next pass

@@ -56,6 +56,9 @@ class Segment(NamedTuple):
         return tick + self.schedule.jitter(self.job, tick)
 
 
+WITHOUT_CURSOR = "The job has no cursor, so it does not fire: edit the job, or delete it and create it again."
+
+
 class Unread(NamedTuple):
     """A span of which nobody can say what was to be expected, and why; until None: it goes on."""
 

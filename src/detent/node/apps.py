@@ -9,6 +9,7 @@ from types import ModuleType
 
 from detent.domain.registration import read_document
 from detent.errors import DetentError, UsageError
+from detent.jobs import JobOperations
 from detent.sdk.app import Detent
 from detent.store import Store
 from detent.telemetry.log import logger
@@ -55,12 +56,12 @@ def _does_not_import(reference: str, name: str, error: Exception) -> UsageError:
     )
 
 
-async def register_jobs(store: Store, app: Detent) -> None:
+async def register_jobs(store: Store, jobs: JobOperations, app: Detent) -> None:
     """Make or change the app's jobs; report those it no longer has."""
     assert app.name is not None
     for document in app.jobs:
         try:
-            _, change = await store.jobs.upsert(read_document(document), owner=app.name, by=f"app:{app.name}")
+            _, change = await jobs.registration.upsert(read_document(document), owner=app.name, by=f"app:{app.name}")
         except UsageError as error:
             raise UsageError(f"Job {document['name']!r} of the app: {error.message}", error.pointer) from error
         if change != "unchanged":

@@ -28,7 +28,7 @@ from detent.errors import DetentError, OwnershipLost
 from detent.node.apps import load_app
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
-from detent.store.live import Settlement
+from detent.store.live_runs import Settlement
 from detent.targets.frames import (
     LENGTH_BYTES,
     Answer,

@@ -196,9 +196,10 @@ class Node:
         return load_app(self._settings.app)
 
     async def _register(self, store: Store, app: Detent) -> None:
+        from detent.jobs import JobOperations
         from detent.node.apps import register_jobs
 
-        await register_jobs(store, app)
+        await register_jobs(store, JobOperations(store), app)
 
     @asynccontextmanager
     async def _runners(self, app: Detent | None, url: str) -> AsyncIterator[dict[Any, Runner]]:

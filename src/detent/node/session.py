@@ -26,10 +26,11 @@ from detent.domain.job import TargetKind
 from detent.domain.run import Call
 from detent.domain.schedule import tzdata_version
 from detent.errors import DetentError, Unavailable
+from detent.jobs import JobOperations
 from detent.runtime.clock import DatabaseClock, monotonic
 from detent.runtime.service import Loop, backoff
 from detent.runtime.wakeups import Wakeups
-from detent.scheduler.lifecycle import JobLifecycle
+from detent.scheduler.lifecycle import LifecycleLoop
 from detent.scheduler.scheduler import Scheduler
 from detent.settings.settings import Settings
 from detent.store import Store
@@ -80,6 +81,7 @@ class Session:
         """`address` is where the API of this process listens; the values after it outlive the session. `draining`: an
         operator drained the session before, and has not resumed it."""
         self._store = store
+        self._jobs = JobOperations(store)
         self._settings = settings
         self._roles = roles
         self._runners = runners
@@ -155,7 +157,7 @@ class Session:
         settings = self._settings
         self.hints = Hints(store, wakeups)
         self.book = QueueBook(store, wakeups)
-        self.lifecycle = JobLifecycle(store, wakeups, schedules=self.schedules)
+        self.lifecycle = LifecycleLoop(self._jobs, wakeups, schedules=self.schedules)
         if "worker" in self._roles:
             self.worker = Worker(
                 store, membership, self.clock, self._runners, book=self.book, queues=settings.queues,
@@ -194,7 +196,13 @@ class Session:
         watch = Watch(store, membership, lambda: self.leadership.terms, metrics, sender.loop.wake)
         self.wakeups.jobs_changed.subscribe(watch.jobs_changed)
         housekeeping = Housekeeping(
-            store, self.clock, lifecycle=self.lifecycle, expectations=watch, wakeups=self.wakeups, metrics=metrics
+            store,
+            self._jobs,
+            self.clock,
+            lifecycle=self.lifecycle,
+            expectations=watch,
+            wakeups=self.wakeups,
+            metrics=metrics,
         )
         tally = Tally(store, membership.node, lambda: metrics.fired + metrics.starts)
         yield from (housekeeping.loop, Loop("retention", self._keeper().tick), Loop("tally", tally.tick))

@@ -41,7 +41,7 @@ class Signals:
             return None
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await store.signals.look()
+                return await store.signals.read()
         except TimeoutError:
             log.warning("the database did not tell in time how the cluster stands", seconds=ANSWER_SECONDS)
         except DetentError as error:

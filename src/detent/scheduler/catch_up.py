@@ -18,6 +18,7 @@ from typing import Protocol
 
 from detent.cluster.membership import Membership
 from detent.errors import DetentError
+from detent.jobs.catch_up_ranges import dropped_ticks, tick_after
 from detent.runtime.bisection import halve_until_alone
 from detent.runtime.clock import DatabaseClock, monotonic
 from detent.runtime.service import Loop
@@ -26,7 +27,7 @@ from detent.scheduler.catch_up_jobs import CatchUpJobs
 from detent.scheduler.catch_up_pace import CatchUpPace, catch_up_rate
 from detent.scheduler.set_aside import SetAside
 from detent.store import Store
-from detent.store.catchups import Dropping, Due, Fate, Release, following, rest_of
+from detent.store.catchups import DueCatchUp, RangeDrop, Release, ReleaseFate
 from detent.store.db import LockTimeout, OutcomeUnknown, Rejected
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
@@ -58,7 +59,7 @@ class RangeState:
 
     __slots__ = ("due", "pause", "try_next")
 
-    def __init__(self, due: Due) -> None:
+    def __init__(self, due: DueCatchUp) -> None:
         self.due = due
         self.pause = SHORTEST_PAUSE
         self.try_next = 0.0
@@ -154,7 +155,7 @@ class CatchUpReleaser:
         self._keep(self._state_of(due) for due in found)
         await self._write_off([due for due in found if due.dead])
 
-    def _count_begun(self, found: Iterable[Due]) -> None:
+    def _count_begun(self, found: Iterable[DueCatchUp]) -> None:
         """Count ranges that this node did not create: backfills, and pauses whose ticks are to run."""
         if len(self._counted) > MOST_COUNTED:
             self._counted.clear()
@@ -165,7 +166,7 @@ class CatchUpReleaser:
         if others:
             self._jobs.count(len({due.job for due in others}), sum(due.left_over for due in others))
 
-    def _state_of(self, due: Due) -> RangeState:
+    def _state_of(self, due: DueCatchUp) -> RangeState:
         known = self._known.get(due.catchup)
         if known is None:
             return RangeState(due)
@@ -179,25 +180,27 @@ class CatchUpReleaser:
         self._known = {item.due.catchup: item for item in states if not (aside and aside.holds_range(item.due))}
         self._jobs.known = {item.due.job for item in self._known.values()}
 
-    async def _write_off(self, dead: Sequence[Due]) -> None:
+    async def _write_off(self, dead: Sequence[DueCatchUp]) -> None:
         if not dead:
             return
         schedules = await self._store.cursors.schedules({due.schedule for due in dead})
         aside = self._aside
         readable = [due for due in dead if due.schedule in schedules and not (aside and aside.holds_range(due))]
-        rests = await asyncio.to_thread(lambda: [rest_of(schedules[due.schedule], due, _why(due)) for due in readable])
+        rests = await asyncio.to_thread(
+            lambda: [dropped_ticks(schedules[due.schedule], due, _why(due)) for due in readable]
+        )
         droppings = [
-            (due, Dropping(due.catchup, due.next_tick, rest)) for due, rest in zip(readable, rests, strict=True)
+            (due, RangeDrop(due.catchup, due.next_tick, rest)) for due, rest in zip(readable, rests, strict=True)
         ]
         ticks = sum(await halve_until_alone(droppings, self._drop, self._not_dropped, (Rejected,)))
         log.info("catch-ups written off: their jobs are over", ranges=len(droppings), ticks=ticks)
         for due in dead:
             self._known.pop(due.catchup, None)
 
-    async def _drop(self, droppings: Sequence[tuple[Due, Dropping]]) -> int:
+    async def _drop(self, droppings: Sequence[tuple[DueCatchUp, RangeDrop]]) -> int:
         return await self._store.catchups.drop([dropping for _, dropping in droppings])
 
-    async def _not_dropped(self, dropping: tuple[Due, Dropping], error: Rejected) -> int:
+    async def _not_dropped(self, dropping: tuple[DueCatchUp, RangeDrop], error: Rejected) -> int:
         self._aside.add_range(dropping[0], error)
         return 0
 
@@ -210,7 +213,7 @@ class CatchUpReleaser:
         for item in sorted(chosen, key=lambda item: item.due.job):
             due = item.due
             try:
-                after = following(schedules[due.schedule], due)
+                after = tick_after(schedules[due.schedule], due)
             except Exception as error:  # this version cannot read it: a newer node may
                 self._set_aside(item, error)
                 continue
@@ -271,7 +274,7 @@ class CatchUpReleaser:
         self._known.pop(item.due.catchup, None)
         self._aside.add_range(item.due, error)
 
-    def _released(self, planned: Sequence[tuple[RangeState, Release]], fates: Mapping[int, Fate]) -> None:
+    def _released(self, planned: Sequence[tuple[RangeState, Release]], fates: Mapping[int, ReleaseFate]) -> None:
         now = monotonic()
         debug = transitions.told()
         released = 0
@@ -290,7 +293,7 @@ class CatchUpReleaser:
             self._metrics.released += released
             self._wakeups.runs_queued()
 
-    def _move(self, item: RangeState, release: Release, fate: Fate, now: float) -> None:
+    def _move(self, item: RangeState, release: Release, fate: ReleaseFate, now: float) -> None:
         if fate == "released":
             self._jobs.released(item.due.job, now)
         else:  # what does not run takes no part of the rate
@@ -312,5 +315,5 @@ class CatchUpReleaser:
         return max(min([*nexts, self._read_next], default=self._read_next) - now, 0.001)
 
 
-def _why(due: Due) -> str:
+def _why(due: DueCatchUp) -> str:
     return "deleted" if due.status == "deleted" else "max_runs"

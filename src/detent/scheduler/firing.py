@@ -319,7 +319,7 @@ class Firing:
         was under way, when nothing waited for it yet."""
         if jobs:
             try:
-                if await self._store.live.promote(jobs):
+                if await self._store.live_runs.promote(jobs):
                     self._wakeups.runs_queued()
             except DetentError as error:
                 log.warning("waiting runs have not moved up yet", jobs=len(jobs), error=str(error))

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from detent.domain.schedule import tzdata_version
+from detent.jobs import JobOperations
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
 from detent.runtime.wakeups import Wakeups
-from detent.store import Store
 from detent.telemetry.log import logger
 
 log = logger("lifecycle")
@@ -24,10 +24,10 @@ COLLECT_EVERY = 60.0
 SHORTEST_PAUSE = 0.01
 
 
-class JobLifecycle:
-    def __init__(self, store: Store, wakeups: Wakeups, *, schedules: bool) -> None:
+class LifecycleLoop:
+    def __init__(self, jobs: JobOperations, wakeups: Wakeups, *, schedules: bool) -> None:
         """`schedules`: this node also takes care of jobs whose runs it does not execute."""
-        self._store = store
+        self._jobs = jobs
         self._schedules = schedules
         self._died: set[int] = set()
         self._collect_next = 0.0
@@ -55,18 +55,18 @@ class JobLifecycle:
         return wait
 
     async def _end_pauses(self) -> float:
-        following = await self._store.life.end_pauses()
+        following = await self._jobs.automatic.end_pauses()
         return PASS_EVERY if following is None else max(following, SHORTEST_PAUSE)
 
     async def _renew_zones(self) -> float:
         if not self._zones_seen:
-            await self._store.zone_data.renew(tzdata_version())
+            await self._jobs.zone_data.renew(tzdata_version())
             self._zones_seen = True
         return PASS_EVERY
 
     async def _collect(self) -> float:
         if monotonic() >= self._collect_next:
-            await self._store.life.collect()
+            await self._jobs.automatic.delete_completed()
             self._collect_next = monotonic() + COLLECT_EVERY
         return PASS_EVERY
 
@@ -74,7 +74,7 @@ class JobLifecycle:
         jobs, self._died = self._died, set()
         try:
             if jobs:
-                await self._store.life.pause_failing(sorted(jobs))
+                await self._jobs.automatic.pause_failing(sorted(jobs))
         except BaseException:
             self._died |= jobs
             raise

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+from detent.jobs import JobOperations
 from detent.runtime.clock import DatabaseClock
 from detent.runtime.service import Loop, do_each
 from detent.runtime.wakeups import Wakeups
-from detent.scheduler.lifecycle import JobLifecycle
+from detent.scheduler.lifecycle import LifecycleLoop
 from detent.store import Store
 from detent.store.db import LockTimeout
 from detent.store.requests import FORGOTTEN_AT_ONCE
@@ -39,14 +40,16 @@ class Housekeeping:
     def __init__(
         self,
         store: Store,
+        jobs: JobOperations,
         clock: DatabaseClock,
         *,
-        lifecycle: JobLifecycle,
+        lifecycle: LifecycleLoop,
         expectations: Watch,
         wakeups: Wakeups,
         metrics: Metrics,
     ) -> None:
         self._store = store
+        self._jobs = jobs
         self._clock = clock
         self._lifecycle = lifecycle
         self._expectations = expectations
@@ -76,7 +79,7 @@ class Housekeeping:
         self._expectations.needed = due.expectations
         parts: list[Callable[[], Awaitable[object]]] = []
         if due.leases or due.waiting:
-            parts.append(lambda: sweep(self._store, self._metrics))
+            parts.append(lambda: sweep(self._store, self._jobs, self._metrics))
         if due.ended:
             parts += [self._end_deleted, self._complete_jobs]
         if due.requests:

@@ -50,7 +50,7 @@ class Ping:
         """Why the cluster does not do its work; empty while it does."""
         if self._membership.held:
             return "all ticks are held"
-        signals = await self._store.signals.look()
+        signals = await self._store.signals.read()
         if signals.partitions_without_leader:
             return f"{signals.partitions_without_leader} partitions have no leader"
         if signals.oldest_due > LONGEST_DUE:

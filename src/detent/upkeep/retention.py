@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from detent.errors import DetentError
 from detent.store import Store
-from detent.store.leftovers import Marked, Shared, Used
+from detent.store.leftovers import MarkedRow, Shared, Used
 from detent.store.retention import Part
 from detent.telemetry.log import logger
 from detent.upkeep.archive import Place, write
@@ -99,7 +99,7 @@ class Keeper:
 
     async def _retire(self, listed: Part) -> None:
         store = self._store.retention
-        part = await store.look_again(listed, self._days, self._present())
+        part = await store.reread(listed, self._days, self._present())
         if part is None:
             return
         if part.state in ("attached", "detaching"):
@@ -137,7 +137,7 @@ class Keeper:
         await self._store.tenants.recount()
 
     async def _give_up_reservations(self) -> None:
-        jobs = await self._store.tenants.give_up_reservations()
+        jobs = await self._store.tenants.release_stale()
         if jobs:
             log.warning("room for jobs that were never registered is free again", jobs=jobs)
 
@@ -173,7 +173,7 @@ class Keeper:
     async def _forget_shared(self) -> dict[Shared, int]:
         """A schedule or a queue that nothing has is marked, and removed a day later if nothing has it then. A
         registration that uses it meanwhile takes the mark away, so neither has to wait for the other."""
-        known: dict[Shared, list[Marked]] = {kind: await self._listed(kind) for kind in SPARED}
+        known: dict[Shared, list[MarkedRow]] = {kind: await self._listed(kind) for kind in SPARED}
         many = [kind for kind, spared in SPARED.items() if len(known[kind]) > spared]
         if not many:
             return {}
@@ -184,7 +184,7 @@ class Keeper:
             await self._go_on("growth")
         return {kind: await self._sweep(kind, known[kind], used[kind]) for kind in many}
 
-    async def _sweep(self, kind: Shared, known: list[Marked], used: set[int]) -> int:
+    async def _sweep(self, kind: Shared, known: list[MarkedRow], used: set[int]) -> int:
         store = self._store.leftovers
         gone = 0
         for part in _in_parts([one.number for one in known if one.number not in used]):
@@ -196,8 +196,8 @@ class Keeper:
             await store.mark(kind, [], part)
         return gone
 
-    async def _listed(self, kind: Shared) -> list[Marked]:
-        found: list[Marked] = []
+    async def _listed(self, kind: Shared) -> list[MarkedRow]:
+        found: list[MarkedRow] = []
         while page := await self._store.leftovers.listed(kind, found[-1].number if found else 0):
             found += page
             await self._go_on("growth")

@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from detent.runtime.clock import monotonic
 from detent.store import Store
-from detent.store.tallies import Mark
+from detent.store.tallies import TallyMark
 from detent.telemetry.metrics import LATENESS
 
 TASK = "tally"
@@ -64,7 +64,7 @@ class Tally:
             took = timedelta(seconds=monotonic() - began)
             self._count_pause = max(COUNT_AT_MOST_EVERY, took * COUNT_SHARE)
 
-    async def _fold(self) -> Mark:
+    async def _fold(self) -> TallyMark:
         """Up to now, or as far as one pass gets."""
         for _ in range(STRETCHES_A_PASS):
             mark = await self._store.tallies.mark()

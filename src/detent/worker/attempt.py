@@ -142,7 +142,7 @@ class Attempts:
 
     async def _start_all(self, some: Sequence[HeldRun]) -> Sequence[str]:
         claims = [held.claim for held in some]
-        verdicts = await self._store.live.start(self._membership.node, claims, [held.alone for held in some])
+        verdicts = await self._store.live_runs.start(self._membership.node, claims, [held.alone for held in some])
         return [verdicts.get((claim.job, claim.lane), "lost") for claim in claims]
 
     async def _not_begun(self, held: HeldRun) -> None:

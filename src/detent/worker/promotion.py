@@ -42,7 +42,7 @@ class Promoter:
         freed, self._freed = self._freed, set()
         check_all = monotonic() >= self._check_all_next
         try:
-            promoted = (check_all or bool(freed)) and await self._store.live.promote(
+            promoted = (check_all or bool(freed)) and await self._store.live_runs.promote(
                 None if check_all else sorted(freed)
             )
         except DetentError as error:

@@ -18,12 +18,13 @@ from detent.domain.identity import RunKey, run_id
 from detent.domain.run import Failed
 from detent.domain.states import END_CODES, Event, RunStatus
 from detent.errors import DetentError, NotFound, OwnershipLost, Unavailable
+from detent.jobs import JobOperations
 from detent.runtime.bisection import halve_until_alone
 from detent.runtime.service import Batcher
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, Rejected
-from detent.store.live import Retry, Settlement
-from detent.store.pull import Beat, Extended, Held, Recorded, Report
+from detent.store.live_runs import Retry, Settlement
+from detent.store.pull import Extended, LeasedRun, PullBeat, Recorded, Report
 from detent.store.upkeep import RUNS_CHANNEL
 from detent.targets.raised import LONGEST_ERROR, describe
 from detent.targets.text import storable_text
@@ -48,11 +49,12 @@ class Settled(NamedTuple):
 
 
 class PulledRuns:
-    def __init__(self, store: Store, metrics: Metrics) -> None:
+    def __init__(self, store: Store, jobs: JobOperations, metrics: Metrics) -> None:
         self._store = store
+        self._jobs = jobs
         self._metrics = metrics
         self._settle: Batcher[tuple[int, Report], RunStatus | Rejected | None] = Batcher(self._settle_all, BATCH)
-        self._beat: Batcher[tuple[int, Beat], Extended | None] = Batcher(self._beat_all, BATCH)
+        self._beat: Batcher[tuple[int, PullBeat], Extended | None] = Batcher(self._beat_all, BATCH)
 
     # --- reports of a worker ---
 
@@ -61,7 +63,7 @@ class PulledRuns:
         self._metrics.starts += count
 
     async def heartbeat(self, tenant: int, key: RunKey, token: int, lease: timedelta) -> Extended:
-        extended = await self._beat((tenant, Beat(key, token, lease)))
+        extended = await self._beat((tenant, PullBeat(key, token, lease)))
         if extended is None:
             await self._existing(tenant, key, token)
             raise _stale(key, "stop, its result would be refused")
@@ -86,7 +88,7 @@ class PulledRuns:
         self._count(status, report.outcome)
         _log_settled(status, report)
         if status is RunStatus.DEAD:
-            await pause_failing(self._store, [report.key.job])
+            await pause_failing(self._jobs, [report.key.job])
         return Settled(status, report.delay if status is RunStatus.RETRYING else None)
 
     def _count(self, status: RunStatus, outcome: str) -> None:
@@ -122,7 +124,7 @@ class PulledRuns:
     async def _promote(self, jobs: list[int]) -> None:
         """Runs that waited for these move up; after a failure the sweep does it."""
         try:
-            if await self._store.live.promote(jobs, pool="pull"):
+            if await self._store.live_runs.promote(jobs, pool="pull"):
                 await self._store.upkeep.wake(RUNS_CHANNEL, "ready", pool="pull")
         except DetentError as error:
             log.warning("waiting runs have not moved up yet", error=str(error))
@@ -137,7 +139,7 @@ class PulledRuns:
         results = await halve_until_alone(reports, partial(self._store.pull.settle, tenant), alone, (Rejected,))
         return list(chain.from_iterable(results))
 
-    async def _beat_all(self, items: Sequence[tuple[int, Beat]]) -> Sequence[Extended | None]:
+    async def _beat_all(self, items: Sequence[tuple[int, PullBeat]]) -> Sequence[Extended | None]:
         return await _by_tenant(items, self._store.pull.heartbeat)
 
 
@@ -147,35 +149,35 @@ def _log_settled(status: RunStatus, report: Report) -> None:
     write(f"pulled run {status.value}", **facts, outcome=report.outcome, error=report.error)
 
 
-async def sweep(store: Store, metrics: Metrics) -> int:
+async def sweep(store: Store, jobs: JobOperations, metrics: Metrics) -> int:
     """End runs over their time limit, free those whose lease ran out, and let runs move up that waited for them.
     Returns how many were ended or freed."""
-    count = await _end_overdue(store)
+    count = await _end_overdue(store, jobs)
     while batch := await store.pull.rescue():
         count += len(batch)
         metrics.rescued += len(batch)
-        await pause_failing(store, [rescued.job for rescued in batch if rescued.dead])
+        await pause_failing(jobs, [rescued.job for rescued in batch if rescued.dead])
         facts = [{**transitions.facts_of(run.claim, None), "dead": run.dead} for run in batch]
         transitions.tell_some("warning", "run rescued: its lease ran out", facts)
-    if await store.live.promote() or count:
+    if await store.live_runs.promote() or count:
         await store.upkeep.wake(RUNS_CHANNEL, "ready")
     return count
 
 
-async def pause_failing(store: Store, jobs: Sequence[int]) -> None:
+async def pause_failing(jobs: JobOperations, failing: Sequence[int]) -> None:
     """Runs of these jobs have died. After a failure the next dead run of a job makes up for it."""
     try:
-        if jobs:
-            await store.life.pause_failing(jobs)
+        if failing:
+            await jobs.automatic.pause_failing(failing)
     except DetentError as error:
         log.warning("jobs whose runs die are not paused yet", error=str(error))
 
 
-async def _end_overdue(store: Store) -> int:
+async def _end_overdue(store: Store, jobs: JobOperations) -> int:
     overdue = await store.pull.overdue()
     for held in overdue:
         try:
-            await _end_one(store, held)
+            await _end_one(store, jobs, held)
         except (Unavailable, OutcomeUnknown):
             raise
         except Exception as error:  # one that cannot be ended must not keep the others open
@@ -186,15 +188,15 @@ async def _end_overdue(store: Store) -> int:
     return len(overdue)
 
 
-async def _end_one(store: Store, held: Held) -> None:
+async def _end_one(store: Store, jobs: JobOperations, held: LeasedRun) -> None:
     limit = held.definition.spec.timeout_seconds if held.definition is not None else 0
     report = _decided(held, Failed(f"No answer within {limit:g} s.", outcome="timeout"))
     await store.pull.settle(held.tenant, [report])  # no match: its worker has reported in the meantime
     if report.status == END_CODES[Event.EXHAUST]:
-        await pause_failing(store, [held.claim.job])
+        await pause_failing(jobs, [held.claim.job])
 
 
-def _decided(held: Held, failed: Failed) -> Report:
+def _decided(held: LeasedRun, failed: Failed) -> Report:
     """The decision that a node's own worker would make, as a report."""
     claim = held.claim
     spec = held.definition.spec if held.definition is not None else None

@@ -49,7 +49,7 @@ class Reconciler:
         if not self._membership.trusted or self._capacity.closed:
             return UNTRUSTED_PAUSE  # short: a reply may have been lost just now, and a wake-up is not repeated
         unknown = []
-        for claim in await self._store.live.reconcile(self._membership.node):
+        for claim in await self._store.live_runs.reconcile(self._membership.node):
             held = self._held.find(claim)
             if held is None:
                 unknown.append(claim)

@@ -37,7 +37,7 @@ class Returns:
         failures = 0
         while self._membership.trusted:
             try:
-                await self._store.live.give_back(self._membership.node, claims)
+                await self._store.live_runs.give_back(self._membership.node, claims)
                 return
             except DetentError as error:
                 failures += 1
@@ -48,7 +48,7 @@ class Returns:
         if not claims:
             return
         try:
-            await self._store.live.give_back(self._membership.node, claims)
+            await self._store.live_runs.give_back(self._membership.node, claims)
         except DetentError as error:
             log.warning("runs not given back: reconciling finds them again, or a rescue", error=str(error))
         if transitions.told():

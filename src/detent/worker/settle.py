@@ -25,7 +25,7 @@ from detent.runtime.bisection import halve_until_alone
 from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.db import Rejected
-from detent.store.live import Retry, Settlement
+from detent.store.live_runs import Retry, Settlement
 from detent.targets.raised import describe
 from detent.targets.text import storable_text
 from detent.telemetry import transitions
@@ -156,10 +156,10 @@ class Settler:
             work: Coroutine[Any, Any, None]
             if self._ends:
                 ends, self._ends = self._ends[:BATCH], self._ends[BATCH:]
-                work = self._write(ends, self._store.live.settle)
+                work = self._write(ends, self._store.live_runs.settle)
             else:
                 retries, self._retries = self._retries[:BATCH], self._retries[BATCH:]
-                work = self._write(retries, self._store.live.retry)
+                work = self._write(retries, self._store.live_runs.retry)
             task = asyncio.create_task(work)
             self._tasks.add(task)
             task.add_done_callback(self._done)
@@ -214,7 +214,7 @@ class Settler:
             facts = transitions.facts_of(item.claim, self._node)
             log.error("a run is ended without its result", **facts, error=str(error))
         words = f"refused: {item.outcome}; the result could not be stored"
-        if await self._store.live.quarantine(self._node, item.claim, words):
+        if await self._store.live_runs.quarantine(self._node, item.claim, words):
             self._metrics.refused_settles += 1
             self._settled([item.claim], ())
         else:
@@ -283,13 +283,13 @@ class Settler:
 
     async def _refuse_stale(self, unmatched: Sequence[Writing]) -> list[Writing]:
         """Of results that matched no run of this node: those that had not committed before."""
-        committed = await self._store.live.committed([item.claim for item in unmatched])
+        committed = await self._store.live_runs.committed([item.claim for item in unmatched])
         late = [item for item, known in zip(unmatched, committed, strict=True) if not known]
         if late:
             self._metrics.refused_settles += len(late)
             refused = [self._facts(item) for item in late]
             transitions.tell_some("warning", "result refused: the run is no longer this node's", refused)
-            await self._store.live.record_stale(self._node, late)
+            await self._store.live_runs.record_stale(self._node, late)
         return late
 
 

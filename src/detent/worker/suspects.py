@@ -149,7 +149,7 @@ class Trials:
         failures = 0
         while held.task is not None and self._membership.trusted:
             try:
-                await self._store.live.accompany(self._membership.node, held.claim)
+                await self._store.live_runs.accompany(self._membership.node, held.claim)
                 return
             except DetentError as error:
                 failures += 1

@@ -112,7 +112,7 @@ async def _cluster(doctor: Doctor) -> list[Finding]:
     handlers = any("worker" in node["roles"] for node in alive)
     found = [await database.check_connections(doctor, len(alive), handlers)]
     found += [finding async for finding in database.check_pooler(doctor, await doctor.pooling())]
-    found += [original.check_original(await doctor.standing()), original.check_hold(await doctor.one("hold"))]
+    found += [original.check_original(await doctor.identity()), original.check_hold(await doctor.one("hold"))]
     found += cluster.check_nodes(nodes)
     found += cluster.check_lost(await doctor.ask("lost_nodes"), nodes)
     found.append(cluster.check_partitions(await doctor.one("partitions"), nodes))

@@ -9,19 +9,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from detent.devtools.bench.database import BenchDatabase
 from detent.devtools.bench.processes import children_seconds, own_seconds
 from detent.node import node
 from detent.runtime.clock import monotonic
 from detent.settings.settings import Settings
 from detent.store import Store
-from detent.store.bench import BenchStore
 from detent.store.embedded import EmbeddedServer
 
 
 class Ground(NamedTuple):
     url: str
     store: Store
-    bench: BenchStore
+    bench: BenchDatabase
     postmaster: int
 
 
@@ -34,7 +34,7 @@ async def ground() -> AsyncIterator[Ground]:
         async with EmbeddedServer(Path(folder)) as server:
             await node.prepare_database(server.url, "detent", migrate=True)
             async with node.opened_store(server.url, Settings()) as store:
-                yield Ground(server.url, store, BenchStore(store.database), server.postmaster)
+                yield Ground(server.url, store, BenchDatabase(store.database), server.postmaster)
 
 
 class Cost(NamedTuple):

@@ -6,13 +6,14 @@ import random
 from datetime import timedelta
 from typing import NamedTuple
 
+from detent.devtools.demo.database import DemoDatabase, DemoRows
 from detent.devtools.demo.expected import IncidentRow, incidents
-from detent.devtools.demo.history import Month, Teller, elections
+from detent.devtools.demo.history import HistoryWriter, Month, elections
 from detent.devtools.demo.jobs import demo_jobs
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.errors import Conflict
+from detent.jobs.lifecycle import JobLifecycle
 from detent.store import Store
-from detent.store.demonstration import Rows
 from detent.store.tallies import KEPT
 from detent.telemetry.metrics import LATENESS
 
@@ -28,8 +29,9 @@ class Filled(NamedTuple):
 
 
 async def fill(store: Store, days: int, echo_url: str, *, beside: bool) -> Filled:
-    """`beside`: although there are jobs already."""
-    there = await store.demonstration.jobs()
+    """`beside`: even if the database already has jobs."""
+    database = DemoDatabase(store.database)
+    there = await database.jobs()
     if there and not beside:
         raise Conflict(
             f"This database has {there} jobs already: name an empty one, or add the demo to them with --beside."
@@ -38,27 +40,28 @@ async def fill(store: Store, days: int, echo_url: str, *, beside: bool) -> Fille
     chance = random.Random(SEED)
     month = Month.before(now, days, chance)
     jobs = demo_jobs(now, echo_url)
-    registered = await store.demonstration.register([job.spec for job in jobs], month.since, MAX_PAYLOAD_BYTES)
+    registered = await database.register([job.spec for job in jobs], month.since, MAX_PAYLOAD_BYTES)
     runs, attempts, last_ticks = [], [], []
     missed: list[IncidentRow] = []
     for job, (prepared, _) in zip(jobs, registered, strict=True):
-        teller = Teller(month, job, prepared.number, prepared.partition, chance)
-        rows = list(teller.tell(prepared.schedule))
+        writer = HistoryWriter(month, job, prepared.number, prepared.partition, chance)
+        rows = list(writer.tell(prepared.schedule))
         runs += rows
-        attempts += teller.attempts
+        attempts += writer.attempts
         missed += incidents(job.spec, rows, now)
         last_ticks += [(prepared.number, max(row.until or row.scheduled_at for row in rows))] if rows else []
     over = [prepared.number for job, (prepared, _) in zip(jobs, registered, strict=True) if job.over]
-    await store.demonstration.write(Rows(runs, attempts, elections(month), missed), last_ticks, over)
+    await database.write(DemoRows(runs, attempts, elections(month), missed), last_ticks, over)
+    lifecycle = JobLifecycle(store)
     for job, (_, job_id) in zip(jobs, registered, strict=True):
         if job.paused is not None:
-            await store.jobs.pause(job_id, job.paused, by="anna")
+            await lifecycle.pause(job_id, job.paused, by="anna")
     await _tally(store)
     return Filled(len(jobs), len(runs), sum(row.reason == "retries exhausted" for row in runs))
 
 
 async def _tally(store: Store) -> None:
-    """As if somebody had folded all along."""
+    """Write the figures that upkeep would have folded all along."""
     mark = await store.tallies.mark()
     end = mark.now.replace(second=0, microsecond=0) + MINUTE
     await store.tallies.leap(mark, mark.now)

@@ -89,7 +89,7 @@ class Month(NamedTuple):
         return first if moment < self.died_at else third
 
 
-class Teller:
+class HistoryWriter:
     """The rows of one job."""
 
     def __init__(self, month: Month, job: DemoJob, number: int, partition: int, chance: random.Random) -> None:
