@@ -16,7 +16,7 @@ from detent.store.db import LockTimeout
 from detent.store.requests import FORGOTTEN_AT_ONCE
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
-from detent.upkeep.expectations import Watch
+from detent.upkeep.expectations import ExpectationWatch
 from detent.worker.pull import sweep
 
 log = logger("node")
@@ -44,7 +44,7 @@ class Housekeeping:
         clock: DatabaseClock,
         *,
         lifecycle: LifecycleLoop,
-        expectations: Watch,
+        expectations: ExpectationWatch,
         wakeups: Wakeups,
         metrics: Metrics,
     ) -> None:

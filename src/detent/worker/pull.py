@@ -105,7 +105,9 @@ class PulledRuns:
             return Settled(recorded.status if recorded.token == report.token else RunStatus.RETRYING)
         await self._store.pull.record_stale(report.key, report.token, f"refused: {report.outcome}")
         self._metrics.refused_settles += 1
-        log.warning("a report came too late", run_id=str(run_id(report.key)), token=report.token, outcome=report.outcome)
+        log.warning(
+            "a report came too late", run_id=str(run_id(report.key)), token=report.token, outcome=report.outcome
+        )
         raise _stale(report.key, f"the report that it {report.outcome} is refused")
 
     async def _existing(self, tenant: int, key: RunKey, token: int) -> Recorded:
