@@ -240,9 +240,9 @@ async def test_what_is_told_of_revisions_that_are_gone_is_true(look: Any, store:
     await add_live_run(look, number, revision=3)
     await keep_house(look, store, revisions=4)
     with pytest.raises(NotFound, match="no longer kept"):
-        await store.revisions.get(job.id, 2)
+        await JobOperations(store).revisions.get(job.id, 2)
     with pytest.raises(NotFound, match="has no revision 11"):
-        await store.revisions.get(job.id, 11)
+        await JobOperations(store).revisions.get(job.id, 11)
     (at,) = await look.fetchrow("SELECT now() - interval '5 hours 30 minutes'")  # revision 5 was in force
     assert await store.database.fetch("people", "revision_at", number, at) == []
     (row,) = await store.database.fetch("people", "explained_job", number)
