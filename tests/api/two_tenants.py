@@ -10,12 +10,12 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from detent.contract.key import KeyScope
 from detent.domain.identity import decode_run_id, run_id
 from detent.domain.job import JobSpec
 from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.keys import KeyScope
 
 MARKER = "zq7rival"
 SCOPES: tuple[KeyScope, ...] = ("read", "work", "operate", "write", "admin")

@@ -89,7 +89,7 @@ def _words(hint: object) -> Iterator[object]:
 def test_help_is_plain_in_a_pipe_and_drawn_on_a_terminal(detent: CommandLine) -> None:
     plain = detent("--help")
     assert plain.code == 0 and "\x1b" not in plain.out
-    headings = ["Options:", "Jobs and runs:", "Start detent:", "Look after it:"]
+    headings = ["Options:", "Jobs and runs:", "Start detent:", "Administration:"]
     assert [line for line in plain.lines if line in headings] == headings
     drawn = detent.on_terminal("--help", raw=True)
     assert drawn.code == 0 and "\x1b[" in drawn.out and "Start detent" in drawn.out

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from detent.contract.key import KeyScope
 from detent.dashboard.authentication import safe_next
 from detent.jobs import JobOperations
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.keys import KeyScope
 from tests.dashboard.pages import Pages
 
 VIEWS = ("/", "/jobs", "/jobs/new", "/runs", "/timeline", "/dead-letters", "/cluster", "/cluster/problems")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from detent.devtools.demo.filling import fill
+from detent.devtools.demo.fill import fill
 from detent.errors import Conflict
 from detent.jobs import JobOperations
 from detent.store import Database, Store

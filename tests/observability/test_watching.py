@@ -143,8 +143,8 @@ async def test_a_node_that_lost_its_place_judges_and_sends_nothing_and_does_not_
     await look.execute("UPDATE notices SET ended_at = NULL, due_at = now(); UPDATE expectations SET check_at = now()")
     session.membership.lose("a test")
     address = sending.Address(receiver.url, "webhook", [])
-    sender = sending.Sender(store, session.membership, messenger, address, Metrics())
-    judge = watch.Watch(store, session.membership, lambda: [0], Metrics(), sender.loop.wake)
+    sender = sending.NoticeSender(store, session.membership, messenger, address, Metrics())
+    judge = watch.ExpectationWatch(store, session.membership, lambda: [0], Metrics(), sender.loop.wake)
     assert await judge.tick() > 0 and await sender.tick() > 0
     assert receiver.messages == []
 
@@ -173,7 +173,7 @@ async def test_a_message_that_must_not_or_cannot_go_anywhere_is_given_up(
     expected = {
         "private": "a loopback address",
         "redirect": "redirects are not followed",
-        "nowhere": "There is no address to send it to",
+        "nowhere": "No receiver is configured",
     }
     assert expected[why] in error
     assert "secret" not in error

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from detent.cluster.admission import Guard
+from detent.cluster.admission import AdmissionCheck
 from detent.cluster.coordinators.coordinator import PostgresCoordinator
 from detent.domain.identity import RunKey
 from detent.domain.run import Call, Claim, Outcome, Succeeded
@@ -50,7 +50,7 @@ async def test_a_node_that_cannot_follow_a_fail_over_yet_is_told_so_and_may_try_
 ) -> None:
     await factories.add_job(look)
     await look.execute("UPDATE cluster SET timeline = 0, beat_at = now()")
-    guard = Guard(store, 0)
+    guard = AdmissionCheck(store, 0)
     other = await connect(database_url, "detent")
     await other.execute("SET idle_in_transaction_session_timeout = 0")
     async with other.transaction():  # another node follows, and the server does not confirm its commit

@@ -12,7 +12,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from detent.api.auth import NOBODY
+from detent.api.auth import ANONYMOUS
 from detent.domain.identity import RunKey, decode_run_id
 from detent.errors import Conflict, NotFound
 from detent.jobs import JobOperations
@@ -265,7 +265,7 @@ async def test_who_names_the_runs_of_another_tenant_does_not_lock_them(store: St
 async def test_a_request_for_no_tenant_finds_nothing(store: Store, sql: Any) -> None:
     job = await add_job(sql, name="j")
     await add_live_run(sql, job, LONG_AGO)
-    nobody = NOBODY.tenant
+    nobody = ANONYMOUS.tenant
     assert await store.jobs.list(tenant=nobody) == ([], None)
     assert await store.jobs.find("j", tenant=nobody) is None
     assert await store.runs.list(tenant=nobody) == ([], None)

@@ -320,7 +320,7 @@ class Releaser:
 
     def _tell(self, planned: Sequence[tuple[Standing, Release]], fates: Mapping[int, ReleaseFate]) -> None:
         now = monotonic()
-        telling = transitions.told()
+        telling = transitions.debug_enabled()
         released = 0
         for item, release in planned:
             fate = fates.get(release.catchup)

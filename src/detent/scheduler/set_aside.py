@@ -81,7 +81,9 @@ class SetAside:
         self._waiting[key] = Waiting(unfired.tick, unfired.generation, tries, now + wait)
         self._unwritten[key] = unfired
         if tries == 1:
-            log.error("set aside: its tick cannot be fired", job=unfired.job, kind=unfired.kind, error=unfired.why)
+            log.error(
+                "set aside: its tick cannot be fired", job_number=unfired.job, kind=unfired.kind, error=unfired.why
+            )
         self.loop.wake()
 
     async def tick(self) -> float:

@@ -245,11 +245,11 @@ async def announce(connection: Any, numbers: Sequence[int]) -> None:
     await connection.fetch(statement("wake"), JOBS_CHANNEL, payload)
 
 
-def _tags(job: Prepared) -> str:
+def _tags(job: PreparedJob) -> str:
     return msgspec.json.encode(job.spec.tags).decode()
 
 
-async def _schedule_numbers(connection: Any, jobs: Sequence[Prepared]) -> dict[bytes, int]:
+async def _schedule_numbers(connection: Any, jobs: Sequence[PreparedJob]) -> dict[bytes, int]:
     wanted = {job.digest: job.stored for job in jobs}
     found = await _numbers_of(connection, list(wanted))
     missing = [digest for digest in wanted if digest not in found]
@@ -271,7 +271,7 @@ async def _numbers_of(connection: Any, digests: Sequence[bytes]) -> dict[bytes, 
     return found
 
 
-async def _queue_numbers(connection: Any, tenant: int, jobs: Sequence[Prepared]) -> dict[tuple[str, str], int]:
+async def _queue_numbers(connection: Any, tenant: int, jobs: Sequence[PreparedJob]) -> dict[tuple[str, str], int]:
     wanted = list({(job.spec.queue, job.needs) for job in jobs})
     found = await _queues(connection, tenant, wanted)
     missing = [pair for pair in wanted if pair not in found]

@@ -13,15 +13,14 @@ import hashlib
 import hmac
 import re
 import secrets
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from detent.contract.page import Instant
+from detent.contract.key import ApiKey, KeyScope, NewApiKey
 from detent.errors import DetentError, KeyNotFound
 from detent.store.db import Database, Row
 
-KeyScope = Literal["read", "work", "operate", "write", "admin"]
 TenantName = Annotated[
     str,
     Meta(
@@ -31,30 +30,6 @@ TenantName = Annotated[
 ]
 
 _TEXT = re.compile(r"dtn_([a-z2-7]{10})_([a-z2-7]{52})")
-
-
-class ApiKey(Struct, frozen=True, kw_only=True):
-    """A key without its secret. `created_by` is the id of the key that created it; `last_used_at` is coarse."""
-
-    id: str
-    name: str | None
-    scope: KeyScope
-    tenant: str
-    status: Literal["active", "expired", "revoked"]
-    created_at: Instant
-    created_by: str | None
-    expires_at: Instant | None
-    revoked_at: Instant | None
-    last_used_at: Instant | None
-
-
-class NewApiKey(ApiKey, frozen=True, kw_only=True):
-    """A new key. Its text, `key`, is returned only this once."""
-
-    key: str
-
-    def __repr__(self) -> str:
-        return f"NewApiKey({self.id})"
 
 
 class Credential(NamedTuple):

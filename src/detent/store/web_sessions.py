@@ -8,8 +8,8 @@ import secrets
 from datetime import timedelta
 from typing import NamedTuple
 
+from detent.contract.key import KeyScope
 from detent.store.db import Database
-from detent.store.keys import KeyScope
 
 LASTS = timedelta(hours=12)
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")

@@ -23,7 +23,7 @@ from detent.store.db import OutcomeUnknown, Rejected
 from detent.store.live_runs import Retry, Settlement
 from detent.store.pull import Extended, LeasedRun, PullBeat, Recorded, Report
 from detent.store.upkeep import RUNS_CHANNEL
-from detent.targets.raised import LONGEST_ERROR, describe
+from detent.targets.exceptions import LONGEST_ERROR, describe
 from detent.targets.text import storable_text
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
@@ -102,7 +102,7 @@ class PulledRuns:
             return Settled(recorded.status if recorded.token == report.token else RunStatus.RETRYING)
         await self._store.pull.record_stale(report.key, report.token, f"refused: {report.outcome}")
         self._metrics.refused_settles += 1
-        log.warning("a report came too late", run=str(run_id(report.key)), token=report.token, said=report.outcome)
+        log.warning("a report came too late", run_id=str(run_id(report.key)), token=report.token, said=report.outcome)
         raise _stale(report.key, f"the report that it {report.outcome} is refused")
 
     async def _existing(self, tenant: int, key: RunKey, token: int) -> Recorded:
@@ -132,7 +132,7 @@ class PulledRuns:
             return await self._store.pull.settle(tenant, reports)
         except Rejected as error:
             if len(reports) == 1:
-                log.error("a report could not be stored", run=str(run_id(reports[0].key)), error=str(error))
+                log.error("a report could not be stored", run_id=str(run_id(reports[0].key)), error=str(error))
                 return [error]
         half = len(reports) // 2
         first = await self._settle_apart(tenant, reports[:half])
@@ -143,7 +143,7 @@ class PulledRuns:
 
 
 def _tell(status: RunStatus, report: Report) -> None:
-    facts = {"run": str(run_id(report.key)), "job_number": report.key.job, "token": report.token}
+    facts = {"run_id": str(run_id(report.key)), "job_number": report.key.job, "token": report.token}
     say = transitions.log.debug if status is RunStatus.SUCCEEDED else transitions.log.info
     say(f"pulled run {status.value}", **facts, outcome=report.outcome, error=report.error)
 
@@ -157,7 +157,7 @@ async def sweep(store: Store, jobs: JobOperations, metrics: Metrics) -> int:
         metrics.rescued += len(batch)
         await pause_failing(jobs, [rescued.job for rescued in batch if rescued.dead])
         facts = [{**transitions.facts_of(run.claim, None), "dead": run.dead} for run in batch]
-        transitions.tell_some("warning", "run rescued: its lease ran out", facts)
+        transitions.log_some("warning", "run rescued: its lease ran out", facts)
     if await store.live_runs.promote() or count:
         await store.upkeep.wake(RUNS_CHANNEL, "ready")
     return count

@@ -24,7 +24,7 @@ from detent.runtime import failpoints
 from detent.store import Store
 from detent.store.db import Rejected
 from detent.store.live_runs import Retry, Settlement
-from detent.targets.raised import describe
+from detent.targets.exceptions import describe
 from detent.targets.text import storable_text
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
@@ -245,22 +245,22 @@ class Settler:
         refused = {item.claim for item in stale}
         written = [item for item in batch if item.claim not in refused] if refused else batch
         unsuccessful = self._count(written)
-        if unsuccessful or transitions.told():
+        if unsuccessful or transitions.debug_enabled():
             self._tell(written)
 
     def _tell(self, written: Sequence[Settlement | Retry]) -> None:
         """A success is everybody's daily affair; what did not succeed is not."""
         retries = [self._facts(item) for item in written if isinstance(item, Retry)]
-        transitions.tell_some("info", "attempt failed, another follows", retries)
+        transitions.log_some("info", "attempt failed, another follows", retries)
         ends = [item for item in written if isinstance(item, Settlement)]
         dead = [self._facts(item) for item in ends if item.status == DEAD]
-        transitions.tell_some("warning", "run dead", dead)
+        transitions.log_some("warning", "run dead", dead)
         cancelled = [self._facts(item) for item in ends if item.status == CANCELLED]
-        transitions.tell_some("info", "run cancelled", cancelled)
-        for item in ends if transitions.told() else ():
+        transitions.log_some("info", "run cancelled", cancelled)
+        for item in ends if transitions.debug_enabled() else ():
             if item.status == SUCCEEDED:
                 seconds = (item.finished - item.started).total_seconds()
-                transitions.tell("run succeeded", item.claim, self._node, seconds=round(seconds, 6))
+                transitions.log_claim("run succeeded", item.claim, self._node, seconds=round(seconds, 6))
 
     def _facts(self, item: Settlement | Retry) -> dict[str, object]:
         facts = {**transitions.facts_of(item.claim, self._node), "outcome": item.outcome, "error": item.error}
@@ -301,7 +301,7 @@ class Settler:
         if late:
             self._metrics.refused_settles += len(late)
             refused = [self._facts(item) for item in late]
-            transitions.tell_some("warning", "result refused: the run is no longer this node's", refused)
+            transitions.log_some("warning", "result refused: the run is no longer this node's", refused)
             await self._store.live_runs.record_stale(self._node, late)
         return late
 

@@ -29,7 +29,7 @@ from detent.runtime.service import Batcher, Loop, backoff
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
 from detent.targets.calls import Capacity
-from detent.targets.raised import describe, failure_of
+from detent.targets.exceptions import describe, failure_of
 from detent.telemetry import tracing, transitions
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
@@ -185,10 +185,10 @@ class Worker:
         """Those whose definition is known wait for a slot; what is not known of the others is read first."""
         now = self._clock.now()
         unknown: list[Held] = []
-        telling = transitions.told()
+        telling = transitions.debug_enabled()
         for claim in claims:
             if telling:
-                transitions.tell("run claimed", claim, self._membership.node)
+                transitions.log_claim("run claimed", claim, self._membership.node)
             held = Held(claim, now)
             self._held.add(held)
             if self.learner.knows(held):
@@ -426,8 +426,8 @@ class Worker:
         self._metrics.starts += 1
         if kind_of(definition.spec.target) in self._timed:
             self._deadlines.add(held, definition.spec.timeout_seconds)
-        if transitions.told():
-            transitions.tell("run started", claim, self._membership.node, job=definition.name)
+        if transitions.debug_enabled():
+            transitions.log_claim("run started", claim, self._membership.node, job=definition.name)
         held.called = True
         if tracing.active is None:
             return await execute(call, self._runners)
@@ -512,7 +512,7 @@ class Worker:
         adopted = self._seen_long_enough(unknown)
         if adopted:
             node = self._membership.node
-            transitions.tell_some("warning", "run adopted", [transitions.facts_of(claim, node) for claim in adopted])
+            transitions.log_some("warning", "run adopted", [transitions.facts_of(claim, node) for claim in adopted])
             self._accept(adopted)
         # Whoever loses a reply wakes us: while nothing is in hand, there is little to find.
         return self._reconcile_every if self._held or self._suspects else 3 * self._reconcile_every
@@ -581,8 +581,8 @@ class Worker:
             await self._store.live_runs.give_back(self._membership.node, claims)
         except DetentError as error:
             log.warning("runs not given back; they are found again, or rescued by others", error=str(error))
-        if transitions.told():
-            transitions.tell_all("run given back", claims, self._membership.node)
+        if transitions.debug_enabled():
+            transitions.log_claims("run given back", claims, self._membership.node)
 
     def _take_waiting(self, keep: Callable[[Claim], bool] | None = None) -> list[Claim]:
         waiting = [held for held in self._held if not held.begun and not (keep is not None and keep(held.claim))]
