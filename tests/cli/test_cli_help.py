@@ -66,7 +66,7 @@ def test_the_choices_that_are_described_are_those_of_the_model() -> None:
     listed = {field.name: field.choices for field in JOB_FIELDS if field.choices}
     assert set(listed) >= {"dst_gap", "retry_backoff", "concurrent_policy", "delivery"}
     for name, choices in listed.items():
-        assert sorted(choices) == sorted(word for word in _words(hints[name]) if word is not None), name
+        assert sorted(choices) == sorted(str(word) for word in _words(hints[name]) if word is not None), name
 
 
 def test_the_defaults_that_are_described_are_those_of_the_model() -> None:

@@ -81,8 +81,8 @@ async def test_what_is_asked_of_a_database_that_hangs_is_refused_in_words_and_no
     (job,) = await pages.store.jobs.add([read_document(document)], tenant=DEFAULT_TENANT)
     csrf = (await pages.get("/")).csrf
     with frozen(postgres.server):
-        for path in ("/", "/jobs", f"/jobs/{job.id}", "/jobs/new", "/cluster"):
-            shown = await pages.get(path)
+        paths = ("/", "/jobs", f"/jobs/{job.id}", "/jobs/new", "/cluster")
+        for path, shown in zip(paths, await asyncio.gather(*map(pages.get, paths)), strict=True):
             assert (shown.status, shown.headers["Retry-After"]) == (503, "2"), path
             assert "Database not answering." in shown.text
             assert RAW.search(shown.text) is None, shown.text
