@@ -85,7 +85,7 @@ async def test_a_job_is_renamed_unless_the_name_is_taken(api: ApiClient) -> None
     job = await api.create(name="a")
     await api.create(name="b")
     problem = await api.problem("PATCH", "/api/v1/jobs/a", 409, json={"name": "b"})
-    assert "already a job named 'b'" in problem["detail"]
+    assert "job named 'b' already exists" in problem["detail"]
     renamed = await api.good("PATCH", "/api/v1/jobs/a", json={"name": "c"})
     assert (renamed["id"], renamed["name"]) == (job["id"], "c")
     await api.problem("GET", "/api/v1/jobs/a", 404)

@@ -197,7 +197,7 @@ async def test_a_run_is_given_back_only_while_the_database_does_not_answer(
     calls, target = counting(Succeeded)
     session = await start(target)
     refused: list[Any] = []
-    read = store.live.own_payload
+    read = store.live_runs.own_payload
 
     async def away(key: Any, **_where: Any) -> str | None:
         if len(refused) < 3:
@@ -205,7 +205,7 @@ async def test_a_run_is_given_back_only_while_the_database_does_not_answer(
             raise Unavailable("The database has no connection to spare.")
         return await read(key)
 
-    monkeypatch.setattr(session.worker._store.live, "own_payload", away)
+    monkeypatch.setattr(session.worker._store.live_runs, "own_payload", away)
     job = await triggered(look, store, session, "7")
     assert (await ended(look, job))["status"] == 1
     assert (len(refused), len(calls)) == (3, 1)
@@ -267,7 +267,7 @@ async def test_definitions_that_fail_to_be_read_for_any_reason_end_only_their_ow
     calls, target = counting(Succeeded)
     jobs = [await factories.add_job(look, None) for _ in range(4)]
     session = await start(target)
-    live = session.worker._store.live
+    live = session.worker._store.live_runs
     read = live.definitions
 
     async def fails_with_bad(wanted: Any) -> Any:

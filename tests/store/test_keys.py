@@ -10,9 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from detent.api.auth import NOBODY
+from detent.api.auth import ANONYMOUS
 from detent.domain.identity import RunKey, decode_run_id
 from detent.errors import Conflict, NotFound
+from detent.jobs import JobOperations
 from detent.store import Store, history
 from detent.store.db import LockTimeout
 from detent.store.jobs import DEFAULT_TENANT
@@ -226,7 +227,7 @@ async def test_a_run_of_another_tenant_is_neither_found_nor_cancelled(store: Sto
     key = RunKey(job, LONG_AGO, 0)
     assert await store.runs.get(key, tenant=tenant) is None
     with pytest.raises(NotFound):
-        await store.runs.cancel(key, tenant=tenant)
+        await JobOperations(store).runs.cancel(key, tenant=tenant)
     assert await sql.fetchval("SELECT count(*) FROM live_runs WHERE NOT cancel") == 1
     assert await store.runs.get(key, tenant=DEFAULT_TENANT)
 
@@ -247,7 +248,7 @@ async def test_who_names_the_runs_of_another_tenant_does_not_lock_them(store: St
 async def test_a_request_for_no_tenant_finds_nothing(store: Store, sql: Any) -> None:
     job = await add_job(sql, name="j")
     await add_live_run(sql, job, LONG_AGO)
-    nobody = NOBODY.tenant
+    nobody = ANONYMOUS.tenant
     assert await store.jobs.list(tenant=nobody) == ([], None)
     assert await store.jobs.find("j", tenant=nobody) is None
     assert await store.runs.list(tenant=nobody) == ([], None)
