@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,15 +11,13 @@ import pytest
 from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import NotFound
 from detent.jobs import JobOperations
-from detent.store import Database, Store
-from detent.store.db import connect
-from detent.store.limits import PEOPLE
+from detent.store import Store
 from detent.upkeep import retention as keeping
 from detent.upkeep.retention import Keeper
-from tests.support.factories import add_live_run, add_node
+from tests.retention.conftest import NODE
+from tests.support.factories import add_live_run
 from tests.support.waiting import until
 
-NODE = 11
 DAY = timedelta(days=1)
 KEEP = 90
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
@@ -32,28 +29,9 @@ def none_are_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "SPARED", {"schedules": 0, "queues": 0})
 
 
-@pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
-    await add_node(connection, NODE)
-    await connection.execute("UPDATE nodes SET knows = $1", KNOWS)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def another(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE._replace(idle=60))
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def store(database_url: str, look: Any) -> AsyncIterator[Store]:
-    database = Database(database_url)
-    await database.open()
-    yield Store(database)
-    await database.close()
+@pytest.fixture(autouse=True)
+async def knowing_node(look: Any) -> None:
+    await look.execute("UPDATE nodes SET knows = $1", KNOWS)
 
 
 async def keep_house(look: Any, store: Store, **options: Any) -> None:

@@ -17,9 +17,8 @@ from detent.node.readiness import _of_membership
 from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Database, Store
-from detent.store.db import STANDARD, connect
+from detent.store.db import STANDARD
 from detent.store.effects import EffectPool
-from detent.store.limits import PEOPLE
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker.queues import book
 from tests.support import factories
@@ -27,13 +26,6 @@ from tests.support.waiting import until
 
 THREADS = 2
 BEGIN_WITHIN = 0.05
-
-
-@pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
-    yield connection
-    await connection.close()
 
 
 @pytest.fixture

@@ -14,20 +14,12 @@ from detent.errors import OwnershipLost, UsageError
 from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Database, Store
-from detent.store.db import STANDARD, connect
+from detent.store.db import STANDARD
 from detent.store.effects import EffectPool
-from detent.store.limits import PEOPLE
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker.queues import book
 from tests.support import factories
 from tests.support.waiting import until
-
-
-@pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
-    yield connection
-    await connection.close()
 
 
 @pytest.fixture

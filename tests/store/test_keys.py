@@ -4,40 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import asyncpg
 import pytest
 
 from detent.api.auth import ANONYMOUS
 from detent.domain.identity import RunKey, decode_run_id
 from detent.errors import Conflict, NotFound
 from detent.jobs import JobOperations
-from detent.store import Database, Store, history
+from detent.store import Store, history
 from detent.store.db import LockTimeout
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import Credential, KeyHolder, read_key
 from tests.support.factories import LONG_AGO, add_job, add_live_run
 
 FORM = re.compile(r"dtn_[a-z2-7]{10}_[a-z2-7]{52}")
-
-
-@pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    database = Database(database_url)
-    await database.open()
-    yield Store(database)
-    await database.close()
-
-
-@pytest.fixture
-async def sql(database_url: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(database_url, server_settings={"search_path": "detent"})
-    yield connection
-    await connection.close()
 
 
 def credential(text: str) -> Credential:
