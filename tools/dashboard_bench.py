@@ -24,15 +24,16 @@ import aiohttp
 
 from detent.api.app import create_app
 from detent.dashboard.app import add_dashboard
+from detent.devtools.bench.database import BenchDatabase
 from detent.domain.run import Call, Outcome, Succeeded
-from detent.node import node
+from detent.node.database import opened_store, prepare_database
 from detent.node.server import ApiServer
 from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Database, Store
-from detent.store.bench import BenchStore
 from detent.store.embedded import EmbeddedServer
 from detent.telemetry.health import Check
+from detent.telemetry.log import configure
 from detent.telemetry.metrics import Metrics
 from tests.support.browsing import chromium, running_browser
 
@@ -72,7 +73,7 @@ async def database() -> AsyncIterator[str]:
     with tempfile.TemporaryDirectory(prefix="detent-bench-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         async with EmbeddedServer(Path(folder)) as server:
-            await node.prepare_database(server.url, "detent", migrate=True)
+            await prepare_database(server.url, "detent", migrate=True)
             yield server.url
 
 
@@ -188,8 +189,8 @@ async def no_op(_call: Call) -> Outcome:
 
 async def one_round(runs: int, browsers: int) -> float:
     """CPU time of this process per run, in microseconds."""
-    async with database() as url, node.opened_store(url, Settings()) as store, served(store) as address:
-        bench = BenchStore(store.database)
+    async with database() as url, opened_store(url, Settings()) as store, served(store) as address:
+        bench = BenchDatabase(store.database)
         due = (await bench.make_due(runs, 6.0)).due
         session = Session(store, Settings(concurrency=2000), ("scheduler", "worker"), {"http": no_op}, [])
         await session.open()
@@ -224,7 +225,7 @@ async def streams(runs: int, browsers: int, rounds: int) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("DETENT_LOG_LEVEL", "warning")
-    node.configure("auto", "warning")
+    configure("auto", "warning")
     numbers = [int(text.replace("_", "")) for text in sys.argv[2:]]
     if sys.argv[1:2] == ["overview"]:
         asyncio.run(overview(*(numbers or [1_000_000, 10_000_000])))

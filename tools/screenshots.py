@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from detent.client.documents import Client
+from detent.client import JsonClient
 from tests.support.browsing import Browser, running_browser
 from tests.support.servers import free_port
 
@@ -63,9 +63,9 @@ def _wait_for(address: str) -> None:
 
 
 def views(address: str) -> dict[str, str]:
-    with Client(address) as client:
+    with JsonClient(address) as client:
         job = client.get_job("payment-reconcile")
-        dead = client.dead_letters(limit=40)["items"]
+        dead = client.list_dead_letters().page(40)["items"]
     run = next((each for each in dead if each["job"] == "payment-reconcile"), dead[0])
     return {
         "overview": "/",

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from detent.errors import RequestInProgress
+from detent.jobs import JobOperations
 from detent.runtime import failpoints
-from detent.store.requests import UnderWay
 from tests.api.api_client import HTTP, ApiClient
 
 JOB = {"schedule": "every 1h", "target": HTTP}
@@ -106,7 +107,7 @@ async def test_when_all_connections_are_in_use_nothing_is_said_to_be_unknown(
 
 
 async def test_a_request_under_way_is_told_to_wait(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    add = api.store.jobs.add
+    add = JobOperations(api.store).registration.add
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly(*specs: Any, **options: Any) -> Any:
@@ -124,7 +125,7 @@ async def test_a_request_under_way_is_told_to_wait(api: ApiClient, monkeypatch: 
     assert (await first).status == 201
     again = await api.ask("POST", "/api/v1/jobs", json=JOB, headers=keyed("k"))
     assert again.headers["Idempotent-Replayed"] == "true"
-    assert issubclass(UnderWay, Exception)
+    assert issubclass(RequestInProgress, Exception)
 
 
 @pytest.mark.parametrize("step", ["A1", "A2"])

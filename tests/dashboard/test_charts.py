@@ -22,7 +22,7 @@ from detent.dashboard.charts import (
     quantile_of_buckets,
 )
 from detent.domain.states import RunStatus
-from detent.store.overview import RecentRun, Step
+from detent.store.overview import RecentRun, TimelineStep
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -90,7 +90,7 @@ def test_an_hour_shows_its_worst_status() -> None:
 def test_ticks_in_one_step_are_one_mark() -> None:
     axis = Axis(NOON, NOON + 10 * HOUR, 10)
     job, sample = UUID(int=1), UUID(int=2)
-    past = [Step(job, 0, "succeeded", 5, sample), Step(job, 0, "dead", 1, sample)]
+    past = [TimelineStep(job, 0, "succeeded", 5, sample), TimelineStep(job, 0, "dead", 1, sample)]
     marks = lane(past, [DueStep(9, NOON + 9.5 * HOUR, "planned")], axis)
     assert [(mark.left, mark.status, mark.runs) for mark in marks] == [(0, "dead", 6), (90, "planned", 1)]
 

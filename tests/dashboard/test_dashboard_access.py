@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from detent.contract.key import KeyScope
 from detent.dashboard.authentication import safe_next
+from detent.jobs import JobOperations
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.keys import KeyScope
 from tests.dashboard.pages import Pages
 
 VIEWS = ("/", "/jobs", "/jobs/new", "/runs", "/timeline", "/dead-letters", "/cluster", "/cluster/problems")
@@ -95,7 +96,7 @@ async def test_the_cookie_is_not_the_key_and_no_script_can_read_it(guarded: Page
 
 async def test_a_read_key_sees_no_buttons_and_changes_nothing(guarded: Pages) -> None:
     token = await log_in(guarded, "read")
-    (job,) = await guarded.store.jobs.add([_spec()], tenant=DEFAULT_TENANT)
+    (job,) = await JobOperations(guarded.store).registration.add([_spec()], tenant=DEFAULT_TENANT)
     for path in ("/jobs", f"/jobs/{job.id}", "/cluster", "/dead-letters"):
         shown = await guarded.get(path)
         assert shown.status == 200
@@ -110,7 +111,7 @@ async def test_a_read_key_sees_no_buttons_and_changes_nothing(guarded: Pages) ->
 
 async def test_an_operate_key_may_pause_but_not_delete(guarded: Pages) -> None:
     token = await log_in(guarded, "operate")
-    (job,) = await guarded.store.jobs.add([_spec()], tenant=DEFAULT_TENANT)
+    (job,) = await JobOperations(guarded.store).registration.add([_spec()], tenant=DEFAULT_TENANT)
     assert (await guarded.post(f"/jobs/{job.id}/pause", csrf=token, reason="why not")).status == 200
     assert (await guarded.post(f"/jobs/{job.id}/delete", csrf=token)).status == 403
     assert (await guarded.post("/jobs/bulk", csrf=token, action="delete", sure="yes", search="name:*")).status == 403
@@ -133,7 +134,7 @@ async def test_a_session_ends_with_its_key(guarded: Pages) -> None:
 
 
 async def test_a_tenant_sees_nothing_of_another(guarded: Pages) -> None:
-    (job,) = await guarded.store.jobs.add([_spec("secret-job")], tenant=DEFAULT_TENANT)
+    (job,) = await JobOperations(guarded.store).registration.add([_spec("secret-job")], tenant=DEFAULT_TENANT)
     await guarded.store.tenants.add("acme")
     number = await guarded.store.tenants.number("acme")
     assert number is not None

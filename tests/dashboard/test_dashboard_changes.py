@@ -9,6 +9,7 @@ import pytest
 from detent.domain.job import PythonTarget
 from detent.domain.registration import read_document
 from detent.domain.states import RunStatus
+from detent.jobs import JobOperations
 from tests.dashboard.pages import Pages
 
 FIELDS = {
@@ -104,7 +105,9 @@ async def test_a_job_is_paused_resumed_triggered_and_deleted(pages: Pages, token
 async def test_many_jobs_are_counted_before_they_are_paused(pages: Pages, token: str) -> None:
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     specs = [read_document({"name": f"mail-{n}", "schedule": "every 1h", "target": target}) for n in range(3)]
-    await pages.store.jobs.add([*specs, read_document({"name": "other", "schedule": "every 1h", "target": target})])
+    await JobOperations(pages.store).registration.add(
+        [*specs, read_document({"name": "other", "schedule": "every 1h", "target": target})]
+    )
     asked = await pages.post("/jobs/bulk", csrf=token, action="pause", search="name:mail-*")
     assert "<b>3</b> jobs would be paused" in asked.text
     assert {job.status for job in (await pages.store.jobs.list())[0]} == {"active"}
@@ -117,7 +120,7 @@ async def test_many_jobs_are_counted_before_they_are_paused(pages: Pages, token:
 async def test_only_the_selected_jobs_are_paused(pages: Pages, token: str) -> None:
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     specs = [read_document({"name": f"mail-{n}", "schedule": "every 1h", "target": target}) for n in range(4)]
-    jobs = await pages.store.jobs.add(specs)
+    jobs = await JobOperations(pages.store).registration.add(specs)
     chosen = [str(jobs[0].id), str(jobs[2].id)]
     asked = await pages.post("/jobs/bulk", csrf=token, action="pause", search="", id=chosen)
     assert "<b>2</b> jobs would be paused" in asked.text
@@ -141,7 +144,7 @@ DEAD = (
 async def test_all_dead_letters_are_retried_at_the_requested_rate(pages: Pages, token: str, sql: Any) -> None:
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     specs = [read_document({"name": f"mail-{n}", "schedule": "every 1h", "target": target}) for n in range(5)]
-    await pages.store.jobs.add(specs)
+    await JobOperations(pages.store).registration.add(specs)
     await sql.execute(DEAD, 1)
     path = "/dead-letters/redrive-many"
     asked = await pages.post(path, csrf=token)

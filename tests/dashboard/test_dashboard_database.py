@@ -16,6 +16,7 @@ import pytest
 from playwright.async_api import expect
 
 from detent.domain.registration import read_document
+from detent.jobs import JobOperations
 from detent.store.jobs import DEFAULT_TENANT
 from tests.dashboard.freezing import frozen
 from tests.dashboard.pages import Pages
@@ -76,7 +77,7 @@ async def test_a_banner_shows_on_every_width_while_the_database_hangs(pages: Pag
 
 async def test_pages_and_changes_are_refused_while_the_database_hangs(pages: Pages, postgres: Postgres) -> None:
     document = {"name": "report", "schedule": "every 1h", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}
-    (job,) = await pages.store.jobs.add([read_document(document)], tenant=DEFAULT_TENANT)
+    (job,) = await JobOperations(pages.store).registration.add([read_document(document)], tenant=DEFAULT_TENANT)
     csrf = (await pages.get("/")).csrf
     with frozen(postgres.server):
         for path in ("/", "/jobs", f"/jobs/{job.id}", "/jobs/new", "/cluster"):

@@ -8,6 +8,7 @@ import pytest
 
 from detent.dashboard.problems import AlarmCount
 from detent.domain.registration import read_document
+from detent.jobs import JobOperations
 from tests.dashboard.pages import Pages
 
 MARKED = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
@@ -32,7 +33,7 @@ BADGE = '<span class="badge"><span aria-hidden="true">1</span>'
 @pytest.fixture
 async def missed(pages: Pages, sql: Any) -> str:
     """The page of a job with an open incident, whose notification failed."""
-    (job,) = await pages.store.jobs.add([read_document(JOB)])
+    (job,) = await JobOperations(pages.store).registration.add([read_document(JOB)])
     await sql.execute(TROUBLE, await sql.fetchval(OPEN), f"it said {MARKED}")
     return f"/jobs/{job.id}"
 
@@ -103,7 +104,7 @@ async def test_very_many_incidents_are_counted_up_to_a_limit_and_the_newest_show
 
 
 async def test_a_tenant_sees_no_incident_of_another(guarded: Pages, sql: Any) -> None:
-    await guarded.store.jobs.add([read_document({**JOB, "name": "secret-job"})])
+    await JobOperations(guarded.store).registration.add([read_document({**JOB, "name": "secret-job"})])
     await sql.execute(OPEN)
     await guarded.store.tenants.add("acme")
     number = await guarded.store.tenants.number("acme")

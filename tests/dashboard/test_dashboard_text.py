@@ -8,6 +8,7 @@ import pytest
 
 from detent.domain.identity import run_id
 from detent.domain.registration import read_document
+from detent.jobs import JobOperations
 from tests.dashboard.pages import Pages
 
 SCRIPT = "<script>alert('x')</script>"
@@ -25,12 +26,12 @@ DOCUMENT: dict[str, Any] = {
 @pytest.fixture
 async def written(pages: Pages, sql: Any) -> dict[str, str]:
     """The paths of two jobs and a dead run with scripts in every field."""
-    job, paused = await pages.store.jobs.add(
+    job, paused = await JobOperations(pages.store).registration.add(
         [read_document(DOCUMENT), read_document({**DOCUMENT, "name": f"paused {MARKED}"})]
     )
-    await pages.store.jobs.pause(paused.id, f"reason {MARKED}", by=f"by {MARKED}")
-    await pages.store.jobs.patch(job.id, {"tags": [f"other {MARKED}"]}, by=f"by {MARKED}")
-    dead = await pages.store.jobs.trigger(job.id, {MARKED: MARKED})
+    await JobOperations(pages.store).lifecycle.pause(paused.id, f"reason {MARKED}", by=f"by {MARKED}")
+    await JobOperations(pages.store).registration.patch(job.id, {"tags": [f"other {MARKED}"]}, by=f"by {MARKED}")
+    dead = await JobOperations(pages.store).lifecycle.trigger(job.id, {MARKED: MARKED})
     await sql.execute("DELETE FROM live_runs WHERE job = $1", dead.job)
     await sql.execute(
         "INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt,"

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from detent.devtools.demo.filling import fill
+from detent.devtools.demo.fill import fill
 from detent.errors import Conflict
+from detent.jobs import JobOperations
 from detent.store import Database, Store
 
 ECHO = "http://127.0.0.1:9/demo/echo"
@@ -27,7 +28,7 @@ async def store(database_url: str) -> AsyncIterator[Store]:
 async def test_every_tick_of_the_demo_is_accounted_for(store: Store, sql: Any) -> None:
     made = await fill(store, 12, ECHO, beside=False)
     now = await store.upkeep.now()
-    audited, following = await store.ledger.audit((now - timedelta(days=12), now), limit=500)
+    audited, following = await JobOperations(store).audit.audit((now - timedelta(days=12), now), limit=500)
     assert following is None
     assert len(audited) == made.jobs
     assert {each.name for each in audited if not each.account.clean} == set()

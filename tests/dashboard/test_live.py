@@ -37,7 +37,7 @@ async def test_fifty_visitors_of_one_page_share_each_rendering(hub: Hub) -> None
     page = Counter()
     streams = [hub.stream("jobs", page) for _ in range(50)]
     opened = [each.__enter__() for each in streams]
-    await hub._loop.abort()  # type: ignore[union-attr]  # from here on, passes are the test's own
+    await hub._loop.abort()  # from here on, passes are the test's own
     page.renderings = 0
     for stream in opened:
         stream.fresh = True
@@ -115,7 +115,7 @@ async def test_a_pass_that_takes_long_is_followed_by_a_longer_pause(hub: Hub, mo
     with hub.stream("jobs", Counter()) as stream:
         await stream.next()
         await until(lambda: hub._loop is not None)
-        await hub._loop.abort()  # type: ignore[union-attr]  # as above
+        await hub._loop.abort()  # as above
         monkeypatch.setattr("detent.dashboard.live.monotonic", lambda: next(times))
         assert await hub.tick() == 10.0
 
@@ -141,8 +141,8 @@ async def test_a_heartbeat_is_sent_only_for_an_answer_of_the_database() -> None:
     page = Counter()
     with hub.stream("jobs", page) as stream:
         await until(lambda: page.renderings)
-        await hub._loop.abort()  # type: ignore[union-attr]  # as above
-        await hub._beats.abort()  # type: ignore[union-attr]
+        await hub._loop.abort()  # as above
+        await hub._beats.abort()
         while not stream._waiting.empty():
             await stream.next()
         await hub.beat()

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from detent.dashboard.charts import MAX_STEPS_PER_MARK, Axis, ChartMark, due_steps, lane
 from detent.dashboard.views.timeline import STEPS, ZOOMS
-from detent.domain.ledger import Segment
+from detent.domain.ledger import LedgerSegment
 from detent.domain.registration import read_document
 from detent.domain.schedule import Schedule
+from detent.jobs import JobOperations
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.overview import Step
+from detent.store.overview import TimelineStep
 from tests.dashboard.pages import Pages
 
 EPOCH = datetime(2026, 11, 16, tzinfo=UTC)
@@ -41,10 +42,10 @@ def axis_at(now: datetime, length: timedelta) -> Axis:
     return Axis(since, since + length, STEPS)
 
 
-def recorded(ticks: list[datetime], axis: Axis) -> list[Step]:
+def recorded(ticks: list[datetime], axis: Axis) -> list[TimelineStep]:
     """The store's rows for succeeded ticks."""
     counts = Counter(axis.step_of(tick) for tick in ticks)
-    return [Step(JOB, step, "succeeded", count, RUN) for step, count in counts.items()]
+    return [TimelineStep(JOB, step, "succeeded", count, RUN) for step, count in counts.items()]
 
 
 def past_ticks(schedule: Schedule, axis: Axis, now: datetime) -> list[datetime]:
@@ -52,7 +53,7 @@ def past_ticks(schedule: Schedule, axis: Axis, now: datetime) -> list[datetime]:
 
 
 def drawn(schedule: Schedule, kept: list[datetime], axis: Axis, now: datetime) -> list[ChartMark]:
-    segment = Segment(EPOCH - timedelta(days=30), None, schedule)
+    segment = LedgerSegment(EPOCH - timedelta(days=30), None, schedule)
     due = due_steps([segment], schedule.next_after(now), axis, now)
     return lane(recorded(kept, axis), due, axis)
 
@@ -100,9 +101,9 @@ def test_a_missed_range_is_drawn_over_all_its_ticks() -> None:
     now = EPOCH + timedelta(hours=12)
     axis, schedule = axis_at(now, ZOOMS["6h"]), every(600)
     ticks = past_ticks(schedule, axis, now)
-    segment = Segment(EPOCH - timedelta(days=1), None, schedule)
+    segment = LedgerSegment(EPOCH - timedelta(days=1), None, schedule)
     due = due_steps([segment], schedule.next_after(now), axis, now)
-    missed = Step(JOB, -1, "missed", 5, RUN, until=ticks[4])
+    missed = TimelineStep(JOB, -1, "missed", 5, RUN, until=ticks[4])
     marks = lane([missed, *recorded(ticks[5:], axis)], due, axis)
     assert [mark.status for mark in marks if mark.at <= now] == ["missed"] * 5 + ["succeeded"] * (len(ticks) - 5)
 
@@ -110,7 +111,7 @@ def test_a_missed_range_is_drawn_over_all_its_ticks() -> None:
 def test_a_due_tick_is_pending_until_fired_and_paused_during_a_pause() -> None:
     now = EPOCH + timedelta(hours=12)
     axis, schedule = axis_at(now, ZOOMS["6h"]), every(1800)
-    segment = Segment(EPOCH - timedelta(days=1), None, schedule)
+    segment = LedgerSegment(EPOCH - timedelta(days=1), None, schedule)
     first = schedule.next_after(axis.since)
     due = due_steps([segment], first, axis, now)
     assert {mark.status for mark in lane([], due, axis)} == {"pending", "planned"}
@@ -121,7 +122,7 @@ def test_a_due_tick_is_pending_until_fired_and_paused_during_a_pause() -> None:
 def test_a_tick_that_was_not_read_is_not_unaccounted() -> None:
     now = EPOCH + timedelta(hours=12)
     axis, schedule = axis_at(now, ZOOMS["6h"]), every(600)
-    segment = Segment(EPOCH - timedelta(days=1), None, schedule)
+    segment = LedgerSegment(EPOCH - timedelta(days=1), None, schedule)
     due = due_steps([segment], schedule.next_after(now), axis, now)
     marks = lane([], due, axis, read_since=now + SECOND)
     assert {mark.status for mark in marks} == {"unread", "planned"}
@@ -130,7 +131,7 @@ def test_a_tick_that_was_not_read_is_not_unaccounted() -> None:
 async def test_the_page_shows_an_unaccounted_tick_only_for_its_job(pages: Pages, sql: Any) -> None:
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     specs = [read_document({"name": name, "schedule": "*/10 * * * *", "target": target}) for name in ("good", "gap")]
-    await pages.store.jobs.add(specs, tenant=DEFAULT_TENANT)
+    await JobOperations(pages.store).registration.add(specs, tenant=DEFAULT_TENANT)
     await sql.execute("UPDATE jobs SET since = date_trunc('hour', now()) - interval '3 h' - interval '1 s'")
     for name, number in await sql.fetch("SELECT name, job FROM jobs"):
         await sql.execute(

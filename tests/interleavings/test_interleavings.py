@@ -62,6 +62,6 @@ async def test_orders_are_played_once_each(stage: Stage) -> None:
         seen.append(performance.order)
         return performance
 
-    stage.perform = remember  # type: ignore[method-assign]  # to look over its shoulder
+    stage.perform = remember  # type: ignore[assignment, method-assign]  # to look over its shoulder
     report = await explore(stage, scenarios.SETTLE_AND_CANCEL)
     assert len(set(seen)) == len(seen) == report.schedules == 4

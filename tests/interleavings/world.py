@@ -25,7 +25,7 @@ from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.store.db import statement
-from detent.store.live import Settlement, settle_columns
+from detent.store.live_runs import Settlement, settle_columns
 from tests.support.factories import LONG_AGO
 
 OLD, NEW, SURVIVOR = 1, 2, 3

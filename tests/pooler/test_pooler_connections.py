@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from detent.errors import Unavailable
-from detent.node.node import prepare_database
+from detent.node.database import prepare_database
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import LockTimeout, OutcomeUnknown, connect
@@ -120,15 +120,16 @@ async def test_on_a_timeline_that_nobody_has_joined_yet_a_node_writes_nothing(st
     node = await add_node(look, 1)
     await add_live_run(look, ready)
     (cursor,) = await store.cursors.load([job])
+    assert cursor.next_tick is not None
     batch = [Advance(job, cursor.next_tick, cursor.generation, None, None)]
     await look.execute("UPDATE cluster SET timeline = timeline - 1")
     for careful in (False, True):
         assert [each.why for each in await store.cursors.fire(node, 1, False, batch, careful=careful)] == ["refused"]
-    assert await store.live.claim(node, 1, [1], 10) == []
+    assert await store.live_runs.claim(node, 1, [1], 10) == []
     assert await store.nodes.take(node, 1, {3: None}) == {}
     await look.execute("UPDATE cluster SET timeline = timeline + 1")
     assert await store.cursors.fire(node, 1, False, batch) == []
-    assert len(await store.live.claim(node, 1, [1], 10)) == 2
+    assert len(await store.live_runs.claim(node, 1, [1], 10)) == 2
     assert set(await store.nodes.take(node, 1, {3: None})) == {3}
 
 

@@ -281,14 +281,14 @@ async def test_a_worker_without_threads_leaves_runs_to_others_and_says_so(look: 
     for _ in range(3):
         await session.worker.tick()
     assert await look.fetchval("SELECT token FROM live_runs WHERE job = $1 AND owner IS NULL", job) == token
-    assert session.standing().handlers_short == 1
+    assert session.gauges().handlers_short == 1
     assert session.capacity.shortages() == [f"All {THREADS} threads for plain functions are busy."]
     check = dict(_of_membership(session))["handlers"]
     assert not check.ok and not check.needed and "left to other workers" in check.why
     hanging.release.set()
     assert (await outcome(look, job))["status"] == 1
     await until(lambda: not session.capacity.shortages())
-    assert session.standing().handlers_short == 0
+    assert session.gauges().handlers_short == 0
 
 
 @pytest.fixture
@@ -306,7 +306,7 @@ def call_of(function: str, timeout_seconds: float) -> Call:
 
 
 def run_of(call: Call) -> Any:
-    return Run(call, backend=None)
+    return Run(call, backend=None)  # type: ignore[arg-type]  # never called
 
 
 async def test_the_time_of_a_run_counts_from_its_call(one_thread: HandlerThread) -> None:

@@ -258,7 +258,7 @@ def test_what_cannot_be_is_refused_in_a_sentence() -> None:
             t.advance(hours=1, to="2026-02-01T00:00:00Z")
         with pytest.raises(NotFound, match="no job 'other'"):
             t.next_tick("other")
-        assert "cannot move it while it runs" in str(t.trigger("moves").error)
+        assert "cannot move the clock while it runs" in str(t.trigger("moves").error)
 
 
 def test_a_clock_sent_too_far_says_so() -> None:

@@ -12,6 +12,7 @@ from detent.domain.identity import RunKey
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.misfire import RUN_ALL, SKIP
 from detent.domain.run import Call, Outcome, Succeeded
+from detent.jobs import JobOperations
 from detent.store import Store
 from tests.support import factories
 from tests.support.waiting import until
@@ -180,7 +181,7 @@ async def test_what_a_deleted_job_has_missed_is_written_off(look: Any, start: An
     await until(lambda: look.fetchval("SELECT count(*) FROM catchups"))
     await until(lambda: look.fetchval("SELECT count(*) FROM live_runs"))
     job_id: UUID = await look.fetchval("SELECT id FROM jobs WHERE job = $1", job)
-    await store.jobs.delete(job_id)
+    await JobOperations(store).lifecycle.delete(job_id)
 
     async def written_off() -> bool:
         return not await look.fetchval("SELECT count(*) FROM catchups")
@@ -207,14 +208,14 @@ async def test_what_a_paused_job_has_missed_waits_for_its_resumption(look: Any, 
     await start(three_then_waits, **FAST)
     await until(lambda: len(seen) == 4)
     job_id: UUID = await look.fetchval("SELECT id FROM jobs WHERE job = $1", job)
-    await store.jobs.pause(job_id)
+    await JobOperations(store).lifecycle.pause(job_id)
     for _ in range(20):
         turns.release()
     await until(lambda: look.fetchval("SELECT NOT EXISTS (SELECT FROM live_runs)"))
     left = await look.fetchval("SELECT left_over FROM catchups WHERE job = $1", job)
     assert len(seen) == 4
     assert left == 7
-    await store.jobs.resume(job_id)
+    await JobOperations(store).lifecycle.resume(job_id)
     await until(lambda: look.fetchval("SELECT NOT EXISTS (SELECT FROM catchups)"))
     await until(lambda: len(seen) == 11)
     assert len(set(seen)) == 11
@@ -254,14 +255,14 @@ async def test_a_backfill_runs_the_past_in_its_order_and_again_only_where_that_i
         rows = await history(look, job)
         return rows if len(rows) == count else None
 
-    assert (await store.backfills.add(job_id, past(2))).ticks == 3
+    assert (await JobOperations(store).backfills.add(job_id, past(2))).ticks == 3
     await until(lambda: runs(3))
     assert seen.ticks == hours[:3]
-    wider = await store.backfills.add(job_id, past(4, order="newest"))
+    wider = await JobOperations(store).backfills.add(job_id, past(4, order="newest"))
     assert (wider.ticks, wider.left_out) == (2, 3)
     await until(lambda: runs(5))
     assert seen.ticks[3:] == [hours[4], hours[3]]
-    assert (await store.backfills.add(job_id, past(1, reprocess=True))).ticks == 2
+    assert (await JobOperations(store).backfills.add(job_id, past(1, reprocess=True))).ticks == 2
     rows = await until(lambda: runs(7))
     assert sorted((row["scheduled_at"], row["serial"]) for row in rows) == sorted(
         [*((hour, 0) for hour in hours), (hours[0], 1), (hours[1], 1)]
@@ -287,7 +288,7 @@ async def test_no_more_of_a_backfill_run_at_once_than_were_asked_for(look: Any, 
         return Succeeded()
 
     await start(waits, **FAST)
-    await store.backfills.add(job_id, past(9, concurrency=3))
+    await JobOperations(store).backfills.add(job_id, past(9, concurrency=3))
     await until(lambda: len(now) == 3)
     assert await look.fetchval("SELECT left_over FROM catchups WHERE job = $1", job) == 7
     release.set()
@@ -301,22 +302,22 @@ async def test_a_large_backfill_is_told_as_a_large_catch_up_and_so_is_one_after_
 ) -> None:
     session = await start(roles=("scheduler",))
     metrics = session._metrics
-    (few, many, paused) = await store.jobs.add(
+    (few, many, paused) = await JobOperations(store).registration.add(
         [
             JobSpec(name=name, schedule="every 1m", target=HttpTarget(url=HTTP["url"]))
             for name in ("few", "many", "paused")
         ]
     )
-    await store.backfills.add(few.id, past(1))
+    await JobOperations(store).backfills.add(few.id, past(1))
     await until(lambda: metrics.catch_ups == 1)
     assert metrics.large_catch_ups == 0
-    await store.backfills.add(many.id, past(2))
+    await JobOperations(store).backfills.add(many.id, past(2))
     await until(lambda: metrics.large_catch_ups == 1)
-    await store.jobs.pause(paused.id)
+    await JobOperations(store).lifecycle.pause(paused.id)
     await look.execute(
         "UPDATE jobs SET since = now() - interval '3 h', created_at = now() - interval '4 h' WHERE name = 'paused'"
     )
-    await store.jobs.patch(paused.id, {"max_missed": 1000})
-    await store.jobs.resume(paused.id, on_resume="all")
+    await JobOperations(store).registration.patch(paused.id, {"max_missed": 1000})
+    await JobOperations(store).lifecycle.resume(paused.id, on_resume="all")
     await until(lambda: metrics.large_catch_ups == 2)
     assert metrics.catch_ups == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from detent.cluster.operations import ClusterOperations
 from detent.domain.identity import node_name
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.node.readiness import Readiness
@@ -31,7 +32,7 @@ class Runs:
 
 async def drain(store: Store, session: Session, draining: bool = True) -> None:
     """As the API does it."""
-    await store.cluster.drain(node_name(session.membership.node), draining)
+    await ClusterOperations(store).drain(node_name(session.membership.node), draining)
     await store.upkeep.wake(RUNS_CHANNEL, "share")
     await until(lambda: session.draining is draining)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from detent.cluster.admission import Guard
+from detent.cluster.admission import AdmissionCheck
 from detent.cluster.coordinators.coordinator import PostgresCoordinator
 from detent.domain.identity import RunKey
 from detent.domain.run import Call, Claim, Outcome, Succeeded
@@ -50,7 +50,7 @@ async def test_a_node_that_cannot_follow_a_fail_over_yet_is_told_so_and_may_try_
 ) -> None:
     await factories.add_job(look)
     await look.execute("UPDATE cluster SET timeline = 0, beat_at = now()")
-    guard = Guard(store, 0)
+    guard = AdmissionCheck(store, 0)
     other = await connect(database_url, "detent")
     await other.execute("SET idle_in_transaction_session_timeout = 0")
     async with other.transaction():  # another node follows, and the server does not confirm its commit
@@ -131,7 +131,7 @@ async def test_a_run_cancelled_before_its_first_step_frees_its_slot(look: Any, s
     tick = await soon(look, 0)
     await factories.add_live_run(look, job, tick, owner=session.membership.node)
     claim = Claim(job, 0, tick, 0, FIRST_TOKEN, 1)
-    await store.live.cancel([RunKey(job, tick)])
+    await store.live_runs.cancel([RunKey(job, tick)])
     session.worker._accept([claim])
     session.worker._stop(session.worker._held.find(claim))
     assert (await ended(look, job))["status"] == 3
@@ -190,6 +190,7 @@ async def test_a_run_that_may_be_called_once_is_not_called_again_when_its_node_l
 async def test_a_late_tick_whose_neighbours_are_far_away_does_not_wait_for_a_lane(look: Any, store: Store) -> None:
     job = await factories.add_job(look, await soon(look, -5))
     (cursor,) = await store.cursors.load([job])
+    assert cursor.next_tick is not None
     assert Patience().way(cursor, cursor.next_tick + timedelta(hours=1), await soon(look, 0)) == "plain"
 
 
@@ -246,7 +247,7 @@ async def test_a_claim_whose_reply_is_lost_is_looked_into_at_once(
     async def lost(*_arguments: object, **_named: object) -> list[Claim]:
         raise OutcomeUnknown("the reply was lost")
 
-    monkeypatch.setattr(store.live, "claim", lost)
+    monkeypatch.setattr(store.live_runs, "claim", lost)
     with pytest.raises(OutcomeUnknown):
         await worker.tick()
     assert worker.reconciling._awake.is_set()

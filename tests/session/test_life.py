@@ -10,6 +10,7 @@ import pytest
 
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.jobs import JobOperations
 from detent.scheduler.lifecycle import Life
 from detent.store import Store
 from detent.store.db import Rejected
@@ -32,7 +33,7 @@ async def test_a_job_whose_runs_all_die_is_paused_and_says_why(store: Store, loo
     async def breaks(call: Call) -> Outcome:
         return Failed("broken")
 
-    (job,) = await store.jobs.add([spec(auto_pause_after=2)])
+    (job,) = await JobOperations(store).registration.add([spec(auto_pause_after=2)])
     await start(breaks)
 
     async def paused() -> bool:
@@ -49,9 +50,9 @@ async def test_a_job_whose_runs_all_die_is_paused_and_says_why(store: Store, loo
 async def test_a_pause_that_ends_lets_the_first_tick_from_then_on_fire_in_time(
     store: Store, look: Any, start: Any
 ) -> None:
-    (job,) = await store.jobs.add([spec()])
+    (job,) = await JobOperations(store).registration.add([spec()])
     end = (await database_time(look) + 2 * SECOND).replace(microsecond=0)
-    await store.jobs.pause(job.id, until=end)
+    await JobOperations(store).lifecycle.pause(job.id, until=end)
     await start()
 
     async def ran() -> Any:
@@ -60,7 +61,7 @@ async def test_a_pause_that_ends_lets_the_first_tick_from_then_on_fire_in_time(
     first = await until(ran, 20, "a run after the pause")
     assert end <= first["scheduled_at"] < end + SECOND
     now = await database_time(look)
-    ((_, _, account),), _ = await store.ledger.audit((now - timedelta(hours=1), now))
+    ((_, _, account),), _ = await JobOperations(store).audit.audit((now - timedelta(hours=1), now))
     assert account.clean, account
     assert account.accounted["skipped: paused"] >= 1
 
@@ -74,12 +75,12 @@ async def test_a_tick_that_is_to_be_skipped_is_passed_over_and_the_next_one_runs
         called.append(call.scheduled_at)
         return Succeeded()
 
-    (job,) = await store.jobs.add([spec()])
+    (job,) = await JobOperations(store).registration.add([spec()])
     await start(notes)
     found = await store.jobs.get(job.id)
     assert found is not None and found.next_run_at is not None
     skipped = found.next_run_at + 2 * SECOND
-    await store.life.skip(job.id, skipped, "not this one")
+    await JobOperations(store).lifecycle.skip(job.id, skipped, "not this one")
     await until(lambda: any(tick > skipped for tick in called), 20, "the tick behind the skipped one")
     assert skipped not in called
     assert skipped - SECOND in called
@@ -94,9 +95,11 @@ async def test_a_triggered_run_gives_its_payload_to_every_try(store: Store, look
         given.append(call.payload)
         return Failed("once more") if call.attempt == 1 else Succeeded()
 
-    (job,) = await store.jobs.add([spec(schedule="@yearly", payload="its own", max_retries=1, retry_base_seconds=0)])
+    (job,) = await JobOperations(store).registration.add(
+        [spec(schedule="@yearly", payload="its own", max_retries=1, retry_base_seconds=0)]
+    )
     await start(fails_once)
-    key = await store.jobs.trigger(job.id, {"n": 1})
+    key = await JobOperations(store).lifecycle.trigger(job.id, {"n": 1})
 
     async def over() -> bool:
         run = await store.runs.get(key)
@@ -107,7 +110,7 @@ async def test_a_triggered_run_gives_its_payload_to_every_try(store: Store, look
     assert told is not None
     assert told.payload == {"n": 1}
     assert [run.payload for run in listed] == [msgspec.UNSET]
-    again = await store.reruns.retry(key)
+    again = await JobOperations(store).runs.retry(key)
     await until(lambda: len(given) >= 3, 20, "the repeat")
     assert given[:3] == [{"n": 1}] * 3
     assert again.serial == key.serial + 1
@@ -115,13 +118,15 @@ async def test_a_triggered_run_gives_its_payload_to_every_try(store: Store, look
 
 async def test_what_fails_for_one_job_keeps_no_pause_from_ending(store: Store, look: Any) -> None:
     """Here the history that tells whether a job is to be paused cannot be read."""
-    (failing, paused) = await store.jobs.add([spec(name="failing", auto_pause_after=1), spec(name="paused")])
-    await store.jobs.pause(paused.id, until=await database_time(look) + timedelta(hours=1))
+    (failing, paused) = await JobOperations(store).registration.add(
+        [spec(name="failing", auto_pause_after=1), spec(name="paused")]
+    )
+    await JobOperations(store).lifecycle.pause(paused.id, until=await database_time(look) + timedelta(hours=1))
     await look.execute("UPDATE jobs SET paused_until = now() WHERE name = 'paused'")
     await look.execute(
         "UPDATE jobs SET definition = definition || '{\"auto_pause_after\": \"x\"}' WHERE name = 'failing'"
     )
-    life = Life(store, schedules=True)
+    life = Life(JobOperations(store), schedules=True)
     life.died([await look.fetchval("SELECT job FROM jobs WHERE id = $1", failing.id)])
     with pytest.raises(Rejected):
         await life.tick()

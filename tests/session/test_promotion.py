@@ -54,7 +54,7 @@ async def test_a_run_that_begins_to_wait_while_the_one_before_ends_is_promoted(
             await first_may_end.wait()
         return Succeeded()
 
-    promote = store.live.promote
+    promote = store.live_runs.promote
 
     async def noting(jobs: Sequence[int] | None = None) -> bool:
         found = await promote(jobs)
@@ -62,7 +62,7 @@ async def test_a_run_that_begins_to_wait_while_the_one_before_ends_is_promoted(
             looked.set()
         return found
 
-    monkeypatch.setattr(store.live, "promote", noting)
+    monkeypatch.setattr(store.live_runs, "promote", noting)
     job = await factories.add_job(look, None, definition=QUEUE, lanes=WAITING_LANES["QUEUE"])
     session = await start(hold_first)
 

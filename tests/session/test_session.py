@@ -103,7 +103,7 @@ async def test_a_running_run_that_is_cancelled_stops_and_is_recorded(look: Any, 
     job = await factories.add_job(look, tick)
     session = await start(hangs)
     await asyncio.wait_for(started.wait(), 10)
-    await store.live.cancel([RunKey(job, tick)])
+    await store.live_runs.cancel([RunKey(job, tick)])
     session.worker.reconciling.wake()
     (run,) = await finished(look, job)
     assert (run["status"], run["reason"]) == (3, "cancelled while it ran")

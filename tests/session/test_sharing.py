@@ -91,7 +91,7 @@ async def test_jobs_fire_once_each_tick_while_sessions_come_and_go(look: Any, st
     """The jobs allow overlap: a session that is abandoned may hold a run, and until that is rescued it is not over, so
     a job that does not allow overlap would skip its tick. Here it always holds some."""
     now = await look.fetchval("SELECT date_trunc('second', now())")
-    document = {"schedule": "every 1s", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}
+    document: dict[str, Any] = {"schedule": "every 1s", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}
     document |= {"concurrent_policy": "ALLOW", "max_concurrent": LANES}
     jobs = [await factories.add_job(look, now, definition=document, lanes=LANES) for _ in range(20)]
     calls: Counter[str] = Counter()
@@ -204,7 +204,7 @@ async def test_whoever_begins_to_listen_looks_at_everything_that_may_have_been_s
     def note(name: str) -> Any:
         return lambda *_: called.append(name)
 
-    hints = Hints(store, *map(note, ("jobs", "runs", "cancelled", "share")), note("hold"), note("queues"))
+    hints = Hints(store, *map(note, ("jobs", "runs", "cancelled", "share", "hold", "queues")))
     await hints.tick()
     assert {"jobs", "runs", "cancelled", "share", "hold"} <= set(called)
     called.clear()

@@ -12,9 +12,10 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from detent.api.auth import NOBODY
+from detent.api.auth import ANONYMOUS
 from detent.domain.identity import RunKey, decode_run_id
 from detent.errors import Conflict, NotFound
+from detent.jobs import JobOperations
 from detent.store import Database, Store, history
 from detent.store.db import LockTimeout
 from detent.store.jobs import DEFAULT_TENANT
@@ -167,7 +168,8 @@ async def test_keys_are_listed_in_pages_for_one_tenant(store: Store) -> None:
     for number in range(7):
         await store.keys.add("read", tenant=DEFAULT_TENANT)
         made.append((await store.keys.add("read", tenant=tenant, name=str(number))).id)
-    seen, after = [], 0
+    after: int | None = 0
+    seen = []
     while after is not None:
         page, after = await store.keys.list(tenant=tenant, after=after, limit=3)
         seen += [key.id for key in page]
@@ -242,7 +244,7 @@ async def test_a_run_of_another_tenant_is_neither_found_nor_cancelled(store: Sto
     key = RunKey(job, LONG_AGO, 0)
     assert await store.runs.get(key, tenant=tenant) is None
     with pytest.raises(NotFound):
-        await store.runs.cancel(key, tenant=tenant)
+        await JobOperations(store).runs.cancel(key, tenant=tenant)
     assert await sql.fetchval("SELECT count(*) FROM live_runs WHERE NOT cancel") == 1
     assert await store.runs.get(key, tenant=DEFAULT_TENANT)
 
@@ -263,7 +265,7 @@ async def test_who_names_the_runs_of_another_tenant_does_not_lock_them(store: St
 async def test_a_request_for_no_tenant_finds_nothing(store: Store, sql: Any) -> None:
     job = await add_job(sql, name="j")
     await add_live_run(sql, job, LONG_AGO)
-    nobody = NOBODY.tenant
+    nobody = ANONYMOUS.tenant
     assert await store.jobs.list(tenant=nobody) == ([], None)
     assert await store.jobs.find("j", tenant=nobody) is None
     assert await store.runs.list(tenant=nobody) == ([], None)

@@ -15,7 +15,7 @@ from detent.errors import OwnershipLost, Unavailable
 from detent.store import listen
 from detent.store.db import STANDARD, Database, OutcomeUnknown
 from detent.store.effects import EffectPool
-from detent.store.live import Settlement
+from detent.store.live_runs import Settlement
 from tests.support.factories import LONG_AGO
 from tests.support.fleet.network import HOLD, REPLIES, SWALLOW, Link, Links
 from tests.support.waiting import until

@@ -145,11 +145,12 @@ class Node:
         self.clock.observe(NOW, self.now, 0.0)
         self.store = Store()
         self.metrics = Metrics()
-        parts: Any = (self.store, Membership(), self.clock)
+        parts: tuple[Any, Any, Any] = (self.store, Membership(), self.clock)
         book: Any = Book()
+        taking: Any = worker
         self.scheduler = Scheduler(*parts, window_seconds=60)
         self.firing = self.scheduler.firing = Firing(
-            *parts, worker, moved=self.scheduler.moved, reload=self.scheduler.reload, announce=lambda: None,
+            *parts, taking, moved=self.scheduler.moved, reload=self.scheduler.reload, announce=lambda: None,
             unknown=lambda: None, metrics=self.metrics, planner=Planner(), book=book,
         )  # fmt: skip
         self.scheduler.lead([PARTITION])

@@ -43,7 +43,7 @@ class FullWorker:
 
 
 def waiting(worker: FullWorker | None) -> Waiting:
-    return Waiting(worker)
+    return Waiting(worker)  # type: ignore[arg-type]  # as much of a worker as is asked
 
 
 async def test_a_batch_is_as_large_as_the_room_of_our_own_worker() -> None:

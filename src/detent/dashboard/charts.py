@@ -14,10 +14,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from detent.contract.run import Attempt, Run
-from detent.domain.ledger import Segment
+from detent.domain.ledger import LedgerSegment
 from detent.domain.states import CODES, OPEN
 from detent.store.db import Row
-from detent.store.overview import RecentRun, Step
+from detent.store.overview import RecentRun, TimelineStep
 
 STATUSES = {code: str(status) for status, code in CODES.items()}
 # The status that a mark shows when it covers runs of several.
@@ -255,7 +255,9 @@ class DueStep(NamedTuple):
     status: str
 
 
-def due_steps(segments: Iterable[Segment], next_tick: datetime | None, axis: Axis, now: datetime) -> list[DueStep]:
+def due_steps(
+    segments: Iterable[LedgerSegment], next_tick: datetime | None, axis: Axis, now: datetime
+) -> list[DueStep]:
     """One tick per step is enough to draw it: the last, because a cursor that has passed it has passed the others."""
     found: dict[int, DueStep] = {}
     for segment in segments:
@@ -272,7 +274,7 @@ def due_steps(segments: Iterable[Segment], next_tick: datetime | None, axis: Axi
     return sorted(found.values())
 
 
-def _due_status(segment: Segment, tick: datetime, next_tick: datetime | None, now: datetime) -> str:
+def _due_status(segment: LedgerSegment, tick: datetime, next_tick: datetime | None, now: datetime) -> str:
     if segment.paused and segment.until is None:
         return "paused"
     if tick > now:
@@ -281,7 +283,7 @@ def _due_status(segment: Segment, tick: datetime, next_tick: datetime | None, no
 
 
 def lane(
-    steps: Iterable[Step], due: Sequence[DueStep], axis: Axis, read_since: datetime | None = None
+    steps: Iterable[TimelineStep], due: Sequence[DueStep], axis: Axis, read_since: datetime | None = None
 ) -> list[ChartMark]:
     """One mark for each step with a due or recorded tick, with the worst status in it. A step without a mark had no due
     tick. Ticks before `read_since` were not read or are no longer stored, so they never count as unaccounted."""
@@ -299,7 +301,7 @@ def lane(
     return list(_marks(found, steps_per_mark([each.step for each in due]), axis))
 
 
-def _covered(each: Step, due: Sequence[DueStep], axis: Axis) -> Iterable[int]:
+def _covered(each: TimelineStep, due: Sequence[DueStep], axis: Axis) -> Iterable[int]:
     """The steps that a row covers: its own, or all with a due tick up to the end of its range."""
     if each.until is None:
         return [each.step]

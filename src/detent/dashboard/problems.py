@@ -144,7 +144,7 @@ class ProblemReport(NamedTuple):
 
 
 async def find_problems(page: PageRequest) -> ProblemReport:
-    cluster = await page.api.store.cluster.look(operator=page.tenant == DEFAULT_TENANT, throughput=False)
+    cluster = await page.api.cluster.describe(operator=page.tenant == DEFAULT_TENANT, throughput=False)
     figures = await last_hour(page)
     dead = await page.api.store.overview.dead(tenant=page.tenant)
     found = [*of_cluster(cluster), *await _of_readiness(page), *await _of_incidents(page)]

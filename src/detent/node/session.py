@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 
-from detent.cluster.admission import Guard
+from detent.cluster.admission import AdmissionCheck
 from detent.cluster.coordinators.choose import choose
 from detent.cluster.coordinators.coordinator import Coordinator, PostgresCoordinator
 from detent.cluster.coordinators.services import Candidate
@@ -28,6 +28,7 @@ from detent.domain.misfire import AUTOMATIC
 from detent.domain.run import Call
 from detent.domain.schedule import tzdata_version
 from detent.errors import DetentError, Unavailable
+from detent.jobs import JobOperations
 from detent.runtime.clock import DatabaseClock, monotonic
 from detent.runtime.service import Loop, backoff, do_each
 from detent.scheduler.firing import Firing
@@ -46,12 +47,12 @@ from detent.targets.calls import Capacity
 from detent.targets.frames import Holding
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger
-from detent.targets.run import Run
+from detent.targets.run import HandlerRun
 from detent.telemetry.log import logger
-from detent.telemetry.metrics import Metrics, Standing
+from detent.telemetry.metrics import Metrics, NodeGauges
 from detent.upkeep.archive import open_archive
-from detent.upkeep.expectations import Watch
-from detent.upkeep.notices import Sender, address_of
+from detent.upkeep.expectations import ExpectationWatch
+from detent.upkeep.notices import NoticeSender, address_of
 from detent.upkeep.pings import Ping
 from detent.upkeep.retention import Keeper
 from detent.upkeep.tally import Tally
@@ -82,7 +83,7 @@ class Session:
         *,
         address: str | None = None,
         metrics: Metrics | None = None,
-        guard: Guard | None = None,
+        guard: AdmissionCheck | None = None,
         messenger: Messenger | None = None,
         draining: bool = False,
         capacity: Capacity | None = None,
@@ -90,6 +91,7 @@ class Session:
         """`address` is where the API of this process listens; what comes after it outlives the session; `draining`: the
         session before was asked to hand over, and nobody has taken that back."""
         self._store = store
+        self._jobs = JobOperations(store)
         self._settings = settings
         self._roles = roles
         self._runners = runners
@@ -103,7 +105,7 @@ class Session:
         self.draining = draining
         self._address = address
         self._metrics = metrics or Metrics()
-        self._guard = guard or Guard(store, settings.clock_step_limit_seconds)
+        self._guard = guard or AdmissionCheck(store, settings.clock_step_limit_seconds)
         self._messenger = messenger or Messenger(AddressPolicy())
         self.capacity = capacity or Capacity()
         self._firing_loops: list[Loop] = []
@@ -169,10 +171,10 @@ class Session:
 
     def _start_parts(self) -> None:
         self.book = QueueBook(self._store)
-        self.life = Life(self._store, schedules=self.schedules)
+        self.life = Life(self._jobs, schedules=self.schedules)
         address = address_of(self._settings)
-        self._sender = Sender(self._store, self.membership, self._messenger, address, self._metrics)
-        self.watch = Watch(
+        self._sender = NoticeSender(self._store, self.membership, self._messenger, address, self._metrics)
+        self.watch = ExpectationWatch(
             self._store, self.membership, lambda: self.leadership.terms, self._metrics, self._sender.loop.wake
         )
         if "worker" in self._roles:
@@ -201,7 +203,7 @@ class Session:
         )  # fmt: skip
         self.leadership = Leadership(
             self._store, self.membership, self.coordinator, self._rescuer(),
-            led=self.scheduler if self.schedules else None, tell_others=self.hints.announce_share,
+            led=self.scheduler if self.schedules else None, notify_others=self.hints.announce_share,
             drain=self._drain, others_work=self._others_work, metrics=self._metrics,
         )  # fmt: skip
         self._leading = Loop("leadership", self.leadership.tick)
@@ -251,7 +253,8 @@ class Session:
             self.worker.place.others_work = others
 
     def _rescuer(self) -> Rescue:
-        return Rescue(self._store, self._metrics, self._runs_fired, self.membership.node)
+        pause_failing = self._jobs.automatic.pause_failing
+        return Rescue(self._store, self._metrics, self._runs_fired, pause_failing, self.membership.node)
 
     def _share_changed(self) -> None:
         self._leading.wake()
@@ -285,7 +288,7 @@ class Session:
         self.watch.needed = due.expectations
         parts: list[Callable[[], Awaitable[object]]] = []
         if due.leases or due.waiting:
-            parts.append(lambda: sweep(self._store, self._metrics))
+            parts.append(lambda: sweep(self._store, self._jobs, self._metrics))
         if due.ended:
             parts += [self._end_deleted, self._complete_jobs]
         if due.requests:
@@ -306,7 +309,7 @@ class Session:
         while await self._store.requests.forget(self.clock.now()) >= FORGOTTEN_AT_ONCE:
             pass
 
-    def _watchers(self) -> Iterator[Watch | Sender | Ping]:
+    def _watchers(self) -> Iterator[ExpectationWatch | NoticeSender | Ping]:
         chosen = self._settings
         yield self._sender
         yield self.watch
@@ -318,10 +321,10 @@ class Session:
         days, revisions = self._settings.history_days, self._settings.revisions_kept
         return Keeper(self._store, self.membership.node, days, archive, self.clock.now, revisions)
 
-    def standing(self) -> Standing:
+    def gauges(self) -> NodeGauges:
         now = monotonic()
         ticks_unsent, oldest_unsent = self.scheduler.unsent()
-        return Standing(
+        return NodeGauges(
             partitions_led=len(self.leadership.terms),
             partitions_flapping=self.leadership.flapping,
             heartbeat_age=now - self.membership.beat_at,
@@ -339,9 +342,9 @@ class Session:
 
     # --- what handlers may ask ---
 
-    def make_run(self, call: Call, effects: EffectPool) -> Run:
+    def make_run(self, call: Call, effects: EffectPool) -> HandlerRun:
         assert self.worker is not None
-        return Run(call, HandlerBackend(self.worker, self.membership.node, effects))
+        return HandlerRun(call, HandlerBackend(self.worker, self.membership.node, effects))
 
     def holding(self, call: Call) -> Holding | None:
         held = self.worker.holding(call.run_id, call.token) if self.worker is not None else None

@@ -365,7 +365,7 @@ class Firing:
         was on its way: whoever ended it has looked for runs that wait before these were there."""
         if jobs:
             try:
-                if await self._store.live.promote(jobs):
+                if await self._store.live_runs.promote(jobs):
                     self._announce()
             except DetentError as error:
                 log.warning("runs that wait have not moved up yet", jobs=len(jobs), error=str(error))

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from detent.domain.schedule import tzdata_version
+from detent.jobs import JobOperations
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
-from detent.store import Store
 from detent.telemetry.log import logger
 
 log = logger("life")
@@ -24,9 +24,9 @@ SHORTEST_PAUSE = 0.01
 
 
 class Life:
-    def __init__(self, store: Store, *, schedules: bool) -> None:
+    def __init__(self, jobs: JobOperations, *, schedules: bool) -> None:
         """`schedules`: this node also looks after jobs whose runs it does not see."""
-        self._store = store
+        self._jobs = jobs
         self._schedules = schedules
         self._died: set[int] = set()
         self._collect_next = 0.0
@@ -54,18 +54,18 @@ class Life:
         return wait
 
     async def _end_pauses(self) -> float:
-        following = await self._store.life.end_pauses()
+        following = await self._jobs.automatic.end_pauses()
         return LOOK_EVERY if following is None else max(following, SHORTEST_PAUSE)
 
     async def _renew_zones(self) -> float:
         if not self._zones_seen:
-            await self._store.zone_data.renew(tzdata_version())
+            await self._jobs.zone_data.renew(tzdata_version())
             self._zones_seen = True
         return LOOK_EVERY
 
     async def _collect(self) -> float:
         if monotonic() >= self._collect_next:
-            await self._store.life.collect()
+            await self._jobs.automatic.delete_completed()
             self._collect_next = monotonic() + COLLECT_EVERY
         return LOOK_EVERY
 
@@ -73,7 +73,7 @@ class Life:
         jobs, self._died = self._died, set()
         try:
             if jobs:
-                await self._store.life.pause_failing(sorted(jobs))
+                await self._jobs.automatic.pause_failing(sorted(jobs))
         except BaseException:
             self._died |= jobs
             raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from detent.domain.misfire import AUTOMATIC, Policy, judge
+from detent.domain.misfire import AUTOMATIC, MisfirePolicy, judge
 from detent.domain.schedule import Schedule
 from detent.runtime.clock import monotonic
 from detent.store.cursors import Advance, Cursor, Leap
@@ -170,7 +170,7 @@ class Planner:
         """For a cursor whose tick is missed. None: the tick is to be fired although it is late. Called from a thread,
         so it touches nothing of ours."""
         grace = self._grace if cursor.grace == AUTOMATIC else cursor.grace
-        policy = Policy(cursor.missed, grace, cursor.max_missed)
+        policy = MisfirePolicy(cursor.missed, grace, cursor.max_missed)
         verdict = judge(schedule, tick_of(cursor), now, policy, cursor.job)
         passed = verdict.passed
         if passed is None:

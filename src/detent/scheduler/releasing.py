@@ -17,12 +17,13 @@ from datetime import datetime
 from typing import Protocol
 
 from detent.cluster.membership import Membership
+from detent.jobs.catch_up_ranges import dropped_ticks, tick_after
 from detent.runtime.clock import DatabaseClock, monotonic
 from detent.runtime.service import Loop
 from detent.scheduler.pacing import Pace, catch_up_rate
 from detent.scheduler.set_aside import SetAside
 from detent.store import Store
-from detent.store.catchups import Dropping, Due, Fate, Release, following, rest_of
+from detent.store.catchups import DueCatchUp, RangeDrop, Release, ReleaseFate
 from detent.store.db import LockTimeout, OutcomeUnknown, Rejected
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
@@ -58,7 +59,7 @@ class Standing:
 
     __slots__ = ("due", "pause", "try_next")
 
-    def __init__(self, due: Due) -> None:
+    def __init__(self, due: DueCatchUp) -> None:
         self.due = due
         self.pause = SHORTEST_PAUSE
         self.try_next = 0.0
@@ -183,7 +184,7 @@ class Releaser:
         self._keep(self._standing(due) for due in found)
         await self._write_off([due for due in found if due.dead])
 
-    def _tell_begun(self, found: Iterable[Due]) -> None:
+    def _tell_begun(self, found: Iterable[DueCatchUp]) -> None:
         """Of ranges that nobody told us of: backfills, and pauses whose ticks are to run."""
         if len(self._told) > MOST_TOLD:
             self._told.clear()
@@ -196,7 +197,7 @@ class Releaser:
         if others:
             self._count_begun(len({due.job for due in others}), sum(due.left_over for due in others))
 
-    def _standing(self, due: Due) -> Standing:
+    def _standing(self, due: DueCatchUp) -> Standing:
         known = self._known.get(due.catchup)
         if known is None:
             return Standing(due)
@@ -210,22 +211,24 @@ class Releaser:
         self._known = {item.due.catchup: item for item in standing if not (aside and aside.holds_range(item.due))}
         self._jobs = {item.due.job for item in self._known.values()}
 
-    async def _write_off(self, dead: Sequence[Due]) -> None:
+    async def _write_off(self, dead: Sequence[DueCatchUp]) -> None:
         if not dead:
             return
         schedules = await self._store.cursors.schedules({due.schedule for due in dead})
         aside = self._live.aside
         readable = [due for due in dead if due.schedule in schedules and not (aside and aside.holds_range(due))]
-        rests = await asyncio.to_thread(lambda: [rest_of(schedules[due.schedule], due, _why(due)) for due in readable])
+        rests = await asyncio.to_thread(
+            lambda: [dropped_ticks(schedules[due.schedule], due, _why(due)) for due in readable]
+        )
         droppings = [
-            (due, Dropping(due.catchup, due.next_tick, rest)) for due, rest in zip(readable, rests, strict=True)
+            (due, RangeDrop(due.catchup, due.next_tick, rest)) for due, rest in zip(readable, rests, strict=True)
         ]
         ticks = await self._drop(droppings)
         log.info("catch-ups written off: their jobs are over", ranges=len(droppings), ticks=ticks)
         for due in dead:
             self._known.pop(due.catchup, None)
 
-    async def _drop(self, droppings: Sequence[tuple[Due, Dropping]]) -> int:
+    async def _drop(self, droppings: Sequence[tuple[DueCatchUp, RangeDrop]]) -> int:
         """How many ticks. One range that breaks a constraint keeps no other from being written off: halve until it
         stands alone, and set it aside."""
         try:
@@ -246,7 +249,7 @@ class Releaser:
         for item in sorted(chosen, key=lambda item: item.due.job):
             due = item.due
             try:
-                after = following(schedules[due.schedule], due)
+                after = tick_after(schedules[due.schedule], due)
             except Exception as error:  # this version cannot read it: a newer node may
                 self._set_aside(item, error)
                 continue
@@ -315,9 +318,9 @@ class Releaser:
         self._known.pop(item.due.catchup, None)
         self._live.aside.add_range(item.due, error)
 
-    def _tell(self, planned: Sequence[tuple[Standing, Release]], fates: Mapping[int, Fate]) -> None:
+    def _tell(self, planned: Sequence[tuple[Standing, Release]], fates: Mapping[int, ReleaseFate]) -> None:
         now = monotonic()
-        telling = transitions.told()
+        telling = transitions.debug_enabled()
         released = 0
         for item, release in planned:
             fate = fates.get(release.catchup)
@@ -353,5 +356,5 @@ class Releaser:
         return max(min([*nexts, self._look_next], default=self._look_next) - now, 0.001)
 
 
-def _why(due: Due) -> str:
+def _why(due: DueCatchUp) -> str:
     return "deleted" if due.status == "deleted" else "max_runs"

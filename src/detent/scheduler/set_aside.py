@@ -14,9 +14,9 @@ from detent.errors import DetentError
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
 from detent.store import Store
-from detent.store.catchups import Due
+from detent.store.catchups import DueCatchUp
 from detent.store.cursors import Cursor
-from detent.store.set_aside import Kind, Unfired
+from detent.store.set_aside import Unfired, UnfiredKind
 from detent.telemetry.log import logger
 
 log = logger("firing")
@@ -41,8 +41,8 @@ class SetAside:
     def __init__(self, store: Store, membership: Membership) -> None:
         self._store = store
         self._membership = membership
-        self._waiting: dict[tuple[int, Kind], Waiting] = {}
-        self._unwritten: dict[tuple[int, Kind], Unfired] = {}
+        self._waiting: dict[tuple[int, UnfiredKind], Waiting] = {}
+        self._unwritten: dict[tuple[int, UnfiredKind], Unfired] = {}
         self.loop = Loop("set aside", self.tick)
 
     def __len__(self) -> int:
@@ -52,17 +52,17 @@ class SetAside:
         """Whether this tick was set aside and is not to be tried yet."""
         return self._holds((cursor.job, "tick"), cursor.next_tick, cursor.generation, now)
 
-    def holds_range(self, due: Due, *, now: float | None = None) -> bool:
+    def holds_range(self, due: DueCatchUp, *, now: float | None = None) -> bool:
         return self._holds((due.job, "catch-up"), due.next_tick, due.generation, now)
 
     def add(self, cursor: Cursor, error: Exception, *, now: float | None = None) -> None:
         assert cursor.next_tick is not None
         self._add(Unfired(cursor.job, "tick", cursor.next_tick, cursor.generation, _sentence(error)), now)
 
-    def add_range(self, due: Due, error: Exception, *, now: float | None = None) -> None:
+    def add_range(self, due: DueCatchUp, error: Exception, *, now: float | None = None) -> None:
         self._add(Unfired(due.job, "catch-up", due.next_tick, due.generation, _sentence(error)), now)
 
-    def _holds(self, key: tuple[int, Kind], tick: object, generation: int, now: float | None) -> bool:
+    def _holds(self, key: tuple[int, UnfiredKind], tick: object, generation: int, now: float | None) -> bool:
         waiting = self._waiting.get(key)
         if waiting is None:
             return False
@@ -81,7 +81,9 @@ class SetAside:
         self._waiting[key] = Waiting(unfired.tick, unfired.generation, tries, now + wait)
         self._unwritten[key] = unfired
         if tries == 1:
-            log.error("set aside: its tick cannot be fired", job=unfired.job, kind=unfired.kind, error=unfired.why)
+            log.error(
+                "set aside: its tick cannot be fired", job_number=unfired.job, kind=unfired.kind, error=unfired.why
+            )
         self.loop.wake()
 
     async def tick(self) -> float:

@@ -14,7 +14,7 @@ from detent.telemetry import tracing, transitions
 
 
 def observed() -> bool:
-    return tracing.active is not None or transitions.told()
+    return tracing.active is not None or transitions.debug_enabled()
 
 
 def first_claim(cursor: Cursor, lane: int, token: int) -> Claim:
@@ -30,25 +30,25 @@ def tell_fired(
     answered: datetime,
     handed_off: bool,
 ) -> None:
-    node, telling, tracer = membership.node, transitions.told(), tracing.active
+    node, telling, tracer = membership.node, transitions.debug_enabled(), tracing.active
     for item in batch:
         exception = exceptions.get(item.before.job)
         key = RunKey(item.before.job, tick_of(item.before))
         if exception is not None and exception.lane is None:  # no run came of it
             if telling:
                 told = "fire refused" if exception.why == "refused" else "tick skipped"
-                transitions.tell_tick(told, key, node, why=exception.why)
+                transitions.log_tick(told, key, node, why=exception.why)
             continue
         lane = 0 if exception is None else exception.lane or 0
         if telling:
             claim = first_claim(item.before, lane, first_token(membership.incarnation))
-            transitions.tell("run fired", claim, node, lane=lane, handed_off=handed_off and lane >= 0)
+            transitions.log_claim("run fired", claim, node, lane=lane, handed_off=handed_off and lane >= 0)
         if tracer is not None:
             tracer.fired(key, node, sent, answered, handed_off=handed_off and lane >= 0)
 
 
 def tell_missed(leaps: Iterable[Leap], node: int) -> None:
-    for leap in leaps if transitions.told() else ():
+    for leap in leaps if transitions.debug_enabled() else ():
         for missed in leap.missed:
             key = RunKey(leap.cursor.job, missed.first)
-            transitions.tell_tick("ticks missed", key, node, ticks=missed.ticks, why=missed.reason)
+            transitions.log_tick("ticks missed", key, node, ticks=missed.ticks, why=missed.reason)

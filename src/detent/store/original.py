@@ -1,7 +1,6 @@
-"""Which database this is, as against which it was: what tells an original from its copy, and the verbs that settle it.
+"""The identity of the database: whether it is the original or a copy, and the statements that accept a new identity.
 
-All of them take a connection of their own, made for the purpose: those of the pools may still lead to where the
-database was before.
+All verbs take a separate, new connection: those of the pools may still lead to the former server.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from detent.store.statements import statement
 
 
 class Whereabouts(NamedTuple):
-    """Dump and restore, also beside the original on the same server, give other numbers to the database and its tables;
-    new files have another system identifier; files that were recovered or promoted have a later timeline."""
+    """Dump and restore, even on the same server, change the numbers of the database and its tables; new files have
+    another system identifier; recovered or promoted files have a later timeline."""
 
     system: int
     database: int | None
@@ -27,8 +26,8 @@ class Whereabouts(NamedTuple):
         return self.system, self.database, self.table
 
 
-class Standing(NamedTuple):
-    """`silence` is how long no node has been heard of, None if none ever was; `used`: there are jobs."""
+class DatabaseIdentity(NamedTuple):
+    """`silence`: the time since the last heartbeat of any node, None if there was none; `used`: there are jobs."""
 
     id: UUID
     incarnation: int
@@ -38,15 +37,15 @@ class Standing(NamedTuple):
     used: bool
 
 
-async def read(connection: Any) -> Standing:
+async def read(connection: Any) -> DatabaseIdentity:
     row = await connection.fetchrow(statement("standing"))
     stored = Whereabouts(row["system_identifier"], row["database_oid"], row["table_oid"], row["timeline"])
     present = Whereabouts(*(row[f"present_{name}"] for name in _COLUMNS))
-    return Standing(row["id"], row["incarnation"], stored, present, row["silence"], row["used"])
+    return DatabaseIdentity(row["id"], row["incarnation"], stored, present, row["silence"], row["used"])
 
 
 async def follow(connection: Any, timeline: int, seen: int) -> int | None:
-    """Take over a new timeline; the new incarnation, or None if another node did so first."""
+    """Accept a new timeline; the new incarnation, or None if another node did so first."""
     number: int | None = await connection.fetchval(statement("follow"), timeline, seen)
     return number
 

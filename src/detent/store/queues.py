@@ -1,7 +1,7 @@
-"""Queues: which there are, which have work, and claims that are fair between tenants or subject to limits.
+"""Queues: list them, find those with ready runs, and claim runs fairly between tenants or subject to limits.
 
-A limit holds across the cluster. A claim under one locks its row first and only then looks how many runs are under way,
-in a statement of its own: one that waited for the lock would otherwise count what it saw before it waited.
+A limit holds across the cluster. A claim under a limit first locks its row and then counts the running runs in a
+separate statement: a statement that had waited for the lock would count from a snapshot taken before the wait.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from detent.contract.queue import Queue
 from detent.domain.run import Claim
 from detent.store.db import Database, Row, statement
-from detent.store.live import claims_of
+from detent.store.live_runs import claims_of
 from detent.store.upkeep import RUNS_CHANNEL
 
 WHOLE_TENANT = None
@@ -22,7 +22,7 @@ QUEUES_CHANGED = "queues"
 
 
 class QueueRow(NamedTuple):
-    """A queue together with what a worker must have to serve it. `limits` are the numbers of those it is subject to."""
+    """A queue, the capabilities a worker needs to serve it, and the numbers of the limits it is subject to."""
 
     queue: int
     tenant: int
@@ -32,23 +32,23 @@ class QueueRow(NamedTuple):
     limits: tuple[int, ...]
 
 
-class Limits(NamedTuple):
-    """How many runs may be under way at once, and how many may start in a second. None: as many as there are."""
+class RunLimits(NamedTuple):
+    """How many runs may be running at the same time, and how many may start per second. None: no limit."""
 
     max_concurrent: int | None
     rate_per_second: float | None
 
 
-class Ready(NamedTuple):
-    """Runs of this priority wait in this queue and may start."""
+class ReadyQueue(NamedTuple):
+    """A queue with ready runs of this priority."""
 
     queue: int
     priority: int
 
 
 class LimitedClaim(NamedTuple):
-    """What a claim under limits got. `wait`: seconds until more may start, None when a run has to end first or nothing
-    else waits. `busy`: somebody else claims under the same limit at this moment."""
+    """The result of a claim under limits. `wait`: seconds until more may start, None when a run has to end first or no
+    other run waits. `busy`: another claim holds the lock of a limit. `full`: a limit is reached."""
 
     claims: list[Claim]
     wait: float | None = None
@@ -66,20 +66,20 @@ class QueueStore:
         rows = await self._database.fetch("work", "queue_rows")
         return [QueueRow(*row.values())._replace(limits=tuple(row["limits"])) for row in rows]
 
-    async def ready(self, queues: Sequence[int]) -> list[Ready]:
-        return [Ready(*row.values()) for row in await self._database.fetch("work", "ready_queues", list(queues))]
+    async def ready(self, queues: Sequence[int]) -> list[ReadyQueue]:
+        return [ReadyQueue(*row.values()) for row in await self._database.fetch("work", "ready_queues", list(queues))]
 
     async def claim_shares(
         self,
         node: int,
         incarnation: int,
         shares: Mapping[int, int],
-        ready: Sequence[tuple[int, Ready]],
+        ready: Sequence[tuple[int, ReadyQueue]],
         *,
         evenly: bool = False,
     ) -> list[Claim]:
-        """Up to its share for each tenant; `ready` are the tenants' queues and priorities to look at, which count alike
-        if it is to be done `evenly`."""
+        """Up to its share for each tenant; `ready` are the tenants' queues and priorities to claim from. `evenly`:
+        priorities do not count."""
         tenants, places = zip(*ready, strict=True)
         queues, priorities = zip(*places, strict=True)
         arguments = (list(shares), list(shares.values()), tenants, queues, priorities, evenly)
@@ -106,7 +106,7 @@ class QueueStore:
         return rest._replace(claims=claims_of(rows))
 
     async def mark_limited(self, node: int, queues: Sequence[int]) -> None:
-        """The runs this node holds count from now on: a limit was set while they were under way."""
+        """Count the runs that this node holds against a limit that was set after they started."""
         await self._database.fetch("work", "mark_limited", node, list(queues))
 
     # -- for people
@@ -117,8 +117,8 @@ class QueueStore:
             rows = await connection.fetch(statement("list_queues"), tenant, None)
         return [_queue(row) for row in rows]
 
-    async def limit(self, name: str, limits: Limits, *, tenant: int) -> Queue:
-        """Set the limits of a queue, also of one that has no jobs yet."""
+    async def limit(self, name: str, limits: RunLimits, *, tenant: int) -> Queue:
+        """Set the limits of a queue, even of one without jobs."""
         await self._database.transaction("people", lambda c: set_limits(c, tenant, name, limits))
         rows = await self._database.fetch("people", "list_queues", tenant, name)
         return _queue(rows[0] if rows else {**dict.fromkeys(Queue.__struct_fields__), "name": name, **EMPTY})
@@ -132,7 +132,7 @@ async def claim_under(
     *,
     pool: str = "work",
 ) -> tuple[list[Row], LimitedClaim]:
-    """Lock the limits, see how much room there is, claim that much, and count it."""
+    """Lock the limits, compute the free capacity, claim that many runs, and count them."""
 
     async def work(connection: Any) -> tuple[list[Row], LimitedClaim]:
         locked = await connection.fetch(statement("lock_limits"), list(limits))
@@ -151,9 +151,9 @@ async def claim_under(
     return result
 
 
-async def set_limits(connection: Any, tenant: int, queue: str | None, limits: Limits) -> None:
-    """Runs that are under way count from the beginning; nodes are told."""
-    if limits == Limits(None, None):
+async def set_limits(connection: Any, tenant: int, queue: str | None, limits: RunLimits) -> None:
+    """Running runs count at once; nodes are notified."""
+    if limits == RunLimits(None, None):
         await connection.fetch(statement("drop_limit"), tenant, queue)
     else:
         await connection.fetch(statement("set_limit"), tenant, queue, *limits)

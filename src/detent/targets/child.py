@@ -17,7 +17,7 @@ from concurrent.futures import Executor
 from contextlib import ExitStack
 from pathlib import Path
 
-from detent.targets import family
+from detent.targets import process_tree
 from detent.targets.capture import Capture
 
 _CHUNK = 65_536
@@ -79,20 +79,20 @@ class Child:
     async def stop(self, grace: float, marks: tuple[bytes, ...], executor: Executor) -> None:
         """End the command and all it has started: ask, wait at most `grace` seconds, kill."""
 
-        async def look(known: frozenset[family.Member]) -> frozenset[family.Member]:
-            if not family.can_look():
+        async def look(known: frozenset[process_tree.Member]) -> frozenset[process_tree.Member]:
+            if not process_tree.can_look():
                 return frozenset()
-            return await self._loop.run_in_executor(executor, family.family, self._process.pid, marks, known)
+            return await self._loop.run_in_executor(executor, process_tree.family, self._process.pid, marks, known)
 
         members = await look(frozenset())
-        family.send(self._process.pid, members, signal.SIGTERM)
+        process_tree.send(self._process.pid, members, signal.SIGTERM)
         deadline, pause = self._loop.time() + grace, 0.01
         while (members or not self._exited.is_set()) and self._loop.time() < deadline:
             await asyncio.sleep(min(pause, deadline - self._loop.time()))
             pause = min(2 * pause, _LONGEST_PAUSE)
             members = await look(members)
         for _ in range(_KILL_ROUNDS):
-            family.send(self._process.pid, members, signal.SIGKILL)
+            process_tree.send(self._process.pid, members, signal.SIGKILL)
             members = await look(members)
             if not members:
                 break
@@ -105,7 +105,7 @@ class Child:
 
     def finish(self) -> int | None:
         """Kill what is left of the group, reap, close. The exit code: negative a signal, None still dying."""
-        family.send(self._process.pid, frozenset(), signal.SIGKILL)
+        process_tree.send(self._process.pid, frozenset(), signal.SIGKILL)
         self._loop.remove_reader(self._output)
         os.close(self._output)
         if self._pidfd is not None:

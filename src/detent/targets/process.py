@@ -23,13 +23,13 @@ from detent.domain.run import Call, Failed, NotBegun, Outcome
 from detent.targets.calls import timed_out
 from detent.targets.frames import (
     LENGTH_BYTES,
-    Answer,
     Ask,
     Begun,
-    Done,
+    CallAnswer,
+    CallDone,
     FromProcess,
     Holding,
-    Ready,
+    ProcessReady,
     Setup,
     Stop,
     ToProcess,
@@ -203,15 +203,15 @@ class HandlerProcess:
 
     def _hear(self, message: FromProcess) -> None:
         match message:
-            case Ready():
+            case ProcessReady():
                 self._ready.set_result(None)
             case Unfit(error=error):
                 self._ready.set_exception(UnfitError(error))
             case Begun():
                 self._begun.set()
             case Ask(number=number):
-                self._send(Answer(number, None if self._call is None else self._hold(self._call)))
-            case Done():
+                self._send(CallAnswer(number, None if self._call is None else self._hold(self._call)))
+            case CallDone():
                 if not self._over.done():
                     self._over.set_result(outcome_in(message))
 

@@ -17,7 +17,7 @@ from detent.domain.run import Claim
 from detent.errors import DetentError
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
-from detent.store.queues import LimitedClaim, QueueRow, Ready
+from detent.store.queues import LimitedClaim, QueueRow, ReadyQueue
 from detent.targets.calls import Capacity
 from detent.telemetry.log import logger
 from detent.worker.queues.book import QueueBook
@@ -102,7 +102,7 @@ class Claiming:
         node, incarnation = self._membership.node, self._membership.incarnation
         self._turn = (self._turn + 1) % EVENLY_EVERY
         if self._one_tenant and not self.limited:
-            claims = await self._store.live.claim(node, incarnation, list(self.serving), room, evenly=self._evenly)
+            claims = await self._store.live_runs.claim(node, incarnation, list(self.serving), room, evenly=self._evenly)
             return Claimed(claims, more=len(claims) == room)
         ready = await self._store.queues.ready(list(self.serving))
         if not ready:
@@ -116,14 +116,14 @@ class Claiming:
     def _evenly(self) -> bool:
         return self._turn == 0
 
-    def _weights(self, ready: Iterable[Ready], queues: Collection[int]) -> dict[int, int]:
+    def _weights(self, ready: Iterable[ReadyQueue], queues: Collection[int]) -> dict[int, int]:
         """Of the tenants that have something ready in these."""
         rows = (self.serving[place.queue] for place in ready if place.queue in queues)
         return {row.tenant: row.weight for row in rows}
 
     # --- queues without limits ---
 
-    async def _claim_unlimited(self, room: int, ready: Sequence[Ready], before: Claimed) -> Claimed:
+    async def _claim_unlimited(self, room: int, ready: Sequence[ReadyQueue], before: Claimed) -> Claimed:
         """Shares of what room is left. What a tenant got under its limits counts: it comes later here."""
         claims = before.claims
         weights = self._weights(ready, self.unlimited)
@@ -144,7 +144,7 @@ class Claiming:
         return Claimed(claims + taken, more, before.wait)
 
     async def _claim_shares(
-        self, shares: Mapping[int, int], wanted: Sequence[tuple[int, Ready]], *, held: bool
+        self, shares: Mapping[int, int], wanted: Sequence[tuple[int, ReadyQueue]], *, held: bool
     ) -> list[Claim]:
         """`held`: others are claimed already, and must not be forgotten because this fails."""
         shares = {tenant: shares[tenant] for tenant, _ in wanted}
@@ -160,7 +160,7 @@ class Claiming:
 
     # --- queues with limits ---
 
-    async def _claim_limited(self, free: int, ready: Sequence[Ready], waits: Callable[[int], bool]) -> Claimed:
+    async def _claim_limited(self, free: int, ready: Sequence[ReadyQueue], waits: Callable[[int], bool]) -> Claimed:
         """Shares of what can start at once. Many a tenant can have none, because it has reached its limit: what it
         leaves is shared once more among those that took all they got."""
         weights = self._weights(ready, self.limited)
@@ -184,7 +184,7 @@ class Claiming:
                 break
         return Claimed(claims, wait=min(waiting, default=None))
 
-    def _groups(self, ready: Iterable[Ready]) -> dict[int, list[list[int]]]:
+    def _groups(self, ready: Iterable[ReadyQueue]) -> dict[int, list[list[int]]]:
         """For each tenant its ready queues with limits, those together that are subject to the same ones. None of them
         is always first: they may share the limit of their tenant."""
         groups: dict[int, dict[tuple[int, ...], list[int]]] = {}

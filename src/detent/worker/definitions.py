@@ -27,7 +27,7 @@ async def with_own_payload(
     repeats have the same."""
     if definition is None or not claim.key.manual:
         return definition
-    payload = await store.live.own_payload(claim.key, pool=pool)
+    payload = await store.live_runs.own_payload(claim.key, pool=pool)
     if payload is None:
         return definition
     return definition._replace(spec=msgspec.structs.replace(definition.spec, payload=msgspec.json.decode(payload)))
@@ -50,7 +50,7 @@ class Definitions:
         """These. One that is gone, or that this version cannot read, is left out."""
         found: dict[Key, Definition] = {}
         for some in _in_parts(list(dict.fromkeys(wanted))):
-            found |= await self._store.live.definitions(some)
+            found |= await self._store.live_runs.definitions(some)
         self._keep(found)
         return found
 

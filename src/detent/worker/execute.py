@@ -11,7 +11,7 @@ from detent.domain.identity import RunKey, milliseconds, run_id_text
 from detent.domain.job import Definition, JobSpec, TargetKind, kind_of
 from detent.domain.run import Call, Claim, Failed, NotBegun, Outcome
 from detent.runtime import failpoints
-from detent.targets.raised import failure_of
+from detent.targets.exceptions import failure_of
 from detent.worker.windows import Windows
 
 Runner = Callable[[Call], Awaitable[Outcome | NotBegun]]

@@ -10,7 +10,7 @@ from typing import Any
 from detent.domain.states import CODES, RunStatus
 from detent.errors import OwnershipLost
 from detent.store.effects import EffectPool
-from detent.store.live import Settlement
+from detent.store.live_runs import Settlement
 from detent.worker.worker import Worker
 
 

@@ -42,7 +42,7 @@ class Promoter:
         freed, self._freed = self._freed, set()
         look = monotonic() >= self._look_next
         try:
-            promoted = (look or bool(freed)) and await self._store.live.promote(None if look else sorted(freed))
+            promoted = (look or bool(freed)) and await self._store.live_runs.promote(None if look else sorted(freed))
         except DetentError as error:
             self._freed |= freed
             if self._failing.note(str(error)):

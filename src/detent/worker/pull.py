@@ -16,13 +16,14 @@ from detent.domain.identity import RunKey, run_id
 from detent.domain.run import Failed
 from detent.domain.states import CODES, RunStatus
 from detent.errors import DetentError, NotFound, OwnershipLost, Unavailable
+from detent.jobs import JobOperations
 from detent.runtime.service import Batcher
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, Rejected
-from detent.store.live import Retry, Settlement
-from detent.store.pull import Beat, Extended, Held, Recorded, Report
+from detent.store.live_runs import Retry, Settlement
+from detent.store.pull import Extended, LeasedRun, PullBeat, Recorded, Report
 from detent.store.upkeep import RUNS_CHANNEL
-from detent.targets.raised import LONGEST_ERROR, describe
+from detent.targets.exceptions import LONGEST_ERROR, describe
 from detent.targets.text import storable_text
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
@@ -45,11 +46,12 @@ class Settled(NamedTuple):
 
 
 class PulledRuns:
-    def __init__(self, store: Store, metrics: Metrics) -> None:
+    def __init__(self, store: Store, jobs: JobOperations, metrics: Metrics) -> None:
         self._store = store
+        self._jobs = jobs
         self._metrics = metrics
         self._settle: Batcher[tuple[int, Report], RunStatus | Rejected | None] = Batcher(self._settle_all, BATCH)
-        self._beat: Batcher[tuple[int, Beat], Extended | None] = Batcher(self._beat_all, BATCH)
+        self._beat: Batcher[tuple[int, PullBeat], Extended | None] = Batcher(self._beat_all, BATCH)
 
     # --- what a worker says ---
 
@@ -58,7 +60,7 @@ class PulledRuns:
         self._metrics.starts += count
 
     async def heartbeat(self, tenant: int, key: RunKey, token: int, lease: timedelta) -> Extended:
-        extended = await self._beat((tenant, Beat(key, token, lease)))
+        extended = await self._beat((tenant, PullBeat(key, token, lease)))
         if extended is None:
             await self._existing(tenant, key, token)
             raise _stale(key, "stop, its result would be refused")
@@ -83,7 +85,7 @@ class PulledRuns:
         self._count(status, report.outcome)
         _tell(status, report)
         if status is RunStatus.DEAD:
-            await pause_failing(self._store, [report.key.job])
+            await pause_failing(self._jobs, [report.key.job])
         return Settled(status, report.delay if status is RunStatus.RETRYING else None)
 
     def _count(self, status: RunStatus, outcome: str) -> None:
@@ -100,7 +102,7 @@ class PulledRuns:
             return Settled(recorded.status if recorded.token == report.token else RunStatus.RETRYING)
         await self._store.pull.record_stale(report.key, report.token, f"refused: {report.outcome}")
         self._metrics.refused_settles += 1
-        log.warning("a report came too late", run=str(run_id(report.key)), token=report.token, said=report.outcome)
+        log.warning("a report came too late", run_id=str(run_id(report.key)), token=report.token, said=report.outcome)
         raise _stale(report.key, f"the report that it {report.outcome} is refused")
 
     async def _existing(self, tenant: int, key: RunKey, token: int) -> Recorded:
@@ -119,7 +121,7 @@ class PulledRuns:
     async def _promote(self, jobs: list[int]) -> None:
         """Runs that waited for these; what fails here is made up for by the sweep."""
         try:
-            if await self._store.live.promote(jobs, pool="pull"):
+            if await self._store.live_runs.promote(jobs, pool="pull"):
                 await self._store.upkeep.wake(RUNS_CHANNEL, "ready", pool="pull")
         except DetentError as error:
             log.warning("runs that wait have not moved up yet", error=str(error))
@@ -130,51 +132,51 @@ class PulledRuns:
             return await self._store.pull.settle(tenant, reports)
         except Rejected as error:
             if len(reports) == 1:
-                log.error("a report could not be stored", run=str(run_id(reports[0].key)), error=str(error))
+                log.error("a report could not be stored", run_id=str(run_id(reports[0].key)), error=str(error))
                 return [error]
         half = len(reports) // 2
         first = await self._settle_apart(tenant, reports[:half])
         return [*first, *await self._settle_apart(tenant, reports[half:])]
 
-    async def _beat_all(self, items: Sequence[tuple[int, Beat]]) -> Sequence[Extended | None]:
+    async def _beat_all(self, items: Sequence[tuple[int, PullBeat]]) -> Sequence[Extended | None]:
         return await _by_tenant(items, self._store.pull.heartbeat)
 
 
 def _tell(status: RunStatus, report: Report) -> None:
-    facts = {"run": str(run_id(report.key)), "job_number": report.key.job, "token": report.token}
+    facts = {"run_id": str(run_id(report.key)), "job_number": report.key.job, "token": report.token}
     say = transitions.log.debug if status is RunStatus.SUCCEEDED else transitions.log.info
     say(f"pulled run {status.value}", **facts, outcome=report.outcome, error=report.error)
 
 
-async def sweep(store: Store, metrics: Metrics) -> int:
+async def sweep(store: Store, jobs: JobOperations, metrics: Metrics) -> int:
     """End runs over their time limit, free those whose lease ran out, and let those move up that waited for them; how
     many were ended or freed."""
-    count = await _end_overdue(store)
+    count = await _end_overdue(store, jobs)
     while batch := await store.pull.rescue():
         count += len(batch)
         metrics.rescued += len(batch)
-        await pause_failing(store, [rescued.job for rescued in batch if rescued.dead])
+        await pause_failing(jobs, [rescued.job for rescued in batch if rescued.dead])
         facts = [{**transitions.facts_of(run.claim, None), "dead": run.dead} for run in batch]
-        transitions.tell_some("warning", "run rescued: its lease ran out", facts)
-    if await store.live.promote() or count:
+        transitions.log_some("warning", "run rescued: its lease ran out", facts)
+    if await store.live_runs.promote() or count:
         await store.upkeep.wake(RUNS_CHANNEL, "ready")
     return count
 
 
-async def pause_failing(store: Store, jobs: Sequence[int]) -> None:
+async def pause_failing(jobs: JobOperations, failing: Sequence[int]) -> None:
     """Runs of these have died. What fails here is made up for when the next one does."""
     try:
-        if jobs:
-            await store.life.pause_failing(jobs)
+        if failing:
+            await jobs.automatic.pause_failing(failing)
     except DetentError as error:
         log.warning("jobs whose runs die are not paused yet", error=str(error))
 
 
-async def _end_overdue(store: Store) -> int:
+async def _end_overdue(store: Store, jobs: JobOperations) -> int:
     overdue = await store.pull.overdue()
     for held in overdue:
         try:
-            await _end_one(store, held)
+            await _end_one(store, jobs, held)
         except (Unavailable, OutcomeUnknown):
             raise
         except Exception as error:  # one that cannot be ended does not keep the others from it
@@ -185,15 +187,15 @@ async def _end_overdue(store: Store) -> int:
     return len(overdue)
 
 
-async def _end_one(store: Store, held: Held) -> None:
+async def _end_one(store: Store, jobs: JobOperations, held: LeasedRun) -> None:
     limit = held.definition.spec.timeout_seconds if held.definition is not None else 0
     report = _decided(held, Failed(f"No answer within {limit:g} s.", outcome="timeout"))
     await store.pull.settle(held.tenant, [report])  # no match: its worker has reported meanwhile
     if report.status == CODES[RunStatus.DEAD]:
-        await pause_failing(store, [held.claim.job])
+        await pause_failing(jobs, [held.claim.job])
 
 
-def _decided(held: Held, failed: Failed) -> Report:
+def _decided(held: LeasedRun, failed: Failed) -> Report:
     """The decision our own workers would make, as a report."""
     claim = held.claim
     spec = held.definition.spec if held.definition is not None else None

@@ -23,8 +23,8 @@ from detent.errors import DetentError
 from detent.runtime import failpoints
 from detent.store import Store
 from detent.store.db import Rejected
-from detent.store.live import Retry, Settlement
-from detent.targets.raised import describe
+from detent.store.live_runs import Retry, Settlement
+from detent.targets.exceptions import describe
 from detent.targets.text import storable_text
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
@@ -158,10 +158,10 @@ class Settler:
         while (self._ends or self._retries) and len(self._tasks) < STATEMENTS:
             if self._ends:
                 ends, self._ends = self._ends[:BATCH], self._ends[BATCH:]
-                self._spawn(self._write(ends, self._store.live.settle))
+                self._spawn(self._write(ends, self._store.live_runs.settle))
             else:
                 retries, self._retries = self._retries[:BATCH], self._retries[BATCH:]
-                self._spawn(self._write(retries, self._store.live.retry))
+                self._spawn(self._write(retries, self._store.live_runs.retry))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -229,7 +229,7 @@ class Settler:
             facts = transitions.facts_of(item.claim, self._node)
             log.error("a run is ended without its result", **facts, error=str(error))
         said = f"refused: {item.outcome}; the result could not be stored"
-        if await self._store.live.quarantine(self._node, item.claim, said):
+        if await self._store.live_runs.quarantine(self._node, item.claim, said):
             self._metrics.refused_settles += 1
             self._settled(item.claim)
         else:
@@ -245,22 +245,22 @@ class Settler:
         refused = {item.claim for item in stale}
         written = [item for item in batch if item.claim not in refused] if refused else batch
         unsuccessful = self._count(written)
-        if unsuccessful or transitions.told():
+        if unsuccessful or transitions.debug_enabled():
             self._tell(written)
 
     def _tell(self, written: Sequence[Settlement | Retry]) -> None:
         """A success is everybody's daily affair; what did not succeed is not."""
         retries = [self._facts(item) for item in written if isinstance(item, Retry)]
-        transitions.tell_some("info", "attempt failed, another follows", retries)
+        transitions.log_some("info", "attempt failed, another follows", retries)
         ends = [item for item in written if isinstance(item, Settlement)]
         dead = [self._facts(item) for item in ends if item.status == DEAD]
-        transitions.tell_some("warning", "run dead", dead)
+        transitions.log_some("warning", "run dead", dead)
         cancelled = [self._facts(item) for item in ends if item.status == CANCELLED]
-        transitions.tell_some("info", "run cancelled", cancelled)
-        for item in ends if transitions.told() else ():
+        transitions.log_some("info", "run cancelled", cancelled)
+        for item in ends if transitions.debug_enabled() else ():
             if item.status == SUCCEEDED:
                 seconds = (item.finished - item.started).total_seconds()
-                transitions.tell("run succeeded", item.claim, self._node, seconds=round(seconds, 6))
+                transitions.log_claim("run succeeded", item.claim, self._node, seconds=round(seconds, 6))
 
     def _facts(self, item: Settlement | Retry) -> dict[str, object]:
         facts = {**transitions.facts_of(item.claim, self._node), "outcome": item.outcome, "error": item.error}
@@ -296,13 +296,13 @@ class Settler:
         return unsuccessful
 
     async def _tell_stale_from_repeated(self, unmatched: Sequence[Writing]) -> list[Writing]:
-        committed = await self._store.live.committed([item.claim for item in unmatched])
+        committed = await self._store.live_runs.committed([item.claim for item in unmatched])
         late = [item for item, known in zip(unmatched, committed, strict=True) if not known]
         if late:
             self._metrics.refused_settles += len(late)
             refused = [self._facts(item) for item in late]
-            transitions.tell_some("warning", "result refused: the run is no longer this node's", refused)
-            await self._store.live.record_stale(self._node, late)
+            transitions.log_some("warning", "result refused: the run is no longer this node's", refused)
+            await self._store.live_runs.record_stale(self._node, late)
         return late
 
 

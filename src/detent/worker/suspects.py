@@ -138,7 +138,9 @@ class Trials:
             self._alone = held
         else:
             self._release()
-        log.warning("a run whose nodes were lost is tried", job=held.claim.job, crashes=held.claim.crashes, alone=alone)
+        log.warning(
+            "a run whose nodes were lost is tried", job_number=held.claim.job, crashes=held.claim.crashes, alone=alone
+        )
         self._begin(held)
         try:
             await self._until(lambda: held.task is None, doubled(WINDOW, held.claim))
@@ -161,11 +163,11 @@ class Trials:
         failures = 0
         while held.task is not None and self._membership.trusted:
             try:
-                await self._store.live.accompany(self._membership.node, held.claim)
+                await self._store.live_runs.accompany(self._membership.node, held.claim)
                 return
             except DetentError as error:
                 failures += 1
-                log.info("a run is tried alone for longer", job=held.claim.job, error=str(error))
+                log.info("a run is tried alone for longer", job_number=held.claim.job, error=str(error))
                 await asyncio.sleep(backoff(failures))
 
     # --- the others ---

@@ -29,7 +29,7 @@ from detent.runtime.service import Batcher, Loop, backoff
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
 from detent.targets.calls import Capacity
-from detent.targets.raised import describe, failure_of
+from detent.targets.exceptions import describe, failure_of
 from detent.telemetry import tracing, transitions
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
@@ -185,10 +185,10 @@ class Worker:
         """Those whose definition is known wait for a slot; what is not known of the others is read first."""
         now = self._clock.now()
         unknown: list[Held] = []
-        telling = transitions.told()
+        telling = transitions.debug_enabled()
         for claim in claims:
             if telling:
-                transitions.tell("run claimed", claim, self._membership.node)
+                transitions.log_claim("run claimed", claim, self._membership.node)
             held = Held(claim, now)
             self._held.add(held)
             if self.learner.knows(held):
@@ -426,8 +426,8 @@ class Worker:
         self._metrics.starts += 1
         if kind_of(definition.spec.target) in self._timed:
             self._deadlines.add(held, definition.spec.timeout_seconds)
-        if transitions.told():
-            transitions.tell("run started", claim, self._membership.node, job=definition.name)
+        if transitions.debug_enabled():
+            transitions.log_claim("run started", claim, self._membership.node, job=definition.name)
         held.called = True
         if tracing.active is None:
             return await execute(call, self._runners)
@@ -443,7 +443,7 @@ class Worker:
 
     async def _start_all(self, claims: Sequence[Claim]) -> Sequence[str]:
         alone = [self._trials.is_alone(claim) for claim in claims]
-        verdicts = await self._store.live.start(self._membership.node, claims, alone)
+        verdicts = await self._store.live_runs.start(self._membership.node, claims, alone)
         return [verdicts.get((claim.job, claim.lane), "lost") for claim in claims]
 
     async def _give_back_uncalled(self, claims: Sequence[Claim]) -> Sequence[None]:
@@ -462,7 +462,7 @@ class Worker:
         failures = 0
         while self._membership.trusted:
             try:
-                await self._store.live.give_back(self._membership.node, claims)
+                await self._store.live_runs.give_back(self._membership.node, claims)
                 return
             except DetentError as error:
                 failures += 1
@@ -501,7 +501,7 @@ class Worker:
         """Adopt what we hold without knowing, stop what was cancelled."""
         if not self._membership.trusted or self._draining:
             return UNTRUSTED_PAUSE  # soon: somebody may have lost a reply just now, and woken us for it
-        looked = await self._store.live.reconcile(self._membership.node)
+        looked = await self._store.live_runs.reconcile(self._membership.node)
         unknown = []
         for claim in looked:
             held = self._held.find(claim)
@@ -512,7 +512,7 @@ class Worker:
         adopted = self._seen_long_enough(unknown)
         if adopted:
             node = self._membership.node
-            transitions.tell_some("warning", "run adopted", [transitions.facts_of(claim, node) for claim in adopted])
+            transitions.log_some("warning", "run adopted", [transitions.facts_of(claim, node) for claim in adopted])
             self._accept(adopted)
         # Whoever loses a reply wakes us: while nothing is in hand, there is little to find.
         return self._reconcile_every if self._held or self._suspects else 3 * self._reconcile_every
@@ -578,11 +578,11 @@ class Worker:
         if not claims:
             return
         try:
-            await self._store.live.give_back(self._membership.node, claims)
+            await self._store.live_runs.give_back(self._membership.node, claims)
         except DetentError as error:
             log.warning("runs not given back; they are found again, or rescued by others", error=str(error))
-        if transitions.told():
-            transitions.tell_all("run given back", claims, self._membership.node)
+        if transitions.debug_enabled():
+            transitions.log_claims("run given back", claims, self._membership.node)
 
     def _take_waiting(self, keep: Callable[[Claim], bool] | None = None) -> list[Claim]:
         waiting = [held for held in self._held if not held.begun and not (keep is not None and keep(held.claim))]

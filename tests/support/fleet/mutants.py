@@ -24,7 +24,7 @@ HOLD = 2.5 * TTL
 Patches = Mapping[str, Sequence[tuple[str, str]]]
 
 FENCE = ("SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE", "SELECT $1::bigint AS node")
-BEHIND = {"clock.py": [("return datetime.now(UTC)", "return datetime.now(UTC) - timedelta(seconds=20)")]}
+BEHIND = {"runtime/clock.py": [("return datetime.now(UTC)", "return datetime.now(UTC) - timedelta(seconds=20)")]}
 
 
 class Mutant(NamedTuple):

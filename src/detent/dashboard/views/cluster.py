@@ -13,7 +13,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 async def load(page: PageRequest) -> dict[str, Any]:
-    cluster = await page.api.store.cluster.look(operator=page.tenant == DEFAULT_TENANT)
+    cluster = await page.api.cluster.describe(operator=page.tenant == DEFAULT_TENANT)
     owners = owners_of(cluster)
     nodes = {node.id: node for node in cluster.nodes}
     return {

@@ -13,7 +13,7 @@ from detent.domain.job import HttpTarget
 from detent.domain.states import OPEN, RunStatus
 from detent.errors import DetentError
 from detent.jobs.explanation import explain, span
-from detent.store.overview import Given
+from detent.store.overview import RunInput
 
 NEVER_RAN = (RunStatus.SKIPPED, RunStatus.MISSED)
 
@@ -60,7 +60,7 @@ def path_of(run: Run, page: PageRequest) -> list[dict[str, Any]]:
     return steps
 
 
-def request_of(run: Run, given: Given | None) -> list[tuple[str, str]]:
+def request_of(run: Run, given: RunInput | None) -> list[tuple[str, str]]:
     """The request line and headers that the target receives."""
     if given is None:
         return []
@@ -77,7 +77,7 @@ def request_of(run: Run, given: Given | None) -> list[tuple[str, str]]:
 async def _story(page: PageRequest, run: Run, key: RunKey) -> list[str]:
     if not key.manual and not key.repeat:
         try:
-            story = await page.api.store.explaining.story(run.job_id, run.scheduled_at.isoformat(), tenant=page.tenant)
+            story = await page.api.jobs.explainer.story(run.job_id, run.scheduled_at.isoformat(), tenant=page.tenant)
             return explain(story.facts)
         except DetentError as error:
             return [error.message]

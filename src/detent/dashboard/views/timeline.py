@@ -17,8 +17,8 @@ from detent.dashboard.charts import Axis, DueStep, clock_marks, due_steps, lane
 from detent.dashboard.page import PageRequest, PageView
 from detent.errors import DetentError, UsageError
 from detent.runtime.clock import monotonic
-from detent.store.ledger import Expectation
-from detent.store.overview import MOST_OF_A_JOB, Step
+from detent.store.ledger import ExpectedTicks
+from detent.store.overview import MOST_OF_A_JOB, TimelineStep
 
 LANES = 30
 STEPS = 180
@@ -79,7 +79,7 @@ async def _lanes(page: PageRequest, jobs: list[Job], axis: Axis) -> tuple[list[d
     return lanes, [job for job in jobs if job.id not in due]
 
 
-def _due(expected: Mapping[UUID, Expectation], axis: Axis, now: datetime) -> dict[UUID, list[DueStep]]:
+def _due(expected: Mapping[UUID, ExpectedTicks], axis: Axis, now: datetime) -> dict[UUID, list[DueStep]]:
     """Runs in a thread and stops after DUE_SECONDS: some schedules take long to compute."""
     end = monotonic() + DUE_SECONDS
     found: dict[UUID, list[DueStep]] = {}
@@ -91,7 +91,7 @@ def _due(expected: Mapping[UUID, Expectation], axis: Axis, now: datetime) -> dic
     return found
 
 
-def _read_since(steps: list[Step], kept: datetime | None) -> datetime | None:
+def _read_since(steps: list[TimelineStep], kept: datetime | None) -> datetime | None:
     """Before this time, a tick without a record may have one that was not read."""
     read = sum(step.rows for step in steps)
     oldest = min((step.first for step in steps if step.first is not None), default=None)
@@ -124,8 +124,8 @@ def _links(search: str, zoom: str, axis: Axis) -> dict[str, str]:
     }
 
 
-async def _past(page: PageRequest, jobs: list[Job], axis: Axis) -> dict[UUID, list[Step]]:
-    found: dict[UUID, list[Step]] = defaultdict(list)
+async def _past(page: PageRequest, jobs: list[Job], axis: Axis) -> dict[UUID, list[TimelineStep]]:
+    found: dict[UUID, list[TimelineStep]] = defaultdict(list)
     until = min(axis.until, page.now + timedelta(days=1))  # a run may have a tick in the near future
     if axis.since < until:
         for step in await page.api.store.overview.timeline(

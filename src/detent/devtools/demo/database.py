@@ -1,0 +1,89 @@
+"""Writes the demo's jobs and a month of their history into the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from detent.domain.job import JobSpec
+from detent.domain.registration import CursorPlace, PreparedJob, Timings, place, prepare, stand_on
+from detent.jobs.moves import new_jobs
+from detent.store.db import Database, statement
+from detent.store.job_writes import Ownership, insert
+from detent.store.jobs import DEFAULT_TENANT
+from detent.store.tenants import reserved
+
+RUN_COLUMNS = (
+    *("job", "scheduled_at", "token", "node", "started_at", "finished_at", "serial", "revision", "attempt"),
+    *("status", "ticks", "until", "reason", "result"),
+)
+ATTEMPT_COLUMNS = (
+    *("job", "scheduled_at", "serial", "token", "node", "started_at", "finished_at", "attempt", "outcome", "error"),
+)
+ELECTION_COLUMNS = ("partition", "term", "node", "nomination", "at")
+
+
+class RegisteredDemoJob(NamedTuple):
+    """A job that looks as if it had been registered a month ago."""
+
+    prepared: PreparedJob
+    id: UUID
+
+
+class DemoRows(NamedTuple):
+    runs: Sequence[tuple[Any, ...]]
+    attempts: Sequence[tuple[Any, ...]]
+    elections: Sequence[tuple[Any, ...]]
+    incidents: Sequence[tuple[Any, ...]] = ()
+
+
+class DemoDatabase:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def jobs(self) -> int:
+        """How many jobs exist, of all tenants."""
+        return int((await self._database.fetch("people", "demo_jobs"))[0]["jobs"])
+
+    async def register(
+        self, specs: Sequence[JobSpec], since: datetime, max_payload_bytes: int
+    ) -> list[RegisteredDemoJob]:
+        """Jobs that were created at `since`, with their cursors on the next tick from now."""
+        async with reserved(self._database, DEFAULT_TENANT, len(specs), max_payload_bytes) as quota:
+            timings = Timings()
+            jobs = [
+                prepare(spec, uuid7(), number, since, timings=timings)
+                for spec, number in zip(specs, quota.numbers, strict=True)
+            ]
+            new = new_jobs([(job, _where(job, quota.now)) for job in jobs], since)
+            await insert(self._database, new, Ownership(DEFAULT_TENANT, None, since, "demo"), quota)
+        return [RegisteredDemoJob(job, job.job_id) for job in jobs]
+
+    async def write(self, rows: DemoRows, last_ticks: Sequence[tuple[int, datetime]], over: Sequence[int]) -> None:
+        """Write the history, the last tick of each cursor, and which jobs have completed."""
+
+        async def work(connection: Any) -> None:
+            await connection.copy_records_to_table("run_history", records=rows.runs, columns=RUN_COLUMNS)
+            await connection.copy_records_to_table("attempts", records=rows.attempts, columns=ATTEMPT_COLUMNS)
+            if not await connection.fetch(statement("demo_elections")):
+                await connection.copy_records_to_table("elections", records=rows.elections, columns=ELECTION_COLUMNS)
+            numbers, ticks = zip(*last_ticks, strict=True)
+            await connection.fetch(statement("demo_cursors"), numbers, ticks)
+            await connection.fetch(statement("demo_over"), list(over))
+            if rows.incidents:
+                await connection.fetch(statement("demo_incidents"), *zip(*rows.incidents, strict=True))
+
+        await self._database.transaction("people", work)
+        async with self._database.connection("people") as connection:
+            await connection.execute(statement("demo_analyze"))
+
+
+def _where(job: PreparedJob, now: datetime) -> CursorPlace:
+    """A one-off in the past has no next tick."""
+    if job.schedule.at is not None and job.schedule.at <= now:
+        return stand_on(job, None)
+    return place(job, now)
