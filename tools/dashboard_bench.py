@@ -24,7 +24,7 @@ import aiohttp
 
 from detent.api.app import create_app
 from detent.dashboard.app import add_dashboard
-from detent.devtools.bench.database import BenchDatabase
+from detent.devtools.bench.database import BenchRows
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.node.database import opened_store, prepare_database
 from detent.node.server import ApiServer
@@ -190,7 +190,7 @@ async def no_op(_call: Call) -> Outcome:
 async def one_round(runs: int, browsers: int) -> float:
     """CPU time of this process per run, in microseconds."""
     async with database() as url, opened_store(url, Settings()) as store, served(store) as address:
-        bench = BenchDatabase(store.database)
+        bench = BenchRows(store.database)
         due = (await bench.make_due(runs, 6.0)).due
         session = Session(store, Settings(concurrency=2000), ("scheduler", "worker"), {"http": no_op}, [])
         await session.open()

@@ -13,13 +13,13 @@ from detent.cluster.operations import ClusterOperations
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.jobs import JobOperations
-from detent.node import session as sessions_of_nodes
 from detent.store import Store
 from detent.targets import messenger as messengers
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger
 from detent.telemetry.metrics import Metrics
 from detent.upkeep import expectations as watch
+from detent.upkeep import housekeeping
 from detent.upkeep import notices as sending
 from detent.upkeep import pings as ping
 from tests.observability.receiver import SECRET, Receiver, receiving, silence
@@ -30,7 +30,7 @@ from tests.support.waiting import until
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens every few seconds happens several times in one."""
-    monkeypatch.setattr(sessions_of_nodes, "UPKEEP_EVERY", 0.2)
+    monkeypatch.setattr(housekeeping, "UPKEEP_EVERY", 0.2)
     monkeypatch.setattr(watch, "LOOK_EVERY", 0.1)
     monkeypatch.setattr(sending, "FIRST_PAUSE", 0.05)
     monkeypatch.setattr(sending, "SWEEP_EVERY", 0.3)

@@ -45,7 +45,7 @@ async def store(reach: dict[str, Any]) -> AsyncIterator[Store]:
 def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is told of what tests change in the tables, so what is a last resort elsewhere is the rule here."""
     monkeypatch.setattr(worker, "POLL_EVERY", 1.0)
-    monkeypatch.setattr(book, "LOOK_EVERY", 3.0)
+    monkeypatch.setattr(book, "READ_EVERY", 3.0)
 
 
 @pytest.fixture

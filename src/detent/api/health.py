@@ -45,9 +45,9 @@ async def ready(api: Api, query: ReadyQuery) -> Reply[ReadinessCheck]:
 
 
 @routes.get("/version", scope="public")
-async def version(api: Api) -> VersionDocument:
+async def version(api: Api) -> Version:
     """The version of detent and of its zone data."""
-    return VersionDocument(__version__, "v1", tzdata_version())
+    return Version(__version__, "v1", tzdata_version())
 
 
 def metrics_route(metrics: Metrics) -> Route:

@@ -32,7 +32,6 @@ SCHEMA_NAMES = {
     "QueueLimitsRequest": "QueueLimits",
     "ReadinessCheck": "Ready",
     "TickState": "Ticks",
-    "VersionDocument": "Version",
 }
 
 

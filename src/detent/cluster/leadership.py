@@ -15,17 +15,20 @@ a number takes the partition from the adopter. Without numbers, the adopter keep
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from typing import Protocol
 
 from detent.cluster.coordinators.coordinator import Coordinator
 from detent.cluster.flapping import Turns
+from detent.cluster.hints import Hints
 from detent.cluster.membership import Membership
 from detent.cluster.rendezvous import share
 from detent.cluster.rescue import Rescue
 from detent.domain.identity import token_text
 from detent.errors import Unavailable
 from detent.runtime.clock import monotonic
+from detent.runtime.service import Loop
+from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.nodes import Share
 from detent.telemetry.log import logger
@@ -55,21 +58,19 @@ class Leadership:
         store: Store,
         membership: Membership,
         coordinator: Coordinator,
-        rescue: Rescue,
+        *,
         led: Led | None,
-        notify_others: Callable[[], Awaitable[None]],
-        drain: Callable[[bool], None],
-        others_work: Callable[[bool], None],
+        hints: Hints,
+        wakeups: Wakeups,
         metrics: Metrics,
     ) -> None:
         self._store = store
         self._membership = membership
         self._coordinator = coordinator
-        self._rescue = rescue
+        self._rescue = Rescue(store, metrics, wakeups, membership.node)
         self._led = led
-        self._notify_others = notify_others
-        self._drain = drain
-        self._others_work = others_work
+        self._hints = hints
+        self._wakeups = wakeups
         self._metrics = metrics
         self._free_since: dict[int, float] = {}
         self._adopted: dict[int, float] = {}
@@ -79,11 +80,13 @@ class Leadership:
         self._turns = Turns()
         self.terms: dict[int, int] = {}
         self.coordinator_missing = False
+        self.loop = Loop("leadership", self.tick)
+        wakeups.share_changed.subscribe(self.loop.wake)
 
     async def tick(self) -> float:
         view = await self._read_share()
-        self._drain(view.draining)
-        self._others_work(view.others_work)
+        self._wakeups.draining(view.draining)
+        self._wakeups.others_work(view.others_work)
         if self._led is not None:
             await self._take_our_share(self._led, view)
         await self._rescue.clean_up(view.evicted)
@@ -175,7 +178,7 @@ class Leadership:
         if lost:
             log.warning("nominations lost", count=len(lost))
             await self._hand_over(led, lost)
-            await self._notify_others()
+            await self._hints.announce_share()
 
     def _is_news(self, partition: int) -> bool:
         """Not led yet, or led under an older nomination: the database has to know the newest, to refuse older ones."""
@@ -196,7 +199,7 @@ class Leadership:
             await self._hand_over(led, partitions)
             await self._resign(partitions)
             log.info("partitions handed over", count=len(partitions))
-            await self._notify_others()
+            await self._hints.announce_share()
 
     async def _hand_over(self, led: Led, partitions: Collection[int]) -> None:
         await led.stop_leading(partitions)

@@ -92,7 +92,9 @@ class TickExplainer:
             after=schedule.next_after(facts.at),
         )
 
-    async def _with_fate(self, facts: Facts, job: Row, reading: Reading, segment: LedgerSegment, tenant: int) -> TickStory:
+    async def _with_fate(
+        self, facts: Facts, job: Row, reading: Reading, segment: LedgerSegment, tenant: int
+    ) -> TickStory:
         number, at = job["job"], facts.at
         skips = await self._records.skips(number)
         fate = next(

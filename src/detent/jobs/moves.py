@@ -29,7 +29,7 @@ MICROSECOND = timedelta(microseconds=1)
 MILLISECOND = timedelta(milliseconds=1)
 
 
-def new_jobs(placed: Sequence[tuple[Prepared, Place]], now: datetime) -> list[NewJob]:
+def new_jobs(placed: Sequence[tuple[PreparedJob, CursorPlace]], now: datetime) -> list[NewJob]:
     """Jobs with their first spans, which are computed once for each schedule that jobs share."""
     known: dict[int, FirstSpan] = {}
     jobs: list[NewJob] = []

@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from detent.domain.run import Failed, Outcome
-from detent.domain.states import CODES, RunStatus
+from detent.domain.states import END_CODES, Event
 from detent.errors import DetentError, OwnershipLost
 from detent.node.apps import load_app
 from detent.store.effects import EffectPool
@@ -115,7 +115,7 @@ class NodeBackend:
             raise OwnershipLost("This run was cancelled or taken over: there is nothing to commit.")
 
         def settlement(now: datetime) -> Settlement:
-            return Settlement(holding.claim, holding.started, now, CODES[RunStatus.SUCCEEDED])
+            return Settlement(holding.claim, holding.started, now, END_CODES[Event.SUCCEED])
 
         async with self._effects.transaction(holding.node, settlement) as connection:
             yield connection

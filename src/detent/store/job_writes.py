@@ -14,7 +14,7 @@ import msgspec
 
 from detent.contract.job import JobStatus, OnResume
 from detent.domain.misfire import CatchUp, MissedRange
-from detent.domain.registration import Place, Prepared
+from detent.domain.registration import CursorPlace, PreparedJob
 from detent.store.db import Database, Rejected, Row, statement
 from detent.store.tenants import TenantQuota, use_quota
 from detent.store.upkeep import JOBS_CHANNEL
@@ -54,8 +54,8 @@ class NamesInUse(Exception):  # noqa: N818 - as above
 class NewJob(NamedTuple):
     """A job to insert, the tick its cursor will stand on, and its first span of ticks."""
 
-    job: Prepared
-    where: Place
+    job: PreparedJob
+    where: CursorPlace
     span: FirstSpan
 
 
@@ -71,7 +71,7 @@ class Ownership(NamedTuple):
 class RevisedJob(NamedTuple):
     """A new revision of a job, with the row it was computed from."""
 
-    job: Prepared
+    job: PreparedJob
     row: Row
     grace: int
     runs_left: int | None
@@ -90,7 +90,7 @@ class CursorMove(NamedTuple):
     """Where a cursor moves from where it was read, the spans that end and begin there, and the ticks it passes."""
 
     row: Row
-    where: Place
+    where: CursorPlace
     status: JobStatus
     closed: str
     until: datetime

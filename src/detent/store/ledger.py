@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from detent.domain.ledger import WITHOUT_CURSOR, Entry, Segment, Unread
+from detent.domain.ledger import WITHOUT_CURSOR, Entry, LedgerSegment, Unread
 from detent.domain.schedule import Schedule
 from detent.domain.states import CODES
 from detent.store.db import Database, Row, statement

@@ -42,6 +42,9 @@ class ExpectationWatch:
         self.needed = True
         self.loop = Loop("watch", self.tick)
 
+    def jobs_changed(self, _jobs: object) -> None:
+        self.needed = True
+
     async def tick(self) -> float:
         more = self.needed and self._membership.trusted
         while more and (partitions := sorted(self._led())):

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from detent.devtools.bench.database import BenchDatabase
+from detent.devtools.bench.database import BenchRows
 from detent.devtools.bench.processes import children_seconds, own_seconds
 from detent.node.database import opened_store, prepare_database
 from detent.node.node import collect_garbage_seldom
@@ -22,7 +22,7 @@ from detent.store.embedded import EmbeddedServer
 class BenchDatabase(NamedTuple):
     url: str
     store: Store
-    bench: BenchDatabase
+    bench: BenchRows
     postmaster: int
 
 
@@ -35,7 +35,7 @@ async def bench_database() -> AsyncIterator[BenchDatabase]:
         async with EmbeddedServer(Path(folder)) as server:
             await prepare_database(server.url, "detent", migrate=True)
             async with opened_store(server.url, Settings()) as store:
-                yield BenchDatabase(server.url, store, BenchDatabase(store.database), server.postmaster)
+                yield BenchDatabase(server.url, store, BenchRows(store.database), server.postmaster)
 
 
 class Cost(NamedTuple):

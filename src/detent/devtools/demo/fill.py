@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from detent.devtools.demo.database import DemoDatabase, DemoRows
-from detent.devtools.demo.incidents import IncidentRow, incidents
 from detent.devtools.demo.history import HistoryWriter, Month, elections
+from detent.devtools.demo.incidents import IncidentRow, incidents
 from detent.devtools.demo.jobs import demo_jobs
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.errors import Conflict

@@ -124,7 +124,9 @@ async def test_a_live_tick_is_not_skipped_for_a_run_that_makes_up_for_a_missed_o
         job,
     )
     session.scheduler.jobs_changed({job})
-    await until(lambda: not session.firing.under_way(job) and job in session.firing._patience._blocked)
+    await until(
+        lambda: not session.scheduler._ticks.under_way(job) and job in session.scheduler.firing._patience._blocked
+    )
     release.set()
     await until(lambda: live in seen)
     assert seen.index(live) == 2, "before the others that wait"
@@ -153,19 +155,20 @@ async def test_a_live_tick_is_not_skipped_for_the_last_run_that_makes_up_for_som
     session = await start(waits, **FAST)
     await until(lambda: owed in seen, what="the tick that is made up for")
     releaser = session.scheduler.releaser
-    assert releaser is not None
-    await until(lambda: not releaser._jobs, what="the look that finds nothing left of the range")
+    await until(lambda: not releaser._jobs.known, what="the look that finds nothing left of the range")
     live: datetime = await look.fetchval(
         "UPDATE cursors SET next_tick = date_trunc('milliseconds', now()), fire_at = date_trunc('milliseconds', now()),"
         " generation = generation + 1 WHERE job = $1 RETURNING next_tick",
         job,
     )
     session.scheduler.jobs_changed({job})
-    await until(lambda: not session.firing.under_way(job) and job in session.firing._patience._blocked)
+    await until(
+        lambda: not session.scheduler._ticks.under_way(job) and job in session.scheduler.firing._patience._blocked
+    )
     release.set()
     await until(lambda: live in seen)
     assert not [row for row in await history(look, job) if row["status"] == 4]
-    await until(lambda: not releaser.pending(job), what="the next one that meets a run overlaps with it, as ever")
+    await until(lambda: not releaser._jobs.pending(job), what="the next one that meets a run overlaps with it, as ever")
 
 
 async def test_what_a_deleted_job_has_missed_is_written_off(look: Any, start: Any, store: Store) -> None:

@@ -1,4 +1,5 @@
-"""Notifications as hints. The polls of scheduler and worker are the guarantee; a hint only spares the wait.
+"""Notifications between nodes as hints. The polls of scheduler and worker are the guarantee; a hint only saves the
+wait.
 
 Sending is coalesced: however many batches fire, a queue is announced at most once in `GATHER` seconds, because NOTIFY
 takes a lock that all committing transactions share.
@@ -8,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 
-from detent.runtime.service import backoff
+from detent.runtime.service import Loop, backoff
+from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.listen import hearing
 from detent.store.upkeep import JOBS_CHANNEL, RUNS_CHANNEL
@@ -22,47 +23,36 @@ GATHER = 0.05
 
 
 class Hints:
-    def __init__(
-        self,
-        store: Store,
-        jobs_changed: Callable[[set[int] | None], None],
-        runs_ready: Callable[[], None],
-        runs_cancelled: Callable[[], None],
-        share_changed: Callable[[], None],
-        hold_changed: Callable[[], None],
-        queues_changed: Callable[[], None],
-    ) -> None:
+    def __init__(self, store: Store, wakeups: Wakeups) -> None:
         self._store = store
-        self._jobs_changed = jobs_changed
-        self._runs_ready = runs_ready
-        self._runs_cancelled = runs_cancelled
-        self._share_changed = share_changed
-        self._hold_changed = hold_changed
-        self._queues_changed = queues_changed
+        self._wakeups = wakeups
         self._hearing = hearing(store.database, {JOBS_CHANNEL: self._on_jobs, RUNS_CHANNEL: self._on_runs})
         self._announcement: asyncio.Task[None] | None = None
         self._unannounced = False
         self._closed = False
+        self.loop = Loop("hints", self.tick)
+        wakeups.runs_queued.subscribe(self.announce_runs)
+        wakeups.runs_given_back.subscribe(self.announce_runs)
 
     async def tick(self) -> float:
-        """Listen, again if the connection was lost; whatever was said meanwhile is found by looking at everything."""
+        """Listen. If the connection was lost, hints may have been missed: every part reads everything again."""
         if await self._hearing.ensure():
-            self._jobs_changed(None)
-            self._runs_ready()
-            self._runs_cancelled()
-            self._share_changed()
-            self._hold_changed()
+            self._wakeups.jobs_changed(None)
+            self._wakeups.runs_ready()
+            self._wakeups.runs_cancelled()
+            self._wakeups.share_changed()
+            self._wakeups.hold_changed()
         return self._hearing.every * random.uniform(0.9, 1.0)
 
     def announce_runs(self) -> None:
-        """Notify other nodes that runs are ready, soon and once. What becomes ready while a notification is being sent
-        is announced again: the other nodes may have looked before it was there."""
+        """Notify other nodes that runs are ready, soon and once. Runs that become ready while a notification is being
+        sent are announced again: other nodes may have claimed before they were there."""
         self._unannounced = True
         if self._announcement is None or self._announcement.done():
             self._announcement = asyncio.create_task(self._announce())
 
     async def announce_share(self) -> None:
-        """Tell other nodes, at once, that somebody came, goes or gave something up."""
+        """Notify other nodes, at once, that a node joins, leaves or has released partitions."""
         await self._send("share")
 
     async def _announce(self) -> None:
@@ -87,22 +77,22 @@ class Hints:
 
     def _on_jobs(self, payload: str) -> None:
         try:
-            self._jobs_changed({int(number) for number in payload.split(",")})
+            self._wakeups.jobs_changed({int(number) for number in payload.split(",")})
         except ValueError:
-            self._jobs_changed(None)
+            self._wakeups.jobs_changed(None)
 
     def _on_runs(self, payload: str) -> None:
         match payload:
             case "cancel":
-                self._runs_cancelled()
+                self._wakeups.runs_cancelled()
             case "share":
-                self._share_changed()
+                self._wakeups.share_changed()
             case "hold":
-                self._hold_changed()
+                self._wakeups.hold_changed()
             case "queues":
-                self._queues_changed()
+                self._wakeups.queues_changed()
             case _:
-                self._runs_ready()
+                self._wakeups.runs_ready()
 
     async def close(self) -> None:
         self._closed = True

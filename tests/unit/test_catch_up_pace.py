@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from detent.domain.schedule import Schedule
-from detent.scheduler.pacing import BURST_SECONDS, SLOWEST, Pace, catch_up_rate, ticks_per_second
+from detent.scheduler.catch_up_pace import BURST_SECONDS, SLOWEST, CatchUpPace, catch_up_rate, ticks_per_second
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 
@@ -34,17 +34,17 @@ def test_a_busy_partition_makes_up_twice_as_fast_as_it_ticks() -> None:
     assert catch_up_rate(schedules, {1: 30, 2: 100, 3: 7}, NOW) == pytest.approx(2 * (30 + 10))
 
 
-def run_for(pace: Pace, start: float, seconds: float, step: float = 0.01) -> int:
+def run_for(pace: CatchUpPace, start: float, seconds: float, step: float = 0.01) -> int:
     return sum(pace.take(start + number * step) for number in range(int(seconds / step)))
 
 
 @pytest.mark.parametrize("rate", [0.5, 10, 100])
 def test_so_many_go_in_a_second_and_not_more(rate: float) -> None:
-    assert run_for(Pace(rate, 100.0), 100.0, 60) == pytest.approx(60 * rate, abs=1)
+    assert run_for(CatchUpPace(rate, 100.0), 100.0, 60) == pytest.approx(60 * rate, abs=1)
 
 
 def test_a_pass_that_comes_late_lets_the_missing_go_together_but_saves_nothing_up() -> None:
-    pace = Pace(100, 100.0)
+    pace = CatchUpPace(100, 100.0)
     assert pace.take(100.0)
     taken = 0
     while pace.take(200.0):
@@ -53,7 +53,7 @@ def test_a_pass_that_comes_late_lets_the_missing_go_together_but_saves_nothing_u
 
 
 def test_what_could_not_go_is_given_back() -> None:
-    pace = Pace(10, 100.0)
+    pace = CatchUpPace(10, 100.0)
     assert pace.take(100.0)
     assert not pace.take(100.0)
     pace.give_back()
@@ -61,6 +61,6 @@ def test_what_could_not_go_is_given_back() -> None:
 
 
 def test_a_new_rate_goes_on_where_the_old_one_stood() -> None:
-    old = Pace(1, 100.0)
+    old = CatchUpPace(1, 100.0)
     assert old.take(100.0)
-    assert not Pace(1, 100.5, old).take(100.5)
+    assert not CatchUpPace(1, 100.5, old).take(100.5)

@@ -1,7 +1,7 @@
 """Runs that wait for the one before them (QUEUE, REPLACE) move up before a claim.
 
-At once where this node has ended the one before; and by a look at all of them now and then, because a run may also be
-ended by a rescue, by somebody who cancels it, or by a node that did not live to tell.
+At once where this node has ended the one before. Every `CHECK_EVERY` seconds all of them are checked, because a run can
+also be ended by a rescue, by a cancellation, or by a node that was lost before it could report it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from detent.telemetry.log import logger
 
 log = logger("worker")
 
-LOOK_EVERY = 20.0
+CHECK_EVERY = 20.0
 WAITING_POLICIES = ("QUEUE", "REPLACE")
 
 
 class Promoter:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._look_next = 0.0
+        self._check_all_next = 0.0
         self._freed: set[int] = set()
         self._failing = Failing()
 
@@ -35,20 +35,22 @@ class Promoter:
         self._freed.add(job)
 
     async def promote(self) -> bool:
-        """Whether runs are ready that were not. What fails here is tried again by the next pass and keeps no other run
-        from being claimed."""
+        """Whether runs are ready that were not. After a failure the next pass retries, and other runs are claimed
+        meanwhile."""
         if self._failing.pausing:
             return False
         freed, self._freed = self._freed, set()
-        look = monotonic() >= self._look_next
+        check_all = monotonic() >= self._check_all_next
         try:
-            promoted = (look or bool(freed)) and await self._store.live_runs.promote(None if look else sorted(freed))
+            promoted = (check_all or bool(freed)) and await self._store.live_runs.promote(
+                None if check_all else sorted(freed)
+            )
         except DetentError as error:
             self._freed |= freed
             if self._failing.note(str(error)):
-                log.warning("runs that wait for the one before have not moved up yet", error=str(error))
+                log.warning("waiting runs have not moved up yet", error=str(error))
             return False
         self._failing.over()
-        if look:
-            self._look_next = monotonic() + LOOK_EVERY
+        if check_all:
+            self._check_all_next = monotonic() + CHECK_EVERY
         return promoted

@@ -24,15 +24,15 @@ def catch_up_rate(schedules: Mapping[int, Schedule], jobs: Mapping[int, int], no
 
 
 def ticks_per_second(schedule: Schedule, now: datetime) -> float:
-    """By its next few ticks: what matters is how busy it is now, and a day without any counts as none."""
+    """By its next few ticks: what matters is how busy it is now; a day without ticks counts as zero."""
     ticks = schedule.anchored(now).between(now, now + AHEAD, SAMPLE)
     return len(ticks) / (ticks[-1] - now).total_seconds() if ticks else 0.0
 
 
-class Pace:
-    """Lets so many go in a second. What was not used is not saved up, but for a moment."""
+class CatchUpPace:
+    """Releases so many ticks per second. What is not used is saved for `BURST_SECONDS` and no longer."""
 
-    def __init__(self, rate: float, now: float, former: Pace | None = None) -> None:
+    def __init__(self, rate: float, now: float, former: CatchUpPace | None = None) -> None:
         self.rate = rate
         self.next_at: float = now if former is None else former.next_at
         self.good_until = now + GOOD_FOR_SECONDS

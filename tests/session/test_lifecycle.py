@@ -11,7 +11,8 @@ import pytest
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.jobs import JobOperations
-from detent.scheduler.lifecycle import Life
+from detent.runtime.wakeups import Wakeups
+from detent.scheduler.lifecycle import LifecycleLoop
 from detent.store import Store
 from detent.store.db import Rejected
 from tests.support.waiting import until
@@ -126,10 +127,11 @@ async def test_what_fails_for_one_job_keeps_no_pause_from_ending(store: Store, l
     await look.execute(
         "UPDATE jobs SET definition = definition || '{\"auto_pause_after\": \"x\"}' WHERE name = 'failing'"
     )
-    life = Life(JobOperations(store), schedules=True)
-    life.died([await look.fetchval("SELECT job FROM jobs WHERE id = $1", failing.id)])
+    wakeups = Wakeups()
+    lifecycle = LifecycleLoop(JobOperations(store), wakeups, schedules=True)
+    wakeups.runs_died({await look.fetchval("SELECT job FROM jobs WHERE id = $1", failing.id)})
     with pytest.raises(Rejected):
-        await life.tick()
+        await lifecycle.tick()
     resumed = await store.jobs.get(paused.id)
     assert resumed is not None
     assert resumed.status == "active"

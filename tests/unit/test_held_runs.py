@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from detent.domain.run import Claim
-from detent.worker.held import Held, InHand
+from detent.worker.held import HeldRun, HeldRuns
 
 TICK = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def held(job: int, minute: int = 0, token: int = 1) -> Held:
-    return Held(Claim(job, 0, TICK + timedelta(minutes=minute), 0, token, 1), TICK)
+def held(job: int, minute: int = 0, token: int = 1) -> HeldRun:
+    return HeldRun(Claim(job, 0, TICK + timedelta(minutes=minute), 0, token, 1), TICK)
 
 
 def test_runs_of_one_job_are_told_apart_by_tick_and_token() -> None:
-    hand = InHand()
+    hand = HeldRuns()
     runs = [held(1), held(1, minute=1), held(1, token=2), held(2)]
     for run in runs:
         hand.add(run)
@@ -28,7 +28,7 @@ def test_runs_of_one_job_are_told_apart_by_tick_and_token() -> None:
 
 
 def test_a_claim_that_was_asked_to_stop_is_still_the_same_hold() -> None:
-    hand = InHand()
+    hand = HeldRuns()
     run = held(1)
     hand.add(run)
     before = run.claim
@@ -39,7 +39,7 @@ def test_a_claim_that_was_asked_to_stop_is_still_the_same_hold() -> None:
 
 
 def test_the_same_hold_is_held_once() -> None:
-    hand = InHand()
+    hand = HeldRuns()
     hand.add(held(1))
     again = held(1)
     hand.add(again)
