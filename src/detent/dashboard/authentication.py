@@ -37,7 +37,7 @@ class Visitor:
         return self.caller.scope is not None and scope in GRANTS[self.caller.scope]
 
 
-class Authenticator:
+class VisitorAuthenticator:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._secret = secrets.token_bytes(32)
