@@ -121,7 +121,7 @@ def test_every_mistake_of_a_file_is_told_with_its_line() -> None:
     assert "did you mean 'Europe/Berlin'" in by_line[4]
     assert by_line[22].endswith("did you mean schedule?")
     assert "day_match" in by_line[27]
-    assert "on line 7 too" in by_line[51] and "on line 7 too" in by_line[56]
+    assert "on line 7" in by_line[51] and "on line 7" in by_line[56]
 
 
 def test_fifty_mistakes_are_fifty_messages() -> None:
@@ -178,4 +178,4 @@ jobs:
 """
     faults = read_files([("jobs.yaml", text)], NOW).faults
     assert len(faults) == 3
-    assert any("is that of the job on line 3 too" in fault.message for fault in faults if fault.line == 6)
+    assert any("is also used by the job on line 3" in fault.message for fault in faults if fault.line == 6)

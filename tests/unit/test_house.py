@@ -12,49 +12,10 @@ ROOT = Path(detent.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 
 # Names that are not unique yet. The set is exact: it must shrink with every name that is made unique.
-NOT_YET_UNIQUE = {
-    "Account",
-    "Answer",
-    "Beat",
-    "Cancelled",
-    "Change",
-    "Client",
-    "Done",
-    "Due",
-    "Expectation",
-    "Field",
-    "Finding",
-    "Heartbeat",
-    "Held",
-    "Limits",
-    "Mark",
-    "Pace",
-    "Page",
-    "Plan",
-    "Planner",
-    "Problem",
-    "Process",
-    "Redriven",
-    "Registered",
-    "Revision",
-    "Room",
-    "Run",
-    "Server",
-    "Session",
-    "Span",
-    "Standing",
-    "Story",
-    "View",
-    "Waiting",
-}
+NOT_YET_UNIQUE = {"Account", "Process"}
 
 # Files above 400 lines, each with its reason.
-LONG: dict[str, str] = {
-    "node/session.py": "to be cut with the wiring of the session",
-    "scheduler/firing.py": "to be cut with the walk",
-    "store/embedded.py": "to be cut with the store",
-    "worker/worker.py": "to be cut with the walk",
-}
+LONG: dict[str, str] = {"store/embedded.py": "one line above the limit, until the store is cut"}
 
 
 def public_classes(module: Path) -> list[str]:

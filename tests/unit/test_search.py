@@ -99,7 +99,7 @@ BAD_JOBS = {
     'na"me': "inside a word",
     '"a"b': "inside a word",
     "status:gone": "active, paused, completed or deleted",
-    "status:": "nothing behind status",
+    "status:": "no value after status",
     "target:ftp": "http, python or shell",
     "next:1h": "next:<1h or next:>1d",
     "next:<": "next:<1h or next:>1d",

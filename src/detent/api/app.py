@@ -32,7 +32,7 @@ from detent.api import (
     runs,
     tenants,
 )
-from detent.api.auth import Authenticator
+from detent.api.auth import KeyAuthenticator
 from detent.api.context import Api, Readiness
 from detent.api.guard import LocalGuard
 from detent.api.limits import Limiter
@@ -70,7 +70,7 @@ PARTS = (
 
 def create_app(store: Store, *, settings: Settings, readiness: Readiness, metrics: Metrics) -> Starlette:
     use_cases = JobOperations(store, settings.max_payload_bytes)
-    authenticator = Authenticator(store.keys, Limiter(settings.requests_per_second), local=settings.local)
+    authenticator = KeyAuthenticator(store.keys, Limiter(settings.requests_per_second), local=settings.local)
     waiters = PullWaiters(store)
     pulled = PulledRuns(store, use_cases, metrics)
     api = Api(store, use_cases, ClusterOperations(store), settings, readiness, authenticator, waiters, pulled)

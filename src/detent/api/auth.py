@@ -67,7 +67,7 @@ ANONYMOUS = Caller(0, None)
 LOCAL = Caller(DEFAULT_TENANT, "admin")
 
 
-class Authenticator:
+class KeyAuthenticator:
     def __init__(
         self, keys: KeyStore, limiter: Limiter, *, local: bool, now: Callable[[], float] = time.monotonic
     ) -> None:

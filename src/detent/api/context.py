@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from detent.api.auth import ANONYMOUS, Authenticator, Caller
+from detent.api.auth import ANONYMOUS, Caller, KeyAuthenticator
 from detent.api.pull_waiters import PullWaiters
 from detent.cluster.operations import ClusterOperations
 from detent.errors import NotAuthorised
@@ -30,7 +30,7 @@ class Api:
     cluster: ClusterOperations
     settings: Settings
     readiness: Readiness
-    authenticator: Authenticator
+    authenticator: KeyAuthenticator
     waiters: PullWaiters
     pulled: PulledRuns
     caller: Caller = ANONYMOUS
