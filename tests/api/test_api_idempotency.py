@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from detent.errors import RequestInProgress
-from detent.jobs import JobOperations
+from detent.jobs.register import JobRegistration
 from detent.runtime import failpoints
 from tests.api.api_client import HTTP, ApiClient
 
@@ -107,15 +107,15 @@ async def test_when_all_connections_are_in_use_nothing_is_said_to_be_unknown(
 
 
 async def test_a_request_under_way_is_told_to_wait(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    add = JobOperations(api.store).registration.add
+    add = JobRegistration.add
     begun, go_on = asyncio.Event(), asyncio.Event()
 
-    async def slowly(*specs: Any, **options: Any) -> Any:
+    async def slowly(self: JobRegistration, *specs: Any, **options: Any) -> Any:
         begun.set()
         await go_on.wait()
-        return await add(*specs, **options)
+        return await add(self, *specs, **options)
 
-    monkeypatch.setattr(api.store.jobs, "add", slowly)
+    monkeypatch.setattr(JobRegistration, "add", slowly)
     first = asyncio.create_task(api.ask("POST", "/api/v1/jobs", json=JOB, headers=keyed("k")))
     await begun.wait()
     second = await api.ask("POST", "/api/v1/jobs", json=JOB, headers=keyed("k"))

@@ -10,7 +10,7 @@ from uuid import UUID
 import aiohttp
 import pytest
 
-from detent.api import desk
+from detent.api import pull_waiters
 from detent.domain import identity
 from detent.errors import Unavailable
 from detent.jobs import JobOperations
@@ -31,21 +31,21 @@ CONTRACT = {
 }
 
 
-DESKS: list[desk.Desk] = []
+WATCHED: list[pull_waiters.PullWaiters] = []
 
 
-class WatchedDesk(desk.Desk):
-    """A desk that the tests can look at."""
+class WatchedWaiters(pull_waiters.PullWaiters):
+    """The waiters, where the tests can inspect them."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        DESKS.append(self)
+        WATCHED.append(self)
 
 
 @pytest.fixture(autouse=True)
-def watched_desk(monkeypatch: pytest.MonkeyPatch) -> None:
-    DESKS.clear()
-    monkeypatch.setattr("detent.api.app.Desk", WatchedDesk)
+def watched_waiters(monkeypatch: pytest.MonkeyPatch) -> None:
+    WATCHED.clear()
+    monkeypatch.setattr("detent.api.app.PullWaiters", WatchedWaiters)
 
 
 async def ready(api: ApiClient, count: int = 1, **fields: Any) -> list[str]:
@@ -241,8 +241,8 @@ async def test_whoever_waits_is_served_when_a_run_is_triggered(api: ApiClient) -
 async def test_whoever_waits_is_served_by_looking_where_no_notification_comes(
     api: ApiClient, sql: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk, "POLL_EVERY", 0.1)
-    monkeypatch.setattr(WatchedDesk, "wake", lambda self: None)
+    monkeypatch.setattr(pull_waiters, "POLL_EVERY", 0.1)
+    monkeypatch.setattr(WatchedWaiters, "wake", lambda self: None)
     waiting = asyncio.create_task(claim(api, wait_seconds=30))
     await standing(1)
     await ready(api)
@@ -385,14 +385,14 @@ async def test_runs_that_cannot_be_read_while_the_database_is_away_are_given_bac
 
 async def test_a_run_served_to_a_request_that_is_cancelled_goes_back(api: ApiClient, sql: Any) -> None:
     await ready(api)
-    (desk_of,) = DESKS
-    asking = desk.Asking(1, "js-1", Wanted("mail", (), True), 1, timedelta(seconds=60))
+    (waiters,) = WATCHED
+    asking = pull_waiters.ClaimTerms(1, "js-1", Wanted("mail", (), True), 1, timedelta(seconds=60))
     empty = asking._replace(wanted=Wanted("other", (), True))
     hung_up: Any = asyncio.Event().wait
-    waiting = asyncio.create_task(desk_of.claim(empty, 30, hung_up))
+    waiting = asyncio.create_task(waiters.claim(empty, 30, hung_up))
     await standing(1)
-    (line,) = desk_of._lines.values()
-    line.waiters[0].serve(await desk_of._claim(asking))
+    (line,) = waiters._lines.values()
+    line.waiters[0].serve(await waiters._claim(asking))
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
@@ -466,5 +466,5 @@ async def listening(sql: Any) -> bool:
 async def standing(count: int) -> None:
     """Wait until so many stand in line."""
     await until(
-        lambda: sum(not w.served.done() for at in DESKS for line in at._lines.values() for w in line.waiters) == count
+        lambda: sum(not w.served.done() for at in WATCHED for line in at._lines.values() for w in line.waiters) == count
     )

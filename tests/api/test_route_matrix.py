@@ -408,7 +408,7 @@ def test_a_route_without_a_scope_cannot_be_written() -> None:
     for method in (routes.post, routes.put, routes.delete):
         with pytest.raises(TypeError, match="scope"):
             method("/x")  # type: ignore[call-arg]  # that is what is refused
-    with pytest.raises(ValueError, match="which is none of"):
+    with pytest.raises(ValueError, match="which is not one of"):
         routes.get("/x", scope="all")(create_app)  # type: ignore[arg-type, type-var]  # as above
 
 

@@ -8,7 +8,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 from tests.dashboard.pages import Pages, serving
@@ -29,13 +28,6 @@ async def guarded(database_url: str) -> AsyncIterator[Pages]:
     """A server on a public address, which requires keys."""
     async with serving(database_url, host="0.0.0.0") as served:
         yield served
-
-
-@pytest.fixture
-async def sql(database_url: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(database_url, server_settings={"search_path": "detent"})
-    yield connection
-    await connection.close()
 
 
 @pytest.fixture

@@ -80,8 +80,8 @@ async def test_pages_and_changes_are_refused_while_the_database_hangs(pages: Pag
     (job,) = await JobOperations(pages.store).registration.add([read_document(document)], tenant=DEFAULT_TENANT)
     csrf = (await pages.get("/")).csrf
     with frozen(postgres.server):
-        for path in ("/", "/jobs", f"/jobs/{job.id}", "/jobs/new", "/cluster"):
-            shown = await pages.get(path)
+        paths = ("/", "/jobs", f"/jobs/{job.id}", "/jobs/new", "/cluster")
+        for path, shown in zip(paths, await asyncio.gather(*map(pages.get, paths)), strict=True):
             assert (shown.status, shown.headers["Retry-After"]) == (503, "2"), path
             assert "Database not answering." in shown.text
             assert RAW.search(shown.text) is None, shown.text

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.async_api import expect
 
-from detent.devtools.demo.filling import fill
+from detent.devtools.demo.fill import fill
 from detent.store import Database, Store
 from tests.support.browsing import PATIENCE, Browser, new_tab, running_chromium
 from tests.support.processes import Node, Nodes

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from detent.devtools.demo.filling import fill
+from detent.devtools.demo.fill import fill
 from detent.errors import Conflict
 from detent.jobs import JobOperations
-from detent.store import Database, Store
+from detent.store import Store
 
 ECHO = "http://127.0.0.1:9/demo/echo"
-
-
-@pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    database = Database(database_url)
-    await database.open()
-    yield Store(database)
-    await database.close()
 
 
 async def test_every_tick_of_the_demo_is_accounted_for(store: Store, sql: Any) -> None:

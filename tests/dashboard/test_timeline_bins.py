@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from detent.dashboard.charts import MAX_STEPS_PER_MARK, Axis, ChartMark, due_steps, lane
 from detent.dashboard.views.timeline import STEPS, ZOOMS
-from detent.domain.ledger import Segment
+from detent.domain.ledger import LedgerSegment
 from detent.domain.registration import read_document
 from detent.domain.schedule import Schedule
 from detent.jobs import JobOperations
@@ -53,7 +53,7 @@ def past_ticks(schedule: Schedule, axis: Axis, now: datetime) -> list[datetime]:
 
 
 def drawn(schedule: Schedule, kept: list[datetime], axis: Axis, now: datetime) -> list[ChartMark]:
-    segment = Segment(EPOCH - timedelta(days=30), None, schedule)
+    segment = LedgerSegment(EPOCH - timedelta(days=30), None, schedule)
     due = due_steps([segment], schedule.next_after(now), axis, now)
     return lane(recorded(kept, axis), due, axis)
 
@@ -101,7 +101,7 @@ def test_a_missed_range_is_drawn_over_all_its_ticks() -> None:
     now = EPOCH + timedelta(hours=12)
     axis, schedule = axis_at(now, ZOOMS["6h"]), every(600)
     ticks = past_ticks(schedule, axis, now)
-    segment = Segment(EPOCH - timedelta(days=1), None, schedule)
+    segment = LedgerSegment(EPOCH - timedelta(days=1), None, schedule)
     due = due_steps([segment], schedule.next_after(now), axis, now)
     missed = TimelineStep(JOB, -1, "missed", 5, RUN, until=ticks[4])
     marks = lane([missed, *recorded(ticks[5:], axis)], due, axis)
@@ -111,7 +111,7 @@ def test_a_missed_range_is_drawn_over_all_its_ticks() -> None:
 def test_a_due_tick_is_pending_until_fired_and_paused_during_a_pause() -> None:
     now = EPOCH + timedelta(hours=12)
     axis, schedule = axis_at(now, ZOOMS["6h"]), every(1800)
-    segment = Segment(EPOCH - timedelta(days=1), None, schedule)
+    segment = LedgerSegment(EPOCH - timedelta(days=1), None, schedule)
     first = schedule.next_after(axis.since)
     due = due_steps([segment], first, axis, now)
     assert {mark.status for mark in lane([], due, axis)} == {"pending", "planned"}
@@ -122,7 +122,7 @@ def test_a_due_tick_is_pending_until_fired_and_paused_during_a_pause() -> None:
 def test_a_tick_that_was_not_read_is_not_unaccounted() -> None:
     now = EPOCH + timedelta(hours=12)
     axis, schedule = axis_at(now, ZOOMS["6h"]), every(600)
-    segment = Segment(EPOCH - timedelta(days=1), None, schedule)
+    segment = LedgerSegment(EPOCH - timedelta(days=1), None, schedule)
     due = due_steps([segment], schedule.next_after(now), axis, now)
     marks = lane([], due, axis, read_since=now + SECOND)
     assert {mark.status for mark in marks} == {"unread", "planned"}

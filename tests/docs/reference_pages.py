@@ -65,7 +65,7 @@ PURPOSES = {
     "production": "Refuse settings that are for tests only.",
     "max_payload_bytes": "The largest payload of a job.",
     "max_result_bytes": "How much of a result or an output is stored.",
-    "requests_per_second": "How many requests per second one key may send; 0: no limit.",
+    "requests_per_second": "How many requests per second one key may send to one server; 0: no limit.",
 }
 UNSET = {
     "database_url": "the embedded one",

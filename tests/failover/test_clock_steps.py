@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from detent.cluster.clock_watch import ClockWatch, steady_seconds
 from detent.cluster.operations import ClusterOperations
-from detent.cluster.steady import ClockWatch, steady_seconds
 from detent.runtime.clock import monotonic
 from detent.store import Store
 from tests.failover.database_servers import Process, Servers, opened

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -17,9 +16,7 @@ from detent.domain.run import Call, Outcome, Succeeded
 from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.cursors import Advance, Cursor, Exceptional, Leap
-from detent.store.db import connect
-from detent.store.limits import PEOPLE
-from tests.failover.database_servers import Process, opened
+from tests.failover.database_servers import Process
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 from tests.support.waiting import until
 
@@ -27,19 +24,6 @@ NODE = 11
 HOUR = timedelta(hours=1)
 FINISHED = "SELECT count(*) FROM run_history WHERE status = 1"
 TICKS = "SELECT count(*) FROM runs WHERE serial = 0 AND status NOT IN ('missed', 'skipped')"
-
-
-@pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    async with opened(database_url) as made:
-        yield made
 
 
 class Slow:

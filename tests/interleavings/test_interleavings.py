@@ -11,7 +11,7 @@ from tests.interleavings import scenarios
 from tests.interleavings.harness import Report, Stage, explore, explore_with_kills, sample
 from tests.interleavings.scenarios import Scenario
 
-KILLS_SAMPLED = 12
+KILLS_SAMPLED = 6
 
 
 def name_of(scenario: Scenario) -> str:

@@ -14,8 +14,7 @@ from detent.runtime import failpoints
 from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.cursors import Advance
-from detent.store.db import OutcomeUnknown, connect
-from detent.store.limits import PEOPLE
+from detent.store.db import OutcomeUnknown
 from detent.store.live_runs import Retry, Settlement
 from tests.interleavings.cutting_proxy import CuttingProxy
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
@@ -31,11 +30,9 @@ LOST = ("reply", "request")
 
 
 @pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
-    await add_node(connection, NODE)
-    yield connection
-    await connection.close()
+async def look(look: Any) -> Any:
+    await add_node(look, NODE)
+    return look
 
 
 @pytest.fixture

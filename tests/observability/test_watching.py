@@ -13,13 +13,13 @@ from detent.cluster.operations import ClusterOperations
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.jobs import JobOperations
-from detent.node import session as sessions_of_nodes
 from detent.store import Store
 from detent.targets import messenger as messengers
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger
 from detent.telemetry.metrics import Metrics
 from detent.upkeep import expectations as watch
+from detent.upkeep import housekeeping
 from detent.upkeep import notices as sending
 from detent.upkeep import pings as ping
 from tests.observability.receiver import SECRET, Receiver, receiving, silence
@@ -30,7 +30,7 @@ from tests.support.waiting import until
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens every few seconds happens several times in one."""
-    monkeypatch.setattr(sessions_of_nodes, "UPKEEP_EVERY", 0.2)
+    monkeypatch.setattr(housekeeping, "UPKEEP_EVERY", 0.2)
     monkeypatch.setattr(watch, "LOOK_EVERY", 0.1)
     monkeypatch.setattr(sending, "FIRST_PAUSE", 0.05)
     monkeypatch.setattr(sending, "SWEEP_EVERY", 0.3)
@@ -143,8 +143,8 @@ async def test_a_node_that_lost_its_place_judges_and_sends_nothing_and_does_not_
     await look.execute("UPDATE notices SET ended_at = NULL, due_at = now(); UPDATE expectations SET check_at = now()")
     session.membership.lose("a test")
     address = sending.Address(receiver.url, "webhook", [])
-    sender = sending.Sender(store, session.membership, messenger, address, Metrics())
-    judge = watch.Watch(store, session.membership, lambda: [0], Metrics(), sender.loop.wake)
+    sender = sending.NoticeSender(store, session.membership, messenger, address, Metrics())
+    judge = watch.ExpectationWatch(store, session.membership, lambda: [0], Metrics(), sender.loop.wake)
     assert await judge.tick() > 0 and await sender.tick() > 0
     assert receiver.messages == []
 
@@ -173,7 +173,7 @@ async def test_a_message_that_must_not_or_cannot_go_anywhere_is_given_up(
     expected = {
         "private": "a loopback address",
         "redirect": "redirects are not followed",
-        "nowhere": "There is no address to send it to",
+        "nowhere": "No receiver is configured",
     }
     assert expected[why] in error
     assert "secret" not in error

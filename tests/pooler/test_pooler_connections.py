@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from detent.errors import Unavailable
-from detent.node.node import prepare_database
+from detent.node.database import prepare_database
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import LockTimeout, OutcomeUnknown, connect

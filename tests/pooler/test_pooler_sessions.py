@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from detent import Detent, Run
-from detent.api import desk
-from detent.api.desk import Asking, Desk
+from detent.api import pull_waiters
+from detent.api.pull_waiters import ClaimTerms, PullWaiters
 from detent.domain.identity import PARTITIONS
 from detent.domain.job import HttpTarget, JobSpec, PythonTarget
 from detent.domain.run import Call, Failed, Outcome, Succeeded
@@ -223,14 +223,16 @@ async def test_a_handler_sees_the_search_path_that_the_database_gives_to_all(
 async def test_a_worker_that_pulls_is_served_when_the_feed_says_so(
     look: Any, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk, "POLL_EVERY", 3600.0)  # nothing but the feed can tell of it
+    monkeypatch.setattr(pull_waiters, "POLL_EVERY", 3600.0)  # nothing but the feed can tell of it
     (job,) = await JobOperations(store).registration.add([spec(queue="mail")])
-    window = Desk(store)
-    asking = Asking(1, "js-1", Wanted("mail", ("",), False), 1, timedelta(seconds=30))
+    window = PullWaiters(store)
+    asking = ClaimTerms(1, "js-1", Wanted("mail", ("",), False), 1, timedelta(seconds=30))
     try:
         hung_up: Any = asyncio.Event().wait
         waiting = asyncio.create_task(window.claim(asking, 20, hung_up))
-        await until(lambda: look.fetchval("SELECT feed_until > now() FROM cluster"), what="the desk to read the feed")
+        await until(
+            lambda: look.fetchval("SELECT feed_until > now() FROM cluster"), what="the waiters to read the feed"
+        )
         key = await JobOperations(store).lifecycle.trigger(job.id)
         (run,) = await waiting
         assert run.claim.key == key

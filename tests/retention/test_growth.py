@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,15 +11,13 @@ import pytest
 from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import NotFound
 from detent.jobs import JobOperations
-from detent.store import Database, Store
-from detent.store.db import connect
-from detent.store.limits import PEOPLE
+from detent.store import Store
 from detent.upkeep import retention as keeping
 from detent.upkeep.retention import Keeper
-from tests.support.factories import add_live_run, add_node
+from tests.retention.conftest import NODE
+from tests.support.factories import add_live_run
 from tests.support.waiting import until
 
-NODE = 11
 DAY = timedelta(days=1)
 KEEP = 90
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
@@ -32,28 +29,9 @@ def none_are_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "SPARED", {"schedules": 0, "queues": 0})
 
 
-@pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
-    await add_node(connection, NODE)
-    await connection.execute("UPDATE nodes SET knows = $1", KNOWS)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def another(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE._replace(idle=60))
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def store(database_url: str, look: Any) -> AsyncIterator[Store]:
-    database = Database(database_url)
-    await database.open()
-    yield Store(database)
-    await database.close()
+@pytest.fixture(autouse=True)
+async def knowing_node(look: Any) -> None:
+    await look.execute("UPDATE nodes SET knows = $1", KNOWS)
 
 
 async def keep_house(look: Any, store: Store, **options: Any) -> None:
@@ -240,9 +218,9 @@ async def test_what_is_told_of_revisions_that_are_gone_is_true(look: Any, store:
     await add_live_run(look, number, revision=3)
     await keep_house(look, store, revisions=4)
     with pytest.raises(NotFound, match="no longer kept"):
-        await store.revisions.get(job.id, 2)
+        await JobOperations(store).revisions.get(job.id, 2)
     with pytest.raises(NotFound, match="has no revision 11"):
-        await store.revisions.get(job.id, 11)
+        await JobOperations(store).revisions.get(job.id, 11)
     (at,) = await look.fetchrow("SELECT now() - interval '5 hours 30 minutes'")  # revision 5 was in force
     assert await store.database.fetch("people", "revision_at", number, at) == []
     (row,) = await store.database.fetch("people", "explained_job", number)

@@ -16,43 +16,19 @@ import pytest
 from detent.domain.run import Claim
 from detent.errors import Unavailable
 from detent.jobs import JobOperations
-from detent.store import Database, Store
-from detent.store.db import LockTimeout, connect, statement
-from detent.store.limits import PEOPLE
+from detent.store import Store
+from detent.store.db import LockTimeout, statement
 from detent.store.live_runs import Settlement
 from detent.store.retention import Part
 from detent.upkeep.archive import Folder
 from detent.upkeep.retention import Keeper
-from tests.support.factories import add_job, add_live_run, add_node
+from tests.retention.conftest import NODE
+from tests.support.factories import add_job, add_live_run
 from tests.support.waiting import until
 
-NODE, OTHER = 11, 12
+OTHER = 12
 DAY = timedelta(days=1)
 KEEP = 90
-
-
-@pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
-    await add_node(connection, NODE)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def another(database_url: str) -> AsyncIterator[Any]:
-    """Somebody who takes their time."""
-    connection = await connect(database_url, "detent", PEOPLE._replace(idle=60))
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def store(database_url: str, look: Any) -> AsyncIterator[Store]:
-    database = Database(database_url)
-    await database.open()
-    yield Store(database)
-    await database.close()
 
 
 async def old_history(look: Any, store: Store, days: int = 200) -> datetime:

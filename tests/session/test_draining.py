@@ -82,9 +82,10 @@ async def test_a_draining_worker_is_handed_nothing_and_claims_nothing(look: Any,
     runs.released.set()
     other = await start(runs)
     job = await factories.add_job(look, await soon(look))
+    other.scheduler.jobs_changed({job})  # its first sweep may have come before
     await until(lambda: look.fetchval("SELECT count(*) = 1 FROM run_history WHERE job = $1", job))
     assert await look.fetchval("SELECT node FROM run_history") == other.membership.node
-    assert draining.worker.room == 0
+    assert draining.worker.free_capacity == 0
 
 
 async def test_a_draining_node_is_not_ready_and_says_why(start: Any, store: Store) -> None:

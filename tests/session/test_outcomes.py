@@ -15,7 +15,7 @@ from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.errors import Unavailable
 from detent.node.session import Session
 from detent.store import Store
-from detent.worker import worker
+from detent.worker import attempt as attempt_module
 from detent.worker.execute import execute
 from tests.support import factories
 from tests.support.waiting import until
@@ -112,7 +112,7 @@ async def attempts(look: Any, job: int) -> list[tuple[int, str, str]]:
 
 
 async def settled_idle(session: Session) -> None:
-    await until(lambda: not session.worker._held and session.worker._running == 0, what="an idle worker")
+    await until(lambda: not session.worker._held and session.worker.slots.running == 0, what="an idle worker")
 
 
 @pytest.mark.parametrize(("error", "text"), RAISED, ids=[text[:30] for _, text in RAISED])
@@ -205,7 +205,7 @@ async def test_a_run_is_given_back_only_while_the_database_does_not_answer(
             raise Unavailable("The database has no connection to spare.")
         return await read(key)
 
-    monkeypatch.setattr(session.worker._store.live_runs, "own_payload", away)
+    monkeypatch.setattr(session._store.live_runs, "own_payload", away)
     job = await triggered(look, store, session, "7")
     assert (await ended(look, job))["status"] == 1
     assert (len(refused), len(calls)) == (3, 1)
@@ -221,7 +221,7 @@ async def test_a_worker_whose_task_ends_beneath_a_call_has_failed_the_attempt(
         await execute(call, runners)
         raise RuntimeError("a mistake of our own")
 
-    monkeypatch.setattr(worker, "execute", breaks)
+    monkeypatch.setattr(attempt_module, "execute", breaks)
     job = await due(look, delivery="at_most_once")
     session = await start(target)
     assert (await ended(look, job))["status"] == DEAD
@@ -239,7 +239,7 @@ async def test_a_cancellation_from_nowhere_is_a_failed_attempt(
         await execute(call, runners)
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(worker, "execute", cancelled)
+    monkeypatch.setattr(attempt_module, "execute", cancelled)
     job = await due(look, delivery="at_most_once")
     session = await start(target)
     assert (await ended(look, job))["status"] == DEAD
@@ -267,7 +267,7 @@ async def test_definitions_that_fail_to_be_read_for_any_reason_end_only_their_ow
     calls, target = counting(Succeeded)
     jobs = [await factories.add_job(look, None) for _ in range(4)]
     session = await start(target)
-    live = session.worker._store.live_runs
+    live = session._store.live_runs
     read = live.definitions
 
     async def fails_with_bad(wanted: Any) -> Any:

@@ -82,7 +82,7 @@ class Scene:
         return at
 
     def wake_worker(self) -> None:
-        self._session.worker.reconciling.wake()
+        self._session.worker.reconciler.loop.wake()
 
     async def fates(self) -> list[tuple[str, str | None]]:
         rows = await self._look.fetch("SELECT * FROM runs WHERE job = $1 ORDER BY scheduled_at", self.job)

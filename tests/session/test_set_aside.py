@@ -73,7 +73,7 @@ async def test_every_process_says_that_a_job_is_set_aside(look: Any, store: Stor
     await look.execute("UPDATE cursors SET generation = generation + 1 WHERE job = $1", job)
     assert (await store.signals.read()).jobs_set_aside == 0  # until it is tried again, as it is now
     await until(lambda: look.fetchval("SELECT count(*) FROM set_aside_jobs"), what="the changed job is set aside")
-    assert len(session.firing.aside) == 1
+    assert len(session.scheduler.aside) == 1
 
 
 async def test_a_tick_that_the_database_refuses_is_set_aside_and_its_neighbours_fire(look: Any, start: Any) -> None:

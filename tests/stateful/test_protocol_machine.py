@@ -278,7 +278,7 @@ def profile(examples: int, steps: int) -> settings:
 
 
 def test_any_sequence_of_verbs_does_what_the_model_says(machine: type[Machine]) -> None:
-    run_state_machine_as_test(machine, settings=profile(100, 50))
+    run_state_machine_as_test(machine, settings=profile(40, 50))
 
 
 @pytest.mark.long

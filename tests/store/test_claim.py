@@ -10,6 +10,7 @@ import pytest
 
 from detent.domain.run import Claim
 from detent.runtime import failpoints
+from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
 from detent.worker.queues.book import QueueBook
@@ -116,8 +117,8 @@ async def test_a_worker_serves_the_queues_whose_name_and_needs_it_has(look: Any,
     function = await add_queue(look, "mail", "python:send")
     await add_queue(look, "mail", "python:other")
     await add_queue(look, "letters")
-    book = QueueBook(verbs)
-    await book.look()
+    book = QueueBook(verbs, Wakeups())
+    await book.refresh()
     assert set(book.served_by(["mail"], [""])) == {plain}
     assert set(book.served_by(["mail"], ["", "shell", "python:send"])) == {plain, shell, function}
     assert not book.served_by(["mail"], [])

@@ -12,7 +12,7 @@ from detent.cluster.operations import ClusterOperations
 from detent.cluster.rescue import Rescue
 from detent.domain.identity import node_name
 from detent.errors import NotFound
-from detent.jobs import JobOperations
+from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.telemetry.metrics import Metrics
 from tests.support.factories import add_job, add_live_run, add_node
@@ -31,7 +31,7 @@ async def expire(look: Any, node: int) -> None:
 
 async def take_over(look: Any, verbs: Store, node: int, taker: int) -> None:
     """As the leadership of a live node does it."""
-    rescue = Rescue(verbs, Metrics(), lambda: None, JobOperations(verbs).automatic.pause_failing, taker)
+    rescue = Rescue(verbs, Metrics(), Wakeups(), taker)
     await rescue.evict()
     await verbs.nodes.take(taker, 1, dict.fromkeys((await verbs.nodes.share(taker)).free))
     await rescue.clean_up([node])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -17,7 +16,7 @@ from detent.domain.job import HttpTarget, JobSpec, PythonTarget
 from detent.domain.states import RunStatus
 from detent.errors import Conflict, NotFound, UsageError
 from detent.jobs import JobOperations
-from detent.store import Database, Store
+from detent.store import Store
 from detent.store.cursors import Advance
 from detent.store.job_search import JobSearch
 from tests.support.factories import add_node
@@ -28,21 +27,6 @@ TABLES = ("jobs", "cursors", "schedules", "queues", "job_revisions", "run_histor
 
 def spec(**fields: Any) -> JobSpec:
     return JobSpec(**{"schedule": "every 1h", "target": HTTP, **fields})
-
-
-@pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    database = Database(database_url)
-    await database.open()
-    yield Store(database)
-    await database.close()
-
-
-@pytest.fixture
-async def sql(database_url: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(database_url, server_settings={"search_path": "detent"})
-    yield connection
-    await connection.close()
 
 
 async def counts(sql: Any) -> dict[str, int]:

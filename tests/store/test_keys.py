@@ -4,40 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import asyncpg
 import pytest
 
-from detent.api.auth import NOBODY
+from detent.api.auth import ANONYMOUS
 from detent.domain.identity import RunKey, decode_run_id
 from detent.errors import Conflict, NotFound
 from detent.jobs import JobOperations
-from detent.store import Database, Store, history
+from detent.store import Store, history
 from detent.store.db import LockTimeout
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import Credential, KeyHolder, read_key
 from tests.support.factories import LONG_AGO, add_job, add_live_run
 
 FORM = re.compile(r"dtn_[a-z2-7]{10}_[a-z2-7]{52}")
-
-
-@pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    database = Database(database_url)
-    await database.open()
-    yield Store(database)
-    await database.close()
-
-
-@pytest.fixture
-async def sql(database_url: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(database_url, server_settings={"search_path": "detent"})
-    yield connection
-    await connection.close()
 
 
 def credential(text: str) -> Credential:
@@ -265,7 +248,7 @@ async def test_who_names_the_runs_of_another_tenant_does_not_lock_them(store: St
 async def test_a_request_for_no_tenant_finds_nothing(store: Store, sql: Any) -> None:
     job = await add_job(sql, name="j")
     await add_live_run(sql, job, LONG_AGO)
-    nobody = NOBODY.tenant
+    nobody = ANONYMOUS.tenant
     assert await store.jobs.list(tenant=nobody) == ([], None)
     assert await store.jobs.find("j", tenant=nobody) is None
     assert await store.runs.list(tenant=nobody) == ([], None)

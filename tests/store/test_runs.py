@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import asyncpg
 import msgspec
 import pytest
 
@@ -17,7 +15,7 @@ from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.errors import Conflict, NotFound
 from detent.jobs import JobOperations
-from detent.store import Database, Store, history
+from detent.store import Store, history
 from detent.store.db import statement
 from detent.store.live_runs import Retry, Settlement
 from tests.support.factories import add_job, add_live_run, add_node
@@ -28,19 +26,9 @@ AT = datetime.now(UTC).replace(hour=0, minute=5, second=0, microsecond=0)
 
 
 @pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    database = Database(database_url)
-    await database.open()
-    yield Store(database)
-    await database.close()
-
-
-@pytest.fixture
-async def sql(database_url: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(database_url, server_settings={"search_path": "detent"})
-    await add_node(connection, NODE)
-    yield connection
-    await connection.close()
+async def sql(sql: Any) -> Any:
+    await add_node(sql, NODE)
+    return sql
 
 
 async def add_history(sql: Any, job: int, at: datetime, status: RunStatus, **columns: Any) -> RunKey:

@@ -14,6 +14,7 @@ from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Claim, Failed, Succeeded
 from detent.domain.states import RunStatus
 from detent.runtime import failpoints
+from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, Rejected
 from detent.store.live_runs import Retry, Settlement
@@ -288,7 +289,9 @@ async def test_a_result_that_cannot_be_stored_stops_none_of_its_neighbours(
     )
     settled: list[Claim] = []
     metrics = Metrics()
-    settler = Settler(verbs, NODE, settled=settled.append, retrying=lambda _: None, metrics=metrics)
+    settler = Settler(
+        verbs, NODE, settled=lambda claims, _delays: settled.extend(claims), wakeups=Wakeups(), metrics=metrics
+    )
     for claim in claims.values():  # the first two are sent at once, the others together
         settler.add(claim, None, Succeeded("fine"), STARTED, FINISHED)
     await settler.drain(10)
@@ -308,7 +311,7 @@ async def test_a_failure_that_cannot_be_recorded_ends_its_run(look: Any, verbs: 
         LONG_AGO,
         claim.token,
     )
-    settler = Settler(verbs, NODE, settled=lambda _: None, retrying=lambda _: None, metrics=Metrics())
+    settler = Settler(verbs, NODE, settled=lambda _claims, _delays: None, wakeups=Wakeups(), metrics=Metrics())
     spec = JobSpec(schedule="every 1h", target=HttpTarget(url="http://127.0.0.1:9/"))
     settler.add(claim, spec, Failed("broken"), STARTED, FINISHED)
     await settler.drain(10)

@@ -10,7 +10,7 @@ import pytest
 
 from detent.domain.identity import RunKey
 from detent.domain.run import Claim
-from detent.domain.states import CODES, FINAL, OPEN, TRANSITIONS, Event, RunStatus
+from detent.domain.states import CODES, END_CODES, FINAL, OPEN, TRANSITIONS, Event, RunStatus
 from detent.store import Store
 from detent.store.live_runs import Retry, Settlement
 from tests.support.factories import LONG_AGO, add_live_run, add_node
@@ -115,6 +115,11 @@ def test_the_table_leads_out_of_every_open_state_and_never_out_of_a_final_one() 
         reached |= {after for (state, _), after in TRANSITIONS.items() if state in reached}
     assert reached == set(RunStatus) - {RunStatus.SKIPPED, RunStatus.MISSED}, "what never ran has no transitions"
     assert CODES.keys() == FINAL
+
+
+def test_workers_can_end_a_run_only_as_the_table_says() -> None:
+    ends = {Event.SUCCEED: RunStatus.SUCCEEDED, Event.EXHAUST: RunStatus.DEAD, Event.CANCEL: RunStatus.CANCELLED}
+    assert {event: CODES[status] for event, status in ends.items()} == END_CODES
 
 
 # --- rows that lie ---

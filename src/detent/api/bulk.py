@@ -1,7 +1,7 @@
-"""POST /bulk: one change for all the jobs that a search finds, a chunk in each call.
+"""POST /bulk: one change for all jobs that a search finds, one chunk per call.
 
-The answer to a chunk has the cursor of the next one. A call that was interrupted, or the whole of them, may be made
-again: what is changed already is left alone.
+The answer to a chunk has the cursor of the next one. Calls may be repeated: a job that is changed already stays as it
+is.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def change_many(api: Api, body: BulkRequest) -> BulkResult:
 
 
 async def change_found(api: Api, body: BulkRequest, search: JobSearch) -> BulkResult:
-    """As change_many, for a search that is not written."""
+    """As change_many, for a search that is not text."""
     api.caller.check(SCOPES[body.action])
     _check_pause(body)
     bound = binding(api.tenant, _Asked(body.action, body.filter, body.dry_run))
@@ -78,7 +78,7 @@ async def change_found(api: Api, body: BulkRequest, search: JobSearch) -> BulkRe
 
 
 def _check_pause(body: BulkRequest) -> None:
-    """What is about pauses is not beside other actions."""
+    """Fields about pauses are refused with other actions."""
     about: dict[str, tuple[BulkAction, ...]] = {
         "reason": ("pause",),
         "until": ("pause",),
@@ -86,9 +86,7 @@ def _check_pause(body: BulkRequest) -> None:
     }
     for field, actions in about.items():
         if getattr(body, field) is not None and body.action not in actions:
-            message = (
-                f"{field} is given, which is for {' and '.join(actions)}, and not for {body.action}: leave it out."
-            )
+            message = f"{field} goes with {' and '.join(actions)}, not with {body.action}: leave it out."
             raise UsageError(message, f"/{field}")
 
 

@@ -1,7 +1,7 @@
 """ETag, If-Match and If-None-Match.
 
-The tag of a job is its revision, so it changes with the definition and with nothing else: who wants to see its last run
-asks without a condition. A change that names a revision is made to that revision or not at all.
+The tag of a job is its revision, so it changes with the definition and with nothing else: to see the last run, read the
+job without a condition. A change that names a revision is made to that revision or not at all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ChangeHeaders(Struct):
 
 
 class PutHeaders(Struct):
-    """As ChangeHeaders; `If-None-Match: *` means that there must be no such job yet."""
+    """As ChangeHeaders; with `If-None-Match: *` the job must not exist yet."""
 
     if_match: Tags | None = None
     if_none_match: Tags | None = None

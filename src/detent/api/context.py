@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from detent.api.auth import NOBODY, Caller, Door
-from detent.api.desk import Desk
+from detent.api.auth import ANONYMOUS, Authenticator, Caller
+from detent.api.pull_waiters import PullWaiters
 from detent.cluster.operations import ClusterOperations
 from detent.errors import NotAuthorised
 from detent.jobs import JobOperations
@@ -30,19 +30,19 @@ class Api:
     cluster: ClusterOperations
     settings: Settings
     readiness: Readiness
-    door: Door
-    desk: Desk
+    authenticator: Authenticator
+    waiters: PullWaiters
     pulled: PulledRuns
-    caller: Caller = NOBODY
+    caller: Caller = ANONYMOUS
 
     @property
     def tenant(self) -> int:
-        """Whose rows this request is about. It comes from the key alone, never from the path or the body."""
+        """The tenant of this request. It comes from the key alone, never from the path or the body."""
         return self.caller.tenant
 
     @property
     def by(self) -> str:
-        """Who this request is from, for whoever looks at what it changed."""
+        """The name of the caller, recorded with what it changes."""
         return self.caller.by
 
     @property
@@ -51,6 +51,6 @@ class Api:
 
 
 def check_default_tenant(api: Api, what: str) -> None:
-    """For what concerns all tenants; `what` begins the sentence."""
+    """Refuse requests about all tenants from other tenants; `what` begins the sentence."""
     if api.tenant != DEFAULT_TENANT:
         raise NotAuthorised(f"{what} with a key of the default tenant that has the scope admin: use such a key.")

@@ -1,8 +1,8 @@
-"""Requests that may be sent again: with an Idempotency-Key, the second is answered as the first was.
+"""Requests that may be sent again: with an Idempotency-Key, the second gets the answer of the first.
 
-The key is the client's own, and good for a day. The same key with another request is refused (422), and while the first
-is still being served the second has to wait (409). Only what was done is kept: a request that was refused may be put
-right and sent again under its key.
+The client chooses the key, which is valid for a day. The same key with another request is refused (422), and while the
+first request is still in progress the second is too (409). Only successful requests are stored: a request that was
+refused may be corrected and sent again with its key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from detent.store.requests import StoredAnswer
 HEADER = "Idempotency-Key"
 PATTERN = r"^[!-~]{1,255}$"
 _KEY = re.compile(PATTERN)
-# Reading ten thousand jobs is done inside the transaction, and may take seconds on a busy machine.
+# A batch of ten thousand jobs is read inside the transaction, which may take seconds on a busy machine.
 IDLE = timedelta(seconds=2)
 IDLE_PER_BYTE = timedelta(microseconds=5)
 LONGEST_IDLE = timedelta(seconds=60)
@@ -32,7 +32,7 @@ Serve = Callable[[], Awaitable[Response]]
 
 
 async def served_once(api: Api, request: Request, raw: bytes, serve: Serve) -> Response:
-    """Served, unless the same request was served before; `raw` is its body."""
+    """Serve a request, unless the same one was served before; `raw` is its body."""
     await failpoints.hit("A1")
     key = request.headers.get(HEADER)
     response = await (serve() if key is None else _with_key(api, request, raw, serve, key))

@@ -38,7 +38,7 @@ def adopt(yes: bool, **flags: str | None) -> int:
 
     standing = with_connection(settings, read)
     verdict = admission.judge(standing)
-    if verdict is not admission.Verdict.HELD:
+    if verdict is not admission.AdmissionVerdict.HELD:
         output.say(f"There is nothing to adopt in this database: {NOTHING[verdict.name]}")
         return 0
     output.say(f"This database may be a copy: {admission.why_held(standing)}.")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from detent.client import JsonClient
     from detent.declarative.jobs_file import Declared
-    from detent.declarative.plan import Difference, Plan, Step
+    from detent.declarative.plan import Difference, Plan, PlanStep
 
 BATCH = 500
 LOOKED_UP_SINGLY = 20
@@ -69,7 +69,7 @@ def document_of(plan: Plan) -> dict[str, Any]:
     return {**counts, "steps": [_step(step) for step in plan.steps if step.action != "unchanged"]}
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: PlanStep) -> dict[str, Any]:
     where = {"file": step.declared.source, "line": step.declared.line} if step.declared else {}
     return {"action": step.action, "name": step.name, **where, "differences": list(map(_difference, step.differences))}
 
@@ -103,13 +103,13 @@ def show_plan(plan: Plan) -> None:
     _warn(step for step in steps if step.declared is not None)
 
 
-def _warn(steps: Iterable[Step]) -> None:
+def _warn(steps: Iterable[PlanStep]) -> None:
     for step in steps:
         for warning in step.declared.warnings if step.declared else ():
             output.say(f"note: {step.name}: {warning}")
 
 
-def _rows(step: Step) -> Iterator[tuple[object, ...]]:
+def _rows(step: PlanStep) -> Iterator[tuple[object, ...]]:
     if step.action != "update":
         yield step.action, step.name
         return
@@ -117,7 +117,7 @@ def _rows(step: Step) -> Iterator[tuple[object, ...]]:
         yield step.action, step.name, one.path, _text(one.before, one.has_before), _text(one.after, one.has_after)
 
 
-def _lines(step: Step) -> Iterator[Text]:
+def _lines(step: PlanStep) -> Iterator[Text]:
     from rich.text import Text
 
     sign, style = SIGNS[step.action]
@@ -171,7 +171,7 @@ def carry_out(client: JsonClient, plan: Plan) -> dict[str, int]:
     return done
 
 
-def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
+def _batches(steps: Sequence[PlanStep]) -> Iterator[list[PlanStep]]:
     """Batches of jobs of one owner."""
     for _, same in groupby(steps, key=lambda step: step.declared.owner if step.declared else None):
         group = list(same)
@@ -179,7 +179,7 @@ def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
             yield group[start : start + BATCH]
 
 
-def _send(client: JsonClient, steps: Sequence[Step]) -> Iterator[str]:
+def _send(client: JsonClient, steps: Sequence[PlanStep]) -> Iterator[str]:
     jobs = [step.declared for step in steps if step.declared is not None]
     try:
         answer = client.create_jobs([job.document for job in jobs], upsert=True, owner=jobs[0].owner)
@@ -202,7 +202,7 @@ def _refused(jobs: Sequence[Declared], error: ManyFaults) -> DetailedError:
     )
 
 
-def _delete(client: JsonClient, step: Step) -> None:
+def _delete(client: JsonClient, step: PlanStep) -> None:
     assert step.current is not None
     try:
         client.delete_job(step.current["id"])

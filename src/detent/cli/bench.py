@@ -65,9 +65,9 @@ def read_ratio(text: str | None) -> float:
 @format_options()
 def loop(jobs: str, concurrency: str, rounds: str, history: str, idle_reader: bool, at_least: str | None) -> None:
     """Run many ticks due at one instant; compare with the raw limit of this host."""
-    from detent.devtools.bench.loop import LoopResult, Plan, as_table, bench_loop
+    from detent.devtools.bench.loop import LoopPlan, LoopResult, as_table, bench_loop
 
-    plan = Plan(
+    plan = LoopPlan(
         jobs=read_number("--jobs", jobs, 1, MOST),
         concurrency=read_number("--concurrency", concurrency, 1, 100_000),
         rounds=read_number("--rounds", rounds, 1, 1000),

@@ -16,7 +16,7 @@ from detent.cli.text import clean
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
-    from detent.declarative.crontab import Options, Translation, Verdict
+    from detent.declarative.crontab import ImportOptions, ImportVerdict, Translation
 
 importing = group("import", "Import jobs from other schedulers.", panel="Jobs as files")
 
@@ -92,9 +92,9 @@ def _url(target: str, url: str | None) -> str | None:
 
 def _options(
     file: str, text: str, user_column: bool | None, timezone: str | None, url: str | None, rest: dict[str, str | None]
-) -> Options:
+) -> ImportOptions:
     from detent.cli.local_zone import local_zone
-    from detent.declarative.crontab import Options
+    from detent.declarative.crontab import ImportOptions
     from detent.declarative.crontab_lines import has_user_column
     from detent.declarative.jobs_file import check_owner
 
@@ -102,7 +102,7 @@ def _options(
         whole = str(Path(file).absolute())
         known = {entry.pw_name for entry in pwd.getpwall()} | {"root"}
         user_column = whole.startswith(SYSTEM) or has_user_column(text, known)
-    return Options(
+    return ImportOptions(
         timezone=_checked_zone(timezone) if timezone else local_zone(),
         user_column=user_column,
         url=url,
@@ -122,7 +122,7 @@ def _checked_zone(name: str) -> str:
         raise UsageError(f"--timezone: {error.message}") from error
 
 
-def _show(translation: Translation, options: Options) -> None:
+def _show(translation: Translation, options: ImportOptions) -> None:
     if invocation().format == "json":
         output.print_json(_document(translation, options))
         return
@@ -142,7 +142,7 @@ def _show(translation: Translation, options: Options) -> None:
     output.say(f"{jobs} job{'' if jobs == 1 else 's'}; {refused} line{'' if refused == 1 else 's'} cannot be imported.")
 
 
-def _show_verdict(verdict: Verdict) -> None:
+def _show_verdict(verdict: ImportVerdict) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
@@ -155,7 +155,7 @@ def _show_verdict(verdict: Verdict) -> None:
         terminal.print(Padding(Text(mark + clean(sentence), style=style), (0, 0, 0, 6)))
 
 
-def _document(translation: Translation, options: Options) -> dict[str, object]:
+def _document(translation: Translation, options: ImportOptions) -> dict[str, object]:
     return {
         "user_column": options.user_column,
         "timezone": options.timezone,
@@ -173,7 +173,7 @@ def _document(translation: Translation, options: Options) -> dict[str, object]:
     }
 
 
-def _write(translation: Translation, options: Options, path: Path) -> int:
+def _write(translation: Translation, options: ImportOptions, path: Path) -> int:
     from detent.declarative.yaml_text import write
 
     whole = {"owner": options.owner} if options.owner else {}

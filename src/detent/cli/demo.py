@@ -22,8 +22,8 @@ def demo(days: str, beside: bool, port: str, **flags: str | None) -> None:
     """
     import asyncio
 
-    from detent.devtools.demo.filling import Filled, fill
-    from detent.node import node
+    from detent.devtools.demo.fill import Filled, fill
+    from detent.node.database import opened_store, prepared_database
     from detent.telemetry.log import configure
 
     settings = load_settings(flags)
@@ -32,7 +32,7 @@ def demo(days: str, beside: bool, port: str, **flags: str | None) -> None:
     configure("auto", "warning")
 
     async def work() -> Filled:
-        async with node.prepared_database(settings) as url, node.opened_store(url, settings) as store:
+        async with prepared_database(settings) as url, opened_store(url, settings) as store:
             return await fill(store, back, echo, beside=beside)
 
     made = asyncio.run(work())

@@ -14,7 +14,7 @@ from detent.errors import UsageError
 
 if TYPE_CHECKING:
     from detent.declarative.jobs_file import Declared
-    from detent.declarative.marks import Fault
+    from detent.declarative.located import FileFault
 
 STDIN = "-"
 
@@ -51,7 +51,7 @@ def read_declared(paths: Sequence[str], recursive: bool) -> list[Declared]:
 class JobFileError(DetailedError):
     """The files have errors, each with its line."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[FileFault]) -> None:
         count, files = len(faults), len({fault.source for fault in faults})
         where = f" in {files} files" if files > 1 else ""
         super().__init__(f"{count} error{'' if count == 1 else 's'}{where}: nothing was changed.", [*map(str, faults)])

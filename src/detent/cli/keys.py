@@ -123,7 +123,7 @@ def _created_locally(
 async def _write(
     settings: Settings, scope: KeyScope, name: str | None, tenant: str | None, lifetime: int | None
 ) -> object:
-    from detent.node.node import opened_store, prepared_database
+    from detent.node.database import opened_store, prepared_database
     from detent.store.jobs import DEFAULT_TENANT
 
     async with prepared_database(settings) as url, opened_store(url, settings) as store:

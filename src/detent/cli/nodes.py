@@ -12,7 +12,7 @@ from detent.cli.base import F, command, option
 from detent.cli.invocation import config_option, load_settings
 
 if TYPE_CHECKING:
-    from detent.devtools.demo import FirstLook
+    from detent.devtools.demo import LiveDemo
 
 PANEL = "Start detent"
 
@@ -149,7 +149,7 @@ def _start(flags: dict[str, object], roles: tuple[str, ...], demo: bool = False)
     return node.run(settings, roles=roles, demo=_first_look() if demo else None)
 
 
-def _first_look() -> FirstLook:
-    from detent.devtools.demo import FirstLook
+def _first_look() -> LiveDemo:
+    from detent.devtools.demo import LiveDemo
 
-    return FirstLook()
+    return LiveDemo()

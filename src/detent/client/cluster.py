@@ -7,7 +7,7 @@ from typing import Any
 from detent.client.operation import Operation, Request
 from detent.client.requests import PREFIX, reader
 from detent.client.transport import segment
-from detent.contract.cluster import Cluster, ClusterNode, FormerNode, Ticks
+from detent.contract.cluster import Cluster, ClusterNode, FormerNode, TickState
 from detent.contract.server import Version
 
 
@@ -16,14 +16,14 @@ def get_cluster() -> Request[Cluster]:
     return Request("GET", f"{PREFIX}/cluster", reader(Cluster))
 
 
-def pause_all(reason: str) -> Request[Ticks]:
+def pause_all(reason: str) -> Request[TickState]:
     """Stop all ticks of all jobs until they are resumed; runs that have fired continue."""
-    return Request("POST", f"{PREFIX}/cluster/pause", reader(Ticks), body={"reason": reason})
+    return Request("POST", f"{PREFIX}/cluster/pause", reader(TickState), body={"reason": reason})
 
 
-def resume_all() -> Request[Ticks]:
+def resume_all() -> Request[TickState]:
     """Resume all ticks. Those of the pause are late or missed, by each job's policy."""
-    return Request("POST", f"{PREFIX}/cluster/resume", reader(Ticks))
+    return Request("POST", f"{PREFIX}/cluster/resume", reader(TickState))
 
 
 def drain_node(node: str) -> Request[ClusterNode]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from detent.cluster import diagnosis
 from detent.cluster.diagnosis import Tenure
-from detent.contract.cluster import Cluster, ClusterNode, FormerNode, Held, NodeTakeOver, Throughput
+from detent.contract.cluster import Cluster, ClusterHold, ClusterNode, FormerNode, NodeTakeOver, Throughput
 from detent.domain.identity import node_name, node_number
 from detent.errors import DetentError, NotFound
 from detent.runtime.clock import monotonic
@@ -37,7 +37,7 @@ class ClusterOperations:
         elections = await self._store.cluster.elections()
         hold, lag, original, set_aside = await self._store.cluster.load()
         if hold is not None and not operator:
-            hold = Held(at=hold.at, by=None, reason=hold.reason)
+            hold = ClusterHold(at=hold.at, by=None, reason=hold.reason)
         return Cluster(
             nodes=nodes,
             former_nodes=former,
@@ -83,7 +83,7 @@ class ClusterOperations:
 
     # -- all ticks
 
-    async def pause_ticks(self, by: str, reason: str) -> Held:
+    async def pause_ticks(self, by: str, reason: str) -> ClusterHold:
         """No tick fires once this has returned: neither a due one, nor one whose fire was in progress."""
         hold = await self._store.cluster.hold(by, reason)
         await self._announce()

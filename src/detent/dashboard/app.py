@@ -19,7 +19,7 @@ from detent.api.context import Api
 from detent.api.problems import Refusal
 from detent.dashboard import actions, views
 from detent.dashboard.assets import Assets
-from detent.dashboard.authentication import Authenticator, Visitor, login_path, safe_next, set_cookie
+from detent.dashboard.authentication import Visitor, VisitorAuthenticator, login_path, safe_next, set_cookie
 from detent.dashboard.changes import ChangeAnswer, Form, FormChange, read_form, text_of
 from detent.dashboard.error_text import change_error_text, page_error_text
 from detent.dashboard.formatting import iso
@@ -70,7 +70,7 @@ class Dashboard:
         self._api = api
         self._assets = Assets()
         self._templates = environment(self._assets)
-        self._authenticator = Authenticator(api)
+        self._authenticator = VisitorAuthenticator(api)
         self._alarms = AlarmCount()
         self._heartbeat = DatabaseHeartbeat(api.store.upkeep.now_within)
         self.hub = Hub(self._heartbeat)

@@ -37,27 +37,27 @@ class Visitor:
         return self.caller.scope is not None and scope in GRANTS[self.caller.scope]
 
 
-class Authenticator:
+class VisitorAuthenticator:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._secret = secrets.token_bytes(32)
 
     async def visitor(self, request: Request) -> Visitor | None:
         """The visitor behind a request; None: a login is needed."""
-        if self._api.door.local:
+        if self._api.authenticator.local:
             return Visitor(LOCAL, self._csrf("local"))
         token = request.cookies.get(COOKIE)
         holder = await self._api.store.web_sessions.holder(token) if token else None
         if token is None or holder is None:
-            self._api.door.count_stranger(request.client.host if request.client else "")
+            self._api.authenticator.count_unauthenticated(request.client.host if request.client else "")
             return None
-        self._api.door.count(holder.key)
+        self._api.authenticator.count(holder.key)
         caller = Caller(holder.tenant, holder.scope, holder.key, holder.name)
         return Visitor(caller, _derived(token), token)
 
     async def log_in(self, key: str, address: str) -> str | None:
         """The token of a new session; None: the key is not valid."""
-        caller = await self._api.door.vouch(key, address)
+        caller = await self._api.authenticator.authenticate(key, address)
         if caller is None or caller.key is None:
             return None
         caller.check("read")

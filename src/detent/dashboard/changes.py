@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from detent.api.auth import Scope
 from detent.api.context import Api
-from detent.api.reading import check_content_type, read_body
+from detent.api.request_parsing import check_content_type, read_body
 from detent.errors import UsageError
 
 FORM = "application/x-www-form-urlencoded"

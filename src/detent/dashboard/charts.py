@@ -14,7 +14,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from detent.contract.run import Attempt, Run
-from detent.domain.ledger import Segment
+from detent.domain.ledger import LedgerSegment
 from detent.domain.states import CODES, OPEN
 from detent.store.db import Row
 from detent.store.overview import RecentRun, TimelineStep
@@ -255,7 +255,9 @@ class DueStep(NamedTuple):
     status: str
 
 
-def due_steps(segments: Iterable[Segment], next_tick: datetime | None, axis: Axis, now: datetime) -> list[DueStep]:
+def due_steps(
+    segments: Iterable[LedgerSegment], next_tick: datetime | None, axis: Axis, now: datetime
+) -> list[DueStep]:
     """One tick per step is enough to draw it: the last, because a cursor that has passed it has passed the others."""
     found: dict[int, DueStep] = {}
     for segment in segments:
@@ -272,7 +274,7 @@ def due_steps(segments: Iterable[Segment], next_tick: datetime | None, axis: Axi
     return sorted(found.values())
 
 
-def _due_status(segment: Segment, tick: datetime, next_tick: datetime | None, now: datetime) -> str:
+def _due_status(segment: LedgerSegment, tick: datetime, next_tick: datetime | None, now: datetime) -> str:
     if segment.paused and segment.until is None:
         return "paused"
     if tick > now:

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 
 from detent.api.context import Api
-from detent.api.reading import decode_segment
+from detent.api.request_parsing import decode_segment
 from detent.dashboard.authentication import Visitor
 
 

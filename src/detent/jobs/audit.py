@@ -13,7 +13,8 @@ from itertools import chain
 from typing import NamedTuple
 from uuid import UUID
 
-from detent.domain.ledger import Account, Fate, Segment, Unread, expected_ticks, fates, settle_account
+from detent.domain.ledger import Account, LedgerSegment, Unread, expected_ticks, settle_account
+from detent.domain.ledger_ticks import Fate, fates
 from detent.domain.schedule import Schedule, tzdata_version
 from detent.store import Store
 from detent.store.db import Row
@@ -155,7 +156,7 @@ class Auditor:
             log.exception("the ticks of a job cannot be computed")
             account.add_unknown(Unread(*piece, f"Its ticks cannot be computed: {error!r}."))
 
-    def _expected(self, segment: Segment, after: datetime, until: datetime) -> list[datetime]:
+    def _expected(self, segment: LedgerSegment, after: datetime, until: datetime) -> list[datetime]:
         low, high = max(after, segment.since), until if segment.until is None else min(until, segment.until)
         key = (id(segment.schedule), low, high)
         found = self._ticks.get(key)

@@ -1,7 +1,7 @@
 """Backfills: run past ticks of a job, list the ticks that are still to run besides the schedule, and drop them.
 
 A backfill is a range of ticks of the job's present schedule, as far back as the operator wants, even before the job was
-created. The leader of the job's partition releases it (`scheduler/releasing.py`) and decides about each tick when its
+created. The leader of the job's partition releases it (`scheduler/catch_up.py`) and decides about each tick when its
 turn comes; the answer here is a forecast.
 """
 

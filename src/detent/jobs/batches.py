@@ -17,7 +17,7 @@ from uuid_utils.compat import uuid7
 
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.domain.job import JobSpec
-from detent.domain.registration import Place, Prepared, Timings, prepare
+from detent.domain.registration import CursorPlace, PreparedJob, Timings, prepare
 from detent.errors import Conflict, ManyFaults, UsageError
 from detent.jobs.edits import Change, canonical
 from detent.jobs.moves import new_jobs
@@ -45,8 +45,8 @@ class RegisteredJob(NamedTuple):
 class BatchPlan(NamedTuple):
     """Jobs to create, to change and to leave unchanged, and the result for each item."""
 
-    new: list[tuple[Prepared, Place]]
-    changed: list[tuple[Prepared, Row]]
+    new: list[tuple[PreparedJob, CursorPlace]]
+    changed: list[tuple[PreparedJob, Row]]
     same: list[Row]
     results: list[RegisteredJob]
 
@@ -118,7 +118,7 @@ class JobBatches:
         plan = planner.plan
         return plan._replace(changed=await self._really_changed(plan))
 
-    async def _really_changed(self, plan: BatchPlan) -> list[tuple[Prepared, Row]]:
+    async def _really_changed(self, plan: BatchPlan) -> list[tuple[PreparedJob, Row]]:
         """Without those that are equal as JSON, whose results become `unchanged`."""
         if not plan.changed:
             return []
@@ -187,12 +187,12 @@ class BatchPlanner:
             self.plan.changed.append((job, row))
             self._add_result(job, "updated", row["revision"] + 1)
 
-    def _prepare(self, spec: JobSpec, job_id: UUID, number: int, created_at: datetime) -> Prepared:
+    def _prepare(self, spec: JobSpec, job_id: UUID, number: int, created_at: datetime) -> PreparedJob:
         return prepare(
             spec, job_id, number, created_at, max_payload_bytes=self._max_payload_bytes, timings=self._timings
         )
 
-    def _add_result(self, job: Prepared, change: Change, revision: int) -> None:
+    def _add_result(self, job: PreparedJob, change: Change, revision: int) -> None:
         self.plan.results.append(RegisteredJob(job.job_id, job.name, change, revision, job.warnings))
 
 

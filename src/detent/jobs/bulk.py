@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -88,6 +89,7 @@ class BulkChanges:
         pause: BulkPause = BulkPause(),  # noqa: B008 - a tuple
     ) -> BulkChunk:
         found, following = await self._page(action, search, after, limit, tenant)
+        verb: Callable[[UUID], Awaitable[Any]]
         match action:
             case "retry":
                 keys = await self._dead_among(found)
@@ -95,20 +97,21 @@ class BulkChanges:
                 return BulkChunk(len(keys), changed, following)
             case "cancel":
                 keys = await self._live_among(found)
-                cancelled = await self._store.database.transaction("people", lambda c: cancel_runs(c, keys))
-                return BulkChunk(len({key.job for key in keys}), len({key.job for key in cancelled}), following)
+                return BulkChunk(len({key.job for key in keys}), await self._cancel(keys), following)
             case "pause":
-                verb = self._pausing(pause, tenant, by)
+                verb = partial(self._lifecycle.pause, **pause._asdict(), tenant=tenant, by=by)
             case "resume":
-                how = pause.on_resume
-                verb = lambda job: self._lifecycle.resume(job, on_resume=how, tenant=tenant, by=by)  # noqa: E731 - as the other cases
+                verb = partial(self._lifecycle.resume, on_resume=pause.on_resume, tenant=tenant, by=by)
             case "delete":
-                verb = lambda job: self._lifecycle.delete(job, tenant=tenant, by=by)  # noqa: E731 - as above
+                verb = partial(self._lifecycle.delete, tenant=tenant, by=by)
         return BulkChunk(len(found), await _each(found, verb), following)
 
-    def _pausing(self, pause: BulkPause, tenant: int, by: str | None) -> Callable[[UUID], Awaitable[Any]]:
-        reason, until, on_resume = pause
-        return lambda job: self._lifecycle.pause(job, reason, until=until, on_resume=on_resume, tenant=tenant, by=by)
+    async def _cancel(self, keys: Sequence[RunKey]) -> int:
+        """How many jobs had a run that was cancelled or asked to stop."""
+        if not keys:
+            return 0
+        cancelled = await self._store.database.transaction("people", lambda c: cancel_runs(c, keys))
+        return len({key.job for key in cancelled})
 
     async def _page(
         self, action: BulkAction, search: JobSearch, after: int, limit: int, tenant: int

@@ -9,20 +9,20 @@ import msgspec
 
 from detent.domain.job import JobSpec
 from detent.domain.misfire import AUTOMATIC
-from detent.domain.registration import Place, Prepared, next_tick, place, schedule_of, stand_on
+from detent.domain.registration import CursorPlace, PreparedJob, next_tick, place, schedule_of, stand_on
 from detent.errors import RevisionMismatch, UsageError
 from detent.store.db import Row
 
 Change = Literal["created", "updated", "unchanged"]
 
-NOWHERE = Place(None, None, AUTOMATIC)
+NOWHERE = CursorPlace(None, None, AUTOMATIC)
 SPEC_DEFAULTS = {field.name: field for field in msgspec.structs.fields(JobSpec)}
 
 
 class Edit(NamedTuple):
     """How an edit changes the cursor; `place` is None when the next tick does not change."""
 
-    place: Place | None
+    place: CursorPlace | None
     grace: int
     runs_left: int | None
 
@@ -78,7 +78,7 @@ def _zone_is_inside(spec: JobSpec, row: Row) -> bool:
     return bare.timezone == spec.timezone != "UTC"
 
 
-def edit_of(job: Prepared, row: Row) -> Edit:
+def edit_of(job: PreparedJob, row: Row) -> Edit:
     """The next tick is computed again only if the edit changes the schedule."""
     old = msgspec.json.decode(row["definition"], type=JobSpec)
     left = _runs_left(job.spec, old, row)
@@ -96,7 +96,7 @@ def edit_of(job: Prepared, row: Row) -> Edit:
     return Edit(where, where.grace, left)
 
 
-def _same_schedule(job: Prepared, old: JobSpec, row: Row) -> bool:
+def _same_schedule(job: PreparedJob, old: JobSpec, row: Row) -> bool:
     try:
         return schedule_of(old, row["job"], row["created_at"]) == job.schedule
     except UsageError:  # for example, its zone was removed from the zone data

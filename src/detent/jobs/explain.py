@@ -11,7 +11,8 @@ import msgspec
 from detent.contract.run import Run
 from detent.domain.identity import RunKey, node_name, token_text
 from detent.domain.job import JobSpec
-from detent.domain.ledger import Entry, Segment, fates
+from detent.domain.ledger import Entry, LedgerSegment
+from detent.domain.ledger_ticks import fates
 from detent.domain.registration import schedule_of
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.instants import parse_instant
@@ -77,7 +78,7 @@ class TickExplainer:
         found = next(iter(fates(reading.segments, [], moment, moment + NEAR, None, moment)), None)
         return None if found is None else found.at
 
-    async def _with_rule(self, facts: Facts, number: int, segment: Segment) -> Facts:
+    async def _with_rule(self, facts: Facts, number: int, segment: LedgerSegment) -> Facts:
         row = await self._records.revision_at(number, facts.at)
         revision, made = None, None
         if row is not None:
@@ -91,7 +92,9 @@ class TickExplainer:
             after=schedule.next_after(facts.at),
         )
 
-    async def _with_fate(self, facts: Facts, job: Row, reading: Reading, segment: Segment, tenant: int) -> TickStory:
+    async def _with_fate(
+        self, facts: Facts, job: Row, reading: Reading, segment: LedgerSegment, tenant: int
+    ) -> TickStory:
         number, at = job["job"], facts.at
         skips = await self._records.skips(number)
         fate = next(
@@ -170,7 +173,7 @@ def _only(entries: list[Entry]) -> Entry | None:
     return entries[0] if entries else None
 
 
-def _in_force(reading: Reading) -> Segment | None:
+def _in_force(reading: Reading) -> LedgerSegment | None:
     """The segment of the instant; that of a backfill only if there is no other and the tick has run."""
     regular = [segment for segment in reading.segments if not segment.optional]
     backfilled = [segment._replace(optional=False) for segment in reading.segments if reading.entries]

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from detent.contract.cluster import Held
+from detent.contract.cluster import ClusterHold
 from detent.contract.run import Attempt, Run
-from detent.domain.ledger import CATCHING_UP, DUE, MISSING, PAUSED, SCHEDULED, TO_BE_SKIPPED, Entry
+from detent.domain.ledger import CATCHING_UP, DUE, PAUSED, Entry
+from detent.domain.ledger_ticks import MISSING, SCHEDULED, TO_BE_SKIPPED
 from detent.domain.schedule import Schedule
 from detent.domain.schedule.preview import clock_notes
 
@@ -71,7 +72,7 @@ class Facts(NamedTuple):
     completed: bool = False
     skip: JobEvent | None = None
     merged_into: datetime | None = None
-    held: Held | None = None
+    held: ClusterHold | None = None
     unknown: str | None = None
 
 

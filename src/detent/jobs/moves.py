@@ -18,7 +18,7 @@ import msgspec
 from detent.contract.job import OnResume
 from detent.domain.job import JobSpec
 from detent.domain.misfire import AUTOMATIC, CatchUp, MissedRange, nth_tick, split_by_day
-from detent.domain.registration import Place, Prepared, next_tick, schedule_of
+from detent.domain.registration import CursorPlace, PreparedJob, next_tick, schedule_of
 from detent.domain.schedule import Schedule, tzdata_version
 from detent.errors import UsageError
 from detent.jobs.edits import NOWHERE, Edit
@@ -29,7 +29,7 @@ MICROSECOND = timedelta(microseconds=1)
 MILLISECOND = timedelta(milliseconds=1)
 
 
-def new_jobs(placed: Sequence[tuple[Prepared, Place]], now: datetime) -> list[NewJob]:
+def new_jobs(placed: Sequence[tuple[PreparedJob, CursorPlace]], now: datetime) -> list[NewJob]:
     """Jobs with their first spans, which are computed once for each schedule that jobs share."""
     known: dict[int, FirstSpan] = {}
     jobs: list[NewJob] = []
@@ -53,7 +53,7 @@ def stopped(row: Row, status: Literal["paused", "deleted"]) -> CursorMove:
     return CursorMove(row, NOWHERE, status, status, _closing(row, end), span, _unfired(row, end, status))
 
 
-def edited(job: Prepared, row: Row, edit: Edit) -> CursorMove | None:
+def edited(job: PreparedJob, row: Row, edit: Edit) -> CursorMove | None:
     """None: the next tick does not change. A paused job stays paused, and the ticks of the former schedule in its pause
     are skipped or run as the pause says."""
     if edit.place is None:
@@ -78,7 +78,7 @@ def resumed(row: Row, on_resume: OnResume) -> CursorMove:
     skipped, owed = _ticks_of_pause(row, schedule, end, on_resume)
     through = max((tick for tick in (row["last_tick"], owed and owed.last) if tick), default=None)
     tick = None if row["runs_left"] == 0 else next_tick(schedule, end, through)
-    where = NOWHERE if tick is None else Place(tick, tick + schedule.jitter(row["job"], tick), AUTOMATIC)
+    where = NOWHERE if tick is None else CursorPlace(tick, tick + schedule.jitter(row["job"], tick), AUTOMATIC)
     span = span_of(schedule, end, "resumed", tick)
     return CursorMove(row, where, "active", "resumed", _closing(row, end), span, skipped, owed)
 

@@ -18,7 +18,7 @@ from uuid_utils.compat import uuid7
 from detent.contract.job import Job
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.domain.job import JobSpec
-from detent.domain.registration import Prepared, Timings, prepare
+from detent.domain.registration import PreparedJob, Timings, prepare
 from detent.errors import Conflict
 from detent.jobs.edits import Change, Expected, canonical, edit_of, patched
 from detent.jobs.moves import edited, new_jobs
@@ -134,7 +134,7 @@ class JobRegistration:
             return None
         return msgspec.structs.replace(await self._store.jobs.by_number(job.number), warnings=job.warnings), change
 
-    async def _change_to(self, job: Prepared, row: Row, owner: str | None, by: str | None) -> Change | None:
+    async def _change_to(self, job: PreparedJob, row: Row, owner: str | None, by: str | None) -> Change | None:
         if await self._is_same(job, row):
             if owner is not None and owner != row["owner"]:
                 await self._store.jobs.adopt([row["job"]], owner)
@@ -149,12 +149,14 @@ class JobRegistration:
             raise NameTaken(job.name) from error
         return "updated"
 
-    async def _is_same(self, job: Prepared, row: Row) -> bool:
+    async def _is_same(self, job: PreparedJob, row: Row) -> bool:
         before, after = row["definition"], job.definition
         return canonical(before) == canonical(after) or await self._store.jobs.same_definition(before, after)
 
 
-async def revise(connection: Any, changes: Sequence[tuple[Prepared, Row]], owner: str | None, by: str | None) -> None:
+async def revise(
+    connection: Any, changes: Sequence[tuple[PreparedJob, Row]], owner: str | None, by: str | None
+) -> None:
     """Write new revisions of jobs, and move the cursors of those whose schedule changed; or raise Moved."""
     edits = [edit_of(job, row) for job, row in changes]
     revised = [

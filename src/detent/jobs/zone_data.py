@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from detent.domain.misfire import AUTOMATIC
-from detent.domain.registration import Place
+from detent.domain.registration import CursorPlace
 from detent.domain.schedule import Schedule
 from detent.errors import UsageError
 from detent.jobs.edits import NOWHERE
@@ -81,7 +81,7 @@ def _move_of(row: Row) -> CursorMove | None:
     tick = next_by_new_data(schedule, end, row["last_tick"], former)
     if tick == former:
         return None
-    where = NOWHERE if tick is None else Place(tick, tick + schedule.jitter(row["job"], tick), AUTOMATIC)
+    where = NOWHERE if tick is None else CursorPlace(tick, tick + schedule.jitter(row["job"], tick), AUTOMATIC)
     return CursorMove(row, where, "active", "zone data", end, span_of(schedule, end, "zone data", tick))
 
 

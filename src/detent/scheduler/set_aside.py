@@ -1,8 +1,8 @@
 """Jobs whose tick this node cannot fire: a schedule that it cannot read, a row that a constraint refuses.
 
-They wait alone, so that their neighbours fire. Each is tried again after a while, since what was wrong may have been
-put right (a restored row, a full disk, a leader of a newer version), and is on record in the database, so that every
-node, `detent doctor`, the dashboard and an alert can name it. The sweep offers the job again: no timer is needed.
+They wait alone, so that the other jobs of their batch fire. Each is tried again after a while, since the cause may be
+gone (a restored row, a full disk, a leader of a newer version), and is recorded in the database, so that every node,
+`detent doctor`, the dashboard and an alert can name it. The sweep offers the job again: no timer is needed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ log = logger("firing")
 FIRST_WAIT = 60.0
 LONGEST_WAIT = 600.0
 WRITTEN_AT_ONCE = 500
-LOOK_EVERY = 60.0
+PASS_EVERY = 60.0
 LONGEST_WHY = 1_000
 
 
-class Waiting(NamedTuple):
+class SetAsideWait(NamedTuple):
     """What was tried, and when it may be tried again."""
 
     tick: object
@@ -41,7 +41,7 @@ class SetAside:
     def __init__(self, store: Store, membership: Membership) -> None:
         self._store = store
         self._membership = membership
-        self._waiting: dict[tuple[int, UnfiredKind], Waiting] = {}
+        self._waiting: dict[tuple[int, UnfiredKind], SetAsideWait] = {}
         self._unwritten: dict[tuple[int, UnfiredKind], Unfired] = {}
         self.loop = Loop("set aside", self.tick)
 
@@ -78,10 +78,12 @@ class SetAside:
         tries = before.tries + 1 if before is not None and same else 1
         wait = min(FIRST_WAIT * 2.0 ** min(tries - 1, 10), LONGEST_WAIT)
         now = monotonic() if now is None else now
-        self._waiting[key] = Waiting(unfired.tick, unfired.generation, tries, now + wait)
+        self._waiting[key] = SetAsideWait(unfired.tick, unfired.generation, tries, now + wait)
         self._unwritten[key] = unfired
         if tries == 1:
-            log.error("set aside: its tick cannot be fired", job=unfired.job, kind=unfired.kind, error=unfired.why)
+            log.error(
+                "set aside: its tick cannot be fired", job_number=unfired.job, kind=unfired.kind, error=unfired.why
+            )
         self.loop.wake()
 
     async def tick(self) -> float:
@@ -92,10 +94,10 @@ class SetAside:
             for key, unfired in batch.items():
                 if self._unwritten.get(key) is unfired:
                     del self._unwritten[key]
-        return LOOK_EVERY
+        return PASS_EVERY
 
     def forget_old(self, now: float) -> None:
-        """What nobody offered again: its job is deleted, or another node leads it."""
+        """Jobs that were not offered again: deleted, or led by another node."""
         old = [key for key, waiting in self._waiting.items() if waiting.again_at + LONGEST_WAIT < now]
         for key in old:
             del self._waiting[key]
@@ -103,5 +105,5 @@ class SetAside:
 
 
 def _sentence(error: Exception) -> str:
-    said = error.message if isinstance(error, DetentError) else str(error) or repr(error)
-    return said.replace("\x00", "")[:LONGEST_WHY]
+    text = error.message if isinstance(error, DetentError) else str(error) or repr(error)
+    return text.replace("\x00", "")[:LONGEST_WHY]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from detent.contract.cluster import ClusterPartition, Elections, Held, Lag, TakeOver, Throughput
+from detent.contract.cluster import ClusterHold, ClusterPartition, Elections, Lag, TakeOver, Throughput
 from detent.domain.identity import node_name
 from detent.store.db import Database, Row
 from detent.store.upkeep import RUNS_CHANNEL
@@ -23,7 +23,7 @@ HOLD = "hold"
 class ClusterLoad(NamedTuple):
     """`original`: the database is not a copy; `set_aside`: how many jobs cannot be fired."""
 
-    hold: Held | None
+    hold: ClusterHold | None
     lag: Lag
     original: bool
     set_aside: int
@@ -48,7 +48,7 @@ class ClusterStore:
         (row,) = await self._fetch("cluster_load")
         hold = None
         if row["held_at"] is not None:
-            hold = Held(at=row["held_at"], by=row["held_by"], reason=row["held_reason"])
+            hold = ClusterHold(at=row["held_at"], by=row["held_by"], reason=row["held_reason"])
         lag = Lag(oldest_due_ms=_milliseconds(row["oldest_due"]), oldest_ready_ms=_milliseconds(row["oldest_ready"]))
         return ClusterLoad(hold, lag, row["original"], row["set_aside"])
 
@@ -75,9 +75,9 @@ class ClusterStore:
 
     # -- all ticks
 
-    async def hold(self, by: str, reason: str) -> Held:
+    async def hold(self, by: str, reason: str) -> ClusterHold:
         (row,) = await self._fetch("pause_all", by, reason)
-        return Held(at=row["held_at"], by=row["held_by"], reason=row["held_reason"])
+        return ClusterHold(at=row["held_at"], by=row["held_by"], reason=row["held_reason"])
 
     async def end_hold(self) -> bool:
         """Whether ticks were held."""

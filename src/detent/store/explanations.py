@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from detent.contract.cluster import Held
+from detent.contract.cluster import ClusterHold
 from detent.domain.identity import RunKey
 from detent.store.db import Database, Row
 from detent.store.run_rows import key_of
@@ -39,10 +39,10 @@ class ExplanationStore:
         """The election of a partition that was in force: `node`, `term`, `at`."""
         return _first(await self._database.fetch("people", "leader_at", partition, at))
 
-    async def hold(self) -> Held | None:
+    async def hold(self) -> ClusterHold | None:
         """Since when all ticks are paused, if they are."""
         (row,) = await self._database.fetch("people", "held")
-        return None if row["at"] is None else Held(at=row["at"], by=row["by"], reason=row["reason"])
+        return None if row["at"] is None else ClusterHold(at=row["at"], by=row["by"], reason=row["reason"])
 
     async def blocking_run(self, job: int, at: datetime, longest: timedelta) -> RunKey | None:
         """The newest run of a job that was unfinished at this time and no longer than `longest`."""

@@ -9,7 +9,7 @@ import msgspec
 
 from detent.contract.job import Job, JobStatus
 from detent.domain.job import JobSpec
-from detent.domain.registration import Place, Prepared, schedule_of
+from detent.domain.registration import CursorPlace, PreparedJob, schedule_of
 from detent.domain.states import CODES, RunStatus
 from detent.errors import UsageError
 from detent.store.db import Row
@@ -42,7 +42,7 @@ def job_of(row: Row) -> Job:
     )
 
 
-def new_job(job: Prepared, where: Place, now: datetime, owner: str | None = None) -> Job:
+def new_job(job: PreparedJob, where: CursorPlace, now: datetime, owner: str | None = None) -> Job:
     """The document of a job that was just registered."""
     status: JobStatus = "active"
     return _document(

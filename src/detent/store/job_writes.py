@@ -14,7 +14,7 @@ import msgspec
 
 from detent.contract.job import JobStatus, OnResume
 from detent.domain.misfire import CatchUp, MissedRange
-from detent.domain.registration import Place, Prepared
+from detent.domain.registration import CursorPlace, PreparedJob
 from detent.store.db import Database, Rejected, Row, statement
 from detent.store.tenants import TenantQuota, use_quota
 from detent.store.upkeep import JOBS_CHANNEL
@@ -54,8 +54,8 @@ class NamesInUse(Exception):  # noqa: N818 - as above
 class NewJob(NamedTuple):
     """A job to insert, the tick its cursor will stand on, and its first span of ticks."""
 
-    job: Prepared
-    where: Place
+    job: PreparedJob
+    where: CursorPlace
     span: FirstSpan
 
 
@@ -71,7 +71,7 @@ class Ownership(NamedTuple):
 class RevisedJob(NamedTuple):
     """A new revision of a job, with the row it was computed from."""
 
-    job: Prepared
+    job: PreparedJob
     row: Row
     grace: int
     runs_left: int | None
@@ -90,7 +90,7 @@ class CursorMove(NamedTuple):
     """Where a cursor moves from where it was read, the spans that end and begin there, and the ticks it passes."""
 
     row: Row
-    where: Place
+    where: CursorPlace
     status: JobStatus
     closed: str
     until: datetime
@@ -245,11 +245,11 @@ async def announce(connection: Any, numbers: Sequence[int]) -> None:
     await connection.fetch(statement("wake"), JOBS_CHANNEL, payload)
 
 
-def _tags(job: Prepared) -> str:
+def _tags(job: PreparedJob) -> str:
     return msgspec.json.encode(job.spec.tags).decode()
 
 
-async def _schedule_numbers(connection: Any, jobs: Sequence[Prepared]) -> dict[bytes, int]:
+async def _schedule_numbers(connection: Any, jobs: Sequence[PreparedJob]) -> dict[bytes, int]:
     wanted = {job.digest: job.stored for job in jobs}
     found = await _numbers_of(connection, list(wanted))
     missing = [digest for digest in wanted if digest not in found]
@@ -271,7 +271,7 @@ async def _numbers_of(connection: Any, digests: Sequence[bytes]) -> dict[bytes, 
     return found
 
 
-async def _queue_numbers(connection: Any, tenant: int, jobs: Sequence[Prepared]) -> dict[tuple[str, str], int]:
+async def _queue_numbers(connection: Any, tenant: int, jobs: Sequence[PreparedJob]) -> dict[tuple[str, str], int]:
     wanted = list({(job.spec.queue, job.needs) for job in jobs})
     found = await _queues(connection, tenant, wanted)
     missing = [pair for pair in wanted if pair not in found]

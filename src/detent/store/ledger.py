@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from detent.domain.ledger import WITHOUT_CURSOR, Entry, Segment, Unread
+from detent.domain.ledger import WITHOUT_CURSOR, Entry, LedgerSegment, Unread
 from detent.domain.schedule import Schedule
 from detent.domain.states import CODES
 from detent.store.db import Database, Row, statement
@@ -31,7 +31,7 @@ class Reading(NamedTuple):
     """One snapshot of a job: its segments, what is on record, where its cursor stands, and the spans that cannot be
     read."""
 
-    segments: list[Segment]
+    segments: list[LedgerSegment]
     rows: list[Row]
     entries: list[Entry]
     next_tick: datetime | None
@@ -41,7 +41,7 @@ class Reading(NamedTuple):
 class ExpectedTicks(NamedTuple):
     """The segments whose ticks are expected of a job, and the tick on which its cursor stands."""
 
-    segments: list[Segment]
+    segments: list[LedgerSegment]
     next_tick: datetime | None
 
 
@@ -123,7 +123,7 @@ class LedgerStore:
             log.error("a schedule cannot be read", schedule=row["stored"], error=error.message)
             reading.unread.append(Unread(row["since"], row["until"], error.message, optional))
             return
-        span = Segment(row["since"], row["until"], schedule, paused, row["tzdata"], optional, row["job"])
+        span = LedgerSegment(row["since"], row["until"], schedule, paused, row["tzdata"], optional, row["job"])
         reading.segments.append(span)
 
     def _schedule(self, row: Row) -> Schedule:

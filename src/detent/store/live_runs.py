@@ -13,6 +13,7 @@ from detent.domain.identity import MANUAL, RunKey
 from detent.domain.job import Definition, JobSpec
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
+from detent.runtime.bisection import halve_until_alone
 from detent.store.arrays import one_for_all
 from detent.store.db import Database, OutcomeUnknown, Rejected, Row, statement
 from detent.store.run_rows import key_of
@@ -159,21 +160,13 @@ class LiveRunStore:
     async def promote(self, jobs: Sequence[int] | None = None, *, pool: str = "work") -> bool:
         """Make waiting runs ready whose predecessor has ended, of these jobs or of all; ask runs that others replace to
         stop. Whether any run became ready."""
+        send = partial(_promote, partial(self._database.fetch, pool))
         try:
-            return await _promote(partial(self._database.fetch, pool), jobs)
-        except Rejected as error:
-            return await self._promote_apart(jobs, error, pool)
-
-    async def _promote_apart(self, jobs: Sequence[int] | None, error: Rejected, pool: str) -> bool:
-        """One of the jobs violates a constraint: halve until it is alone, so that it does not block the others."""
-        if jobs is None:
-            jobs = [row["job"] for row in await self._database.fetch(pool, "waiting_jobs")]
-        if len(jobs) < 2:
-            log.error("a waiting run cannot be promoted", jobs=list(jobs), error=str(error))
-            return False
-        half = len(jobs) // 2
-        first, second = await self.promote(jobs[:half], pool=pool), await self.promote(jobs[half:], pool=pool)
-        return first or second
+            return await send(jobs)
+        except Rejected:  # one of the jobs violates a constraint, and must not block the others
+            if jobs is None:
+                jobs = [row["job"] for row in await self._database.fetch(pool, "waiting_jobs")]
+        return any(await halve_until_alone(jobs, send, _not_promoted, (Rejected,)))
 
     async def own_payload(self, key: RunKey, *, pool: str = "work") -> str | None:
         """The payload that a run was triggered with, as JSON; None: it has the payload of its job."""
@@ -208,6 +201,11 @@ async def _promote(fetch: Callable[..., Awaitable[list[Row]]], jobs: Sequence[in
     if "replaced" in happened:  # its lane is free now, which the statement that freed it could not see
         await _promote(fetch, sorted({row["job"] for row in rows if row["what"] == "replaced"}))
     return not happened.isdisjoint({"promoted", "replaced"})
+
+
+async def _not_promoted(job: int, error: Rejected) -> bool:
+    log.error("a waiting run cannot be promoted", jobs=[job], error=str(error))
+    return False
 
 
 async def trigger(connection: Any, job: int, payload: str | None) -> RunKey | None:

@@ -108,7 +108,10 @@ MUTANTS = (
     Mutant(
         "a tick whose reply was lost is not looked at again",
         {
-            "scheduler/firing.py": [("self._reload(job, SHORTEST_PAUSE_MS if pause_ms is None else pause_ms)", "pass")],
+            "scheduler/firing.py": [
+                ("self._ticks.read_again(job, SHORTEST_PAUSE_MS if pause_ms is None else pause_ms)", "pass")
+            ],
+            "scheduler/missed_ticks.py": [("self._ticks.read_again(job, SHORTEST_PAUSE_MS)", "pass")],
             "scheduler/scheduler.py": [("SWEEP_EVERY = 10.0", "SWEEP_EVERY = 600.0")],
         },
         QUIET,

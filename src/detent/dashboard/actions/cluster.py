@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from detent.api.cluster import dismiss_node, drain_node, resume_node
+from detent.api.cluster_pause import HoldRequest, pause_all, resume_all
 from detent.api.context import Api
-from detent.api.holding import HoldRequest, pause_all, resume_all
 from detent.dashboard.changes import ChangeAnswer, Form, FormChange, text_of
 from detent.errors import UsageError
 

@@ -14,7 +14,7 @@ from detent.api.conditions import ChangeHeaders
 from detent.api.context import Api
 from detent.api.dead_letters import retry_job
 from detent.api.preview import PreviewRequest, preview_schedule
-from detent.api.reading import decode_body
+from detent.api.request_parsing import decode_body
 from detent.dashboard.changes import ChangeAnswer, Form, FormChange, text_of
 from detent.dashboard.form import (
     FIELDS,
@@ -79,7 +79,7 @@ async def preview(api: Api, names: Names, form: Form) -> ChangeAnswer:
 
 async def pause(api: Api, names: Names, form: Form) -> ChangeAnswer:
     until = _instant(text_of(form, "until"), "until")
-    job = await jobs.pause_job(api, names["id"], jobs.Pause(text_of(form, "reason") or None, until))
+    job = await jobs.pause_job(api, names["id"], jobs.PauseRequest(text_of(form, "reason") or None, until))
     return ChangeAnswer(f"{job.name} is paused: it does not tick until you resume it.")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from detent.api.catching_up import get_catchup
+from detent.api.backfills import get_catchup
 from detent.api.conditions import ReadHeaders
 from detent.api.jobs import get_job
 from detent.api.lifecycle import RevisionQuery, list_revisions, list_skips

@@ -32,7 +32,7 @@ class Herd(NamedTuple):
     due: datetime
 
 
-class BenchDatabase:
+class BenchRows:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._jobs = 0

@@ -10,7 +10,7 @@ from uuid import UUID
 from uuid_utils.compat import uuid7
 
 from detent.domain.job import JobSpec
-from detent.domain.registration import Place, Prepared, Timings, place, prepare, stand_on
+from detent.domain.registration import CursorPlace, PreparedJob, Timings, place, prepare, stand_on
 from detent.jobs.moves import new_jobs
 from detent.store.db import Database, statement
 from detent.store.job_writes import Ownership, insert
@@ -27,10 +27,10 @@ ATTEMPT_COLUMNS = (
 ELECTION_COLUMNS = ("partition", "term", "node", "nomination", "at")
 
 
-class DemoJob(NamedTuple):
+class RegisteredDemoJob(NamedTuple):
     """A job that looks as if it had been registered a month ago."""
 
-    prepared: Prepared
+    prepared: PreparedJob
     id: UUID
 
 
@@ -49,7 +49,9 @@ class DemoDatabase:
         """How many jobs exist, of all tenants."""
         return int((await self._database.fetch("people", "demo_jobs"))[0]["jobs"])
 
-    async def register(self, specs: Sequence[JobSpec], since: datetime, max_payload_bytes: int) -> list[DemoJob]:
+    async def register(
+        self, specs: Sequence[JobSpec], since: datetime, max_payload_bytes: int
+    ) -> list[RegisteredDemoJob]:
         """Jobs that were created at `since`, with their cursors on the next tick from now."""
         async with reserved(self._database, DEFAULT_TENANT, len(specs), max_payload_bytes) as quota:
             timings = Timings()
@@ -59,7 +61,7 @@ class DemoDatabase:
             ]
             new = new_jobs([(job, _where(job, quota.now)) for job in jobs], since)
             await insert(self._database, new, Ownership(DEFAULT_TENANT, None, since, "demo"), quota)
-        return [DemoJob(job, job.job_id) for job in jobs]
+        return [RegisteredDemoJob(job, job.job_id) for job in jobs]
 
     async def write(self, rows: DemoRows, last_ticks: Sequence[tuple[int, datetime]], over: Sequence[int]) -> None:
         """Write the history, the last tick of each cursor, and which jobs have completed."""
@@ -80,7 +82,7 @@ class DemoDatabase:
             await connection.execute(statement("demo_analyze"))
 
 
-def _where(job: Prepared, now: datetime) -> Place:
+def _where(job: PreparedJob, now: datetime) -> CursorPlace:
     """A one-off in the past has no next tick."""
     if job.schedule.at is not None and job.schedule.at <= now:
         return stand_on(job, None)
