@@ -175,7 +175,7 @@ def test_a_frame_shows_nodes_partitions_and_work() -> None:
     text = "\n".join(lines)
     assert lines[0].startswith("detent at http://server")
     assert lines[1] == "● healthy   nodes: 2 alive"
-    assert "A  3f9a0000  alive  all      128     2  400 ms" in text
+    assert "A  3f9a0000  alive  all      128     2     400 ms" in text
     assert lines.count("AB" * 32) == 4
     assert "lag         no tick is overdue, no run waits" in lines
     assert "finished  12.0/s over 10 s, 15.0/s over 60 s █████" in lines
