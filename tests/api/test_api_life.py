@@ -48,7 +48,7 @@ async def test_a_pause_says_until_when_why_and_what_comes_after(api: ApiClient) 
         "paused_reason": "moving house",
         "paused_until": until,
         "on_resume": "once",
-        "paused_by": "loopback",
+        "paused_by": "local, no key",
     }
     resumed = await api.good("POST", "/api/v1/jobs/report/resume", json={"on_resume": "skip"})
     assert (resumed["status"], resumed["paused_until"]) == ("active", None)
@@ -73,7 +73,7 @@ async def test_a_tick_is_skipped_shown_and_taken_back(api: ApiClient) -> None:
     await api.create(name="report", schedule="0 * * * *")
     at = text(in_hours(3))
     skip = await api.good("POST", "/api/v1/jobs/report/skip", json={"at": at, "reason": "holiday"})
-    assert (skip["at"], skip["reason"], skip["created_by"]) == (at, "holiday", "loopback")
+    assert (skip["at"], skip["reason"], skip["created_by"]) == (at, "holiday", "local, no key")
     assert [each["at"] for each in await api.good("GET", "/api/v1/jobs/report/skips")] == [at]
     page = await api.good("GET", f"/api/v1/jobs/report/ticks?to={at}")
     assert [tick["status"] for tick in page["items"]] == ["scheduled", "scheduled", "to be skipped"]
@@ -99,9 +99,9 @@ async def test_revisions_tell_who_changed_what_and_a_job_goes_back(api: ApiClien
     await api.good("PATCH", "/api/v1/jobs/report", json={"target": changed})
     page = await api.good("GET", "/api/v1/jobs/report/revisions")
     assert [(each["revision"], each["changed_by"], each["changes"]) for each in page["items"]] == [
-        (3, "loopback", [{"path": "target.headers.X-Token", "before": "(hidden)", "after": "(hidden)"}]),
-        (2, "loopback", [{"path": "priority", "before": 5, "after": 9}]),
-        (1, "loopback", []),
+        (3, "local, no key", [{"path": "target.headers.X-Token", "before": "(hidden)", "after": "(hidden)"}]),
+        (2, "local, no key", [{"path": "priority", "before": 5, "after": 9}]),
+        (1, "local, no key", []),
     ]
     first = await api.good("GET", "/api/v1/jobs/report/revisions?limit=1")
     rest = await api.good("GET", f"/api/v1/jobs/report/revisions?limit=1&cursor={first['next_cursor']}")

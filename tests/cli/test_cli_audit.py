@@ -175,9 +175,9 @@ def test_revisions_are_listed_compared_and_brought_back(detent: CommandLine) -> 
     good(detent("job", "edit", "revised", "--set", "schedule=0 7 * * *", "--set", "priority=9"))
     rows = good(detent("job", "revisions", "revised")).rows
     assert [(row[0], row[2], row[3]) for row in rows] == [
-        ("3", "loopback", "schedule, priority"),
-        ("2", "loopback", "priority"),
-        ("1", "loopback", "created"),
+        ("3", "local, no key", "schedule, priority"),
+        ("2", "local, no key", "priority"),
+        ("1", "local, no key", "created"),
     ]
     assert "priority: 8 → 9" in good(detent("job", "diff", "revised")).out
     assert "priority: 5 → 9" in good(detent("job", "diff", "revised", "1")).out

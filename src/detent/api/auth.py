@@ -52,7 +52,7 @@ class Caller:
     def by(self) -> str:
         """The name that is recorded with a change."""
         if self.key is None:
-            return "loopback"
+            return "local, no key"
         return self.name or f"key:{self.key}"
 
     def check(self, needed: Scope) -> None:
