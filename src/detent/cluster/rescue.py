@@ -62,6 +62,5 @@ class Rescue:
             await self._store.nodes.note_rescued(node, self._rescuer, count)
             await self._store.live_runs.promote()  # runs may have waited for those that ended
             self._wakeups.runs_queued()
-        await self._store.nodes.forget(
-            node
-        )  # fails while a run of it is locked or its share is not taken: the next pass retries
+        # Refused while a run of it is locked or its share is not taken: the next pass retries.
+        await self._store.nodes.forget(node)
