@@ -6,17 +6,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from detent.declarative.jobs_file import Read, read_files
+from detent.declarative.jobs_file import ReadResult, read_files
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 HTTP = '{type: http, url: "https://example.org/"}'
 
 
-def read(text: str, name: str = "jobs.yaml") -> Read:
+def read(text: str, name: str = "jobs.yaml") -> ReadResult:
     return read_files([(name, text)], NOW)
 
 
-def places(found: Read) -> list[str]:
+def places(found: ReadResult) -> list[str]:
     return [f"{fault.source}:{fault.line}" for fault in found.faults]
 
 

@@ -61,7 +61,7 @@ async def test_a_run_is_told_of_from_its_fire_to_its_end(store: Store, start: St
         ("run fired", "debug", 1),
         ("run claimed", "debug", 1),
         ("run started", "debug", 1),
-        ("attempt failed, another follows", "info", 1),
+        ("attempt failed, retry follows", "info", 1),
         ("run claimed", "debug", 2),
         ("run started", "debug", 2),
         ("run succeeded", "debug", 2),

@@ -300,9 +300,9 @@ async def test_ticks_of_a_time_whose_history_is_gone_are_unknown_and_not_missing
     await dropped(look, 1)
     now = await look.fetchval("SELECT now()")
     found = await JobOperations(store).audit.ticks(job.id, now - 2 * DAY, now, 500)
-    assert found.fates[0].status == "unknown"
-    assert [fate.status for fate in found.fates].count("unknown") == 1
-    assert 20 <= [fate.status for fate in found.fates].count("missing") <= 25
+    assert found.ticks[0].status == "unknown"
+    assert [tick.status for tick in found.ticks].count("unknown") == 1
+    assert 20 <= [tick.status for tick in found.ticks].count("missing") <= 25
     tick = (now - 2 * DAY).replace(minute=0, second=0, microsecond=0)
     told = " ".join(explain((await JobOperations(store).explainer.story(job.id, tick.isoformat())).facts))
     assert "is no longer kept" in told

@@ -160,32 +160,32 @@ async def test_the_ticks_of_a_job_are_told_from_the_past_to_those_to_come(verbs:
     hour = await full_hour(look)
     await JobOperations(verbs).lifecycle.skip(job.id, hour + 2 * HOUR)
     found = await JobOperations(verbs).audit.ticks(job.id, hour - DAY, hour + 2 * HOUR, 50)
-    told = [(fate.at, fate.status) for fate in found.fates]
+    told = [(each.at, each.status) for each in found.ticks]
     assert told[:2] == [(tick, "succeeded") for tick in ticks]
     assert told[-2:] == [(hour + HOUR, "scheduled"), (hour + 2 * HOUR, "to be skipped")]
     assert {status for _, status in told[2:-2]} <= {"due"}
     page = await JobOperations(verbs).audit.ticks(job.id, hour - DAY, hour + DAY, 2)
-    assert ([fate.at for fate in page.fates], page.following) == (ticks, ticks[1])
+    assert ([each.at for each in page.ticks], page.following) == (ticks, ticks[1])
 
 
 async def test_a_range_is_told_as_one_also_across_pages(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, 5.5 * HOUR)
     await JobOperations(verbs).lifecycle.pause(job.id)
     found = await JobOperations(verbs).audit.ticks(job.id, await full_hour(look) - DAY, await database_time(look), 1)
-    (fate,) = found.fates
-    assert (fate.status, fate.entry.reason) == ("skipped", "paused")
+    (skipped,) = found.ticks
+    assert (skipped.status, skipped.entry.reason) == ("skipped", "paused")
     if found.following is not None:  # midnight cut the range in two
         rest = await JobOperations(verbs).audit.ticks(job.id, found.following, await database_time(look), 50)
-        assert fate.ticks + sum(each.ticks for each in rest.fates) in (5, 6)
+        assert skipped.ticks + sum(each.ticks for each in rest.ticks) in (5, 6)
     else:
-        assert fate.ticks in (5, 6)
+        assert skipped.ticks in (5, 6)
 
 
 async def test_ticks_of_a_job_that_ticks_once_a_year_are_found(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, HOUR, schedule="0 0 1 1 *")
     now = await database_time(look)
     found = await JobOperations(verbs).audit.ticks(job.id, now, now + timedelta(days=366 * 10), 50)
-    assert (len(found.fates), {fate.status for fate in found.fates}) == (10, {"scheduled"})
+    assert (len(found.ticks), {each.status for each in found.ticks}) == (10, {"scheduled"})
 
 
 # -- explanations
@@ -266,7 +266,7 @@ async def test_a_tick_that_jitter_puts_off_is_yet_to_come(verbs: Store, look: An
     told = await sentences(verbs, job, tick)
     assert "It fires in " in told
     assert "after the tick because of jitter." in told
-    assert [fate.status for fate in (await JobOperations(verbs).audit.ticks(job.id, tick - HOUR, now, 5)).fates] == [
+    assert [each.status for each in (await JobOperations(verbs).audit.ticks(job.id, tick - HOUR, now, 5)).ticks] == [
         "scheduled"
     ]
 

@@ -111,8 +111,8 @@ async def test_the_ticks_of_an_unknown_span_are_listed_as_unknown(verbs: Store, 
     (tick,) = await run(verbs, look, job, 1)
     await look.execute("UPDATE schedules SET stored = $1", UNREADABLE)
     now = await database_time(look)
-    found = (await JobOperations(verbs).audit.ticks(job.id, now - DAY, now, 50)).fates
-    assert [fate.status for fate in found] == ["unknown", "succeeded"]
+    found = (await JobOperations(verbs).audit.ticks(job.id, now - DAY, now, 50)).ticks
+    assert [tick.status for tick in found] == ["unknown", "succeeded"]
     assert found[0].entry is not None
     assert "was made by another version" in (found[0].entry.reason or "")
     assert found[1].at == tick

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from detent.domain.ledger import Account, Entry, LedgerSegment, quantile, rounded_up, settle_account
-from detent.domain.ledger_ticks import fates
+from detent.domain.ledger_ticks import tick_statuses
 from detent.domain.schedule import Schedule
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -168,8 +168,10 @@ def test_the_quantile_of_nothing_is_nothing() -> None:
 
 def test_each_tick_is_told_with_its_fate_and_a_range_as_one() -> None:
     entries = [done(hour(1)), span_of_ticks(hour(2), hour(4), 3), done(hour(6), "pending", open=True)]
-    told = fates([LedgerSegment(LONG_AGO, None, HOURLY)], entries, START, hour(9), hour(7), hour(6.1), {hour(8)})
-    assert [(fate.at, fate.status, fate.ticks) for fate in told] == [
+    told = tick_statuses(
+        [LedgerSegment(LONG_AGO, None, HOURLY)], entries, START, hour(9), hour(7), hour(6.1), {hour(8)}
+    )
+    assert [(tick.at, tick.status, tick.ticks) for tick in told] == [
         (hour(1), "succeeded", 1),
         (hour(2), "missed", 3),
         (hour(5), "missing", 1),

@@ -19,7 +19,7 @@ routes = Routes(PREFIX)
 
 @routes.get("/cluster")
 async def get_cluster(api: Api) -> Cluster:
-    """Get the nodes, the leader of each partition, and what is wrong."""
+    """Get the nodes, the leader of each partition, and the problems."""
     return await _cluster(api)
 
 
@@ -53,7 +53,7 @@ async def _cluster(api: Api) -> Cluster:
 async def _drain(api: Api, name: str, draining: bool) -> ClusterNode:
     check_default_tenant(api, "Nodes are managed")
     await api.cluster.drain(name, draining)
-    with contextlib.suppress(DetentError):  # a hint: without it, the node sees it at its next pass
+    with contextlib.suppress(DetentError):  # best effort: otherwise the node notices on its next pass
         await api.store.upkeep.wake(RUNS_CHANNEL, "share", pool="people")
     for node in (await _cluster(api)).nodes:
         if node.id == name:

@@ -101,7 +101,7 @@ async def dead_groups(api: Api, query: GroupQuery, among: int = MOST_EXAMINED) -
 
 @routes.post("/dead-letters/redrive", scope="operate", once=True)
 async def redrive_dead_letters(api: Api, body: ChosenRuns) -> Redriven:
-    """Redrive dead runs: continue them with all their attempts again."""
+    """Retry dead runs under their own ids, with the full number of attempts."""
     if body.runs is None:
         which = await _which(api, body)
         done = await api.jobs.dead_letters.redrive(which, body.limit, tenant=api.tenant)

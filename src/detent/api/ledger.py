@@ -15,7 +15,7 @@ from detent.contract.page import Instant, Page
 from detent.contract.tick import AuditedJob, AuditPage, Explanation, ExtraEntry, LedgerTick, UnknownSpan
 from detent.domain.identity import RunKey, run_id
 from detent.domain.ledger import CATCHING_UP
-from detent.domain.ledger_ticks import UNKNOWN, Fate
+from detent.domain.ledger_ticks import UNKNOWN, TickStatus
 from detent.domain.misfire import THRESHOLD
 from detent.errors import UsageError
 from detent.jobs.audit import JobAccount
@@ -67,7 +67,7 @@ async def list_ticks(api: Api, id: str, query: TickQuery) -> Page[LedgerTick]:  
     _check_window(start, end, "from", "to")
     after = read_after_tick(query.cursor, bound) or start - MICROSECOND
     found = await api.jobs.audit.ticks(job, after, end, query.limit, tenant=api.tenant)
-    items = [_tick(fate, found.job, found.zone) for fate in found.fates]
+    items = [_tick(tick, found.job, found.zone) for tick in found.ticks]
     return Page(items, None if found.following is None else after_tick(found.following, bound))
 
 
@@ -158,18 +158,18 @@ def _utc(moment: datetime | None, name: str) -> datetime | None:
     return None if moment is None else moment.astimezone(UTC)
 
 
-def _tick(fate: Fate, job: int, zone: tzinfo) -> LedgerTick:
-    entry = fate.entry
-    ran = entry is not None and entry.first == entry.last and fate.status not in (CATCHING_UP, UNKNOWN)
-    local = fate.at.astimezone(zone).isoformat(timespec="milliseconds" if fate.at.microsecond else "seconds")
+def _tick(tick: TickStatus, job: int, zone: tzinfo) -> LedgerTick:
+    entry = tick.entry
+    ran = entry is not None and entry.first == entry.last and tick.status not in (CATCHING_UP, UNKNOWN)
+    local = tick.at.astimezone(zone).isoformat(timespec="milliseconds" if tick.at.microsecond else "seconds")
     return LedgerTick(
-        at=fate.at,
+        at=tick.at,
         local=local,
-        status=fate.status,
+        status=tick.status,
         reason=None if entry is None else entry.reason,
-        run_id=run_id(RunKey(job, fate.at)) if ran else None,
-        ticks=fate.ticks,
-        until=entry.last if entry is not None and entry.last > fate.at else None,
+        run_id=run_id(RunKey(job, tick.at)) if ran else None,
+        ticks=tick.ticks,
+        until=entry.last if entry is not None and entry.last > tick.at else None,
     )
 
 

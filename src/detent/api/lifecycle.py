@@ -68,7 +68,7 @@ async def unskip_tick(api: Api, id: str, query: SkipQuery) -> None:  # noqa: A00
 
 @routes.get("/jobs/{id}/skips")
 async def list_skips(api: Api, id: str) -> list[Skip]:  # noqa: A002 - as above
-    """List the ticks of a job that will be skipped, and those skipped in the last days."""
+    """List the ticks of a job that will be skipped, and those skipped recently."""
     return await api.jobs.lifecycle.skips(await job_id(api, id), tenant=api.tenant)
 
 

@@ -22,7 +22,7 @@ NOTHING = {
 @reaches_database
 @option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 def adopt(yes: bool, **flags: str | None) -> int:
-    """Declare a copy of the database the original.
+    """Declare a copy of the database to be the original.
 
     A restored, cloned or upgraded database is held: nodes do not join it, so
     that it does not repeat what the original does. Adopt it when the original

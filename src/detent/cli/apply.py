@@ -42,7 +42,7 @@ def apply(files: tuple[str, ...], recursive: bool, owner: str | None, prune: boo
 
     First all files are checked, and every error is reported with its line.
     Then the plan is shown, and executed when you confirm it. Jobs that already
-    match are left alone, so the command can be repeated, also after a crash.
+    match are not changed, so the command can be repeated, even after a crash.
     """
     from detent.cli.apply_plan import carry_out, document_of, plan_for, say_done, show_plan
 

@@ -100,7 +100,7 @@ def backfill(
     """Run past ticks that never ran, or with --reprocess run them again.
 
     FROM and TO are times, or days in UTC; TO may be `now`. Both are included.
-    Current ticks of the job have precedence. Ticks from before the job was
+    Current ticks of the job take precedence. Ticks from before the job was
     created run too.
     """
     with connect() as client:

@@ -157,7 +157,7 @@ def drain(node_id: str, undo: bool, wait: bool, timeout: str | None, yes: bool) 
 @click.argument("node_id", metavar="NODE")
 @api_options(quiet="its id only")
 def dismiss(node_id: str) -> None:
-    """Acknowledge that a node was lost, so that it is no longer a problem.
+    """Acknowledge that a node was lost, so that it is no longer listed as a problem.
 
     `detent node list --all` shows it until a day after it was lost.
     """

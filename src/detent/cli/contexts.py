@@ -81,7 +81,7 @@ def add(name: str, url: str, key_file: str | None, use: bool, replace: bool) -> 
 
 @command(context, "use", examples=("detent context use production", "detent context use --none"))
 @click.argument("name", required=False, shell_complete=_complete_name)
-@option("--none", is_flag=True, help="Use no context: settings and defaults name the server.")
+@option("--none", is_flag=True, help="Use no context: the server comes from the settings, else the default.")
 def use(name: str | None, none: bool) -> None:
     """Make a context the current one."""
     if (name is None) != none:
@@ -110,7 +110,7 @@ def remove(name: str) -> None:
 @server_options(hidden=True)
 @format_options(quiet="its name only")
 def show() -> int:
-    """Show which server commands use, and why."""
+    """Show the server that commands call, and where it is set."""
     from detent.cli.invocation import client_settings
 
     settings = client_settings()

@@ -29,7 +29,7 @@ TICKS = (
     ),
 )
 @click.argument("schedule")
-@option("--timezone", "--tz", "timezone", metavar="ZONE", default="UTC", help="Such as Europe/Berlin. [UTC]")
+@option("--timezone", "--tz", "timezone", metavar="ZONE", default="UTC", help="Time zone, such as Europe/Berlin. [UTC]")
 @option("--next", "count", default="5", metavar="N", help="How many ticks to list. [5]")
 @option("--from", "start", metavar="TIME", help="List the ticks after this time. [now]")
 @option("--day-match", metavar="or|and", help="If both day fields are restricted: match either, or both.")

@@ -96,7 +96,7 @@ def redrive(
     yes: bool,
     rate: str | None,
 ) -> int:
-    """Retry dead runs, with all their attempts again.
+    """Retry dead runs, each with its full number of attempts.
 
     A run keeps its id and its idempotency key, so a target that did the work
     can recognise it. The run uses the current definition of the job. After an

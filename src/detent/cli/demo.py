@@ -17,8 +17,8 @@ from detent.cli.nodes import PANEL
 def demo(days: str, beside: bool, port: str, **flags: str | None) -> None:
     """Fill a database with a month of example history.
 
-    It has jobs with many schedules, failures, a night of downtime and an
-    afternoon in which a node is lost. `detent serve --demo` continues it.
+    The history has jobs with many schedules, failures, a night of downtime and
+    the loss of a node. `detent serve --demo` continues it.
     """
     import asyncio
 

@@ -75,10 +75,10 @@ def _option(field: JobField) -> Callable[[F], F]:
 SIMPLE_FIELDS = tuple(field for field in JOB_FIELDS if field.name not in COMPOSED)
 
 OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    option("--cron", metavar="EXPRESSION", help='Such as "0 9 * * MON-FRI".', panel="Schedule"),
-    option("--every", metavar="TIME", help="Such as 30s, 15m or 6h.", panel="Schedule"),
+    option("--cron", metavar="EXPRESSION", help='A cron expression, such as "0 9 * * MON-FRI".', panel="Schedule"),
+    option("--every", metavar="TIME", help="An interval, such as 30s, 15m or 6h.", panel="Schedule"),
     option("--at", metavar="TIME", help="Once, such as 2030-12-24T18:00:00+01:00.", panel="Schedule"),
-    option("--rrule", metavar="RULE", help='Such as "FREQ=WEEKLY;BYDAY=MO".', panel="Schedule"),
+    option("--rrule", metavar="RULE", help='A recurrence rule, such as "FREQ=WEEKLY;BYDAY=MO".', panel="Schedule"),
     option("--schedule", metavar="TEXT", help="Any of these as text, such as @daily.", panel="Schedule"),
     *(_option(field) for field in SIMPLE_FIELDS if field.group == "schedule" or field.kind == "switch"),
     option("--url", metavar="URL", help="Call this address.", panel="Target"),
@@ -97,7 +97,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     option("--payload", metavar="JSON", help="Input of every run: JSON, @FILE or - for stdin.", panel="Target"),
     *(_option(field) for field in SIMPLE_FIELDS if field.group not in PANELS and field.kind != "switch"),
     *(_option(field) for field in SIMPLE_FIELDS if field.group == "deadlines"),
-    option("--file", "-f", "file", metavar="FILE", help="The job as JSON; - for stdin. Flags win over it."),
+    option("--file", "-f", "file", metavar="FILE", help="The job as JSON; - for stdin. Flags override it."),
 )
 
 

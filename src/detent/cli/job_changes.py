@@ -54,8 +54,8 @@ PREVIEWED = ("schedule", "timezone", "dst_gap", "dst_overlap", "day_match", "dia
 def edit(job_name: str, assignments: tuple[str, ...], unset: tuple[str, ...], dry_run: bool) -> None:
     """Change some fields of a job and keep the others.
 
-    If the job is changed at the same time by another client, the edit is
-    refused and nothing is lost: run it again.
+    If another client changes the job at the same time, the edit is refused:
+    run it again.
     """
     if not assignments and not unset:
         raise UsageError("There is nothing to change: give --set FIELD=VALUE or --unset FIELD.")

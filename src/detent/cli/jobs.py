@@ -135,7 +135,7 @@ def show(answer: Item) -> None:
 @option(
     "--upsert",
     is_flag=True,
-    help="Change the job of this name if it exists; an equal job is left unchanged.",
+    help="Change the job of this name if it exists; an identical job is not changed.",
 )
 @api_options(quiet="the new job's id only")
 def create(name: str | None, upsert: bool, **flags: Any) -> None:

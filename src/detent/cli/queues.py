@@ -65,7 +65,7 @@ def list_queues(watch: bool) -> None:
 @option("--rate", metavar="N", help="Maximum starts per second; none for no limit.")
 @api_options(quiet="its name only")
 def limit(name: str, concurrent: str | None, rate: str | None) -> None:
-    """Limit a queue, across all nodes; a limit that is not given is kept.
+    """Limit a queue, across all nodes; an omitted limit is unchanged.
 
     Runs beyond a limit wait. With --concurrent 0 no run of the queue starts.
     """

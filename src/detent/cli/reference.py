@@ -21,7 +21,7 @@ Data goes to stdout and messages to stderr. On a terminal lists are tables; in a
 every column in full. `--json` prints the API's JSON, `--quiet` ids only. `NO_COLOR` turns colours off.
 
 Commands call the server of `--api-url`, else `DETENT_API_URL`, else the context that `--context` or `DETENT_CONTEXT`
-names, else the current context, else `detent.toml`. These options may stand before or after the command.
+names, else the current context, else `detent.toml`. These options may appear before or after the command.
 
 | exit code | meaning |
 | --- | --- |

@@ -23,7 +23,7 @@ PANEL = "Administration"
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script that makes a shell complete commands and job names."""
+    """Print a shell script that completes commands and job names."""
     from click.shell_completion import get_completion_class
 
     from detent.cli import COMPLETE

@@ -37,7 +37,7 @@ def resume_node(node: str) -> Request[ClusterNode]:
 
 
 def dismiss_node(node: str) -> Request[FormerNode]:
-    """Acknowledge that a node was lost, so that it is no longer a problem."""
+    """Acknowledge that a node was lost, so that it is no longer listed as a problem."""
     return Request("POST", f"{PREFIX}/cluster/nodes/{segment(node)}/dismiss", reader(FormerNode))
 
 

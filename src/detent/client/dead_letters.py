@@ -34,8 +34,8 @@ def redrive_dead_letters(
     before: datetime | None = None,
     limit: int = 1000,
 ) -> Request[Redriven]:
-    """Retry dead runs under their own ids, with all their attempts again: these; or all, or those of one job or one
-    group, or that were dead before a time, at most `limit` per call."""
+    """Retry dead runs under their own ids, with the full number of attempts. Without `runs`, retry all dead runs, or
+    those of one job, of one group or that died before a time; at most `limit` per call."""
     body = _selection(runs, job, group, before, limit)
     return Request("POST", f"{PREFIX}/dead-letters/redrive", reader(Redriven), body=body, once=True)
 

@@ -50,7 +50,7 @@ def create_jobs(
 
 
 def upsert_job(job: JobSpec | Mapping[str, Any]) -> Request[Upserted]:
-    """Create the job of this name, or change it to this; an equal job is left unchanged."""
+    """Create the job of this name, or change it to this; an identical job is not changed."""
     name = job.name if isinstance(job, JobSpec) else job.get("name")
     path = f"{PREFIX}/jobs/by-name/{segment(name or '')}"
 

@@ -1,4 +1,4 @@
-"""The client for programs that block.
+"""The blocking client.
 
     with Client() as client:
         job = client.create_job({"name": "hello", "schedule": "@daily", "target": {"type": "http", "url": "https://…"}})
@@ -21,7 +21,7 @@ from detent.contract.page import Page
 
 
 class Client(BlockingClient):
-    """One connection, kept alive between calls; give each thread a client of its own."""
+    """One connection, kept alive between calls. A client is not thread-safe: use one per thread."""
 
     def __init__(self, url: str | None = None, key: str | None = None, *, timeout: float = ANSWER_SECONDS) -> None:
         super().__init__(*url_and_key(url, key), timeout=timeout)

@@ -16,8 +16,8 @@ from detent.contract.tick import AuditedJob, Explanation, LedgerTick, Skip
 
 
 def preview_schedule(schedule: str | Mapping[str, Any], timezone: str = "UTC", **options: Any) -> Request[Preview]:
-    """Describe a schedule in words and list its next ticks, without creating a job. `options` are such as count, from_,
-    dst_gap."""
+    """Describe a schedule in words and list its next ticks, without creating a job. `options` are further fields of
+    the request, such as count, from_ and dst_gap."""
     body = {"schedule": schedule, "timezone": timezone, **{key.rstrip("_"): value for key, value in options.items()}}
     return Request("POST", f"{PREFIX}/schedules/preview", reader(Preview), body=body)
 
@@ -28,12 +28,12 @@ def skip_tick(job: str | UUID, at: datetime, reason: str | None = None) -> Reque
 
 
 def unskip_tick(job: str | UUID, at: datetime) -> Request[None]:
-    """Withdraw the skip of a tick: it runs."""
+    """Withdraw the skip of a tick, so that it runs."""
     return Request("DELETE", f"{job_path(job)}/skip", no_content, query={"at": at.isoformat()})
 
 
 def list_skips(job: str | UUID) -> Request[list[Skip]]:
-    """List the planned skips of a job, and those of the last days."""
+    """List the planned skips of a job, and the recent ones."""
     return Request("GET", f"{job_path(job)}/skips", reader(list[Skip]))
 
 
@@ -46,8 +46,8 @@ def list_ticks(
 
 
 def explain_tick(job: str | UUID, at: datetime | str) -> Request[Explanation]:
-    """Explain in sentences what happened at one instant of a job. Text without an offset is a time in the job's
-    zone."""
+    """Explain in sentences what happened to a job at one instant. `at` as text without an offset is a time in the
+    job's zone."""
     moment = at if isinstance(at, str) else at.isoformat()
     return Request("GET", f"{job_path(job)}/explain", reader(Explanation), query={"at": moment})
 

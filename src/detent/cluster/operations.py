@@ -1,4 +1,4 @@
-"""What operators see of the cluster and do to it: its state, draining a node, pausing all ticks."""
+"""Operations on the cluster: describe its state, drain a node, pause all ticks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ClusterOperations:
     # -- state
 
     async def describe(self, *, operator: bool, throughput: bool = True) -> Cluster:
-        """Nodes, partitions, load and problems. Only an `operator` sees where nodes run and what other tenants do.
+        """Nodes, partitions, load and problems. Only an `operator` sees the nodes' hosts and the load of other tenants.
         Counting the `throughput` reads all runs of the last minute."""
         present = await self._store.cluster.present()
         nodes = [_node(row, operator) for row in present]
@@ -59,7 +59,7 @@ class ClusterOperations:
         return [_former_node(row, back.get(row["node"]), operator) for row in rows]
 
     async def _throughput(self) -> Throughput:
-        """Counted at most once a second, for all callers together."""
+        """Counted at most once per second, and shared by all callers."""
         if monotonic() >= self._count_next:
             self._counted = await self._store.cluster.throughput()
             self._count_next = monotonic() + COUNT_SECONDS
@@ -68,7 +68,7 @@ class ClusterOperations:
     # -- nodes
 
     async def drain(self, node: str, draining: bool) -> None:
-        """Ask a node to hand over its work and take nothing new, or cancel that. It notices with its next heartbeat."""
+        """Start or cancel draining a node: it hands over its work and takes no new work, from its next heartbeat on."""
         number = node_number(node)
         if number is None or not await self._store.cluster.set_draining(number, draining):
             raise NotFound(f"There is no live node {node!r}: list the nodes to see the existing ones.")
@@ -84,7 +84,7 @@ class ClusterOperations:
     # -- all ticks
 
     async def pause_ticks(self, by: str, reason: str) -> ClusterHold:
-        """No tick fires once this has returned: neither a due one, nor one whose fire was in progress."""
+        """Pause all ticks. After this returns no tick fires, not even one whose fire was in progress."""
         hold = await self._store.cluster.hold(by, reason)
         await self._announce()
         for node in await self._store.cluster.firing_nodes():
@@ -93,13 +93,13 @@ class ClusterOperations:
         return hold
 
     async def resume_ticks(self) -> bool:
-        """Whether ticks were paused."""
+        """Resume all ticks; returns whether they were paused."""
         resumed = await self._store.cluster.end_hold()
         await self._announce()
         return resumed
 
     async def _announce(self) -> None:
-        """A hint: without it, nodes notice with their next heartbeat."""
+        """Best effort: otherwise nodes notice with their next heartbeat."""
         with contextlib.suppress(DetentError):
             await self._store.cluster.announce_hold()
 

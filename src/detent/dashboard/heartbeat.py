@@ -38,17 +38,17 @@ class DatabaseHeartbeat:
     def __init__(self, ask: Ask, clock: Callable[[], float] = monotonic) -> None:
         self._ask = ask
         self._clock = clock
-        self._asking = asyncio.Lock()
-        self._ask_next = 0.0
+        self._refreshing = asyncio.Lock()
+        self._refresh_at = 0.0
         self._last: datetime | None = None
         self.silent = False
 
     async def answer(self) -> datetime | None:
         """The database's current time; None if it does not answer. Concurrent callers share one statement."""
-        async with self._asking:
-            if self._clock() >= self._ask_next:
+        async with self._refreshing:
+            if self._clock() >= self._refresh_at:
                 self._last = await self._query()
-                self._ask_next = self._clock() + CACHE_SECONDS
+                self._refresh_at = self._clock() + CACHE_SECONDS
             return self._last
 
     async def require(self) -> None:

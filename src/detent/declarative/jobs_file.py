@@ -1,4 +1,4 @@
-"""A file of jobs: `jobs`, a list; above it, if wanted, `owner` and `defaults`.
+"""A file of jobs: the list `jobs`, and optionally `owner` and `defaults`.
 
     owner: team-a
     defaults:
@@ -8,7 +8,7 @@
         schedule: "0 9 * * MON"
         target: {type: http, url: "https://example.org/report"}
 
-A job's own field wins over the default of the same name. Everything is checked before anything is changed, and every
+A field of a job overrides the default of the same name. Everything is checked before anything is changed, and every
 error names its file and line.
 """
 
@@ -49,20 +49,20 @@ class Declared(NamedTuple):
 
 
 class Named(NamedTuple):
-    """The place of a job's name, even if the job is wrong."""
+    """A job's name and its place, also of an invalid job."""
 
     source: str
     line: int
     name: str
 
 
-class Read(NamedTuple):
+class ReadResult(NamedTuple):
     jobs: list[Declared]
     faults: list[FileFault]
 
 
-def read_files(files: Iterable[tuple[str, str]], now: datetime) -> Read:
-    """All jobs of all files (name, text), or every mistake in them."""
+def read_files(files: Iterable[tuple[str, str]], now: datetime) -> ReadResult:
+    """All valid jobs of the files (name, text), and every fault."""
     jobs: list[Declared] = []
     names: list[Named] = []
     faults: list[FileFault] = []
@@ -73,8 +73,8 @@ def read_files(files: Iterable[tuple[str, str]], now: datetime) -> Read:
             jobs += reader.jobs()
             faults += reader.faults
             names += reader.names
-    faults += _twice(names)
-    return Read(jobs, sorted(dict.fromkeys(faults)))
+    faults += _duplicates(names)
+    return ReadResult(jobs, sorted(dict.fromkeys(faults)))
 
 
 def _documents(source: str, text: str, faults: list[FileFault]) -> list[LocatedValue]:
@@ -91,7 +91,7 @@ def _documents(source: str, text: str, faults: list[FileFault]) -> list[LocatedV
         return []
 
 
-def _twice(names: Iterable[Named]) -> Iterator[FileFault]:
+def _duplicates(names: Iterable[Named]) -> Iterator[FileFault]:
     first: dict[str, Named] = {}
     for one in names:
         other = first.setdefault(one.name, one)
@@ -164,7 +164,7 @@ class _File:
         except UsageError:
             for path, message in all_faults(document, self._now):
                 if path == ("day_match",) and "day_match" not in document:
-                    path = ("schedule",)  # what asks for it
+                    path = ("schedule",)  # the field that makes day_match necessary
                 in_defaults = bool(path) and path[0] in defaults and path[0] not in entry
                 self._fault(("defaults", *path) if in_defaults else (*where, *path), message)
             return None
@@ -175,7 +175,7 @@ class _File:
 
 
 def check_owner(owner: Any) -> str:
-    """The label, or a UsageError."""
+    """The owner, if it is a valid label; otherwise raises UsageError."""
     if not isinstance(owner, str) or not 1 <= len(owner) <= 200 or not owner.isprintable() or owner != owner.strip():
         raise UsageError(f"owner is {shown(owner)}: give a label of 1 to 200 characters, such as team-a.")
     return owner

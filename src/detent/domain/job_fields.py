@@ -150,7 +150,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "Delivery",
         "choice",
         "overlap",
-        "Whether a run that a crash interrupted is tried again.",
+        "Whether a run that a crash interrupted is retried.",
         default="at_least_once",
         choices=("at_least_once", "at_most_once"),
     ),
@@ -180,7 +180,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "Both day fields",
         "choice",
         "schedule",
-        "When cron restricts both day fields: days that match one of them, or both. Required then.",
+        "Required if cron restricts both day fields: tick on days that match either field, or both.",
         choices=("or", "and"),
     ),
     JobField(

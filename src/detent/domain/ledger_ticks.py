@@ -1,4 +1,4 @@
-"""The ledger tick by tick: the status of every tick of a job in a window. Pure, like `ledger.py`."""
+"""The ledger tick by tick: the status of every tick of a job in a window. No I/O."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ UNKNOWN = "unknown"
 AT_A_TIME = 64
 
 
-class Fate(NamedTuple):
-    """A tick, or a range that is recorded as one entry, with its status. Without an entry, `status` says why."""
+class TickStatus(NamedTuple):
+    """A tick, or a range that is recorded as one entry, with its status. `entry` is None for a tick without one."""
 
     at: datetime
     entry: Entry | None
@@ -25,7 +25,7 @@ class Fate(NamedTuple):
     ticks: int = 1
 
 
-def fates(
+def tick_statuses(
     segments: Sequence[LedgerSegment],
     entries: Sequence[Entry],
     after: datetime,
@@ -34,30 +34,30 @@ def fates(
     now: datetime,
     skips: Collection[datetime] = (),
     unread: Sequence[Unread] = (),
-) -> Iterator[Fate]:
-    """Every tick in (after, until] with its status, oldest first; a range that is recorded as one entry comes as one. A
-    future tick is `scheduled`, or `to be skipped` if it is among the skips. A span that cannot be read is one entry,
+) -> Iterator[TickStatus]:
+    """Every tick in (after, until] with its status, oldest first. A range that is recorded as one entry is one item. A
+    future tick is `scheduled`, or `to be skipped` if it is in `skips`. A span that cannot be read is one item,
     `unknown`, followed by its recorded entries."""
     spans = [span for span in unread if not span.optional]
     for span in sorted(spans, key=lambda span: span.since):
         known = [segment for segment in segments if segment.since < span.since]
-        yield from _known_fates(known, entries, after, min(until, span.since), next_tick, now, skips)
-        yield from _unknown_fates(span, entries, after, until)
+        yield from _known_statuses(known, entries, after, min(until, span.since), next_tick, now, skips)
+        yield from _unknown_statuses(span, entries, after, until)
         segments = [segment for segment in segments if segment.since >= span.since]
-    yield from _known_fates(segments, entries, after, until, next_tick, now, skips)
+    yield from _known_statuses(segments, entries, after, until, next_tick, now, skips)
 
 
-def _unknown_fates(span: Unread, entries: Sequence[Entry], after: datetime, until: datetime) -> Iterator[Fate]:
+def _unknown_statuses(span: Unread, entries: Sequence[Entry], after: datetime, until: datetime) -> Iterator[TickStatus]:
     first, last = max(after + MICROSECOND, span.since), until if span.until is None else min(until, span.until)
     if first > last:
         return
-    yield Fate(first, Entry(first, last, 1, UNKNOWN, span.why, open=True), UNKNOWN)
+    yield TickStatus(first, Entry(first, last, 1, UNKNOWN, span.why, open=True), UNKNOWN)
     for entry in sorted(entries, key=lambda entry: entry.first):
         if span.covers(entry.first) and after < entry.first <= until:
-            yield Fate(entry.first, entry, entry.status, entry.ticks)
+            yield TickStatus(entry.first, entry, entry.status, entry.ticks)
 
 
-def _known_fates(
+def _known_statuses(
     segments: Sequence[LedgerSegment],
     entries: Sequence[Entry],
     after: datetime,
@@ -65,7 +65,7 @@ def _known_fates(
     next_tick: datetime | None,
     now: datetime,
     skips: Collection[datetime],
-) -> Iterator[Fate]:
+) -> Iterator[TickStatus]:
     singles = {entry.first: entry for entry in entries if entry.first == entry.last}
     ranges = [entry for entry in entries if entry.first != entry.last]
     done: Entry | None = None
@@ -74,14 +74,14 @@ def _known_fates(
             continue
         single = singles.get(tick)
         if single is not None:
-            yield Fate(tick, single, single.status)
+            yield TickStatus(tick, single, single.status)
             continue
         done = next((entry for entry in ranges if entry.first <= tick <= entry.last), None)
         if done is not None:
-            yield Fate(tick, done, done.status, done.ticks)
+            yield TickStatus(tick, done, done.status, done.ticks)
         else:
             status = _status_without_entry(segment, tick, next_tick, now)
-            yield Fate(tick, None, TO_BE_SKIPPED if status in (SCHEDULED, DUE) and tick in skips else status)
+            yield TickStatus(tick, None, TO_BE_SKIPPED if status in (SCHEDULED, DUE) and tick in skips else status)
 
 
 def _walk(

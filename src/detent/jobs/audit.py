@@ -1,4 +1,4 @@
-"""The ledger compared with what was expected: the fate of each tick of a job, and an audit of many jobs.
+"""The ledger compared with what was expected: the status of each tick of a job, and an audit of many jobs.
 
 History is read by the day, or by the hour where ticks are many, a few jobs at a time: each reading is short, and it
 yields to the event loop, which also fires.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from detent.domain.ledger import Account, LedgerSegment, Unread, expected_ticks, settle_account
-from detent.domain.ledger_ticks import Fate, fates
+from detent.domain.ledger_ticks import TickStatus, tick_statuses
 from detent.domain.schedule import Schedule, tzdata_version
 from detent.store import Store
 from detent.store.db import Row
@@ -41,11 +41,11 @@ class JobAccount(NamedTuple):
 
 
 class RecordedTicks(NamedTuple):
-    """Ticks of a job with their fates, and the tick to continue after; None: these were the last."""
+    """Ticks of a job with their status, and the tick to continue after; None: these were the last."""
 
     job: int
     zone: tzinfo
-    fates: list[Fate]
+    ticks: list[TickStatus]
     following: datetime | None
 
 
@@ -84,27 +84,27 @@ class LedgerAudit:
     async def ticks(
         self, job: UUID, after: datetime, until: datetime, limit: int, *, tenant: int = DEFAULT_TENANT
     ) -> RecordedTicks:
-        """The fates of the ticks in (after, until], oldest first."""
+        """The status of the ticks in (after, until], oldest first."""
         number = await number_of(self._store.database, job, tenant)
         rows = await self._ledger.audited_jobs((after, until), [number], behind=0, limit=1, tenant=tenant)
         zone = _zone(rows[0]) if rows else UTC
-        found: list[Fate] = []
+        found: list[TickStatus] = []
         edge = await self._forgotten(rows[0]["created_at"], after, until) if rows else after
         slices = _slices(edge, until, _length(_density(rows[0], until))) if rows else iter(())
         for window in chain([(after, edge)] if after < edge else [], slices):
-            for fate in await self._fates(number, window, edge):
+            for tick in await self._statuses(number, window, edge):
                 if len(found) == limit:
                     return RecordedTicks(number, zone, found, _end(found[-1]))
-                found.append(fate)
+                found.append(tick)
         return RecordedTicks(number, zone, found, None)
 
-    async def _fates(self, job: int, window: tuple[datetime, datetime], edge: datetime) -> Iterator[Fate]:
+    async def _statuses(self, job: int, window: tuple[datetime, datetime], edge: datetime) -> Iterator[TickStatus]:
         reading = await self._ledger.read(job, window)
         if window[1] <= edge:
             reading = reading._replace(segments=[], unread=[Unread(*window, forgotten(edge))])
         now = await self._store.upkeep.now()
         skips = {skip.at for skip in await self._store.skips.list(job)}
-        return fates(reading.segments, reading.entries, *window, reading.next_tick, now, skips, reading.unread)
+        return tick_statuses(reading.segments, reading.entries, *window, reading.next_tick, now, skips, reading.unread)
 
     async def _forgotten(self, created_at: datetime, after: datetime, until: datetime) -> datetime:
         """The time up to which the ticks of a job are unknown because history is no longer kept; `after`: none are."""
@@ -167,12 +167,12 @@ class Auditor:
 
 
 def forgotten(kept: datetime) -> str:
-    """Why the fate of earlier ticks is unknown."""
+    """Why the status of earlier ticks is unknown."""
     return f"History before {kept + MICROSECOND:%Y-%m-%d %H:%M:%S} UTC is no longer kept (history_days)."
 
 
-def _end(fate: Fate) -> datetime:
-    return fate.at if fate.entry is None else max(fate.at, fate.entry.last)
+def _end(tick: TickStatus) -> datetime:
+    return tick.at if tick.entry is None else max(tick.at, tick.entry.last)
 
 
 def _slices(after: datetime, until: datetime, length: timedelta) -> Iterator[tuple[datetime, datetime]]:

@@ -12,7 +12,7 @@ from detent.contract.run import Run
 from detent.domain.identity import RunKey, node_name, token_text
 from detent.domain.job import JobSpec
 from detent.domain.ledger import Entry, LedgerSegment
-from detent.domain.ledger_ticks import fates
+from detent.domain.ledger_ticks import tick_statuses
 from detent.domain.registration import schedule_of
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.instants import parse_instant
@@ -71,11 +71,11 @@ class TickExplainer:
         facts = await self._with_rule(facts, number, segment)
         if not facts.is_tick:
             return TickStory(job["id"], facts, None)
-        return await self._with_fate(facts, job, reading, segment, tenant)
+        return await self._with_status(facts, job, reading, segment, tenant)
 
     async def _first_after(self, number: int, moment: datetime) -> datetime | None:
         reading = await self._store.ledger.read(number, (moment, moment + NEAR))
-        found = next(iter(fates(reading.segments, [], moment, moment + NEAR, None, moment)), None)
+        found = next(iter(tick_statuses(reading.segments, [], moment, moment + NEAR, None, moment)), None)
         return None if found is None else found.at
 
     async def _with_rule(self, facts: Facts, number: int, segment: LedgerSegment) -> Facts:
@@ -92,19 +92,19 @@ class TickExplainer:
             after=schedule.next_after(facts.at),
         )
 
-    async def _with_fate(
+    async def _with_status(
         self, facts: Facts, job: Row, reading: Reading, segment: LedgerSegment, tenant: int
     ) -> TickStory:
         number, at = job["job"], facts.at
         skips = await self._records.skips(number)
-        fate = next(
-            fates([segment], reading.entries, at - MICROSECOND, at, reading.next_tick, facts.now, _ticks(skips))
+        tick = next(
+            tick_statuses([segment], reading.entries, at - MICROSECOND, at, reading.next_tick, facts.now, _ticks(skips))
         )
-        facts = facts._replace(status=fate.status, entry=fate.entry, leader=await self._leader(facts))
+        facts = facts._replace(status=tick.status, entry=tick.entry, leader=await self._leader(facts))
         facts = facts._replace(skip=_skip(skips, at), held=await self._records.hold())
-        facts = facts._replace(recorded_at=_recorded_at(reading.rows, fate.entry))
+        facts = facts._replace(recorded_at=_recorded_at(reading.rows, tick.entry))
         run = None
-        if fate.entry is not None and fate.entry.first == fate.entry.last == at:
+        if tick.entry is not None and tick.entry.first == tick.entry.last == at:
             run = await self._store.runs.get(RunKey(number, at), tenant=tenant)
         facts = await self._with_reason(facts._replace(run=run), job, tenant)
         return TickStory(job["id"], facts, None if run is None else run.id)

@@ -44,10 +44,10 @@ class Leader(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """All that is known about one instant of a job. `rule` None: no schedule was in force. `status` and `entry` are the
-    fate of the tick, `run` is its run, `blocker` the run that kept it from starting; `pause`, `edit` and `deletion` are
-    the change of the job that skipped the tick. `fires_at` is the tick plus the job's jitter. `unknown` says why the
-    schedule of that time cannot be read."""
+    """What is recorded about one instant of a job. `rule` None: no schedule was in force. `status` and `entry` are
+    those of the tick, `run` is its run, `blocker` the run that kept it from starting. `pause`, `edit` and `deletion`
+    are the changes of the job that skipped the tick. `fires_at` is the tick plus the job's jitter. `unknown` is the
+    reason why the schedule of that time cannot be read."""
 
     job: str
     at: datetime
@@ -150,7 +150,7 @@ class TickNarrator:
         since = f"since {self.when(leader.since)}, with term {leader.term}"
         return f"The leader of its partition, {self.facts.partition}, was node {leader.node}, {since}."
 
-    # --- the fate ---
+    # --- the status ---
 
     def _fate(self) -> Iterator[str]:
         facts = self.facts
@@ -186,7 +186,7 @@ class TickNarrator:
                 yield f"It has been due for {span(facts.now - (facts.fires_at or facts.at))} and has not fired yet."
             case status if status == MISSING:
                 yield (
-                    "Its fate is unknown: the ledger has no entry for it, and the job's cursor has passed it. "
+                    "Its status is unknown: the ledger has no entry for it, and the job's cursor has passed it. "
                     "`detent audit` counts it as missing."
                 )
         if facts.held is not None and facts.status in (DUE, SCHEDULED, CATCHING_UP):

@@ -1,7 +1,7 @@
-"""What /metrics reports about the whole cluster.
+"""The metrics of the whole cluster.
 
 /metrics needs no key, so the database is queried at most every few seconds. If it does not answer in time, /metrics
-leaves these figures out.
+omits these figures.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from detent.telemetry.metrics import ClusterSignals
 log = logger("signals")
 
 ANSWER_SECONDS = 2.0
-ASKED_AGAIN_AFTER = 5.0
+REFRESH_SECONDS = 5.0
 
 
 class CachedSignals:
     def __init__(self, store: Callable[[], Store | None]) -> None:
         self._store = store
-        self._asked_next = 0.0
-        self._asking = asyncio.Lock()
+        self._refresh_at = 0.0
+        self._refreshing = asyncio.Lock()
         self._known: ClusterSignals | None = None
 
     async def __call__(self) -> ClusterSignals | None:
-        async with self._asking:
-            if monotonic() >= self._asked_next:
-                self._known = await self._ask()
-                self._asked_next = monotonic() + ASKED_AGAIN_AFTER
+        async with self._refreshing:
+            if monotonic() >= self._refresh_at:
+                self._known = await self._read()
+                self._refresh_at = monotonic() + REFRESH_SECONDS
             return self._known
 
-    async def _ask(self) -> ClusterSignals | None:
+    async def _read(self) -> ClusterSignals | None:
         store = self._store()
         if store is None:
             return None

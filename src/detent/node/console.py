@@ -1,6 +1,6 @@
-"""What a process prints for the person at its terminal: what runs, what to open, what to try, what was saved.
+"""The messages of a process on a terminal: what runs, what to open and try, and where data is saved.
 
-Where stderr is not a terminal, programs read it: they get the log and one line when the process is ready.
+If stderr is not a terminal, it gets only the log and one line when the process is ready.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ class Console:
         self._settings = settings
         self._roles = roles
         self.interactive = sys.stderr.isatty() and settings.log_format != "json"
-        # The demo prints a line for each attempt; lines of routine log between them would hide those.
+        # The demo prints a line for each attempt. Routine log lines would make these hard to find.
         quiet = demo and self.interactive and settings.origins.get("log_level") == "default"
         self.log_level = "warning" if quiet else settings.log_level
 
     def starting(self) -> None:
-        """Creating a database takes some seconds without other output."""
+        """Announce the creation of a database, which takes a few seconds."""
         folder = self._settings.data_dir
         if self.interactive and self._settings.database_url is None and not (folder.is_dir() and any(folder.iterdir())):
             say(f"Creating a PostgreSQL database in {folder} …")
 
     def started(self, url: str | None) -> None:
-        """`url` is where the API listens, None for a process without one."""
+        """`url`: where the API listens; None for a process without an API."""
         if not self.interactive:
             say(f"listening on {url}" if url is not None else f"{' and '.join(self._roles)} ready")
             return
@@ -45,7 +45,7 @@ class Console:
 
     def stopping(self) -> None:
         if self.interactive:
-            say("\nStopping: running jobs may finish. Press Ctrl-C again to stop at once.")
+            say("\nStopping: waiting for running jobs. Press Ctrl-C again to stop immediately.")
 
     def stopped(self) -> None:
         if self.interactive:
@@ -59,7 +59,7 @@ class Console:
     def _place(self) -> str:
         if self._settings.database_url is None:
             return str(self._settings.data_dir)
-        parts = urlsplit(self._settings.database_url)  # without its user and password
+        parts = urlsplit(self._settings.database_url)  # the user and password are not shown
         return f"the database {parts.path.lstrip('/') or 'postgres'} at {parts.hostname or 'this machine'}"
 
     def _client(self, url: str) -> str:

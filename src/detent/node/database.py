@@ -19,7 +19,7 @@ async def prepared_database(
     settings: Settings, failed: Callable[[DetentError], None] | None = None
 ) -> AsyncIterator[str]:
     """The URL of the configured database, or of the embedded one, which runs inside this context. With `failed`, a
-    watch restarts the embedded server when it dies, and calls `failed` when it cannot."""
+    watch restarts the embedded server after a crash, and calls `failed` if it cannot."""
     if settings.database_url is not None:
         await prepare_database(
             settings.database_url, settings.database_schema, migrate=settings.migrate, pooled=settings.pooled
@@ -49,7 +49,7 @@ async def opened_store(url: str, settings: Settings) -> AsyncIterator[Store]:
 
 
 async def prepare_database(url: str, schema: str, *, migrate: bool, pooled: bool = False) -> None:
-    """Check or migrate the schema. Raises an error that says what to run when this version cannot use it."""
+    """Check or migrate the schema. If this version cannot use it, raises an error with the command to run."""
     from detent.store import migrate as migrations
     from detent.store import role
     from detent.store.db import connect

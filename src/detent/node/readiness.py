@@ -23,7 +23,7 @@ from detent.telemetry.metrics import NodeGauges
 log = logger("readiness")
 
 ANSWER_SECONDS = 1.0
-ASKED_AGAIN_AFTER = 1.0
+REFRESH_SECONDS = 1.0
 FEW_DAYS = 1
 FAILING_SECONDS = 5.0
 # A little longer than a fire waits for a worker that is busy with many ticks.
@@ -42,13 +42,13 @@ class Readiness:
         self._store = store
         self._session = session
         self._stopping = stopping
-        self._asked_next = 0.0
-        self._asking = asyncio.Lock()
+        self._refresh_at = 0.0
+        self._refreshing = asyncio.Lock()
         self._pulse: Pulse | None = None
-        self._trouble = ""
+        self._failure = ""
 
     async def __call__(self) -> dict[str, Check]:
-        await self._ask()
+        await self._refresh()
         session = self._session()
         checks = dict(self._of_database())
         if self._roles != ("api",):
@@ -56,27 +56,27 @@ class Readiness:
         checks[DRAINING] = self._draining(session)
         return checks
 
-    async def _ask(self) -> None:
-        async with self._asking:
-            if monotonic() < self._asked_next:
+    async def _refresh(self) -> None:
+        async with self._refreshing:
+            if monotonic() < self._refresh_at:
                 return
             self._pulse = None
             store = self._store()
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     self._pulse = await store.upkeep.pulse() if store is not None else None
-                self._trouble = "" if store is not None else "The connection is not open yet."
+                self._failure = "" if store is not None else "The connection is not open yet."
             except TimeoutError:
-                self._trouble = f"The database did not answer within {ANSWER_SECONDS:g} s."
+                self._failure = f"The database did not answer within {ANSWER_SECONDS:g} s."
             except DetentError as error:
-                self._trouble = "The database does not answer: see the log of this process."
+                self._failure = "The database does not answer: see the log of this process."
                 log.warning("the database does not answer", error=str(error))
-            self._asked_next = monotonic() + ASKED_AGAIN_AFTER
+            self._refresh_at = monotonic() + REFRESH_SECONDS
 
     def _of_database(self) -> Iterator[tuple[str, Check]]:
         pulse = self._pulse
         if pulse is None:
-            yield "database", Check(False, self._trouble)
+            yield "database", Check(False, self._failure)
             return
         yield "database", Check(True, f"The database answers ({pulse.took * 1000:.1f} ms).")
         yield "schema", _schema(pulse)

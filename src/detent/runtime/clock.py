@@ -1,11 +1,11 @@
-"""The database's clock, as a node can know it without asking for every tick.
+"""An estimate of the database's clock that needs no query per tick.
 
-Each heartbeat brings a sample: the server read its clock at some moment between sending and receiving. At the moment
-of receiving, the server's time was therefore *at least* what it said. Adding the monotonic time since then gives a
-lower bound of the server's time now, and the largest bound of the recent samples is the best one. A lower bound, so
-that a fire is never sent before the server agrees that it is due. The node's own wall clock plays no part.
+Each heartbeat returns a sample: the server read its clock between sending and receiving. When the sample arrives, the
+server's time is therefore *at least* the sampled time. Adding the monotonic time since then gives a lower bound of the
+server's current time. The largest bound of the recent samples is the closest one. A lower bound ensures that no fire is
+sent before it is due on the server's clock. The node's own wall clock is not used.
 
-Samples come from the heartbeat's thread and are read by the loops: a tuple is replaced, never changed.
+The heartbeat's thread writes the samples and the loops read them: the tuple is replaced, never changed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class DatabaseClock:
         self.offset = 0.0
 
     def observe(self, server_time: datetime, received: float, round_trip: float) -> None:
-        """`received` is the monotonic time at which `server_time` had arrived."""
+        """`received` is the monotonic time at which `server_time` arrived."""
         lead = (server_time - EPOCH).total_seconds() - received
         if self._samples and lead < self._lead - STEP_BACK.total_seconds() - round_trip:
-            self._samples = ()  # the server's clock stepped back: what earlier samples promised no longer holds
+            self._samples = ()  # the server's clock stepped back: earlier samples are no longer valid
         self._samples = (*self._samples[-(SAMPLES_KEPT - 1) :], (lead, received))
         self._lead = max(sample for sample, _ in self._samples)
         self.offset = wall().timestamp() - self.seconds()

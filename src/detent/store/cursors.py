@@ -19,7 +19,7 @@ BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
 class Cursor(NamedTuple):
-    """A job's next tick, with all that firing it needs."""
+    """A job's next tick, with everything needed to fire it."""
 
     job: int
     next_tick: datetime | None
@@ -39,7 +39,7 @@ class Cursor(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """One tick to fire and where the cursor moves: compared with (tick, generation), set to (next_tick, fire_at)."""
+    """A tick to fire. The cursor must be at (tick, generation), and moves to (next_tick, fire_at)."""
 
     job: int
     tick: datetime
@@ -51,8 +51,8 @@ class Advance(NamedTuple):
 class Exceptional(NamedTuple):
     """A tick that did not become a run in lane 0.
 
-    `why` is None for a run in another lane, 'overlap' or 'by request' for a skipped tick, 'refused' when the cursor was
-    not as expected (another node was first, or the job changed, or this node is evicted).
+    `why` is None for a run in another lane, 'overlap' or 'by request' for a skipped tick, and 'refused' if the cursor
+    was not as expected: another node fired the tick, the job changed, or this node is evicted.
     """
 
     job: int
@@ -122,8 +122,9 @@ class CursorStore:
         careful: bool = False,
         patient: bool = False,
     ) -> list[Exceptional]:
-        """Turn a batch of ticks, sorted by job, into runs. `hand_off`: this node owns them at once. `careful`: for
-        bounded jobs, and skips locked cursors. `patient`: careful, and a tick without a free lane stays."""
+        """Turn a batch of ticks, sorted by job, into runs. `hand_off`: this node owns the runs immediately.
+        `careful`: for bounded jobs; skips locked cursors. `patient`: as careful, and a tick without a free lane
+        stays due."""
         jobs, ticks, generations, nexts, fire_ats = zip(*batch, strict=True)
         by = (node, incarnation, node if hand_off else None)
         later = fire_ats if any(fire_ats) else None
@@ -142,9 +143,9 @@ class CursorStore:
             for cursor, next_tick, fire_at, passed, _, _ in batch
         ]
         ranges = [(leap.cursor.job, *missed) for leap in batch for missed in leap.missed]
-        made_up = [(leap.cursor.job, *leap.catch_up) for leap in batch if leap.catch_up is not None]
+        catch_ups = [(leap.cursor.job, *leap.catch_up) for leap in batch if leap.catch_up is not None]
         rows = await self._database.fetch(
-            "fire", "miss", node, *columns(6, moves), *columns(5, ranges), *columns(4, made_up)
+            "fire", "miss", node, *columns(6, moves), *columns(5, ranges), *columns(4, catch_ups)
         )
         return {row["job"] for row in rows}
 

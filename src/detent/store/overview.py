@@ -28,7 +28,7 @@ MOST_OF_A_JOB = 20_000
 
 
 class JobCounts(NamedTuple):
-    """`estimated`: the last count, not the present one."""
+    """`estimated`: an earlier count, which may be outdated."""
 
     active: int
     paused: int
@@ -41,7 +41,7 @@ class JobCounts(NamedTuple):
 
 
 class OpenCounts(NamedTuple):
-    """`more`: there are more than were counted."""
+    """`more`: counting stopped at the limit."""
 
     running: int
     retrying: int
@@ -77,8 +77,8 @@ class RecentRun(NamedTuple):
 
 
 class TimelineStep(NamedTuple):
-    """The fates of a job's ticks in one step of a timeline. `until`: a range of them ends there, possibly in another
-    step. It was read from `rows` rows, the oldest of which is of the tick `first`."""
+    """The ticks of a job that have one status in one step of a timeline. `until`: where a range of ticks ends,
+    possibly in another step. `rows`: how many rows were read; `first`: the tick of the oldest row."""
 
     job: UUID
     step: int
@@ -91,7 +91,7 @@ class TimelineStep(NamedTuple):
 
 
 class RunInput(NamedTuple):
-    """What a run was called with: its definition, the revision of the job, and its payload."""
+    """The input of a run: its definition, the revision of the job, and its payload."""
 
     spec: JobSpec
     revision: int
@@ -116,7 +116,7 @@ class OverviewStore:
         return OpenCounts(row["running"], row["retrying"], row["pending"], row["looked_at"] >= MOST_OPEN)
 
     async def dead(self, *, tenant: int) -> tuple[int, bool]:
-        """How many, and whether there are more than that."""
+        """The number of dead runs, and whether there are more."""
         (row,) = await self._database.fetch("people", "count_some_dead", tenant, MOST_DEAD)
         return row["runs"], row["runs"] >= MOST_DEAD
 
@@ -132,18 +132,18 @@ class OverviewStore:
         ]  # fmt: skip
 
     async def backlog(self, *, tenant: int) -> tuple[int, int]:
-        """How many ticks are left to catch up, and of how many jobs."""
+        """The number of ticks left to catch up, and of their jobs."""
         (row,) = await self._database.fetch("people", "catch_up_backlog", tenant)
         return row["ticks"], row["jobs"]
 
     # -- minutes
 
     async def ended(self, since: datetime, step: timedelta, *, tenant: int) -> list[Row]:
-        """`at`, `status` (a number) and `runs`."""
+        """Rows with `at`, `status` (a number) and `runs`."""
         return await self._database.fetch("people", "minutes_by_status", tenant, since, step)
 
     async def lateness(self, since: datetime, step: timedelta, *, tenant: int) -> list[Row]:
-        """`at`, `bucket` (the number of the first larger bound) and `runs`."""
+        """Rows with `at`, `bucket` (the index of the first larger bound) and `runs`."""
         return await self._database.fetch("people", "minutes_by_lateness", tenant, since, step)
 
     # -- jobs and their runs
@@ -165,7 +165,7 @@ class OverviewStore:
         return found
 
     async def hours(self, job: UUID, since: datetime, *, tenant: int) -> tuple[list[Row], bool]:
-        """`at`, `status` (a number) and `runs`, hour by hour; and whether that is complete."""
+        """One row per hour and status, with `at`, `status` (a number) and `runs`; and whether they are complete."""
         number = await number_of(self._database, job, tenant)
         rows = await self._database.fetch("people", "hours_of_job", number, MOST_OF_A_JOB, since)
         return rows, sum(row["looked_at"] for row in rows) < MOST_OF_A_JOB
@@ -176,8 +176,8 @@ class OverviewStore:
         arguments = (list(jobs), since, until, steps, tenant, MOST_OF_A_JOB)
         return [TimelineStep(*row.values()) for row in await self._database.fetch("people", "timeline", *arguments)]
 
-    async def given(self, key: RunKey, *, tenant: int) -> RunInput | None:
-        """None: it is no longer kept."""
+    async def run_input(self, key: RunKey, *, tenant: int) -> RunInput | None:
+        """The input of a run; None if it is no longer kept."""
         rows = await self._database.fetch("people", "run_request", *key, tenant)
         if not rows:
             return None

@@ -1,7 +1,7 @@
 """Queues: list them, find those with ready runs, and claim runs fairly between tenants or subject to limits.
 
 A limit holds across the cluster. A claim under a limit first locks its row and then counts the running runs in a
-separate statement: a statement that had waited for the lock would count from a snapshot taken before the wait.
+separate statement. A single statement would count in a snapshot taken before it waited for the lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from detent.store.upkeep import RUNS_CHANNEL
 
 WHOLE_TENANT = None
 EMPTY = {"waiting": 0, "running": 0}
-# A hint that queues or limits have changed.
+# The notification that queues or limits have changed.
 QUEUES_CHANGED = "queues"
 
 
@@ -47,8 +47,8 @@ class ReadyQueue(NamedTuple):
 
 
 class LimitedClaim(NamedTuple):
-    """The result of a claim under limits. `wait`: seconds until more may start, None when a run has to end first or no
-    other run waits. `busy`: another claim holds the lock of a limit. `full`: a limit is reached."""
+    """The result of a claim under limits. `wait`: seconds until more runs may start; None if a run has to end first,
+    or if no other run waits. `busy`: another claim holds the lock of a limit. `full`: a limit is reached."""
 
     claims: list[Claim]
     wait: float | None = None
@@ -78,8 +78,8 @@ class QueueStore:
         *,
         evenly: bool = False,
     ) -> list[Claim]:
-        """Up to its share for each tenant; `ready` are the tenants' queues and priorities to claim from. `evenly`:
-        priorities do not count."""
+        """Claim up to its share of runs for each tenant. `ready`: the tenants, queues and priorities to claim from.
+        `evenly`: ignore priorities."""
         tenants, places = zip(*ready, strict=True)
         queues, priorities = zip(*places, strict=True)
         arguments = (list(shares), list(shares.values()), tenants, queues, priorities, evenly)
@@ -152,7 +152,7 @@ async def claim_under(
 
 
 async def set_limits(connection: Any, tenant: int, queue: str | None, limits: RunLimits) -> None:
-    """Running runs count at once; nodes are notified."""
+    """Set or remove the limits of a queue. Runs that are running count immediately. Nodes are notified."""
     if limits == RunLimits(None, None):
         await connection.fetch(statement("drop_limit"), tenant, queue)
     else:

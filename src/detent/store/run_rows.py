@@ -1,4 +1,4 @@
-"""Rows of a run as the document that the API returns. No I/O."""
+"""Converts the rows of a run to the document that the API returns. No I/O."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def key_of(row: Row) -> RunKey:
 
 
 def status_of(row: Row) -> RunStatus:
-    """History holds a number, live runs and the view a word."""
+    """History stores the status as a number, live runs and the view as text."""
     status = row["status"]
     return STATUSES[status] if isinstance(status, int) else RunStatus(status)
 
 
 def run_of(row: Row, origin: Origin, kept: Sequence[Attempt], workers: Mapping[int, str]) -> Run:
-    """`workers`: the names of pulling workers, by their number as owner of a run."""
+    """`workers`: the names of pull workers, by the number that owns their runs."""
     key, status = key_of(row), status_of(row)
-    attempts = _with_the_last(row, status, kept, workers)
+    attempts = _with_last_attempt(row, status, kept, workers)
     started, finished = row["started_at"], row["finished_at"]
     first_start = min((a.started_at for a in attempts if a.started_at is not None), default=started)
     return Run(
@@ -81,8 +81,10 @@ def attempt_of(row: Row, workers: Mapping[int, str]) -> Attempt:
     )
 
 
-def _with_the_last(row: Row, status: RunStatus, kept: Sequence[Attempt], workers: Mapping[int, str]) -> list[Attempt]:
-    """An attempt that succeeded at the first try is stored only in the run itself."""
+def _with_last_attempt(
+    row: Row, status: RunStatus, kept: Sequence[Attempt], workers: Mapping[int, str]
+) -> list[Attempt]:
+    """An attempt that succeeded on the first try is stored only in the run itself."""
     if status is not RunStatus.SUCCEEDED or any(attempt.token == row["token"] for attempt in kept):
         return list(kept)
     return [*kept, attempt_of({**row, "outcome": "succeeded", "error": None}, workers)]

@@ -31,7 +31,7 @@ class Delivery(NamedTuple):
 
 
 def check_address(setting: str, url: str) -> None:
-    """Refuse URLs that are never called, under any policy."""
+    """Refuse a URL that no policy allows."""
     try:
         parse_url(url)
     except TargetError as error:
@@ -58,7 +58,7 @@ class Messenger:
                 asyncio.timeout(ANSWER_SECONDS),
                 self._session.request(method, parsed, data=body, headers=sent, allow_redirects=False) as answer,
             ):
-                return _judged(answer.status, origin)
+                return _delivery(answer.status, origin)
         except TimeoutError:
             return Delivery(False, f"{origin} did not answer within {ANSWER_SECONDS:g} s.")
         except (aiohttp.ClientError, OSError) as error:
@@ -72,7 +72,7 @@ class Messenger:
             self._session = None
 
 
-def _judged(status: int, origin: str) -> Delivery:
+def _delivery(status: int, origin: str) -> Delivery:
     if 200 <= status <= 299:
         return Delivery(True)
     if 300 <= status <= 399:

@@ -1,10 +1,11 @@
-"""The only writer of outcomes. One `match` turns an outcome into a transition; batches form while others are written.
+"""The only writer of outcomes. One `match` turns an outcome into a transition. Outcomes that arrive during a write form
+the next batch.
 
-A settle names run, token and owner. One that matched nothing is looked up: if this very settle committed before, its
-reply was lost and all is well; otherwise the claim was lost, the result is refused and kept as `stale`. A settle of
-unknown outcome is sent again. A row that breaks a constraint does not fail the others of its batch: the batch is halved
-until that row stands alone, and it is settled without the text that could not be stored. If even that is refused,
-history has a run of its key already: the run is ended all the same, since it would hold its lane for ever.
+A settle names run, token and owner. A settle that matches no run is checked: if it committed before, only its reply was
+lost. Otherwise the claim was lost, and the result is refused and recorded as `stale`. A settle of unknown outcome is
+sent again. A row that violates a constraint does not fail the rest of its batch: the batch is halved until that row is
+alone, and the row is settled without the text that could not be stored. If that is refused too, history already has a
+run with the same key: the run is ended anyway, because otherwise it would hold its lane forever.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ log = logger("settle")
 
 BATCH = 1000
 STATEMENTS = 2
-LAST_WORDS_SECONDS = 1.0
+FINAL_WRITES_SECONDS = 1.0
 ENDS = {status: CODES[status] for status in (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)}
 SUCCEEDED, DEAD, CANCELLED = (END_CODES[event] for event in (Event.SUCCEED, Event.EXHAUST, Event.CANCEL))
 Writing = TypeVar("Writing", Settlement, Retry)
@@ -46,7 +47,7 @@ Writing = TypeVar("Writing", Settlement, Retry)
 def decide(
     claim: Claim, spec: JobSpec | None, outcome: Outcome | None, started: datetime, finished: datetime, chance: float
 ) -> Settlement | Retry | None:
-    """What to write for an outcome; None if the handler wrote it already. Raises for a value that is no outcome."""
+    """What to write for an outcome; None if the handler already wrote it. Raises if the value is not an outcome."""
     match outcome:
         case Succeeded(result=result):
             text = _storable(result)
@@ -69,7 +70,7 @@ def _decide_failure(
 ) -> Settlement | Retry:
     retries = 0 if spec is None or claim.once else spec.max_retries
     retryable = failed.retryable if spec is None else is_retryable(spec, failed)
-    # Attempts that were lost with their node do not count as failures. The first loss of a run is no attempt at all.
+    # Attempts that were lost with their node do not count as failures. The first loss does not count as an attempt.
     failures = max(claim.attempt - max(claim.crashes - 1, 0), 1)
     if spec is not None and retryable and failures <= retries:
         base, ceiling = spec.retry_base_seconds, spec.retry_max_seconds
@@ -99,7 +100,7 @@ class Settler:
         wakeups: Wakeups,
         metrics: Metrics,
     ) -> None:
-        """`settled`: these claims are over, and some of their runs are retried after so many seconds."""
+        """`settled` is called with the claims that are over, and the seconds until each of their retries."""
         self._store = store
         self._node = node
         self._settled = settled
@@ -117,10 +118,10 @@ class Settler:
         try:
             writing = decide(claim, spec, outcome, started, finished, chance)
         except Exception as error:
-            # The target was called: an outcome that cannot be used is a failed attempt, never no attempt.
+            # The target was called, so an unusable outcome counts as a failed attempt.
             failed = Failed(f"The outcome of this attempt could not be recorded: {describe(error)}")
             facts = transitions.facts_of(claim, self._node)
-            log.error("an outcome cannot be recorded as it is", **facts, error=failed.error)
+            log.error("outcome cannot be recorded, attempt counted as failed", **facts, error=failed.error)
             writing = decide(claim, spec, failed, started, finished, chance)
         match writing:
             case None:
@@ -133,7 +134,7 @@ class Settler:
         self._pump()
 
     async def drain(self, seconds: float) -> None:
-        """Write the results that are held. Those not written in time are dropped, and other nodes rescue their runs."""
+        """Write the pending results. Those not written in time are dropped, and other nodes rescue their runs."""
         try:
             async with asyncio.timeout(seconds):
                 while self._tasks or self._ends or self._retries:
@@ -147,9 +148,9 @@ class Settler:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def abort(self) -> None:
-        """The membership is lost. Results are still sent for a moment: every settle names token and owner, so a run
-        that this node lost is refused, and its result is recorded as `stale` instead of vanishing."""
-        await self.drain(LAST_WORDS_SECONDS)
+        """The membership is lost. Results are still sent for a short time: every settle names token and owner, so the
+        result of a run that this node lost is refused, and recorded as `stale` instead of being lost."""
+        await self.drain(FINAL_WRITES_SECONDS)
 
     def _pump(self) -> None:
         while (self._ends or self._retries) and len(self._tasks) < STATEMENTS:
@@ -183,7 +184,7 @@ class Settler:
 
         async def alone(item: Writing, error: Rejected) -> None:
             facts = transitions.facts_of(item.claim, self._node)
-            log.error("a result could not be stored as it is", **facts, error=str(error))
+            log.error("result could not be stored, retrying without its text", **facts, error=str(error))
             await self._write_reduced(item, write)
             written.append(item)
 
@@ -191,16 +192,16 @@ class Settler:
             await halve_until_alone(batch, send, alone, (Rejected,))
             self._pause = 0.0
         except Exception as error:
-            # Retry after any error: a dropped result leaves its run open for as long as this node lives.
+            # Retry after any error: a dropped result leaves its run open until this node stops.
             expected = isinstance(error, DetentError)
             done = set(map(id, written))
             left = [item for item in batch if id(item) not in done]
             log.warning("settle failed, retrying", runs=len(left), error=str(error), exc_info=not expected)
             self._pause = min(2.0, self._pause * 2 or 0.05)
             await asyncio.sleep(self._pause)
-            self._wait_again(left)
+            self._requeue(left)
 
-    def _wait_again(self, batch: Sequence[Settlement | Retry]) -> None:
+    def _requeue(self, batch: Sequence[Settlement | Retry]) -> None:
         self._ends += [item for item in batch if isinstance(item, Settlement)]
         self._retries += [item for item in batch if isinstance(item, Retry)]
 
@@ -212,7 +213,7 @@ class Settler:
             return
         except Rejected as error:
             facts = transitions.facts_of(item.claim, self._node)
-            log.error("a run is ended without its result", **facts, error=str(error))
+            log.error("run ended without its result", **facts, error=str(error))
         words = f"refused: {item.outcome}; the result could not be stored"
         if await self._store.live_runs.quarantine(self._node, item.claim, words):
             self._metrics.refused_settles += 1
@@ -235,7 +236,7 @@ class Settler:
     def _log(self, written: Sequence[Settlement | Retry]) -> None:
         """Successes at debug level, everything else at info and above."""
         retries = [self._facts(item) for item in written if isinstance(item, Retry)]
-        transitions.log_some("info", "attempt failed, another follows", retries)
+        transitions.log_some("info", "attempt failed, retry follows", retries)
         ends = [item for item in written if isinstance(item, Settlement)]
         dead = [self._facts(item) for item in ends if item.status == DEAD]
         transitions.log_some("warning", "run dead", dead)
@@ -253,7 +254,7 @@ class Settler:
         return facts
 
     def _count(self, written: Sequence[Writing]) -> int:
-        """Count a batch, which is all ends or all retries; returns how many did not succeed."""
+        """Count a batch, which has only ends or only retries; returns how many did not succeed."""
         if not written:
             return 0
         metrics = self._metrics
@@ -282,19 +283,19 @@ class Settler:
         return unsuccessful
 
     async def _refuse_stale(self, unmatched: Sequence[Writing]) -> list[Writing]:
-        """Of results that matched no run of this node: those that had not committed before."""
+        """Record as stale, and return, those of these results that had not committed before."""
         committed = await self._store.live_runs.committed([item.claim for item in unmatched])
         late = [item for item, known in zip(unmatched, committed, strict=True) if not known]
         if late:
             self._metrics.refused_settles += len(late)
             refused = [self._facts(item) for item in late]
-            transitions.log_some("warning", "result refused: the run is no longer this node's", refused)
+            transitions.log_some("warning", "result refused: this node no longer holds the run", refused)
             await self._store.live_runs.record_stale(self._node, late)
         return late
 
 
 def _by_target(written: Sequence[Writing]) -> dict[Kind, Sequence[Writing]]:
-    """Usually there is one target: such a batch is not copied."""
+    """Group by target. A batch with one target, the usual case, is not copied."""
     targets = {item.target for item in written}
     if len(targets) == 1:
         return {targets.pop(): written}

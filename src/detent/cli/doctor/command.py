@@ -39,7 +39,7 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 @server_options(hidden=True)
 @format_options()
 def doctor(story: tuple[str, ...], job: str | None, **flags: str | None) -> int:
-    """Find problems, and say what to do about them.
+    """Find problems and recommend what to do.
 
     Checks this host, the database, the nodes and the API, then five common
     complaints: a job runs twice, a job never ran after a node was lost, runs

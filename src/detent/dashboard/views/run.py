@@ -21,7 +21,7 @@ NEVER_RAN = (RunStatus.SKIPPED, RunStatus.MISSED)
 async def load(page: PageRequest) -> dict[str, Any]:
     run = await found_run(page.api, page.names["id"])
     key = run_key(page.names["id"])
-    given = await page.api.store.overview.given(key, tenant=page.tenant)
+    given = await page.api.store.overview.run_input(key, tenant=page.tenant)
     return {
         "run": run,
         "manual": key.manual,

@@ -45,7 +45,7 @@ class HotSecondResult:
     live_p99_ms: float
 
 
-class HotSecondWitness:
+class HotSecondRecorder:
     """A target that records how late the runs of the other jobs are."""
 
     def __init__(self) -> None:
@@ -60,19 +60,19 @@ class HotSecondWitness:
 
 
 async def bench_hot_second(jobs: int, concurrency: int, progress: Callable[[int], None]) -> HotSecondResult:
-    witness = HotSecondWitness()
-    async with bench_database() as at, loaded(at, concurrency, witness) as node:
+    recorder = HotSecondRecorder()
+    async with bench_database() as at, loaded(at, concurrency, recorder) as node:
         sustained = await _rate(at, node, max(jobs // 5, 1))
         raw = await _raw_rate(at, max(jobs // 5, 1))
         live = await at.bench.make_due(LIVE_JOBS, 1.0, f"every {LIVE_PERIOD}s")
-        witness.live = {f"bench-{number}" for number in range(live.first, live.last + 1)}
+        recorder.live = {f"bench-{number}" for number in range(live.first, live.last + 1)}
         herd = await at.bench.make_due(jobs, HERD_LEAD_SECONDS, "every 1d")
         await node.until_due(herd)
         meter = Meter(at)
         await meter.start()
         largest = await _drain(at, node, herd, progress)
         cost = await meter.read()
-    return _result(jobs, cost.seconds, cost.wal, sustained, raw, largest, witness, herd.due.timestamp())
+    return _result(jobs, cost.seconds, cost.wal, sustained, raw, largest, recorder, herd.due.timestamp())
 
 
 def _result(
@@ -82,10 +82,10 @@ def _result(
     sustained: float,
     raw: float,
     largest: int,
-    witness: HotSecondWitness,
+    recorder: HotSecondRecorder,
     due: float,
 ) -> HotSecondResult:
-    late = sorted(late * 1000 for tick, late in witness.late if due <= tick <= due + seconds)
+    late = sorted(late * 1000 for tick, late in recorder.late if due <= tick <= due + seconds)
     return HotSecondResult(
         jobs=jobs,
         seconds=seconds,

@@ -1,7 +1,8 @@
 """How late runs start: recurring jobs spread over time at several rates, and a burst at one instant.
 
 The target records when it is called, on the machine's clock, which is also the database's. The first period is a
-warm-up and not counted. For comparison: how long one durable row takes, the lower bound of every start.
+warm-up and not counted. For comparison, it measures the time to write one durable row: the lower
+bound of every start.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CONCURRENCY = 2000
 
 @dataclass
 class Lateness:
-    """Of runs at a rate; of a burst, where `rate` is None. Milliseconds."""
+    """The lateness of runs at a rate, or of a burst (`rate` is None), in milliseconds."""
 
     rate: int | None
     runs: int
@@ -41,7 +42,7 @@ class LatencyResult:
     commit_p99_ms: float
 
 
-class LatencyWitness:
+class LatencyRecorder:
     def __init__(self) -> None:
         self.late: list[tuple[float, float]] = []
 
@@ -68,26 +69,26 @@ async def bench_latency(rates: Sequence[int], burst: int, progress: Callable[[in
 
 async def _spread(at: BenchDatabase, rate: int) -> Lateness:
     """Jobs that tick once per period, spread evenly over it."""
-    witness = LatencyWitness()
-    async with loaded(at, CONCURRENCY, witness) as node:
+    recorder = LatencyRecorder()
+    async with loaded(at, CONCURRENCY, recorder) as node:
         herd = await at.bench.make_due(rate * PERIOD, LEAD_SECONDS, f"every {PERIOD}s", PERIOD)
         await node.until_due(herd)
         await asyncio.sleep(2 * PERIOD + 1.0)
         await at.bench.end(herd)
     begin = herd.due.timestamp() + PERIOD
-    return _lateness(rate, witness.between(begin, begin + PERIOD))
+    return _lateness(rate, recorder.between(begin, begin + PERIOD))
 
 
 async def _burst(at: BenchDatabase, jobs: int) -> Lateness:
-    """The second tick of jobs that all tick at one instant, when the node knows the jobs already."""
-    witness = LatencyWitness()
-    async with loaded(at, max(CONCURRENCY, jobs), witness) as node:
+    """The second tick of jobs that all tick at one instant: the node has already loaded the jobs."""
+    recorder = LatencyRecorder()
+    async with loaded(at, max(CONCURRENCY, jobs), recorder) as node:
         herd: Herd = await at.bench.make_due(jobs, LEAD_SECONDS, f"every {PERIOD}s")
         await node.until_due(herd)
         await asyncio.sleep(PERIOD + 3.0)
         await at.bench.end(herd)
     begin = herd.due.timestamp() + PERIOD
-    return _lateness(None, witness.between(begin, begin + PERIOD))
+    return _lateness(None, recorder.between(begin, begin + PERIOD))
 
 
 def _lateness(rate: int | None, late: list[float]) -> Lateness:
