@@ -1,8 +1,6 @@
-"""The values that travel between the parts. No I/O, no clock, imports nothing of ours but pure modules.
+"""The definition of a job. No I/O.
 
-`JobSpec` is the document people send; its field names are the public contract. `Claim` is a worker's hold on a run:
-every later write names its token. `Call` is what a target is told. An `Outcome` is what became of an attempt; one
-`match` in `worker/settle.py` turns it into a transition.
+`JobSpec` is the document that clients send; its field names are part of the public contract.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class HttpTarget(Struct, frozen=True, forbid_unknown_fields=True, tag_field="typ
 
 
 class PythonTarget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag="python"):
-    # What is not said is not stored: versions that do not know `isolate` go on reading the jobs without it.
+    # Defaults are not stored, so versions without `isolate` can still read jobs that do not set it.
     function: Annotated[str, Meta(min_length=1, max_length=500)]
     isolate: Isolation = "thread"
 
@@ -107,7 +105,7 @@ _KINDS: dict[type, TargetKind] = {HttpTarget: "http", PythonTarget: "python", Sh
 
 
 def kind_of(target: Target) -> TargetKind:
-    """Asked for every run, so looked up."""
+    """A lookup, because it is called for every run."""
     return _KINDS[type(target)]
 
 
@@ -117,7 +115,7 @@ def needs_of(target: Target) -> str:
         case HttpTarget():
             return ""
         case PythonTarget(function=function, isolate=isolate):
-            # Another word, so that workers of versions that know no processes leave these runs to others.
+            # Another prefix, so that workers of versions without handler processes do not claim these runs.
             return f"process:{function}" if isolate == "process" else f"python:{function}"
         case ShellTarget():
             return "shell"

@@ -145,7 +145,7 @@ class Auditor:
         return accounts
 
     def _settle(self, account: Account, reading: Reading, piece: tuple[datetime, datetime]) -> None:
-        """A job whose ticks cannot be computed is unknown in this piece; the others are audited all the same."""
+        """A job whose ticks cannot be computed is unknown in this piece; the other jobs are still audited."""
         try:
             settle_account(
                 account, reading.segments, reading.entries, piece, reading.next_tick,

@@ -86,7 +86,7 @@ def resumed(row: Row, on_resume: OnResume) -> CursorMove:
 def span_of(schedule: Schedule, since: datetime, opened: str, tick: datetime | None) -> TickSpan:
     """The span of a schedule whose cursor moves to `tick`."""
     if schedule.kind == "once":
-        # The job allows a tick in the past, so a late one is expected all the same.
+        # The job allows a tick in the past, so a late tick is expected too.
         late = tick is not None and tick <= since
         return TickSpan(tick - MILLISECOND if late and tick else since, opened, tick or schedule.at, None)
     zoned = schedule.kind in ("cron", "rrule") and schedule.timezone != "UTC"

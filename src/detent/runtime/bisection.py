@@ -1,4 +1,4 @@
-"""One bad item must not fail the others of its batch: the batch is halved until that item stands alone."""
+"""One bad item must not fail the others of its batch: the batch is halved until that item is alone."""
 
 from __future__ import annotations
 

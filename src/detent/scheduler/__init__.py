@@ -1,2 +1,2 @@
-"""From schedules to runs: `scheduler.py` looks ahead, `upcoming.py` and `wheel.py` wait, `planning.py` decides,
-`firing.py` fires, `catch_up.py` releases missed ticks."""
+"""From schedules to runs: `scheduler.py` loads upcoming ticks, `upcoming.py` and `wheel.py` keep them until they are
+due, `planning.py` decides, `firing.py` fires, `catch_up.py` releases missed ticks."""

@@ -1,5 +1,5 @@
-"""The jobs whose missed ticks are being made up for, as far as this node knows. The fire of live ticks asks, the
-release of missed ticks (catch_up.py) keeps it."""
+"""The jobs with missed ticks to catch up, on this node. The release of missed ticks (catch_up.py) maintains the set,
+and the fire of live ticks reads it."""
 
 from __future__ import annotations
 

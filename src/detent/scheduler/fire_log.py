@@ -1,5 +1,5 @@
-"""What the fire did, for the log at debug level and for traces. Nothing is built unless one of them wants it: the fire
-is the hottest path there is."""
+"""What the fire did, for the log at debug level and for traces. Nothing is built unless one of them is enabled: the
+fire is the hottest path."""
 
 from __future__ import annotations
 

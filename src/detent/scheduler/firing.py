@@ -228,7 +228,7 @@ class Firing:
                 await self._fire_with_handoff(chosen, mode)
 
     def _planned(self, batch: Sequence[Cursor]) -> None:
-        """From here on it reserves the capacity that it needs."""
+        """From now on the batch itself reserves the capacity that it needs."""
         self._unplanned = [other for other in self._unplanned if other is not batch]
         self._count_promised()
 

@@ -28,9 +28,9 @@ NEVER = float("-inf")
 class FireMode(Enum):
     """Which statement fires a tick, in the order in which the ticks of a batch are sent."""
 
-    PLAIN = "plain"  # the fast one
-    CAREFUL = "careful"  # for jobs with a limited number of runs, and past locked cursors
-    PATIENT = "patient"  # careful, and a tick for which no lane is free stays where it is
+    PLAIN = "plain"  # the fastest
+    CAREFUL = "careful"  # for jobs with a limited number of runs; skips locked cursors
+    PATIENT = "patient"  # as careful, and a tick without a free lane stays due
 
 
 # None: to be fired although it is late. An error: it cannot be judged.
@@ -71,7 +71,7 @@ class Patience:
     A run that takes longer than that does overlap, and then with all of them: each run in the way is waited for once,
     not once by every late tick. And where runs are so long that the job does not catch up, its late ticks overlap too.
     So a job does not stay late, however long its runs take. (Each tick used to wait an interval of its own: two seconds
-    of stall made an every-second job with runs of 40 s a minute late for ever.)"""
+    of stall made an every-second job with runs of 40 s a minute late permanently.)"""
 
     def __init__(self) -> None:
         self._blocked: dict[int, Blocked] = {}

@@ -1,8 +1,8 @@
-"""One node's scheduler: it looks ahead, keeps the near future in a wheel, and offers what is due to the fire.
+"""One node's scheduler: it loads upcoming ticks into a wheel, and passes due ticks to the fire.
 
-The poll is the guarantee, the wheel is the speed, notifications are hints. Every half window the next window of cursors
-is loaded; every `SWEEP_EVERY` seconds a sweep without a lower bound reads everything that should fire before the next
-sweep, so that a registration that committed late, or one whose notification was lost, is never missed for longer.
+Polling guarantees that no tick is missed; the wheel and notifications only make it faster. Every half window the next
+window of cursors is loaded. Every `SWEEP_EVERY` seconds a sweep without a lower bound reads everything that should fire
+before the next sweep, so that a registration that committed late, or whose notification was lost, is found.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Scheduler:
 
     def _sweep_may_wait(self) -> bool:
         """While very many ticks are due, a sweep would read them all once more and delay the fire. A registration that
-        committed late, which is what the sweep is for, can wait until there are fewer; but not for ever."""
+        committed late, which is what the sweep is for, can wait until there are fewer, up to a limit."""
         many = self.firing.waiting_ticks > MANY_DUE
         return many and monotonic() - self._swept_at < LONGEST_WITHOUT_SWEEP
 

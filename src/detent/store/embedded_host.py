@@ -2,9 +2,9 @@
 
 PostgreSQL refuses to run as root. When root starts detent, the server therefore runs as another system user:
 the owner of the cluster if there is one already, else `postgres`, else `detent-postgres`, which is made. That
-user has to reach the binaries and the data folder. Where it cannot, because somebody closed a folder above
-them, that folder is left as it is: the binaries are copied once, or the cluster is kept, under the system
-folder. Only folders that detent itself made ever get another owner or mode.
+user has to reach the binaries and the data folder. If a folder above them is closed to it,
+that folder is not changed: the binaries are copied once, or the cluster is kept, under the system folder.
+Only folders that detent created get another owner or mode.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+~@=-]+")
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TMPDIR")
 
 # Run by a fresh interpreter, because neither event loop can start a child as another user, and because uvloop
-# hands descriptors on that a server must not keep: whoever waits for the end of such a pipe waits for ever.
+# passes on descriptors that a server must not keep: a reader of such a pipe would wait forever.
 _BECOME = (
     "import os,sys;os.closerange(3,os.sysconf('SC_OPEN_MAX'));_,uid,gid,groups,*rest=sys.argv;"
     "groups and os.setgroups([int(group) for group in groups.split(',')]);"
@@ -92,14 +92,14 @@ async def run(account: Account, *command: str | Path, script: str = _EXECUTE) ->
 
 
 class Process(NamedTuple):
-    """A process that runs; `started` tells it from a later one with the same number, where the system says it."""
+    """A process that runs; `started` distinguishes it from a later one with the same number, if the system has it."""
 
     pid: int
     started: str
 
 
 def process_of(pid: int) -> Process | None:
-    """None: it has ended. That nobody has waited for it yet, as in a container without an init, counts as its end."""
+    """None: it has ended. A zombie, as in a container without an init, has ended too."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -218,9 +218,9 @@ def _last_line(output: str) -> str:
 
 
 def _copy_open(binaries: Path, target: Path) -> None:
-    """Copy an installation so that everybody can read it; whole or not at all, whoever else does the same.
+    """Copy an installation, readable by all users. The copy is atomic, also against concurrent copies.
 
-    The programs find their libraries by the way from their own folder, inside the wheel or beside it."""
+    The programs find their libraries relative to their own folder, inside the wheel or next to it."""
     package = binaries.parents[1]
     parts = [binaries.parent, package.with_name(f"{package.name}.libs"), package / ".dylibs"]
     with tempfile.TemporaryDirectory(prefix=".copy-", dir=target.parent) as scratch:
@@ -284,7 +284,7 @@ def socket_folder(account: Account, place: Path) -> Path:
 
 
 def remove_socket_folder(place: Path) -> None:
-    """Take away what stands outside the place; the server has removed its socket from it."""
+    """Remove the folder outside the place; the server has already removed its socket from it."""
     with contextlib.suppress(OSError):
         _socket_path(place).rmdir()
 
@@ -315,11 +315,11 @@ def make_folder(folder: Path, mode: int) -> None:
 
 
 def make_own_folder(account: Account, folder: Path) -> None:
-    """Make `folder` for `account` alone, or check that it is; never trust one that another user put there."""
+    """Make `folder` for `account` alone, or check that it is; a folder of another user is refused."""
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in {os.geteuid(), account.uid}:
-        raise Unavailable(f"{folder} belongs to somebody else: remove it, or give a shorter --data-dir.")
+        raise Unavailable(f"{folder} belongs to another user: remove it, or give a shorter --data-dir.")
     folder.chmod(0o700)
     give(account, folder)
 

@@ -1,4 +1,4 @@
-"""Looking at an embedded PostgreSQL from outside: where it is, whether it runs, and who uses it. Starts nothing."""
+"""The state of an embedded PostgreSQL: where it is, whether it runs, and which processes use it. Read-only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Process(NamedTuple):
 
 
 class EmbeddedState(NamedTuple):
-    """`version` None: there is no cluster yet. `server` None: it is not running. `url` is for whoever may enter."""
+    """`version` None: there is no cluster yet. `server` None: it is not running. `url` works for users with access."""
 
     place: Path
     version: str | None
@@ -32,7 +32,7 @@ class EmbeddedState(NamedTuple):
 
 
 def embedded_state(data_dir: Path, system_dir: Path = host.SYSTEM_DIR) -> EmbeddedState:
-    """May raise PermissionError where the folder is somebody else's."""
+    """Raises PermissionError if the folder belongs to another user and is closed."""
     data_dir = data_dir.absolute()
     aside = host.place_aside(data_dir, system_dir)
     place = aside if not (data_dir / "postgres").exists() and (aside / "postgres").exists() else data_dir
@@ -56,13 +56,13 @@ def _alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's, and alive
+    except PermissionError:  # it runs, as another user
         return True
     return True
 
 
 def users_of(lock: Path) -> list[Process]:
-    """The processes that hold the lock of users; none where the kernel does not tell."""
+    """The processes that hold the lock of users; none if the kernel does not list them."""
     try:
         inode = str(lock.stat().st_ino)
         held = Path("/proc/locks").read_text()

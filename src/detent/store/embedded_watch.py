@@ -1,9 +1,9 @@
-"""Watches the embedded PostgreSQL while detent uses it, and starts it again when it has ended.
+"""Watches the embedded PostgreSQL while detent uses it, and restarts it when it has ended.
 
-The process itself is looked at twice a second: connections that fail could mean many things, and an idle node has none
-that would fail soon. Several detents that share one server all notice its end; the lock in `embedded.py` lets one of
-them start it, and the others find it running. What cannot be started, or ends again and again, is given up after a few
-tries with a growing pause between them, and detent ends.
+The process itself is checked twice a second: a failed connection can have many causes, and an idle node has no
+connection that would fail soon. All detents that share a server notice its end; the lock in `embedded.py` lets one of
+them start it, and the others find it running. If the server cannot be started, or ends repeatedly, detent exits after a
+few tries with growing pauses.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Watch:
             await asyncio.sleep(pause)
 
     async def tick(self) -> float:
-        """Look once; the seconds until the next look."""
+        """Check once; returns the seconds until the next check."""
         if self._process is not None and process_of(self._process.pid) == self._process:
             if self._clock() - self._since >= STEADY_SECONDS:
                 self._failures = 0

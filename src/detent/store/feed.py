@@ -1,11 +1,11 @@
-"""What NOTIFY would have said, read from a table: for nodes that cannot listen, because a pooler stands in between.
+"""Notifications read from a table, for nodes that cannot LISTEN because they connect through a pooler.
 
-A transaction becomes visible at its commit, and transactions do not commit in the order of their numbers. Whoever reads
-"everything after the last number I saw" loses what had a smaller number and committed later. So each look begins with
-the oldest transaction that was still open at the look before (`pg_snapshot_xmin`): all that may have come since is in
-its range, and what was seen already is left out.
+A transaction becomes visible at its commit, and transactions do not commit in the order of their numbers. A reader that
+continues after the last number it read loses rows with a smaller number that commit later. So each read starts at the
+oldest transaction that was still open at the previous read (`pg_snapshot_xmin`). This range contains every new row, and
+rows that were read before are filtered out.
 
-Rows are written only while somebody reads them: each reader leaves word in the database that it is there.
+Rows are written only while there are readers: each reader registers in the database.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PRESENT_EVERY = 20.0
 
 
 class Feed:
-    """As `Listener`, for somebody who has to look."""
+    """As `Listener`, by polling."""
 
     every = READ_EVERY
 
@@ -32,13 +32,13 @@ class Feed:
         self._present_next = 0.0
 
     async def ensure(self) -> bool:
-        """Pass on what is new; True when something may have been missed."""
+        """Pass new notifications on; True if some may have been missed."""
         if monotonic() >= self._present_next:
             await self._database.fetch("work", "read_changes_present")
             self._present_next = monotonic() + PRESENT_EVERY
         rows = await self._database.fetch("work", "read_changes", self._lowest, list(self._channels))
         lowest = rows[0]["lowest"]
-        if self._lowest is None or lowest < self._lowest:  # the first look, or another server that has seen less
+        if self._lowest is None or lowest < self._lowest:  # the first read, or a server with an older state
             self._lowest, self._seen = lowest, set()
             return True
         found = {(row["xid"], row["id"]): (row["channel"], row["payload"]) for row in rows if row["id"] is not None}

@@ -1,11 +1,11 @@
-"""How long one connection may keep the server at work, or others waiting: in seconds, from the lease's time to live.
+"""Time limits of a connection's statements and locks, in seconds, computed from the lease's time to live.
 
-A node that is paused in the middle of a transaction blocks the successor who wants to evict it, until the server ends
-that transaction. So whatever can hold the node's own row is limited to less than half of the lease's time to live: the
-lease runs out, the locks are gone by then, and the take-over waits for nothing. Somebody who takes a longer lease gives
-statements more time too, but not without end: a fire that has not answered for ten seconds is better looked after.
+A node that is paused in a transaction blocks the successor that evicts it, until the server ends the transaction. So
+every statement that can lock the node's own row is limited to less than half of the lease's time to live: when the
+lease ends, the locks are released, and the take-over does not wait. A longer lease gives statements more time, up to a
+limit: a fire that has not answered for ten seconds needs attention.
 
-What people ask for holds no such row; it may be slow.
+Requests of people lock no such row, and may be slow.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import NamedTuple
 STATEMENT_SHARE = 0.4
 TRANSACTION_SHARE = 0.48
 LONGEST_STATEMENT = 10.0
-# Fires go around a row that somebody holds rather than wait for it.
+# Fires skip a row that another transaction has locked instead of waiting for it.
 FIRE_LOCK = 0.1
 SHORTEST_ANSWER = 1.0
 
 
 class Limits(NamedTuple):
-    """The server's limits, and `answer`: how long we wait for it to say anything. It is longer than the server's own,
-    and what has not answered by then is of unknown outcome for good."""
+    """The server's limits, and `answer`: how long the client waits for an answer. It is longer than the server's own
+    limits; a statement that has not answered by then has an unknown outcome."""
 
     lock: float
     statement: float
@@ -31,7 +31,7 @@ class Limits(NamedTuple):
     answer: float
 
     def settings(self) -> dict[str, str]:
-        """All but the limit of whole transactions, which servers before PostgreSQL 17 do not know."""
+        """All but the limit of whole transactions, which servers before PostgreSQL 17 do not have."""
         return {
             "lock_timeout": milliseconds(self.lock),
             "statement_timeout": milliseconds(self.statement),
@@ -40,12 +40,12 @@ class Limits(NamedTuple):
 
 
 PEOPLE = Limits(lock=5.0, statement=60.0, idle=2.0, transaction=None, answer=120.0)
-# One short statement, while a transaction of people's waits for it.
+# One short statement, while a transaction of the pool "people" waits for it.
 ASIDE = PEOPLE._replace(lock=2.0, statement=10.0, answer=20.0)
 
 
 def work_limits(ttl: float) -> Limits:
-    """Of everything that a node does by itself."""
+    """The limits of everything that a node does without a request."""
     statement = min(STATEMENT_SHARE * ttl, LONGEST_STATEMENT)
     transaction = statement * TRANSACTION_SHARE / STATEMENT_SHARE
     return Limits(statement, statement, statement, transaction, max(2 * statement, SHORTEST_ANSWER))
@@ -58,7 +58,7 @@ def pool_limits(ttl: float) -> dict[str, Limits]:
 
 
 def beat_limits(seconds: float) -> Limits:
-    """Of the heartbeat, which has to be through within `seconds`, connecting included."""
+    """The limits of the heartbeat, which has to end within `seconds`, including the time to connect."""
     return Limits(seconds, seconds, seconds, None, seconds)
 
 

@@ -1,6 +1,6 @@
-"""A connection that listens. Which notifications arrive is the server's business; missing some is harmless.
+"""A connection that listens for notifications. A lost notification is harmless.
 
-Through a pooler nobody can listen: there is a table to look into instead (`feed.py`)."""
+LISTEN does not work through a pooler: `feed.py` reads a table instead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANSWER_SECONDS = 3.0
 
 
 class Hearing(Protocol):
-    """Whoever passes on what others say. `ensure` is to be called again after `every` seconds."""
+    """Passes notifications on. `ensure` is to be called again after `every` seconds."""
 
     every: float
 
@@ -30,8 +30,8 @@ def hearing(database: Database, channels: Mapping[str, Callable[[str], None]]) -
 
 
 class Listener:
-    """A connection that nothing is sent over does not notice when the other end is gone, or is not the primary any
-    more: now and then it is asked something."""
+    """An idle connection does not detect that the server is gone, or is no longer the primary: it is therefore checked
+    with a statement at intervals."""
 
     every = LISTENING_CHECKED_EVERY
 
@@ -43,7 +43,7 @@ class Listener:
         self._connection: Any = None
 
     async def ensure(self) -> bool:
-        """True when a new connection had to be made, so that something may have been missed."""
+        """True if a new connection was opened, so that notifications may have been missed."""
         if await self._hears():
             return False
         await self.close()
@@ -53,8 +53,8 @@ class Listener:
             for channel in self._channels:
                 await connection.add_listener(channel, self._receive)
         except BaseException as error:
-            connection.terminate()  # half deaf is worse than deaf: nobody would notice
-            if (meaning := translate(error)) is not None:  # the server ended while it was asked
+            connection.terminate()  # a connection that listens on some channels only would go unnoticed
+            if (meaning := translate(error)) is not None:  # the server ended during the statement
                 raise meaning from error
             raise
         self._connection = connection
@@ -64,7 +64,7 @@ class Listener:
     async def _hears(self) -> bool:
         if self._connection is None or self._connection.is_closed():
             return False
-        if self._generation != self._database.servers.generation:  # it may lead to where the database was
+        if self._generation != self._database.servers.generation:  # it may lead to an old primary
             return False
         return monotonic() < self._ask_next or await self._answers()
 

@@ -113,7 +113,7 @@ class LiveRunStore:
         return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled]
 
     async def committed(self, claims: Sequence[Claim]) -> list[bool]:
-        """For claims that matched no live run: whether this very settle committed before (a lost reply) or is stale."""
+        """For claims that matched no live run: whether the settle committed before (a lost reply) or is stale."""
         jobs, _, ats, serials, tokens = _columns(claims)
         rows = await self._database.fetch("work", "lost_reply", jobs, ats, serials, tokens)
         found = {row["position"] for row in rows}

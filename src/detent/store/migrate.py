@@ -1,23 +1,23 @@
 """Migrations: numbered SQL files, each applied once, in order, by one process at a time.
 
 A file `NNNN_name.sql` runs in one transaction together with its row in `schema_migrations`, so a crash leaves it
-done or not begun. What a file asks for stands in its first lines:
+applied or not begun. Its first lines may contain directives:
 
     -- detent: no-transaction        one statement that PostgreSQL refuses inside a transaction, such as CREATE INDEX
-                                     CONCURRENTLY; it has to be written so that it can be repeated, because a crash may
-                                     fall between the statement and its row
-    -- detent: compatible with NNNN  code that knows the migrations up to NNNN may go on working on the new schema
+                                     CONCURRENTLY; it must be repeatable, because a crash may happen between the
+                                     statement and its row
+    -- detent: compatible with NNNN  code with the migrations up to NNNN can work with the new schema
 
-The row keeps the checksum of the file, and with what it is compatible. A file that was changed after it was applied is
-refused. So is a database that has been through migrations which this code does not know, unless each of them says that
-it is compatible with this code: that is a rolling upgrade, during which old and new nodes share one schema.
+The row has the checksum and the compatibility of the file. A file that was changed after it was applied is refused. So
+is a database with migrations that this code does not have, unless each of them is compatible with this code: that is a
+rolling upgrade, during which old and new nodes share one schema.
 
-The other way round, a migration is not applied while nodes are alive that it is not compatible with. A node that joins
-looks at the schema under a lock which the migration holds too (see `may_join`), so neither can miss the other.
+Conversely, a migration is not applied while nodes are alive that it is not compatible with. A node that joins checks
+the schema under a lock that the migration holds too (see `may_join`), so neither can miss the other.
 
-Files name no schema. Like every connection of detent, the one given here looks in a single schema (`search_path`),
-and that is where the tables go. It must be a direct connection: the lock that keeps a second migrator out belongs to
-the session, which a pooler would hand on.
+Files name no schema. Like every connection of detent, this one has a single schema in its `search_path`, where the
+tables are created. It must be a direct connection: the lock that excludes a second migrator belongs to the session,
+which a pooler would reassign.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ async def _schema(connection: Any) -> tuple[str, bool]:
     row = await connection.fetchrow(statement("migrations_where"))
     name = _SCHEMA_NAME.fullmatch(row["search_path"])
     if name is None:
-        raise ValueError(f"the connection must look in one schema, not in {row['search_path']}")
+        raise ValueError(f"the connection must use one schema, not {row['search_path']}")
     return name[1], row["present"]
 
 
@@ -245,10 +245,10 @@ def _create_schema(schema: str) -> str:
 async def _make_room(connection: Any) -> None:
     schema, present = await _schema(connection)
     try:
-        if not present:  # asked first: "if not exists" still needs the right to create one
+        if not present:  # checked first: "if not exists" still needs the right to create one
             await connection.execute(_create_schema(schema))
         await connection.execute(statement("migrations_table"))
-        if await connection.fetchval(statement("migrations_is_older")):  # asked first: it locks out those who look
+        if await connection.fetchval(statement("migrations_is_older")):  # checked first: it locks out readers
             await connection.execute(statement("migrations_older_table"))
     except asyncpg.PostgresError as error:
         raise Unavailable(

@@ -1,16 +1,16 @@
-"""Working through a pooler that hands the server's connections on after each transaction, such as PgBouncer.
+"""Connections through a pooler that reassigns server sessions after each transaction, such as PgBouncer.
 
-Nothing may be left in a session there, since the next transaction may find itself in another one:
+No state may be kept in a session, because the next transaction may use another session:
 
 - Statements are not prepared under a name. The driver parses each one again together with its execution, so that it is
   never split over two sessions.
-- What is the same for all connections is set on the role, where every session of the server finds it: `role_settings`.
-  A start-up verifies that, because a pooler refuses or forgets what a client asks for, and without the planner's
-  settings everything works and is slow.
-- What differs (fires wait 100 ms for a lock, people 5 s) travels with the transaction: it is sent in the same message
-  as its BEGIN, so it costs no round trip, and COMMIT takes it back. A statement alone gets a transaction around it.
-- Which server is behind a connection is known only inside a transaction: a pooler can be pointed at a promoted one, and
-  nobody connects anew. What goes by the fence of the node therefore asks for the timeline too.
+- Settings that all connections share are set on the role, so that every session has them: `role_settings`. They are
+  checked at start-up, because a pooler refuses or drops settings that a client requests, and without the planner's
+  settings everything works but is slow.
+- Settings that differ (fires wait 100 ms for a lock, people 5 s) are sent in the same message as BEGIN, so they cost no
+  round trip, and end with COMMIT. A single statement gets a transaction of its own.
+- The server behind a connection is known only inside a transaction: a pooler can be redirected to a promoted server
+  without a new connection. Statements that check the fence of the node therefore also check the timeline.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FENCE = "NOT evicted FOR KEY SHARE"
 
 
 class PoolerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
-    """A connection to a pooler: every transaction brings its limits along."""
+    """A connection to a pooler: every transaction sets its own limits."""
 
     limits: ClassVar[Limits] = PEOPLE
 
@@ -60,13 +60,14 @@ class PoolerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver 
 
 @lru_cache(maxsize=1000)
 def fenced(query: str) -> str:
-    """With a wider fence, if it has one: a node that joined before a promotion does nothing after it."""
+    """Add the timeline to the fence of a query, if it has one: a node that joined before a promotion does nothing
+    after it."""
     return query.replace(FENCE, FENCE.replace(" FOR", f" AND ({statement('same_timeline')}) FOR"))
 
 
 class HandlerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
-    """For handlers, whose transactions have no limits of ours and whose statements we do not know. A cursor of theirs
-    is a statement with a name, which stays behind in the server's session: no two processes may use the same."""
+    """For handlers: their transactions have none of our limits, and may contain any statement. A cursor is a named
+    statement that stays in the server's session, so its name must be unique across processes."""
 
     def _get_unique_id(self, prefix: str) -> str:
         return f"{super()._get_unique_id(prefix)}{PROCESS}"

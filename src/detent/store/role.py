@@ -41,7 +41,7 @@ async def give(connection: Any, role: str, schema: str) -> list[str]:
                 await connection.execute(each)
     except asyncpg.InsufficientPrivilegeError as error:
         raise Unavailable(
-            f"The settings of the role {row['role']} cannot be changed ({error}): let somebody who may run "
+            f"The settings of the role {row['role']} cannot be changed ({error}): let a role that may do so run "
             f"{' '.join(statements)}"
         ) from error
     return statements

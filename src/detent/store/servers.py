@@ -1,16 +1,15 @@
-"""Which servers this process may talk to.
+"""The servers that this process may use.
 
-A URL may name several: one of them is the primary, and after a fail-over it is another one. The old primary may come
-back and take writes as if nothing had happened; whatever is written there is lost. Every promotion starts a new
-timeline, so each process remembers the newest it has seen of each system, for as long as it lives, and refuses a server
-that is behind it, or that only follows another.
+A URL may name several servers. One is the primary, and a fail-over makes another one the primary. The old primary may
+come back and accept writes, which are lost. Every promotion starts a new timeline, so each process keeps the newest
+timeline that it has seen of each system, and refuses a server that is on an older one, or that is a standby.
 
-A process that has seen nothing yet cannot know an old primary when it meets one. If its URL names several servers it
-asks them all first, and begins with the newest; and it asks them again every few seconds, because an old primary that
-was cut off from its successor, and not from us, goes on as if nothing had happened.
+A process that has just started cannot recognise an old primary. If its URL names several servers, it therefore checks
+all of them first, and starts with the newest. It checks them again every few seconds, because an old primary that is
+cut off from its successor, but not from this process, continues to accept writes.
 
-A node's own connections are stricter than others: once it has joined on one timeline, they are refused on any other
-until it has joined again, because what it holds and the tokens it gives out belong to that timeline.
+A node's own connections are stricter: after it has joined on one timeline, they are refused on any other until it has
+joined again, because its runs and tokens belong to that timeline.
 
 One object serves all threads of a process.
 """
@@ -47,7 +46,7 @@ class Server(NamedTuple):
 
 
 class NoConnectionLeft(Unavailable):
-    """The server is there and has as many connections as it may have."""
+    """The server has reached its maximum number of connections."""
 
 
 class Servers:
@@ -57,12 +56,12 @@ class Servers:
         self._start = 0
         self._newest: dict[int, int] = {}
         self._joined: Server | None = None
-        # Rises whenever connections that were made before may lead to where the database was.
+        # Increases whenever existing connections may lead to an old primary.
         self.generation = 0
         self._lock = threading.Lock()
 
     def connector(self, *, node: bool) -> Callable[..., Awaitable[Any]]:
-        """What a pool calls for each of its connections; `node`: those with which a node fires and claims."""
+        """The function with which a pool opens connections; `node`: those that a node uses to fire and claim."""
 
         async def connect(*_url: object, **options: Any) -> Any:
             return await self.connect(node=node, **options)
@@ -70,12 +69,12 @@ class Servers:
         return connect
 
     async def connect(self, *, node: bool = False, **options: Any) -> Any:
-        """A connection to the first server that may be talked to, beginning with the one that was good last time."""
+        """A connection to the first usable server, starting with the one that was used last."""
         if len(self._addresses) > 1 and not self._newest:
             await self._ask_all(options)
         failures: list[tuple[str, BaseException]] = []
         for number in self._order():
-            # Moved on before it is tried: an attempt that is cut short must not begin with the same one for ever.
+            # Advanced before the attempt, so that after a cancelled attempt the next one starts with another server.
             self._start = number + 1
             try:
                 connection = await self._connect(self._addresses[number], node, options)
@@ -87,19 +86,19 @@ class Servers:
         raise _none_of(failures)
 
     async def look_around(self, **options: Any) -> None:
-        """For as long as it is awaited: was another server promoted meanwhile? One alone need not be asked."""
+        """Check continuously whether another server was promoted. A single server needs no check."""
         while len(self._addresses) > 1:
             await asyncio.sleep(LOOK_EVERY)
             await self._ask_all(options)
 
     def join(self, server: Server) -> None:
-        """The node joins here: what leads elsewhere is not its own any more."""
+        """The node joins on this server: its connections to another one are no longer valid."""
         with self._lock:
             self.generation += self._joined not in (None, server)
             self._joined = server
 
     def check(self, server: Server, address: str, *, node: bool = False) -> None:
-        """Raise Unavailable unless this server may be talked to; remember its timeline."""
+        """Raise Unavailable unless this server may be used; record its timeline."""
         where = f"The server at {place(address)}"
         if server.timeline is None:
             raise Unavailable(f"{where} is in recovery: it follows another one, which is the one to connect to.")
@@ -131,20 +130,20 @@ class Servers:
         return connection
 
     async def _ask_all(self, options: dict[str, Any]) -> None:
-        """The newest timeline there is, before anything is believed."""
+        """Find the newest timeline before any server is used."""
         await asyncio.gather(*(self._ask(number, options) for number in range(len(self._addresses))))
 
     async def _ask(self, number: int, options: dict[str, Any]) -> None:
         try:
             connection = await self._connect(self._addresses[number], False, options)
         except (*REACH, Unavailable):
-            return  # its reason is heard when its turn comes
+            return  # `connect` reports the reason
         connection.terminate()
 
 
 @cache
 def servers_of(url: str) -> Servers:
-    """One for each URL, as old as the process: what was seen once is not forgotten with a connection."""
+    """One per URL and process, so that the timelines outlive a connection."""
     return Servers(url)
 
 
@@ -154,7 +153,7 @@ async def server_of(connection: Any) -> Server:
 
 
 def addresses(url: str) -> list[str]:
-    """One URL for each server that `url` names. Which of them is the primary we ask ourselves."""
+    """One URL for each server that `url` names. `Servers` finds the primary itself."""
     parts = urlsplit(url)
     login, at, hosts = parts.netloc.rpartition("@")
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -180,12 +179,12 @@ def _places(url: str, query: dict[str, str]) -> list[dict[str, str]]:
     return [{"host": host, "port": ports[number % len(ports)]} for number, host in enumerate(hosts)]
 
 
-# What to look at instead of the settings, by the address of an embedded server, which no setting names.
+# The error for an unreachable embedded server, by its address: no setting names it.
 _embedded: dict[str, str] = {}
 
 
 def note_embedded(url: str, folder: Path, log: Path) -> None:
-    """From now on an error about this address names its folder and its log."""
+    """Let errors about this address name its folder and its log."""
     _embedded[url] = f"The embedded PostgreSQL in {folder} cannot be reached ({{reason}}): its log is {log}."
 
 
@@ -204,7 +203,7 @@ def unreachable(url: str, error: BaseException) -> Unavailable:
 
 
 def place(url: str) -> str:
-    """Where a database is, without the password that may stand in its URL."""
+    """The address of a database, without the password that its URL may contain."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}" if rest else url
 
@@ -219,12 +218,12 @@ def _none_of(failures: list[tuple[str, BaseException]]) -> Unavailable:
     if len(failures) == 1:
         address, error = failures[0]
         return error if isinstance(error, Unavailable) else unreachable(address, error)
-    told = "; ".join(f"{place(address)}: {_reason(error)}" for address, error in failures)
-    return Unavailable(f"No server of the database can be used ({told}).")
+    reasons = "; ".join(f"{place(address)}: {_reason(error)}" for address, error in failures)
+    return Unavailable(f"No server of the database can be used ({reasons}).")
 
 
 def _is_full(error: BaseException) -> bool:
-    """As the server says it, or PgBouncer, which has no code of its own for it."""
+    """By the server's error code, or by the text of PgBouncer, which has no code for it."""
     return isinstance(error, asyncpg.TooManyConnectionsError) or "no more connections allowed" in str(error)
 
 

@@ -44,7 +44,7 @@ from detent.targets.frames import (
 MODULE = "detent.node.handler_process"
 READY_WITHIN = 60.0
 GRACE = 2.0
-_LAST_WORDS = 1.0
+_EXIT_SECONDS = 1.0
 
 Hold = Callable[[Call], Holding | None]
 
@@ -165,7 +165,7 @@ class HandlerProcess:
         self._kill_group()
         await self._wait_for_exit()
         if self._reading is not None:
-            await asyncio.wait({self._reading}, timeout=_LAST_WORDS)
+            await asyncio.wait({self._reading}, timeout=_EXIT_SECONDS)
             self._reading.cancel()
         self._close_socket()
         self._watch.close()
@@ -196,7 +196,7 @@ class HandlerProcess:
     async def _wait_for_exit(self) -> None:
         """Its socket is closed, so it ends or has ended; one that does not is killed by `kill`."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS):
+            async with asyncio.timeout(_EXIT_SECONDS):
                 await self._watch.exited.wait()
 
     def _hear(self, message: FromProcess) -> None:
@@ -218,7 +218,7 @@ class HandlerProcess:
     def _on_exit(self) -> None:
         """Kill what it forked too: that may hold its socket open, and reading would not end."""
         self._kill_group()
-        self._loop.call_later(_LAST_WORDS, self._stop_reading)
+        self._loop.call_later(_EXIT_SECONDS, self._stop_reading)
 
     def _kill_group(self) -> None:
         if self._process.returncode is None:

@@ -103,7 +103,7 @@ class Attempts:
         self._deadlines.close()
 
     async def _try(self, held: HeldRun) -> Outcome | NotBegun | None:
-        """None: the run is no longer this node's to call."""
+        """None: this node no longer holds the run."""
         claim, definition = held.claim, held.definition
         if definition is None:
             return Failed("The job's definition is gone, or this version cannot read it.", retryable=False)

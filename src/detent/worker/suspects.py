@@ -11,7 +11,7 @@ most suspicious first:
        accompanied first: the loss of its node no longer counts.
 
 A suspect that has to start while others run, because they take longer than the patience lasts, is not recorded as
-alone. So a run never dies for the crash of another one, and every suspect gets its turn. Patience and window double
+alone. So a run is never dead because another one crashed, and every suspect gets its turn. Patience and window double
 with every loss, so a run that ends its node is alone when it does so after a few losses, however long it takes and
 whatever else runs. Most runs that end their node do so at once, and are dead at the fourth loss.
 

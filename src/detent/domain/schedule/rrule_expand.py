@@ -1,6 +1,6 @@
 """The days of a recurrence rule, by python-dateutil, kept short.
 
-dateutil always walks from DTSTART and never gives up before the year 9999. So:
+dateutil always searches from DTSTART, and stops only at the year 9999. So:
 
 - DTSTART is moved close to the time that is asked for (a whole number of intervals, which changes nothing);
 - the rule is moved forward by a multiple of 400 years, after which the calendar repeats: the year 9999 is
