@@ -12,7 +12,7 @@ from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.db import connect
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from detent.targets.messenger import Messenger
 from detent.telemetry.metrics import Metrics
 from detent.worker import worker
@@ -28,7 +28,7 @@ async def no_op(_call: Call) -> Outcome:
 @pytest.fixture
 async def look(database_url: str) -> AsyncIterator[Any]:
     """A connection to look at the tables, past any pooler."""
-    connection = await connect(database_url, "detent", PEOPLE)
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
     yield connection
     await connection.close()
 

@@ -22,6 +22,8 @@ from typing import Any
 
 import aiohttp
 
+from detent.store.db import PoolName
+
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(TESTS / "dashboard"), str(TESTS)]
 
@@ -29,13 +31,13 @@ from browsing import chromium, running_browser
 
 from detent.api.app import create_app
 from detent.dashboard.app import add_dashboard
+from detent.devtools.bench.database import BenchStore
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.node import node
 from detent.node.server import ApiServer
 from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Database, Store
-from detent.store.bench import BenchStore
 from detent.store.embedded import EmbeddedServer
 from detent.telemetry.health import Check
 from detent.telemetry.metrics import Metrics
@@ -102,7 +104,7 @@ class Watched(Database):
         super().__init__(url)
         self.times: dict[str, list[float]] = defaultdict(list)
 
-    async def _fetch(self, pool: str, name: str, *arguments: object) -> list[Any]:
+    async def _fetch(self, pool: PoolName, name: str, *arguments: object) -> list[Any]:
         began = time.perf_counter()
         try:
             return await super()._fetch(pool, name, *arguments)
@@ -134,9 +136,9 @@ async def overview(jobs: int, runs: int) -> None:
 
 async def fill(url: str, jobs: int, runs: int) -> None:
     from detent.store.db import connect
-    from detent.store.limits import PEOPLE
+    from detent.store.limits import REQUEST_LIMITS
 
-    patient = PEOPLE._replace(statement=3600.0, answer=3600.0)
+    patient = REQUEST_LIMITS._replace(statement=3600.0, answer=3600.0)
     connection = await connect(url, "detent", patient)
     for text in FILL:
         began = time.perf_counter()

@@ -13,7 +13,7 @@ from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.db import connect
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from postgres import Postgres, run_apart
 from servers import Etcd, Redis, Server, ZooKeeper, running
 
@@ -71,7 +71,7 @@ def kept_database(one_database: str) -> str:
 
 
 async def forget_everybody(url: str) -> None:
-    connection = await connect(url, "detent", PEOPLE)
+    connection = await connect(url, "detent", REQUEST_LIMITS)
     await connection.execute("UPDATE partitions SET holder = NULL, nomination = 0")
     await connection.execute("DELETE FROM nodes")
     await connection.execute("UPDATE cluster SET id = gen_random_uuid()")
@@ -80,7 +80,7 @@ async def forget_everybody(url: str) -> None:
 
 @pytest.fixture
 async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
     yield connection
     await connection.close()
 

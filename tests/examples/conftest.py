@@ -15,7 +15,7 @@ import pytest
 
 from detent.store import Database, Store
 from detent.store.db import connect
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from waiting import until_sync
 
 LISTENING = re.compile(r"^listening on (http://\S+)$", re.MULTILINE)
@@ -47,6 +47,6 @@ async def store(database_url: str) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
     yield connection
     await connection.close()

@@ -17,7 +17,7 @@ from detent.domain.run import Call, Outcome, Succeeded
 from detent.store import Store
 from detent.store.cursors import Advance, Cursor, Exceptional, Leap
 from detent.store.db import connect
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from factories import LONG_AGO, add_job, add_live_run, add_node
 from waiting import until
 
@@ -29,7 +29,7 @@ TICKS = "SELECT count(*) FROM runs WHERE serial = 0 AND status NOT IN ('missed',
 
 @pytest.fixture
 async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
     yield connection
     await connection.close()
 

@@ -16,7 +16,7 @@ from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import OutcomeUnknown, connect
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from detent.store.live import Retry, Settlement
 from factories import LONG_AGO, add_job, add_live_run, add_node
 from waiting import until
@@ -32,7 +32,7 @@ LOST = ("reply", "request")
 
 @pytest.fixture
 async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
     await add_node(connection, NODE)
     yield connection
     await connection.close()

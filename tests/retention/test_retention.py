@@ -15,9 +15,9 @@ import pytest
 
 from detent.domain.run import Claim
 from detent.errors import Unavailable
-from detent.store import Database, Store
-from detent.store.db import LockTimeout, connect, statement
-from detent.store.limits import PEOPLE
+from detent.store import Database, Store, sql
+from detent.store.db import LockTimeout, connect
+from detent.store.limits import REQUEST_LIMITS
 from detent.store.live import Settlement
 from detent.store.retention import Part
 from detent.upkeep.archive import Folder
@@ -32,7 +32,7 @@ KEEP = 90
 
 @pytest.fixture
 async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
     await add_node(connection, NODE)
     yield connection
     await connection.close()
@@ -41,7 +41,7 @@ async def look(database_url: str) -> AsyncIterator[Any]:
 @pytest.fixture
 async def another(database_url: str) -> AsyncIterator[Any]:
     """Somebody who takes their time."""
-    connection = await connect(database_url, "detent", PEOPLE._replace(idle=60))
+    connection = await connect(database_url, "detent", REQUEST_LIMITS._replace(idle=60))
     yield connection
     await connection.close()
 
@@ -223,9 +223,9 @@ async def test_late_results_are_looked_for_without_reading_the_day(look: Any, st
     )
     part = next(each for each in await store.retention.expired(KEEP) if each.parent == "run_history")
     async with look.transaction():
-        await look.execute(statement("prefer_index"))
+        await look.execute(sql.database.PREFER_INDEX.text)
         plan = await look.fetch(
-            "EXPLAIN " + statement("late_history").format(name=part.name), await look.fetchval("SELECT now()")
+            "EXPLAIN " + sql.history.FIND_LATE.text.format(name=part.name), await look.fetchval("SELECT now()")
         )
     assert any("Bitmap Index Scan" in row[0] for row in plan), plan
 

@@ -20,7 +20,7 @@ from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.db import STANDARD, connect
 from detent.store.effects import EffectPool
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker.queues import book
 from waiting import until
@@ -31,7 +31,7 @@ BEGIN_WITHIN = 0.05
 
 @pytest.fixture
 async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
     yield connection
     await connection.close()
 

@@ -15,6 +15,7 @@ from detent.domain.run import Call, Outcome, Succeeded
 from detent.node.session import Session
 from detent.runtime.service import Loop
 from detent.store import Store
+from detent.store.db import PoolName
 from detent.worker.queues.hints import Hints
 from waiting import until
 
@@ -223,6 +224,6 @@ async def test_a_share_is_taken_also_where_all_connections_for_work_are_in_use(
     await look.execute("UPDATE partitions SET holder = $1", gone)
     async with AsyncExitStack() as busy:
         for _ in range(4):
-            await busy.enter_async_context(store.database.connection("work"))
+            await busy.enter_async_context(store.database.connection(PoolName.WORK))
         await session.leadership.tick()
     await shared(look, session)

@@ -12,10 +12,9 @@ import pytest
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import Conflict
-from detent.store import Store
+from detent.store import Store, sql
 from detent.store.catchups import Release
 from detent.store.cursors import Advance, Exceptional
-from detent.store.db import statement
 from factories import LONG_AGO, add_live_run, add_node
 from waiting import until
 
@@ -201,8 +200,8 @@ async def test_a_trigger_under_way_during_the_edit_counts(scene: Scene, another:
     """The edit waits for it, and does not have it in its snapshot."""
     await scene.make()
     async with another.transaction():
-        await another.fetch(statement("trigger_lock"), scene.job)
-        await another.fetch(statement("trigger_now"), scene.job, MANUAL)
+        await another.fetch(sql.run.LOCK_JOB.text, scene.job)
+        await another.fetch(sql.run.TRIGGER.text, scene.job, MANUAL)
         edit = asyncio.create_task(scene.verbs.jobs.patch(scene.id, {"concurrent_policy": "SKIP"}))
         await until(
             lambda: scene.look.fetchval("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"),

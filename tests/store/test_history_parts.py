@@ -14,7 +14,7 @@ from detent.domain.run import Claim
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import NoHome, Rejected, connect
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from detent.store.live import Retry, Settlement
 from factories import LONG_AGO, add_job, add_live_run, add_node
 
@@ -25,7 +25,7 @@ TOKEN = 1 << 22 | 1
 
 @pytest.fixture
 async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
     await add_node(connection, NODE)
     yield connection
     await connection.close()

@@ -14,7 +14,7 @@ from sink import Sink
 
 from detent.store import migrate
 from detent.store.db import connect
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from pgbouncer import prepare_role, running_pgbouncer
 from postgres import run_apart
 
@@ -83,7 +83,7 @@ def way(pooled: bool) -> Iterator[Callable[[str], dict[str, str]]]:
 
 
 async def migrate_at(url: str) -> None:
-    connection = await connect(url, "detent", PEOPLE)
+    connection = await connect(url, "detent", REQUEST_LIMITS)
     try:
         await migrate.migrate(connection)
     finally:
@@ -92,7 +92,7 @@ async def migrate_at(url: str) -> None:
 
 @pytest.fixture
 async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
     yield connection
     await connection.close()
 

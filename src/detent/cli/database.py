@@ -94,7 +94,7 @@ def sql(role_settings: str | None) -> None:
     from detent.store import pooler
 
     schema = load_settings({}).database_schema
-    print(migrations.sql(schema), end="")
+    print(migrations.script(schema), end="")
     if role_settings:
         print(f"\n{pooler.role_script(role_settings, schema)}", end="")
 

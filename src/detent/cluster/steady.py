@@ -7,7 +7,7 @@ looked. A smaller one is taken as it is: late ticks are late, and a wheel that i
 A step is the difference between what that clock and this machine's steady clock did between two heartbeats. The steady
 clock counts suspended time, so a laptop that was closed has seen no step. Some machines sleep without counting: after
 that, the database's clock seems to have stepped, while others have gone on in its new time all along. Whoever suspects
-a step therefore asks first whether somebody else has been steady for a while (`hold_for_clock.sql`).
+a step therefore asks first whether somebody else has been steady for a while (`cluster/hold_for_clock.sql`).
 
 A step makes all leases look ended. Nodes evict each other, memberships are lost, sessions begin anew; that is why the
 watch belongs to the process and not to any of these.

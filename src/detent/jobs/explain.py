@@ -18,7 +18,8 @@ from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.instants import parse_instant
 from detent.errors import DetentError, UsageError
 from detent.jobs.explanation import Change, Facts, Leader, Rule
-from detent.store.db import Database, Row
+from detent.store import sql
+from detent.store.db import Database, PoolName, Row
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.ledger import LedgerStore, Reading, forgotten
 from detent.store.runs import RunStore, number_of
@@ -46,7 +47,7 @@ class ExplainStore:
     async def story(self, job_id: UUID, at: str, *, tenant: int = DEFAULT_TENANT) -> Story:
         """`at` is an instant, or without an offset a time on the wall clock of the job's zone."""
         number = await number_of(self._database, job_id, tenant)
-        (job,) = await self._database.fetch("people", "explained_job", number)
+        (job,) = await self._database.fetch(PoolName.REQUEST, sql.job.READ_FOR_EXPLANATION, number)
         moment = _moment(at, job)
         reading = await self._ledger.read(number, (moment - MICROSECOND, moment))
         facts = Facts(
@@ -77,7 +78,7 @@ class ExplainStore:
         return None if found is None else found.at
 
     async def _with_rule(self, facts: Facts, number: int, segment: Segment) -> Facts:
-        rows = await self._database.fetch("people", "revision_at", number, facts.at)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.revision.FIND_AT, number, facts.at)
         revision, made = None, None
         if rows:
             revision, made = rows[0]["revision"], Change(rows[0]["made_at"], rows[0]["changed_by"])
@@ -92,7 +93,7 @@ class ExplainStore:
 
     async def _with_fate(self, facts: Facts, job: Row, reading: Reading, segment: Segment, tenant: int) -> Story:
         number, at = job["job"], facts.at
-        skips = await self._database.fetch("people", "skips_of_job", number)
+        skips = await self._database.fetch(PoolName.REQUEST, sql.skip.LIST_OF_JOB, number)
         fate = next(
             fates([segment], reading.entries, at - MICROSECOND, at, reading.next_tick, facts.now, _ticks(skips))
         )
@@ -121,7 +122,7 @@ class ExplainStore:
                 if span is not None and span["opened"] == "paused":
                     return facts._replace(pause=Change(span["since"], span["opened_by"], span["reason"]))
             case "missed", "merged" if entry is not None:
-                rows = await self._database.fetch("people", "next_entry", job["job"], entry.last)
+                rows = await self._database.fetch(PoolName.REQUEST, sql.ledger.FIND_NEXT_ENTRY, job["job"], entry.last)
                 return facts._replace(merged_into=rows[0]["scheduled_at"] if rows else None)
         return facts
 
@@ -138,21 +139,23 @@ class ExplainStore:
         return facts._replace(pause=Change(span["until"] or facts.at, span["closed_by"], reason))
 
     async def _span(self, job: int, at: datetime) -> Row | None:
-        rows = await self._database.fetch("people", "spans", [job], at - MICROSECOND, at)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.ledger.LIST_SPANS, [job], at - MICROSECOND, at)
         return next((row for row in rows if row["since"] is not None and row["opened"] != "backfill"), None)
 
     async def _leader(self, facts: Facts) -> Leader | None:
-        rows = await self._database.fetch("people", "leader_at", facts.partition, facts.at)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.partition.FIND_LEADER_AT, facts.partition, facts.at)
         if not rows:
             return None
         return Leader(node_name(rows[0]["node"]), token_text(rows[0]["term"]), rows[0]["at"])
 
     async def _held(self) -> Held | None:
-        (row,) = await self._database.fetch("people", "held")
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.cluster.READ_HOLD)
         return None if row["at"] is None else Held(at=row["at"], by=row["by"], reason=row["reason"])
 
     async def _blocker(self, job: int, facts: Facts, tenant: int) -> Run | None:
-        rows = await self._database.fetch("people", "blocking_run", job, facts.recorded_at or facts.at, LONGEST_RUN)
+        rows = await self._database.fetch(
+            PoolName.REQUEST, sql.run.FIND_BLOCKING, job, facts.recorded_at or facts.at, LONGEST_RUN
+        )
         if not rows:
             return None
         key = RunKey(rows[0]["job"], rows[0]["scheduled_at"], rows[0]["serial"])

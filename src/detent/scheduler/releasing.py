@@ -2,8 +2,8 @@
 
 Each range of such ticks stands in a row of its own and moves by its own compare-and-set, so it never shares the live
 cursor. The leader of a partition lets its ranges go one tick at a time, at the partition's rate, and only while no live
-tick waits to be fired; the statement itself also looks at the job, its lanes and its queue (`catch_up.sql`). What
-cannot go now stays where it is and is tried again, less and less often.
+tick waits to be fired; the statement itself also looks at the job, its lanes and its queue
+(`catch_up/release.sql`). What cannot go now stays where it is and is tried again, less and less often.
 
 A range of a job that is over, because it was deleted or has spent its runs, is written off.
 """

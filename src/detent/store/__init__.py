@@ -15,7 +15,6 @@ from detent.store.cluster import ClusterStore
 from detent.store.cursors import CursorStore
 from detent.store.db import Database
 from detent.store.dead_letters import DeadLetterStore
-from detent.store.demonstration import DemonstrationStore
 from detent.store.expectations import ExpectationStore
 from detent.store.holding import HoldingStore
 from detent.store.jobs import JobStore
@@ -71,7 +70,6 @@ class Store:
         self.set_aside = SetAsideStore(database)
         self.signals = SignalStore(database)
         self.bulk = BulkStore(database, self.jobs, self.reruns)
-        self.demonstration = DemonstrationStore(database)
         self.explaining = ExplainStore(database, self.ledger, self.runs)
         self.tallies = TallyStore(database)
         self.tenants = TenantStore(database)

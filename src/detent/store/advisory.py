@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from detent.errors import DetentError, Unavailable
-from detent.store.db import connect, statement, translate
+from detent.store import sql
+from detent.store.db import connect, translate
+from detent.store.statement import Statement
 
 
 class AdvisoryLocks:
@@ -27,14 +29,14 @@ class AdvisoryLocks:
         """Let go of all others, try for those, and return the ones that are held. Asking keeps the connection alive."""
         await self._ensure()
         await self.release(self._held - wanted)
-        rows = await self._run("advisory_hold", self._space, sorted(wanted - self._held))
+        rows = await self._run(sql.advisory_lock.TAKE, self._space, sorted(wanted - self._held))
         self._held |= {row["key"] for row in rows}
         return set(self._held)
 
     async def release(self, keys: set[int]) -> None:
         held = keys & self._held
         if held:
-            await self._run("advisory_release", self._space, sorted(held))
+            await self._run(sql.advisory_lock.RELEASE, self._space, sorted(held))
             self._held -= held
 
     async def close(self) -> None:
@@ -55,12 +57,12 @@ class AdvisoryLocks:
             self._drop()
         if self._connection is None:
             self._connection = await connect(self._url, self._schema)
-            await self._run("advisory_limit", f"{round(self._ttl * 1000)}ms")
+            await self._run(sql.advisory_lock.LIMIT_IDLE_TIME, f"{round(self._ttl * 1000)}ms")
 
-    async def _run(self, name: str, *arguments: object) -> list[Any]:
+    async def _run(self, statement: Statement, *arguments: object) -> list[Any]:
         """After any error nobody knows what is held: the connection is given up, and the locks with it."""
         try:
-            rows: list[Any] = await self._connection.fetch(statement(name), *arguments)
+            rows: list[Any] = await self._connection.fetch(statement.text, *arguments)
             return rows
         except BaseException as error:
             self._drop()

@@ -24,9 +24,10 @@ from detent.domain.registration import schedule_of
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.instants import check_range
 from detent.errors import Conflict, UsageError
+from detent.store import sql
 from detent.store.catchups import CatchUpStore, Dropping, Due, rest_of
 from detent.store.cursors import CursorStore
-from detent.store.db import Database, Row
+from detent.store.db import Database, PoolName, Row
 from detent.store.jobs import DEFAULT_TENANT, TRIES, busy, missing
 from detent.store.runs import number_of
 from detent.store.upkeep import JOBS_CHANNEL
@@ -81,7 +82,7 @@ class BackfillStore:
         raise busy(row["name"])
 
     async def _job(self, job_id: UUID, tenant: int) -> Row:
-        rows = await self._database.fetch("people", "job_to_change", tenant, job_id, None)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.READ_FOR_CHANGE, tenant, job_id, None)
         if not rows:
             raise missing(job_id)
         return rows[0]
@@ -112,7 +113,9 @@ class BackfillStore:
         if wanted.reprocess:
             return frozenset(), []
         limit = 2 * MOST_TICKS
-        rows = await self._database.fetch("people", "ticks_that_ran", row["job"], first, last, MANUAL, limit)
+        rows = await self._database.fetch(
+            PoolName.REQUEST, sql.ledger.LIST_TICKS_THAT_RAN, row["job"], first, last, MANUAL, limit
+        )
         ran = set()
         for position, found in enumerate(rows):
             if position % AT_A_TIME == 0:
@@ -120,7 +123,7 @@ class BackfillStore:
             tick = found["scheduled_at"]
             if schedule.latest(tick, tick) is not None:  # not one of a former schedule
                 ran.add(tick)
-        owed = await self._database.fetch("people", "catchups_of_job", row["job"])
+        owed = await self._database.fetch(PoolName.REQUEST, sql.catch_up.LIST_OF_JOB, row["job"])
         ranges = [(item["next_tick"], item["until"]) for item in owed if item["kind"] == "missed"]
         return frozenset(ran), ranges
 
@@ -129,11 +132,11 @@ class BackfillStore:
         if row["status"] == "paused":
             raise Conflict(f"The job {row['name']!r} is paused, and so would be its backfill: resume it first.")
         made = await self._database.fetch(
-            "people", "add_backfill", row["job"], row["generation"], extent.first, extent.last, extent.ticks,
-            wanted.concurrency, wanted.order == "newest", wanted.reprocess, by,
+            PoolName.REQUEST, sql.catch_up.ADD_BACKFILL, row["job"], row["generation"],
+            extent.first, extent.last, extent.ticks, wanted.concurrency, wanted.order == "newest", wanted.reprocess, by,
         )  # fmt: skip
         if made:
-            await self._database.fetch("people", "wake", JOBS_CHANNEL, str(row["job"]))
+            await self._database.fetch(PoolName.REQUEST, sql.feed.NOTIFY, JOBS_CHANNEL, str(row["job"]))
         return bool(made)
 
     # -- what is under way
@@ -141,7 +144,7 @@ class BackfillStore:
     async def outstanding(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> list[OutstandingTicks]:
         """What of a job is still to run beside its schedule."""
         number = await number_of(self._database, job_id, tenant)
-        rows = await self._database.fetch("people", "catchups_of_job", number)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.catch_up.LIST_OF_JOB, number)
         return [
             OutstandingTicks(
                 kind=row["kind"],
@@ -163,7 +166,7 @@ class BackfillStore:
         number = await number_of(self._database, job_id, tenant)
         dropped = 0
         for _ in range(TRIES):
-            rows = await self._database.fetch("people", "catchups_of_job", number)
+            rows = await self._database.fetch(PoolName.REQUEST, sql.catch_up.LIST_OF_JOB, number)
             if not rows:
                 return dropped
             schedules = await self._cursors.schedules({row["schedule"] for row in rows})

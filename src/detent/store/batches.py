@@ -19,7 +19,8 @@ from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.domain.job import JobSpec
 from detent.domain.registration import Prepared, Timings, prepare
 from detent.errors import Conflict, ManyFaults, UsageError
-from detent.store.db import Database, Rejected, Row, statement
+from detent.store import sql
+from detent.store.db import Database, PoolName, Rejected, Row
 from detent.store.job_rows import Change, canonical
 from detent.store.job_writes import (
     NAME_INDEX,
@@ -97,7 +98,7 @@ class BatchStore:
                 async with room_for(self._database, tenant, new, self.max_payload_bytes) as room:
                     plan = await self._plan(items, existing, room)
                     whose = Ownership(tenant, owner, room.now, by)
-                    await self._database.transaction("people", partial(_write, plan, whose, room))
+                    await self._database.transaction(PoolName.REQUEST, partial(_write, plan, whose, room))
             except (Moved, NameTaken):
                 continue  # somebody else was faster: compare again
             except Rejected as error:
@@ -109,7 +110,7 @@ class BatchStore:
 
     async def _existing(self, items: Sequence[JobSpec | UsageError], tenant: int) -> dict[str, Row]:
         names = [item.name for item in items if isinstance(item, JobSpec) and item.name is not None]
-        rows = await self._database.fetch("people", "jobs_to_change", tenant, names)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.READ_MANY_FOR_CHANGE, tenant, names)
         return {row["name"]: row for row in rows}
 
     async def _plan(self, items: Sequence[JobSpec | UsageError], existing: Mapping[str, Row], room: Room) -> Plan:
@@ -127,7 +128,7 @@ class BatchStore:
         if not plan.changed:
             return []
         before, after = zip(*((row["definition"], job.definition) for job, row in plan.changed), strict=True)
-        rows = await self._database.fetch("people", "same_definitions", before, after)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.revision.COMPARE_MANY, before, after)
         same = {row["position"] for row in rows}
         plan.same.extend(plan.changed[position - 1][1] for position in same)
         ids = {plan.changed[position - 1][0].job_id for position in same}
@@ -210,7 +211,7 @@ async def _write(plan: Plan, whose: Ownership, room: Room, connection: Any) -> N
         await revise(connection, plan.changed, whose.owner, whose.by)
     adopted = [row["job"] for row in plan.same if whose.owner not in (None, row["owner"])]
     if adopted:
-        await connection.fetch(statement("adopt_jobs"), adopted, whose.owner)
+        await connection.fetch(sql.job.ADOPT.text, adopted, whose.owner)
 
 
 def _taken(items: Sequence[JobSpec | UsageError], error: NameTaken) -> Conflict:

@@ -16,7 +16,8 @@ from uuid import UUID
 from detent.contract.job import BulkAction, JobStatus, OnResume
 from detent.domain.identity import RunKey
 from detent.errors import Conflict, NotFound
-from detent.store.db import Database, statement
+from detent.store import sql
+from detent.store.db import Database, PoolName
 from detent.store.job_search import JobSearch, find
 from detent.store.jobs import JobStore
 from detent.store.reruns import RerunStore
@@ -105,7 +106,7 @@ class BulkStore:
                 return Done(len(keys), changed, following)
             case "cancel":
                 keys = await self._live_among(found)
-                changed = await self._database.transaction("people", lambda c: _cancel(c, keys)) if keys else 0
+                changed = await self._database.transaction(PoolName.REQUEST, lambda c: _cancel(c, keys)) if keys else 0
                 return Done(len({key.job for key in keys}), changed, following)
             case "pause":
                 verb = self._pausing(pause, tenant, by)
@@ -125,10 +126,10 @@ class BulkStore:
     ) -> tuple[list[Found], int | None]:
         wanted = CONCERNED[action] if search.statuses is None else search.statuses
         statuses = tuple(status for status in wanted if status in CONCERNED[action])
-        async with self._database.connection("people") as connection, connection.transaction(readonly=True):
-            await connection.fetch(statement("limit_reader"))
+        async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
+            await connection.fetch(sql.database.LIMIT_READER.text)
             numbers, following = await find(connection, tenant, search._replace(statuses=statuses), after, limit)
-            rows = await connection.fetch(statement("bulk_jobs"), numbers) if numbers else []
+            rows = await connection.fetch(sql.job.READ_FOR_BULK.text, numbers) if numbers else []
         return [Found(*row.values()) for row in rows], following
 
     async def _concerned(self, action: BulkAction, found: Sequence[Found]) -> list[Found]:
@@ -140,18 +141,20 @@ class BulkStore:
 
     async def _dead_among(self, found: Sequence[Found]) -> list[RunKey]:
         """The newest runs of these jobs, where they are dead."""
-        rows = await self._database.fetch("people", "latest_dead", [each.number for each in found])
+        rows = await self._database.fetch(
+            PoolName.REQUEST, sql.overview.LIST_LATEST_DEAD, [each.number for each in found]
+        )
         return [key_of(row) for row in rows]
 
     async def _live_among(self, found: Sequence[Found]) -> list[RunKey]:
-        rows = await self._database.fetch("people", "live_of_jobs", [each.number for each in found])
+        rows = await self._database.fetch(PoolName.REQUEST, sql.run.LIST_LIVE_OF_JOBS, [each.number for each in found])
         return [key_of(row) for row in rows]
 
 
 async def _cancel(connection: Any, keys: Sequence[RunKey]) -> int:
-    rows = await connection.fetch(statement("cancel"), *zip(*keys, strict=True))
+    rows = await connection.fetch(sql.run.CANCEL.text, *zip(*keys, strict=True))
     if any(row["owner"] is not None for row in rows):
-        await connection.fetch(statement("wake"), RUNS_CHANNEL, "cancel")
+        await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "cancel")
     return len({row["job"] for row in rows})
 
 

@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple
 from detent.domain.identity import MANUAL
 from detent.domain.misfire import SHORTEST_STEP, MissedRange, split_by_day
 from detent.domain.schedule import Schedule
+from detent.store import sql
 from detent.store.arrays import columns
-from detent.store.db import Database, statement
+from detent.store.db import Database, PoolName
 
 Kind = Literal["missed", "backfill"]
 Fate = Literal["released", "left out", "live", "queue", "lane"]
@@ -78,7 +79,9 @@ class CatchUpStore:
 
     async def due(self, after: Mapping[int, int], limit: int) -> list[Due]:
         """Ranges of these partitions, each behind the range that is named, at most `limit` of each partition."""
-        rows = await self._database.fetch("work", "catchups_due", list(after), list(after.values()), limit)
+        rows = await self._database.fetch(
+            PoolName.WORK, sql.catch_up.LIST_DUE, list(after), list(after.values()), limit
+        )
         return [Due(*row.values()) for row in rows]
 
     async def release(
@@ -88,24 +91,24 @@ class CatchUpStore:
         out have changed, or somebody has their job in hand."""
 
         async def work(connection: Any) -> dict[int, Fate]:
-            locked = {row["job"] for row in await connection.fetch(statement("catch_up_lock"), node, sorted(jobs))}
+            locked = {row["job"] for row in await connection.fetch(sql.catch_up.LOCK_JOBS.text, node, sorted(jobs))}
             chosen = [item for job, item in zip(jobs, batch, strict=True) if job in locked]
             if not chosen:
                 return {}
-            rows = await connection.fetch(statement("catch_up"), node, incarnation, MANUAL, *columns(4, chosen))
+            rows = await connection.fetch(sql.catch_up.RELEASE.text, node, incarnation, MANUAL, *columns(4, chosen))
             return {row["catchup"]: row["fate"] for row in rows}
 
-        fates: dict[int, Fate] = await self._database.transaction("work", work)
+        fates: dict[int, Fate] = await self._database.transaction(PoolName.WORK, work)
         return fates
 
     async def drop(self, droppings: Sequence[Dropping]) -> int:
         """Give up what is left of these; how many ticks that is. Those that have moved meanwhile stay."""
         ranges = [(item.catchup, *missed) for item in droppings for missed in item.missed]
         places = [(item.catchup, item.tick) for item in droppings]
-        rows = await self._database.fetch("people", "drop_catchups", *columns(2, places), *columns(5, ranges))
+        rows = await self._database.fetch(PoolName.REQUEST, sql.catch_up.DROP, *columns(2, places), *columns(5, ranges))
         return sum(row["left_over"] for row in rows)
 
     async def schedules_of(self, partition: int) -> dict[int, int]:
         """How many active jobs of a partition have each schedule."""
-        rows = await self._database.fetch("work", "partition_schedules", partition)
+        rows = await self._database.fetch(PoolName.WORK, sql.schedule.COUNT_IN_PARTITION, partition)
         return {row["schedule"]: row["jobs"] for row in rows}

@@ -22,7 +22,9 @@ from detent.contract.cluster import (
 )
 from detent.domain.identity import node_name, node_number
 from detent.errors import NotFound
-from detent.store.db import Database, Row
+from detent.store import sql
+from detent.store.db import Database, PoolName, Row
+from detent.store.statement import Statement
 
 MILLISECOND = timedelta(milliseconds=1)
 TAKE_OVERS_SHOWN = 20
@@ -43,12 +45,12 @@ class ClusterStore:
         """Nodes that are alive or not yet forgotten, from the oldest on, every partition, and how the work goes. Where
         nodes are and what other tenants do is told to an `operator` only. To count the `throughput`, what ended in the
         last minute is read."""
-        present = await self._fetch("cluster_nodes")
+        present = await self._fetch(sql.node.LIST)
         nodes = [_node(row, operator) for row in present]
         former = await self._former(present, operator)
-        partitions = [_partition(row) for row in await self._fetch("cluster_partitions")]
+        partitions = [_partition(row) for row in await self._fetch(sql.partition.LIST)]
         elections = await self._elections()
-        (load,) = await self._fetch("cluster_load")
+        (load,) = await self._fetch(sql.cluster.MEASURE_LOAD)
         held, lag = (
             _held(load, operator),
             Lag(oldest_due_ms=_milliseconds(load["oldest_due"]), oldest_ready_ms=_milliseconds(load["oldest_ready"])),
@@ -76,12 +78,12 @@ class ClusterStore:
     async def drain(self, node: str, draining: bool) -> None:
         """Ask a node to hand over and to take nothing new, or take that back. It hears of it at its next look."""
         number = node_number(node)
-        if number is None or not await self._fetch("drain", number, draining):
+        if number is None or not await self._fetch(sql.node.DRAIN, number, draining):
             raise NotFound(f"There is no node {node!r} that is alive: list the nodes to see those there are.")
 
     async def _former(self, present: Sequence[Row], operator: bool) -> list[FormerNode]:
         """Nodes that ended within a day, the newest first."""
-        rows = await self._fetch("former_nodes", FORMER_NODES_SHOWN)
+        rows = await self._fetch(sql.node.LIST_FORMER, FORMER_NODES_SHOWN)
         lost = [Tenure(row["node"], row["host"], row["roles"], row["seen_at"]) for row in rows if row["lost"]]
         alive = [Tenure(row["node"], row["host"], row["roles"], row["started_at"]) for row in present]
         back = diagnosis.replacements(lost, alive)
@@ -90,7 +92,7 @@ class ClusterStore:
     async def dismiss(self, node: str) -> None:
         """An operator has seen that the node was lost: it is no problem any more."""
         number = node_number(node)
-        if number is None or not await self._fetch("dismiss_node", number):
+        if number is None or not await self._fetch(sql.node.DISMISS, number):
             raise NotFound(
                 f"No node {node!r} was lost in the last day: `detent node list --all` lists those that were."
             )
@@ -98,31 +100,31 @@ class ClusterStore:
     async def forget_nodes(self, at: datetime | None = None) -> None:
         """`at`: the time as the caller knows it."""
         limit = FORGOTTEN_AT_ONCE
-        while len(await self._fetch("forget_former_nodes", FORMER_NODES_KEPT, at, limit)) == limit:
+        while len(await self._fetch(sql.node.PURGE_FORMER, FORMER_NODES_KEPT, at, limit)) == limit:
             pass
 
     async def forget_elections(self, at: datetime | None = None) -> None:
         """`at`: the time as the caller knows it."""
-        await self._fetch("forget_elections", ELECTIONS_KEPT, at)
+        await self._fetch(sql.partition.PURGE_ELECTIONS, ELECTIONS_KEPT, at)
 
     async def _elections(self) -> Elections:
-        (row,) = await self._fetch("cluster_elections")
+        (row,) = await self._fetch(sql.partition.COUNT_ELECTIONS)
         recent = [
             TakeOver(at=taken["at"], node=node_name(taken["node"]), partitions=taken["partitions"])
-            for taken in await self._fetch("cluster_take_overs", TAKE_OVERS_SHOWN)
+            for taken in await self._fetch(sql.partition.LIST_TAKE_OVERS, TAKE_OVERS_SHOWN)
         ]
         return Elections(last_hour=row["last_hour"], flapping=row["flapping"], recent=recent)
 
     async def _throughput(self) -> Throughput:
         """Counted at most once a second, however many look: it reads what ended in the last minute."""
         if monotonic() >= self._count_next:
-            (row,) = await self._fetch("cluster_throughput")
+            (row,) = await self._fetch(sql.cluster.MEASURE_THROUGHPUT)
             self._counted = Throughput(last_10s=row["last_10s"], last_60s=row["last_60s"])
             self._count_next = monotonic() + COUNT_SECONDS
         return self._counted
 
-    async def _fetch(self, name: str, *arguments: object) -> list[Row]:
-        return await self._database.fetch("people", name, *arguments)
+    async def _fetch(self, statement: Statement, *arguments: object) -> list[Row]:
+        return await self._database.fetch(PoolName.REQUEST, statement, *arguments)
 
 
 def _node(row: Row, operator: bool) -> ClusterNode:

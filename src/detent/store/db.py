@@ -27,12 +27,13 @@ import asyncpg
 
 from detent.errors import DetentError, Unavailable
 from detent.runtime import failpoints
-from detent.store import pooler
-from detent.store.limits import Limits, milliseconds, pool_limits, work_limits
+from detent.store import pooler, sql
+from detent.store.limits import PoolName as PoolName
+from detent.store.limits import StatementLimits, milliseconds, pool_limits, work_limits
 from detent.store.pool import Pool
 from detent.store.servers import servers_of
 from detent.store.servers import unreachable as unreachable
-from detent.store.statements import statement as statement
+from detent.store.statement import Statement
 from detent.telemetry.log import logger
 
 log = logger("store")
@@ -46,16 +47,16 @@ STANDARD = work_limits(DEFAULT_TTL)
 # How many connections each pool may have, and after how many seconds without use it closes all but one. What the node
 # does by itself keeps its connections: when others have taken all there are, it can go on.
 POOLS = {
-    "fire": (2, 0.0),
-    "work": (4, 0.0),
-    "lead": (1, 0.0),
-    "people": (5, 60.0),
-    "aside": (2, 60.0),
-    "pull": (3, 60.0),
+    PoolName.FIRE: (2, 0.0),
+    PoolName.WORK: (4, 0.0),
+    PoolName.FAILOVER: (1, 0.0),
+    PoolName.REQUEST: (5, 60.0),
+    PoolName.SEPARATE: (2, 60.0),
+    PoolName.PULL: (3, 60.0),
 }
-FOR_PEOPLE = frozenset({"people", "aside"})
+FOR_REQUESTS = frozenset({PoolName.REQUEST, PoolName.SEPARATE})
 # Most processes serve no worker that pulls.
-OPENED_LATER = frozenset({"pull"})
+OPENED_LATER = frozenset({PoolName.PULL})
 
 Row = Mapping[str, Any]
 
@@ -94,7 +95,7 @@ class OutcomeUnknown(DetentError):  # noqa: N818 - as above
         super().__init__(f"The database's answer was lost ({reason}).")
 
 
-def session_settings(schema: str, limits: Limits = STANDARD) -> dict[str, str]:
+def session_settings(schema: str, limits: StatementLimits = STANDARD) -> dict[str, str]:
     """What a connection asks for when it is opened."""
     return {
         "application_name": "detent",
@@ -104,7 +105,7 @@ def session_settings(schema: str, limits: Limits = STANDARD) -> dict[str, str]:
     }
 
 
-def driver_options(schema: str, limits: Limits, *, pooled: bool) -> dict[str, Any]:
+def driver_options(schema: str, limits: StatementLimits, *, pooled: bool) -> dict[str, Any]:
     """How the driver is to open a connection."""
     common = {"timeout": 10, "command_timeout": limits.answer}
     if not pooled:
@@ -129,7 +130,7 @@ def network_settings() -> dict[str, str]:
     }
 
 
-async def connect(url: str, schema: str, limits: Limits = STANDARD, *, pooled: bool = False) -> Any:
+async def connect(url: str, schema: str, limits: StatementLimits = STANDARD, *, pooled: bool = False) -> Any:
     """One connection of its own, outside any pool: for heartbeats, notifications and migrations."""
     return await servers_of(url).connect(**driver_options(schema, limits, pooled=pooled))
 
@@ -179,7 +180,7 @@ def _meanings() -> Iterator[None]:
         raise meaning from error
 
 
-def _limiting_transactions(limits: Limits) -> Callable[[Any], Awaitable[None]] | None:
+def _limiting_transactions(limits: StatementLimits) -> Callable[[Any], Awaitable[None]] | None:
     """What a new connection of a pool does first. The parameter exists from PostgreSQL 17 on; older servers are covered
     by the idle limit and the statement limit."""
     if limits.transaction is None:
@@ -199,18 +200,11 @@ async def keep(_connection: Any) -> None:
 
 
 class Database:
-    """Small pools, so that people's queries never stand in the way of fires, nor fires of settles, nor any of them of
-    taking over from a node that is gone.
+    """Small pools, so that requests never delay fires, fires never delay settles, and none of them delays the take-over
+    from a failed node. `PoolName` says what each pool is for.
 
-        fire     fires of this node
-        work     everything else that the node does by itself: windows, claims, settles, upkeep
-        lead     evictions, take-overs, rescues
-        pull     claims, heartbeats and reports of workers that pull over the API
-        people   what people ask for, by the API, the command line or the dashboard
-        aside    short statements for people that have to be committed apart from the transaction they belong to; with
-                 connections of their own, since that transaction holds one of people's while it waits for them
-
-    `pooled` says that a pooler stands in between which hands connections on after each transaction."""
+    `pooled` means that a pooler sits between this process and the server, and passes connections on after each
+    transaction."""
 
     def __init__(self, url: str, schema: str = "detent", *, pooled: bool = False, ttl: float = DEFAULT_TTL) -> None:
         self.url = url
@@ -220,12 +214,12 @@ class Database:
         self.servers = servers_of(url)
         self._generation = self.servers.generation
         self._looking: asyncio.Task[None] | None = None
-        self._pools: dict[str, Pool] = {}
+        self._pools: dict[PoolName, Pool] = {}
 
     @property
     def answer_seconds(self) -> float:
         """What a node's own statement has not answered by then is of unknown outcome for good."""
-        return self.limits["work"].answer
+        return self.limits[PoolName.WORK].answer
 
     async def open(self) -> None:
         try:
@@ -233,7 +227,7 @@ class Database:
                 self._pools[name] = self._pool(name, size, idle_seconds=idle_seconds)
                 if name not in OPENED_LATER:
                     await self._pools[name].open()
-            options = driver_options(self.schema, self.limits["people"], pooled=self.pooled)
+            options = driver_options(self.schema, self.limits[PoolName.REQUEST], pooled=self.pooled)
             self._looking = asyncio.create_task(self.servers.look_around(**options))
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
             await self.close()
@@ -242,13 +236,13 @@ class Database:
             await self.close()
             raise
 
-    def _pool(self, name: str, size: int, *, idle_seconds: float) -> Pool:
+    def _pool(self, name: PoolName, size: int, *, idle_seconds: float) -> Pool:
         limits = self.limits[name]
         options = driver_options(self.schema, limits, pooled=self.pooled)
         prepare = None if self.pooled else _limiting_transactions(limits)
 
         async def connect() -> Any:
-            connection = await self.servers.connect(node=name not in FOR_PEOPLE, **options)
+            connection = await self.servers.connect(node=name not in FOR_REQUESTS, **options)
             if prepare is not None:
                 try:
                     await prepare(connection)
@@ -279,44 +273,48 @@ class Database:
             except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
                 pool.terminate()
 
-    async def fetch(self, pool: str, name: str, *arguments: object) -> list[Row]:
-        """Run the named statement, alone in its transaction, and return its rows."""
+    async def fetch(self, pool: PoolName, statement: Statement, *arguments: object) -> list[Row]:
+        """Run the statement, alone in its transaction, and return its rows."""
         for _ in range(MOST_HOMES):
             try:
-                return await self._fetch(pool, name, *arguments)
+                return await self._fetch(pool, statement, *arguments)
             except NoHome as missing:
                 await self._make_home(pool, missing)
-        return await self._fetch(pool, name, *arguments)
+        return await self._fetch(pool, statement, *arguments)
 
-    async def _fetch(self, pool: str, name: str, *arguments: object) -> list[Row]:
+    async def _fetch(self, pool: PoolName, statement: Statement, *arguments: object) -> list[Row]:
         async with self.connection(pool) as connection:
-            rows: list[Row] = await connection.fetch(statement(name), *arguments, timeout=self._deadline(pool))
+            rows: list[Row] = await connection.fetch(statement.text, *arguments, timeout=self._deadline(pool))
             return rows
 
-    async def fetch_within(self, seconds: float, pool: str, name: str, *arguments: object) -> list[Row]:
+    async def fetch_within(self, seconds: float, pool: PoolName, statement: Statement, *arguments: object) -> list[Row]:
         """As fetch, for a question whose answer is of no use after `seconds`: its connection is given up then."""
         async with self.connection(pool, seconds) as connection:
-            rows: list[Row] = await connection.fetch(statement(name), *arguments, timeout=seconds)
+            rows: list[Row] = await connection.fetch(statement.text, *arguments, timeout=seconds)
             return rows
 
-    async def fetch_guarded(self, pool: str, name: str, before: str, after: str, *arguments: object) -> list[Row]:
+    async def fetch_guarded(
+        self, pool: PoolName, statement: Statement, before: str, after: str, *arguments: object
+    ) -> list[Row]:
         """As fetch, with failpoints: `before` the commit (only then is there an explicit transaction), `after` it."""
         if failpoints.armed(before):
-            guarded: list[Row] = await self.transaction(pool, lambda c: self._then_hit(c, name, before, arguments))
+            guarded: list[Row] = await self.transaction(pool, lambda c: self._then_hit(c, statement, before, arguments))
             return guarded
-        rows = await self.fetch(pool, name, *arguments)
+        rows = await self.fetch(pool, statement, *arguments)
         try:
             await failpoints.hit(after)
         except failpoints.ReplyDropped as error:
             raise OutcomeUnknown("the reply was dropped by a failpoint") from error
         return rows
 
-    async def _then_hit(self, connection: Any, name: str, step: str, arguments: tuple[object, ...]) -> list[Row]:
-        rows: list[Row] = await connection.fetch(statement(name), *arguments)
+    async def _then_hit(
+        self, connection: Any, statement: Statement, step: str, arguments: tuple[object, ...]
+    ) -> list[Row]:
+        rows: list[Row] = await connection.fetch(statement.text, *arguments)
         await failpoints.hit(step)
         return rows
 
-    async def transaction(self, pool: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def transaction(self, pool: PoolName, work: Callable[[Any], Awaitable[Any]]) -> Any:
         """What `work` does on a connection, all or nothing; it may be called more than once."""
         for _ in range(MOST_HOMES):
             try:
@@ -325,23 +323,26 @@ class Database:
                 await self._make_home(pool, missing)
         return await self._transaction(pool, work)
 
-    async def _transaction(self, pool: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def _transaction(self, pool: PoolName, work: Callable[[Any], Awaitable[Any]]) -> Any:
         async with self.connection(pool) as connection, connection.transaction():
             return await work(connection)
 
-    async def _make_home(self, pool: str, missing: NoHome) -> None:
+    async def _make_home(self, pool: PoolName, missing: NoHome) -> None:
         """A missing partition stops nobody: whoever needs it makes it, and goes on with what failed for want of it."""
-        (made,) = await self._fetch("aside" if pool in FOR_PEOPLE else "work", "make_history_home", missing.at)
+        by = PoolName.SEPARATE if pool in FOR_REQUESTS else PoolName.WORK
+        (made,) = await self._fetch(by, sql.history.ADD_PARTITION, missing.at)
         if made["runs"] or made["attempts"]:  # else somebody else was faster
             log.warning("history had no partition, which is made", made=made["runs"] or made["attempts"])
-        if pool == "people" and _joined.get() is not None:  # inside another transaction, which has failed as a whole
+        if (
+            pool is PoolName.REQUEST and _joined.get() is not None
+        ):  # inside another transaction, which has failed as a whole
             raise missing
 
     @asynccontextmanager
     async def joined(self) -> AsyncIterator[Any]:
         """One transaction around every verb for people that is called inside: each takes part in it, with a savepoint
         where it would have had a transaction of its own."""
-        async with self.connection("people") as connection, connection.transaction():
+        async with self.connection(PoolName.REQUEST) as connection, connection.transaction():
             before = _joined.set(connection)
             try:
                 yield connection
@@ -349,15 +350,15 @@ class Database:
                 _joined.reset(before)
 
     @asynccontextmanager
-    async def connection(self, pool: str, seconds: float = CONNECTION_SECONDS) -> AsyncIterator[Any]:
+    async def connection(self, pool: PoolName, seconds: float = CONNECTION_SECONDS) -> AsyncIterator[Any]:
         """A pooled connection, waited for `seconds`; driver errors leave as one of the four meanings."""
         with _meanings():
             async with self._acquired(pool, seconds) as connection:
                 yield connection
 
     @asynccontextmanager
-    async def _acquired(self, pool: str, seconds: float) -> AsyncIterator[Any]:
-        held = _joined.get() if pool == "people" else None
+    async def _acquired(self, pool: PoolName, seconds: float) -> AsyncIterator[Any]:
+        held = _joined.get() if pool is PoolName.REQUEST else None
         if held is not None:
             yield held
             return
@@ -373,7 +374,7 @@ class Database:
             raise
         except BaseException as error:
             lost = isinstance(error, TimeoutError)
-            if lost or (isinstance(error, asyncio.CancelledError) and pool not in FOR_PEOPLE):
+            if lost or (isinstance(error, asyncio.CancelledError) and pool not in FOR_REQUESTS):
                 # Its statement is still under way. The driver would wait for the server to confirm the end of it, for
                 # as long again, and a server that does not answer never does. The server's own limit ends it.
                 connection.terminate()
@@ -390,5 +391,5 @@ class Database:
             for pool in self._pools.values():
                 pool.expire()
 
-    def _deadline(self, pool: str) -> float:
+    def _deadline(self, pool: PoolName) -> float:
         return self.limits[pool].answer

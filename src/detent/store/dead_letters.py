@@ -14,7 +14,8 @@ from uuid import UUID
 
 from detent.contract.run import DeadGroup, DeadGroups, Run
 from detent.domain.identity import RunKey
-from detent.store.db import Database, statement
+from detent.store import sql
+from detent.store.db import Database, PoolName
 from detent.store.history import NEWEST
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.reruns import RerunStore
@@ -63,10 +64,10 @@ class DeadLetterStore:
         last, at, serial = after or NEWEST
         arguments = (tenant, at, last, serial, limit + 1, number, group)
         bounded = group is not None and among is not None
-        verb = "newest_dead_of_group" if bounded else "dead_letters"
-        async with self._database.connection("people") as connection, connection.transaction(readonly=True):
-            await connection.fetch(statement("limit_reader"))
-            rows = await connection.fetch(statement(verb), *arguments, *((among,) if bounded else ()))
+        statement = sql.dead_letter.LIST_NEWEST_OF_GROUP if bounded else sql.dead_letter.LIST
+        async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
+            await connection.fetch(sql.database.LIMIT_READER.text)
+            rows = await connection.fetch(statement.text, *arguments, *((among,) if bounded else ()))
             page = await documents(connection, rows[:limit])
         return page, key_of(rows[limit - 1]) if len(rows) > limit else None
 
@@ -76,10 +77,10 @@ class DeadLetterStore:
         """By what their errors have in common, the largest groups first. Each error has to be read: that is done
         `among` so many of the newest."""
         number = await self._number(job, tenant)
-        async with self._database.connection("people") as connection, connection.transaction(readonly=True):
-            await connection.fetch(statement("limit_reader"))
-            (clock,) = await connection.fetch(statement("clock"))
-            rows = await connection.fetch(statement("dead_groups"), tenant, number, among, MOST_GROUPS)
+        async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
+            await connection.fetch(sql.database.LIMIT_READER.text)
+            (clock,) = await connection.fetch(sql.database.CLOCK.text)
+            rows = await connection.fetch(sql.dead_letter.GROUP.text, tenant, number, among, MOST_GROUPS)
         groups = [
             DeadGroup(
                 group=row["group"],
@@ -98,9 +99,13 @@ class DeadLetterStore:
     async def redrive(self, which: Which, limit: int = MOST_AT_ONCE, *, tenant: int = DEFAULT_TENANT) -> Done:
         """Bring back those that waited longest and whose jobs have room, at most `limit` of them."""
         filters = (tenant, await self._number(which.job, tenant), which.group, which.before)
-        rows = await self._database.fetch("people", "oldest_dead", *filters, limit, LOOKED_AT_FIRST)
+        rows = await self._database.fetch(
+            PoolName.REQUEST, sql.dead_letter.LIST_OLDEST, *filters, limit, LOOKED_AT_FIRST
+        )
         if len(rows) < limit:  # the oldest may all be of jobs that have no room
-            rows = await self._database.fetch("people", "oldest_dead", *filters, limit, MOST_LOOKED_AT)
+            rows = await self._database.fetch(
+                PoolName.REQUEST, sql.dead_letter.LIST_OLDEST, *filters, limit, MOST_LOOKED_AT
+            )
         keys = [key_of(row) for row in rows]
         runs = (await self._reruns.redrive(keys, tenant=tenant)).runs if keys else []
         return Done(runs, await self._count(*filters))
@@ -108,19 +113,23 @@ class DeadLetterStore:
     async def discard(self, keys: Sequence[RunKey], *, tenant: int = DEFAULT_TENANT) -> Done:
         """Deal with these for good, where they are dead."""
         arrays = [list(column) for column in zip(*keys, strict=True)] if keys else [[], [], []]
-        rows = await self._database.fetch("people", "discard", tenant, *arrays, None, None, None, len(keys))
+        rows = await self._database.fetch(
+            PoolName.REQUEST, sql.dead_letter.DISCARD, tenant, *arrays, None, None, None, len(keys)
+        )
         return Done([key_of(row) for row in rows], 0)
 
     async def discard_all(self, which: Which, limit: int = MOST_AT_ONCE, *, tenant: int = DEFAULT_TENANT) -> Done:
         """As discard, for at most `limit` of those that are meant."""
         number = await self._number(which.job, tenant)
         filters = (number, which.group, which.before)
-        rows = await self._database.fetch("people", "discard", tenant, None, None, None, *filters, limit)
+        rows = await self._database.fetch(
+            PoolName.REQUEST, sql.dead_letter.DISCARD, tenant, None, None, None, *filters, limit
+        )
         remaining = await self._count(tenant, *filters) if len(rows) == limit else 0
         return Done([key_of(row) for row in rows], remaining)
 
     async def _count(self, *filters: object) -> int:
-        return int((await self._database.fetch("people", "count_dead", *filters))[0]["runs"])
+        return int((await self._database.fetch(PoolName.REQUEST, sql.dead_letter.COUNT, *filters))[0]["runs"])
 
     async def _number(self, job: UUID | None, tenant: int) -> int | None:
         return None if job is None else await number_of(self._database, job, tenant)

@@ -17,9 +17,10 @@ from typing import Any, Literal
 import asyncpg
 
 from detent.errors import DetentError, Unavailable
-from detent.store import migrate, original, role
-from detent.store.db import Row, connect, session_settings, statement, unreachable
+from detent.store import migrate, original, role, sql
+from detent.store.db import Row, connect, session_settings, unreachable
 from detent.store.original import Standing
+from detent.store.statement import Statement
 
 ANSWER_SECONDS = 5.0
 PROBES = 3
@@ -44,20 +45,16 @@ class Doctor:
         self._url = url
         self._schema = schema
 
-    async def ask(self, name: str, *arguments: object) -> Sequence[Row]:
-        """The rows of one of the doctor's statements."""
-        return await self._ask(f"doctor_{name}", *arguments)
-
     async def elections(self) -> Row:
         """The facts that GET /cluster tells of elections."""
-        return (await self._ask("cluster_elections"))[0]
+        return (await self.ask(sql.partition.COUNT_ELECTIONS))[0]
 
-    async def _ask(self, name: str, *arguments: object) -> Sequence[Row]:
-        """The rows of a named statement, in a transaction that can change nothing."""
+    async def ask(self, statement: Statement, *arguments: object) -> Sequence[Row]:
+        """The rows of a statement, in a transaction that can change nothing."""
         try:
             async with self._connection.transaction(readonly=True):
-                await self._connection.fetch(statement("doctor_limits"), f"{ANSWER_SECONDS:.0f}s", self._schema)
-                rows: Sequence[Row] = await self._connection.fetch(statement(name), *arguments)
+                await self._connection.fetch(sql.doctor.LIMIT_TRANSACTION.text, f"{ANSWER_SECONDS:.0f}s", self._schema)
+                rows: Sequence[Row] = await self._connection.fetch(statement.text, *arguments)
                 return rows
         except asyncpg.QueryCanceledError:
             raise TooSlow(f"not answered within {ANSWER_SECONDS:.0f} s") from None
@@ -65,30 +62,30 @@ class Doctor:
     async def standing(self) -> Standing:
         """What the database was, and what it is."""
         async with self._connection.transaction(readonly=True):
-            await self._connection.fetch(statement("doctor_limits"), f"{ANSWER_SECONDS:.0f}s", self._schema)
+            await self._connection.fetch(sql.doctor.LIMIT_TRANSACTION.text, f"{ANSWER_SECONDS:.0f}s", self._schema)
             return await original.read(self._connection)
 
-    async def one(self, name: str, *arguments: object) -> Row:
-        return (await self.ask(name, *arguments))[0]
+    async def one(self, statement: Statement, *arguments: object) -> Row:
+        return (await self.ask(statement, *arguments))[0]
 
     async def round_trips(self, count: int = 5) -> list[timedelta]:
         took = []
         for _ in range(count):
             began = monotonic()
-            await self._connection.fetchval(statement("doctor_backend"))
+            await self._connection.fetchval(sql.doctor.BACKEND.text)
             took.append(timedelta(seconds=monotonic() - began))
         return took
 
     async def migrations(self) -> list[migrate.MigrationState]:
         async with self._connection.transaction():
-            await self._connection.fetch(statement("doctor_limits"), f"{ANSWER_SECONDS:.0f}s", self._schema)
+            await self._connection.fetch(sql.doctor.LIMIT_TRANSACTION.text, f"{ANSWER_SECONDS:.0f}s", self._schema)
             return await migrate.status(self._connection)
 
     async def settings_of_a_node(self) -> Row:
         """What a connection really gets that asks for a node's settings; raises Unavailable if it is refused."""
         connection = await connect(self._url, self._schema)
         try:
-            row: Row = await connection.fetchrow(statement("doctor_server"))
+            row: Row = await connection.fetchrow(sql.doctor.SERVER.text)
             return row
         finally:
             await connection.close()
@@ -102,16 +99,16 @@ class Doctor:
 
         A pooler hands out process numbers of its own. If what one session leaves behind is found by another that is
         connected at the same time, both are given the same server connection in turn: transaction pooling."""
-        real = await self._connection.fetchval(statement("doctor_backend"))
+        real = await self._connection.fetchval(sql.doctor.BACKEND.text)
         if real == self._connection.get_server_pid():
             return "none"
         mark = secrets.token_hex(8)
         async with _plain(self._url) as other:
             for _ in range(PROBES):
-                await self._connection.fetchval(statement("doctor_leave_mark"), mark)
-                found = await other.fetchval(statement("doctor_find_mark"))
+                await self._connection.fetchval(sql.doctor.LEAVE_MARK.text, mark)
+                found = await other.fetchval(sql.doctor.FIND_MARK.text)
                 if found == mark:
-                    await other.fetchval(statement("doctor_leave_mark"), "")
+                    await other.fetchval(sql.doctor.LEAVE_MARK.text, "")
                     return "transaction"
         return "session"
 

@@ -6,9 +6,11 @@ import asyncio
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from detent.store.db import connect, statement
+from detent.store import sql
+from detent.store.db import connect
 from detent.store.limits import beat_limits
 from detent.store.servers import servers_of
+from detent.store.statement import Statement
 
 
 class Expectation(NamedTuple):
@@ -46,7 +48,7 @@ class HeartbeatConnection:
 
     async def beat(self, node: int, offset: float, expectation: Expectation = NOTHING_EXPECTED) -> Beat | None:
         """Renew the node's row; None when the node has been evicted. Connecting counts against the same short limit."""
-        row = await self._ask("beat", node, offset, *expectation)
+        row = await self._ask(sql.node.HEARTBEAT, node, offset, *expectation)
         if row["remaining"] is None and not row["stepped"]:
             return None
         remaining = row["remaining"].total_seconds() if row["remaining"] is not None else 0.0
@@ -54,25 +56,25 @@ class HeartbeatConnection:
 
     async def hold_for_clock(self, node: int, reason: str) -> bool:
         """Hold all ticks; True: not so, since others have been steady in the present time."""
-        row = await self._ask("hold_for_clock", node, reason)
+        row = await self._ask(sql.cluster.HOLD_FOR_CLOCK, node, reason)
         return bool(row["steady"])
 
-    async def _ask(self, name: str, *arguments: object) -> Any:
+    async def _ask(self, statement: Statement, *arguments: object) -> Any:
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._fetch(name, *arguments)
+                return await self._fetch(statement, *arguments)
         except BaseException:
             await self.close()
             raise
 
-    async def _fetch(self, name: str, *arguments: object) -> Any:
+    async def _fetch(self, statement: Statement, *arguments: object) -> Any:
         if self._generation != self._servers.generation:
             await self.close()  # it may lead to where the database was
         if self._connection is None or self._connection.is_closed():
             self._generation = self._servers.generation
             limits = beat_limits(self._seconds)
             self._connection = await connect(self._url, self._schema, limits, pooled=self._pooled)
-        return await self._connection.fetchrow(statement(name), *arguments)
+        return await self._connection.fetchrow(statement.text, *arguments)
 
     async def close(self) -> None:
         if self._connection is not None:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from detent.domain.identity import EPOCH, RunKey
 from detent.domain.states import CODES, FINAL, OPEN, RunStatus
-from detent.store.db import Row, statement
+from detent.store import sql
+from detent.store.db import Row
 from detent.store.run_rows import key_of
 
 NEWEST = RunKey((1 << 62) - 1, datetime(9999, 1, 1, tzinfo=UTC), (1 << 31) - 1)
@@ -50,7 +51,7 @@ class Query(NamedTuple):
 
 async def few_jobs(connection: Any, tenant: int) -> list[int] | None:
     """The jobs of a tenant, also those that were deleted; None when they are many."""
-    rows = await connection.fetch(statement("few_jobs"), tenant, FEW_JOBS + 1)
+    rows = await connection.fetch(sql.job.LIST_FEW.text, tenant, FEW_JOBS + 1)
     return [row["job"] for row in rows] if len(rows) <= FEW_JOBS else None
 
 
@@ -72,7 +73,7 @@ async def _walk(connection: Any, query: Query, rows: list[Row]) -> datetime:
     stretch, examined = FIRST_STRETCH, 0
     lower = query.floor
     if query.jobs is None or query.statuses is not None:
-        (clock,) = await connection.fetch(statement("clock"))
+        (clock,) = await connection.fetch(sql.database.CLOCK.text)
         lower = max(min(upper, clock["now"]) - stretch, query.floor)
     while True:
         found = await _finished(connection, query, lower, upper)
@@ -98,7 +99,7 @@ async def _live(connection: Any, query: Query) -> list[Row]:
     job, at, serial = query.before
     words = None if query.statuses is None else [status.value for status in query.statuses & OPEN]
     found = await connection.fetch(
-        statement("live_slice"), query.jobs, at, job, serial, words, query.limit + 1, query.tenant
+        sql.run.LIST_LIVE.text, query.jobs, at, job, serial, words, query.limit + 1, query.tenant
     )
     return list(found)
 
@@ -106,12 +107,12 @@ async def _live(connection: Any, query: Query) -> list[Row]:
 async def _finished(connection: Any, query: Query, lower: datetime, upper: datetime) -> list[Row]:
     job, at, serial = query.before
     codes = None if query.statuses is None else [CODES[status] for status in query.statuses & FINAL]
-    name = "history_slice" if query.jobs is None else "history_slice_of_jobs"
+    statement = sql.history.LIST if query.jobs is None else sql.history.LIST_OF_JOBS
     of_whom = query.tenant if query.jobs is None else query.jobs
-    found = await connection.fetch(statement(name), lower, upper, at, job, serial, codes, query.limit + 1, of_whom)
+    found = await connection.fetch(statement.text, lower, upper, at, job, serial, codes, query.limit + 1, of_whom)
     return list(found)
 
 
 async def _size(connection: Any, query: Query, lower: datetime, upper: datetime) -> int:
-    (found,) = await connection.fetch(statement("history_size"), lower, upper, query.jobs)
+    (found,) = await connection.fetch(sql.history.MEASURE.text, lower, upper, query.jobs)
     return int(found["runs"])

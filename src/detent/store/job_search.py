@@ -13,7 +13,7 @@ from uuid import UUID
 
 from detent.contract.job import JobStatus
 from detent.domain.job import TargetKind
-from detent.store.db import statement
+from detent.store import sql
 
 NOT_DELETED: tuple[JobStatus, ...] = ("active", "paused", "completed")
 LAST = (1 << 62) - 1
@@ -73,12 +73,12 @@ async def find(connection: Any, tenant: int, search: JobSearch, after: int, limi
         return [], None
     if search.ids:
         arguments = (tenant, list(search.wanted), list(search.ids), after, limit + 1)
-        found = [row["job"] for row in await connection.fetch(statement("jobs_by_ids"), *arguments)]
+        found = [row["job"] for row in await connection.fetch(sql.job.FIND_BY_IDS.text, *arguments)]
         return found[:limit], found[limit - 1] if len(found) > limit else None
     if not search.walks:
         found = await _stretch(connection, tenant, search, after, LAST, limit + 1)
         return found[:limit], found[limit - 1] if len(found) > limit else None
-    (row,) = await connection.fetch(statement("last_job"))
+    (row,) = await connection.fetch(sql.job.FIND_LAST.text)
     end = row["job"] or 0
     found, lower, stretch = [], after, FIRST_STRETCH
     while lower < end and lower - after < MOST_EXAMINED:
@@ -92,6 +92,6 @@ async def find(connection: Any, tenant: int, search: JobSearch, after: int, limi
 
 
 async def _stretch(connection: Any, tenant: int, search: JobSearch, lower: int, upper: int, limit: int) -> list[int]:
-    name = "list_jobs_by_name" if search.by_name else "list_jobs"
-    rows = await connection.fetch(statement(name), tenant, list(search.wanted), lower, upper, limit, *search.filters())
+    statement = sql.job.LIST_BY_NAME if search.by_name else sql.job.LIST
+    rows = await connection.fetch(statement.text, tenant, list(search.wanted), lower, upper, limit, *search.filters())
     return [row["job"] for row in rows]

@@ -15,7 +15,8 @@ import msgspec
 
 from detent.domain.registration import Place, Prepared
 from detent.errors import Conflict
-from detent.store.db import Database, Rejected, Row, statement
+from detent.store import sql
+from detent.store.db import Database, PoolName, Rejected, Row
 from detent.store.job_moves import Move, edited, span_of
 from detent.store.job_rows import edit_of
 from detent.store.tenants import Room, use_room
@@ -78,12 +79,12 @@ async def insert(database: Database, jobs: Sequence[NewJob], whose: Ownership, r
         await announce(connection, [new.job.number for new in jobs])
 
     try:
-        await database.transaction("people", write)
+        await database.transaction(PoolName.REQUEST, write)
     except Rejected as error:
         if error.constraint != NAME_INDEX:
             raise
         names = [new.job.name for new in jobs]
-        taken = await database.fetch("people", "taken_names", whose.tenant, names)
+        taken = await database.fetch(PoolName.REQUEST, sql.job.FIND_TAKEN_NAMES, whose.tenant, names)
         raise NameTaken([row["name"] for row in taken] or names) from error
 
 
@@ -112,7 +113,7 @@ async def _insert_few(connection: Any, jobs: Sequence[NewJob], cursors: Sequence
     spans = _first_spans(jobs, whose.now)
     _, ticks, fires, left, queues, schedules, graces, _, lanes, priorities, once, *missed = zip(*cursors, strict=True)
     added = await connection.fetch(
-        statement("add_jobs"), *zip(*rows, strict=True), ticks, fires, left, queues, schedules, graces, lanes,
+        sql.job.ADD.text, *zip(*rows, strict=True), ticks, fires, left, queues, schedules, graces, lanes,
         priorities, once, *whose, *zip(*spans, strict=True), *missed,
     )  # fmt: skip
     numbers = {row["job"] for row in added}
@@ -176,10 +177,10 @@ async def revise(
     ]  # fmt: skip
     last_ticks = [row["last_tick"] for _, row in changes]
     missed = [job.missed for job in jobs], [job.max_missed for job in jobs]
-    revised = await connection.fetch(statement("revise_jobs"), *zip(*rows, strict=True), owner, last_ticks, by, *missed)
+    revised = await connection.fetch(sql.job.REVISE.text, *zip(*rows, strict=True), owner, last_ticks, by, *missed)
     if len(revised) < len(changes):
         raise Moved
-    await connection.fetch(statement("mark_crowded"), [job.number for job in jobs])
+    await connection.fetch(sql.cursor.MARK_CROWDED.text, [job.number for job in jobs])
     # In a thread: the ticks of a long pause take up to half a second to count, and this loop also fires.
     moves = await asyncio.to_thread(
         lambda: [edited(job, row, edit) for (job, row), edit in zip(changes, edits, strict=True)]
@@ -194,7 +195,7 @@ async def move(connection: Any, moves: Sequence[Move], by: str | None) -> None:
         return
     for each in moves:  # first, because a job that owes ticks is not completed yet
         if each.owed is not None:
-            await connection.fetch(statement("owe_ticks"), each.row["job"], *each.owed, by, each.row["schedule"])
+            await connection.fetch(sql.catch_up.ADD_OWED.text, each.row["job"], *each.owed, by, each.row["schedule"])
     rows = [
         (
             each.row["job"], each.row["generation"], each.row["last_tick"], each.where.next_tick, each.where.fire_at,
@@ -205,14 +206,14 @@ async def move(connection: Any, moves: Sequence[Move], by: str | None) -> None:
     ]  # fmt: skip
     ranges = [(each.row["job"], *ticks) for each in moves for ticks in each.given_up]
     columns = zip(*ranges, strict=True) if ranges else ([], [], [], [], [])
-    moved = await connection.fetch(statement("move_cursors"), *zip(*rows, strict=True), by, *columns)
+    moved = await connection.fetch(sql.cursor.MOVE.text, *zip(*rows, strict=True), by, *columns)
     if len(moved) < len(moves):
         raise Moved
 
 
 async def announce(connection: Any, numbers: Sequence[int]) -> None:
     payload = ",".join(map(str, numbers)) if len(numbers) <= ANNOUNCED_SINGLY else "sweep"
-    await connection.fetch(statement("wake"), JOBS_CHANNEL, payload)
+    await connection.fetch(sql.feed.NOTIFY.text, JOBS_CHANNEL, payload)
 
 
 def _tags(job: Prepared) -> str:
@@ -224,7 +225,7 @@ async def _schedule_numbers(connection: Any, jobs: Sequence[Prepared]) -> dict[b
     found = await _numbers_of(connection, list(wanted))
     missing = [digest for digest in wanted if digest not in found]
     if missing:
-        await connection.fetch(statement("add_schedules"), [wanted[digest] for digest in missing], missing)
+        await connection.fetch(sql.schedule.ADD.text, [wanted[digest] for digest in missing], missing)
         # A statement of its own: it also sees what somebody else was faster to insert.
         found |= await _numbers_of(connection, missing)
     return found
@@ -232,11 +233,11 @@ async def _schedule_numbers(connection: Any, jobs: Sequence[Prepared]) -> dict[b
 
 async def _numbers_of(connection: Any, digests: Sequence[bytes]) -> dict[bytes, int]:
     """Of those that are there. One that is marked as unused is about to be removed, unless this takes the mark away."""
-    rows = await connection.fetch(statement("schedule_numbers"), digests)
+    rows = await connection.fetch(sql.schedule.FIND_NUMBERS.text, digests)
     found = {row["digest"]: row["schedule"] for row in rows if not row["marked"]}
     marked = [row["schedule"] for row in rows if row["marked"]]
     if marked:
-        kept = await connection.fetch(statement("keep_schedules"), marked)
+        kept = await connection.fetch(sql.schedule.KEEP.text, marked)
         found |= {row["digest"]: row["schedule"] for row in kept}
     return found
 
@@ -246,17 +247,17 @@ async def _queue_numbers(connection: Any, tenant: int, jobs: Sequence[Prepared])
     found = await _queues(connection, tenant, wanted)
     missing = [pair for pair in wanted if pair not in found]
     if missing:
-        await connection.fetch(statement("add_queues"), tenant, *zip(*missing, strict=True))
+        await connection.fetch(sql.queue.ADD.text, tenant, *zip(*missing, strict=True))
         found |= await _queues(connection, tenant, missing)
     return found
 
 
 async def _queues(connection: Any, tenant: int, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
     """Of those that are there, as for schedules."""
-    rows = await connection.fetch(statement("queue_numbers"), tenant, *zip(*pairs, strict=True))
+    rows = await connection.fetch(sql.queue.FIND_NUMBERS.text, tenant, *zip(*pairs, strict=True))
     found = {(row["name"], row["needs"]): row["queue"] for row in rows if not row["marked"]}
     marked = [row["queue"] for row in rows if row["marked"]]
     if marked:
-        kept = await connection.fetch(statement("keep_queues"), marked)
+        kept = await connection.fetch(sql.queue.KEEP.text, marked)
         found |= {(row["name"], row["needs"]): row["queue"] for row in kept}
     return found

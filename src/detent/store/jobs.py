@@ -24,7 +24,8 @@ from detent.domain.identity import MANUAL, RunKey
 from detent.domain.job import JobSpec
 from detent.domain.registration import Prepared, Timings, prepare
 from detent.errors import Conflict, NotFound, UsageError
-from detent.store.db import Database, Rejected, Row, statement
+from detent.store import sql
+from detent.store.db import Database, PoolName, Rejected, Row
 from detent.store.job_moves import resumed, stopped
 from detent.store.job_rows import Change, Expected, canonical, job_of, new_job, patched
 from detent.store.job_search import JobSearch, find
@@ -136,10 +137,10 @@ class JobStore:
         """None: the job was changed meanwhile."""
         if await self._is_same(job, row):
             if owner is not None and owner != row["owner"]:
-                await self._database.fetch("people", "adopt_jobs", [row["job"]], owner)
+                await self._database.fetch(PoolName.REQUEST, sql.job.ADOPT, [row["job"]], owner)
             return "unchanged"
         try:
-            await self._database.transaction("people", lambda c: revise(c, [(job, row)], owner, by))
+            await self._database.transaction(PoolName.REQUEST, lambda c: revise(c, [(job, row)], owner, by))
         except Moved:
             return None
         except Rejected as error:
@@ -153,7 +154,7 @@ class JobStore:
         # database may write a number otherwise than it was sent.
         if canonical(row["definition"]) == canonical(job.definition):
             return True
-        found = await self._database.fetch("people", "same_definition", row["definition"], job.definition)
+        found = await self._database.fetch(PoolName.REQUEST, sql.revision.COMPARE, row["definition"], job.definition)
         return bool(found[0]["same"])
 
     # -- read
@@ -164,15 +165,15 @@ class JobStore:
 
     async def find(self, name: str, *, tenant: int = DEFAULT_TENANT) -> Job | None:
         """The job that has this name now."""
-        rows = await self._database.fetch("people", "job_number", tenant, None, name)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, None, name)
         return await self._by_number(rows[0]["job"] if rows else None)
 
     async def id_of(self, name: str, *, tenant: int = DEFAULT_TENANT) -> UUID | None:
-        rows = await self._database.fetch("people", "job_number", tenant, None, name)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, None, name)
         return rows[0]["id"] if rows else None
 
     async def number(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> int | None:
-        rows = await self._database.fetch("people", "job_number", tenant, job_id, None)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, job_id, None)
         return rows[0]["job"] if rows else None
 
     async def list(
@@ -185,15 +186,15 @@ class JobStore:
     ) -> JobPage:
         """Jobs in the order of their creation, and what to pass as `after` for more, which may be there although the
         page is not full, and is None only at the end."""
-        async with self._database.connection("people") as connection, connection.transaction(readonly=True):
-            await connection.fetch(statement("limit_reader"))
+        async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
+            await connection.fetch(sql.database.LIMIT_READER.text)
             numbers, following = await find(connection, tenant, search, after, limit)
-            rows = await connection.fetch(statement("read_jobs"), numbers) if numbers else []
+            rows = await connection.fetch(sql.job.READ.text, numbers) if numbers else []
         return [job_of(row) for row in rows], following
 
     async def owned(self, owner: str, *, tenant: int = DEFAULT_TENANT) -> Names:
         """The names of the jobs that this app registered in its code."""
-        return [row["name"] for row in await self._database.fetch("people", "owned_jobs", tenant, owner)]
+        return [row["name"] for row in await self._database.fetch(PoolName.REQUEST, sql.job.LIST_OWNED, tenant, owner)]
 
     # -- change
 
@@ -217,7 +218,7 @@ class JobStore:
             if row["status"] == "active":
                 await move(connection, [await asyncio.to_thread(stopped, row, "paused")], by)
                 await announce(connection, [row["job"]])
-            if not await connection.fetch(statement("explain_pause"), row["job"], reason, until, on_resume):
+            if not await connection.fetch(sql.job.ANNOTATE_PAUSE.text, row["job"], reason, until, on_resume):
                 raise Moved
 
         return await self._one(await self._change(job_id, tenant, change))
@@ -251,7 +252,7 @@ class JobStore:
         async def change(connection: Any, row: Row) -> None:
             expected.check(row)
             await move(connection, [await asyncio.to_thread(stopped, row, "deleted")], by)
-            await connection.fetch(statement("end_deleted"), [row["job"]])
+            await connection.fetch(sql.run.END_OF_DELETED_JOBS.text, [row["job"]])
             await announce(connection, [row["job"]])
 
         await self._change(job_id, tenant, change)
@@ -264,27 +265,27 @@ class JobStore:
             payload = _checked_payload(payload, limit)
 
         async def change(connection: Any, row: Row) -> RunKey:
-            await connection.fetch(statement("trigger_lock"), row["job"])
-            made = await connection.fetch(statement("trigger_now"), row["job"], MANUAL)
+            await connection.fetch(sql.run.LOCK_JOB.text, row["job"])
+            made = await connection.fetch(sql.run.TRIGGER.text, row["job"], MANUAL)
             if not made:
                 raise missing(job_id)
             run = made[0]
             if payload is not UNSET:
-                await connection.fetch(statement("keep_payload"), run["job"], run["at"], encode_json(payload))
+                await connection.fetch(sql.run.STORE_PAYLOAD.text, run["job"], run["at"], encode_json(payload))
             if run["lane"] is not None:
-                await connection.fetch(statement("wake"), RUNS_CHANNEL, str(run["queue"]))
+                await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, str(run["queue"]))
                 await make_way(connection, run)
             return RunKey(run["job"], run["at"], run["serial"])
 
         row = await self.existing(tenant, job_id)
-        key: RunKey = await self._database.transaction("people", lambda c: change(c, row))
+        key: RunKey = await self._database.transaction(PoolName.REQUEST, lambda c: change(c, row))
         return key
 
     async def _change(self, job_id: UUID, tenant: int, change: Callable[[Any, Row], Awaitable[None]]) -> int:
         for _ in range(TRIES):
             row = await self.existing(tenant, job_id)
             try:
-                await self._database.transaction("people", partial(_with_row, change, row))
+                await self._database.transaction(PoolName.REQUEST, partial(_with_row, change, row))
             except Moved:
                 continue
             return int(row["job"])
@@ -297,11 +298,11 @@ class JobStore:
         return row
 
     async def _read(self, tenant: int, job_id: UUID | None = None, name: str | None = None) -> Row | None:
-        rows = await self._database.fetch("people", "job_to_change", tenant, job_id, name)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.READ_FOR_CHANGE, tenant, job_id, name)
         return rows[0] if rows else None
 
     async def _one(self, number: int) -> Job:
-        return job_of((await self._database.fetch("people", "read_jobs", [number]))[0])
+        return job_of((await self._database.fetch(PoolName.REQUEST, sql.job.READ, [number]))[0])
 
     async def _by_number(self, number: int | None) -> Job | None:
         return None if number is None else await self._one(number)

@@ -16,7 +16,8 @@ from uuid import UUID
 from detent.domain.ledger import Account, Entry, Fate, Segment, Unread, expected_ticks, fates, settle_account
 from detent.domain.schedule import Schedule, tzdata_version
 from detent.domain.states import CODES
-from detent.store.db import Database, Row, statement
+from detent.store import sql
+from detent.store.db import Database, PoolName, Row
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.runs import number_of
 from detent.store.stored_schedules import UnreadableSchedule, read_schedule
@@ -79,14 +80,18 @@ class LedgerStore:
 
     async def kept_since(self) -> datetime | None:
         """Since when history is there as a whole; None: from the beginning."""
-        since: datetime | None = (await self._database.fetch("people", "kept_since"))[0]["since"]
+        since: datetime | None = (await self._database.fetch(PoolName.REQUEST, sql.history.READ_KEPT_SINCE))[0]["since"]
         return since
 
     async def count(
         self, window: tuple[datetime, datetime], jobs: Sequence[int] | None, *, tenant: int = DEFAULT_TENANT
     ) -> int:
         """How many jobs an audit of this window looks at."""
-        return int((await self._database.fetch("people", "count_audited", tenant, *window, jobs))[0]["jobs"])
+        return int(
+            (await self._database.fetch(PoolName.REQUEST, sql.ledger.COUNT_AUDITED_JOBS, tenant, *window, jobs))[0][
+                "jobs"
+            ]
+        )
 
     async def audit(
         self,
@@ -102,7 +107,9 @@ class LedgerStore:
         """The accounts of jobs in (after, until], and what to pass as `behind` for more (None: these were all). A page
         ends early when it has looked at very many ticks, or in very many places for them. Ticks that should have fired
         before `overdue_before` and stand under the cursor count as overdue."""
-        found = await self._database.fetch("people", "audited_jobs", tenant, *window, behind, limit + 1, jobs)
+        found = await self._database.fetch(
+            PoolName.REQUEST, sql.ledger.LIST_AUDITED_JOBS, tenant, *window, behind, limit + 1, jobs
+        )
         audited: list[Audited] = []
         ticks = 0
         auditor = Auditor(self, window, late_after, overdue_before)
@@ -117,7 +124,7 @@ class LedgerStore:
 
     async def audited_from(self, jobs: Sequence[int], after: datetime, until: datetime) -> datetime:
         """Where to begin with these jobs: an audit of the last month may be of jobs that are a minute old."""
-        (row,) = await self._database.fetch("people", "audited_from", list(jobs), after, until)
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.ledger.FIND_FIRST_AUDITED, list(jobs), after, until)
         return until if row["since"] is None else max(after, row["since"])
 
     # -- one tick after another
@@ -127,7 +134,9 @@ class LedgerStore:
     ) -> Ticks:
         """What became of the ticks in (after, until], oldest first."""
         number = await number_of(self._database, job, tenant)
-        rows = await self._database.fetch("people", "audited_jobs", tenant, after, until, 0, 1, [number])
+        rows = await self._database.fetch(
+            PoolName.REQUEST, sql.ledger.LIST_AUDITED_JOBS, tenant, after, until, 0, 1, [number]
+        )
         zone = _zone(rows[0]) if rows else UTC
         found: list[Fate] = []
         edge = await self._forgotten(rows[0]["created_at"], after, until) if rows else after
@@ -136,8 +145,8 @@ class LedgerStore:
             reading = await self.read(number, window)
             if window[1] <= edge:
                 reading = reading._replace(segments=[], unread=[Unread(*window, forgotten(edge))])
-            (clock,) = await self._database.fetch("people", "clock")
-            skips = {row["tick"] for row in await self._database.fetch("people", "skips_of_job", number)}
+            (clock,) = await self._database.fetch(PoolName.REQUEST, sql.database.CLOCK)
+            skips = {row["tick"] for row in await self._database.fetch(PoolName.REQUEST, sql.skip.LIST_OF_JOB, number)}
             told = fates(
                 reading.segments, reading.entries, *window, reading.next_tick, clock["now"], skips, reading.unread
             )
@@ -160,9 +169,12 @@ class LedgerStore:
         self, jobs: Sequence[UUID], window: tuple[datetime, datetime], *, tenant: int
     ) -> dict[UUID, Expectation]:
         """Which ticks of these jobs were and are to be expected in a window, and up to where they were fired."""
-        ids = {row["job"]: row["id"] for row in await self._database.fetch("people", "numbers_of_jobs", jobs, tenant)}
+        ids = {
+            row["job"]: row["id"]
+            for row in await self._database.fetch(PoolName.REQUEST, sql.job.FIND_NUMBERS, jobs, tenant)
+        }
         readings = {job: Reading([], [], [], None, []) for job in ids}
-        for row in await self._database.fetch("people", "spans", list(ids), *window):
+        for row in await self._database.fetch(PoolName.REQUEST, sql.ledger.LIST_SPANS, list(ids), *window):
             readings[row["job"]] = readings[row["job"]]._replace(next_tick=row["next_tick"])
             if row["since"] is not None:
                 self._add_span(readings[row["job"]], row)
@@ -174,12 +186,12 @@ class LedgerStore:
     async def read_many(self, jobs: Sequence[int], window: tuple[datetime, datetime]) -> dict[int, Reading]:
         """One snapshot, so that a change that commits meanwhile is seen as a whole or not at all."""
         async with (
-            self._database.connection("people") as connection,
+            self._database.connection(PoolName.REQUEST) as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
-            await connection.fetch(statement("limit_reader"))
-            spans = await connection.fetch(statement("spans"), list(jobs), *window)
-            rows = await connection.fetch(statement("ledger"), list(jobs), *window)
+            await connection.fetch(sql.database.LIMIT_READER.text)
+            spans = await connection.fetch(sql.ledger.LIST_SPANS.text, list(jobs), *window)
+            rows = await connection.fetch(sql.ledger.READ.text, list(jobs), *window)
         readings = {job: Reading([], [], [], None, []) for job in jobs}
         for row in spans:
             reading = readings[row["job"]]

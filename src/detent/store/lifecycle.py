@@ -18,7 +18,8 @@ from detent.domain.job import JobSpec
 from detent.domain.registration import schedule_of
 from detent.domain.schedule import Schedule
 from detent.errors import Conflict, NotFound, UsageError
-from detent.store.db import Database, Row, statement
+from detent.store import sql
+from detent.store.db import Database, PoolName, Row
 from detent.store.job_writes import Moved, announce
 from detent.store.jobs import DEFAULT_TENANT, TRIES, JobStore, busy
 from detent.store.runs import number_of
@@ -60,7 +61,7 @@ class LifeStore:
 
         async def change(connection: Any, row: Row) -> Skip:
             _check_tick(row, at)
-            kept = await connection.fetch(statement("skip_tick"), row["job"], at, reason, by, row["generation"])
+            kept = await connection.fetch(sql.skip.ADD.text, row["job"], at, reason, by, row["generation"])
             if not kept:
                 raise Moved
             await announce(connection, [row["job"]])
@@ -73,14 +74,14 @@ class LifeStore:
         """The tick at this instant is to run after all."""
 
         async def change(connection: Any, row: Row) -> None:
-            skips = {each["tick"] for each in await connection.fetch(statement("skips_of_job"), row["job"])}
+            skips = {each["tick"] for each in await connection.fetch(sql.skip.LIST_OF_JOB.text, row["job"])}
             if at not in skips:
                 raise NotFound(
                     f"The tick {_text(at)} of {row['name']!r} was not to be skipped: there is nothing to undo."
                 )
             if row["last_tick"] is not None and at <= row["last_tick"]:
                 raise Conflict(f"The tick {_text(at)} of {row['name']!r} has passed: trigger the job instead.")
-            if not await connection.fetch(statement("unskip_tick"), row["job"], at, row["generation"]):
+            if not await connection.fetch(sql.skip.REMOVE.text, row["job"], at, row["generation"]):
                 raise Moved
             await announce(connection, [row["job"]])
 
@@ -89,7 +90,7 @@ class LifeStore:
     async def skips(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> list[Skip]:
         """The ticks of a job that are not to run, and those that were not, for as long as history goes back."""
         number = await number_of(self._database, job_id, tenant)
-        rows = await self._database.fetch("people", "skips_of_job", number)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.skip.LIST_OF_JOB, number)
         return [
             Skip(at=row["tick"], reason=row["reason"], created_at=row["created_at"], created_by=row["created_by"])
             for row in rows
@@ -100,23 +101,23 @@ class LifeStore:
         row = await self._jobs.existing(tenant, job_id)
 
         async def work(connection: Any) -> Cancelled:
-            runs = await connection.fetch(statement("open_runs"), row["job"])
+            runs = await connection.fetch(sql.run.LIST_OPEN.text, row["job"])
             if not runs:
                 return Cancelled([], [])
-            found = await connection.fetch(statement("cancel"), *zip(*(run.values() for run in runs), strict=True))
+            found = await connection.fetch(sql.run.CANCEL.text, *zip(*(run.values() for run in runs), strict=True))
             stopping = [_key(run) for run in found if run["owner"] is not None]
             if stopping:
-                await connection.fetch(statement("wake"), RUNS_CHANNEL, "cancel")
+                await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "cancel")
             return Cancelled([_key(run) for run in found if run["owner"] is None], stopping)
 
-        done: Cancelled = await self._database.transaction("people", work)
+        done: Cancelled = await self._database.transaction(PoolName.REQUEST, work)
         return done
 
     async def _change(self, job_id: UUID, tenant: int, change: Callable[[Any, Row], Any]) -> Any:
         for _ in range(TRIES):
             row = await self._jobs.existing(tenant, job_id)
             try:
-                return await self._database.transaction("people", partial(_with_row, change, row))
+                return await self._database.transaction(PoolName.REQUEST, partial(_with_row, change, row))
             except Moved:
                 continue
         raise busy(row["name"])
@@ -125,7 +126,7 @@ class LifeStore:
 
     async def end_pauses(self) -> float | None:
         """Resume jobs whose pause was to last until now; the seconds until the next pause ends, if one does."""
-        rows = await self._database.fetch("people", "pauses_that_end", MOST_RESUMED)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.LIST_ENDING_PAUSES, MOST_RESUMED)
         for row in rows:
             if row["seconds"] > 0:
                 return float(row["seconds"])
@@ -134,7 +135,7 @@ class LifeStore:
 
     async def pause_failing(self, jobs: Sequence[int]) -> list[UUID]:
         """Runs of these jobs have died: pause those that had nothing but dead runs for as long as they bear it."""
-        rows = await self._database.fetch("people", "dead_streaks", list(jobs))
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND_DEAD_STREAKS, list(jobs))
         for row in rows:
             reason = f"the last {row['bears']} runs were dead" if row["bears"] > 1 else "the last run was dead"
             await self._quietly(self._jobs.pause, row["id"], reason, tenant=row["tenant"], by=ITSELF)
@@ -151,7 +152,7 @@ class LifeStore:
     async def collect(self) -> int:
         """Delete one-offs that were completed long enough ago; how many."""
         count = 0
-        while rows := await self._database.fetch("people", "collect_jobs", MOST_COLLECTED, ITSELF):
+        while rows := await self._database.fetch(PoolName.REQUEST, sql.job.COLLECT, MOST_COLLECTED, ITSELF):
             count += len(rows)
         return count
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, Protocol
 
-from detent.store.db import Database, connect, statement, translate
+from detent.store import sql
+from detent.store.db import Database, connect, translate
 from detent.store.feed import Feed
 
 LISTENING_CHECKED_EVERY = 5.0
@@ -71,7 +72,7 @@ class Listener:
     async def _answers(self) -> bool:
         self._ask_next = monotonic() + ASKED_EVERY
         try:
-            await self._connection.fetchval(statement("clock"), timeout=ANSWER_SECONDS)
+            await self._connection.fetchval(sql.database.CLOCK.text, timeout=ANSWER_SECONDS)
         except Exception as error:
             if translate(error) is None:
                 raise

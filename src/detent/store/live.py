@@ -13,8 +13,10 @@ from detent.domain.identity import RunKey
 from detent.domain.job import Definition, JobSpec
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
+from detent.store import sql
 from detent.store.arrays import one_for_all
-from detent.store.db import Database, OutcomeUnknown, Rejected, Row, statement
+from detent.store.db import Database, OutcomeUnknown, PoolName, Rejected, Row
+from detent.store.statement import Statement
 from detent.store.upkeep import RUNS_CHANNEL
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Kind
@@ -70,11 +72,11 @@ class LiveRunStore:
     ) -> list[Claim]:
         """Up to `limit` runs that are ready, by priority and age; `evenly`: whatever their priority."""
         arguments = (node, incarnation, list(queues), limit, evenly)
-        rows = await self._database.fetch_guarded("work", "claim", "", "W2", *arguments)
+        rows = await self._database.fetch_guarded(PoolName.WORK, sql.run.CLAIM, "", "W2", *arguments)
         return claims_of(rows)
 
     async def reconcile(self, node: int) -> list[Claim]:
-        return claims_of(await self._database.fetch("work", "reconcile", node))
+        return claims_of(await self._database.fetch(PoolName.WORK, sql.run.RECONCILE, node))
 
     async def start(
         self, node: int, claims: Sequence[Claim], alone: Sequence[bool] | None = None
@@ -82,21 +84,21 @@ class LiveRunStore:
         """Note that these are about to be called. By (job, lane): whether they may be; those left out are not ours.
         `alone`: for each, whether it is the only run on this node until `accompany`."""
         flags = [False] * len(claims) if alone is None else list(alone)
-        rows = await self._database.fetch("work", "start", node, *_columns(claims), flags)
+        rows = await self._database.fetch(PoolName.WORK, sql.run.START, node, *_columns(claims), flags)
         return {(row["job"], row["lane"]): row["verdict"] for row in rows}
 
     async def accompany(self, node: int, claim: Claim) -> None:
         """Others are about to start beside this run, which was started alone."""
         run = (claim.job, claim.lane, claim.scheduled_at, claim.serial, claim.token)
-        await self._database.fetch("work", "accompany", node, *run)
+        await self._database.fetch(PoolName.WORK, sql.run.ACCOMPANY, node, *run)
 
     async def give_back(self, node: int, claims: Sequence[Claim]) -> set[tuple[int, int]]:
-        return _addresses(await self._database.fetch("work", "give_back", node, *_columns(claims)))
+        return _addresses(await self._database.fetch(PoolName.WORK, sql.run.GIVE_BACK, node, *_columns(claims)))
 
     async def settle(self, node: int, batch: Sequence[Settlement]) -> list[Settlement]:
         """End a batch of runs; returns those that were not this node's to end any more."""
-        name, columns = settle_statement(batch)
-        unsettled = _addresses(await self._database.fetch_guarded("work", name, "", "W5", node, *columns))
+        statement, columns = settle_statement(batch)
+        unsettled = _addresses(await self._database.fetch_guarded(PoolName.WORK, statement, "", "W5", node, *columns))
         return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled] if unsettled else []
 
     async def retry(self, node: int, batch: Sequence[Retry]) -> list[Retry]:
@@ -104,7 +106,7 @@ class LiveRunStore:
         jobs, lanes, ats, serials, tokens = _columns([item.claim for item in batch])
         _, started, finished, outcomes, errors, delays, _ = zip(*batch, strict=True)
         rows = await self._database.fetch_guarded(
-            "work", "settle_retry", "", "W5",
+            PoolName.WORK, sql.run.SETTLE_RETRY, "", "W5",
             node, jobs, lanes, ats, serials, tokens, started, finished, outcomes, errors, delays,
         )  # fmt: skip
         unsettled = _addresses(rows)
@@ -113,14 +115,14 @@ class LiveRunStore:
     async def committed(self, claims: Sequence[Claim]) -> list[bool]:
         """For claims that matched no live run: had this very settle committed before (a lost reply), or is it stale?"""
         jobs, _, ats, serials, tokens = _columns(claims)
-        rows = await self._database.fetch("work", "lost_reply", jobs, ats, serials, tokens)
+        rows = await self._database.fetch(PoolName.WORK, sql.run.FIND_SETTLED, jobs, ats, serials, tokens)
         found = {row["position"] for row in rows}
         return [position in found for position in range(1, len(claims) + 1)]
 
     async def record_stale(self, node: int, late: Sequence[Settlement | Retry]) -> None:
         jobs, _, ats, serials, tokens = _columns([item.claim for item in late])
         await self._database.fetch(
-            "work", "stale", node, jobs, ats, serials, tokens,
+            PoolName.WORK, sql.run.RECORD_STALE, node, jobs, ats, serials, tokens,
             [item.started for item in late], [item.finished for item in late],
             [item.claim.attempt for item in late], [f"refused: {item.outcome}" for item in late],
         )  # fmt: skip
@@ -128,12 +130,12 @@ class LiveRunStore:
     async def quarantine(self, node: int, claim: Claim, words: str) -> bool:
         """End a run whose result cannot be stored; whether it was this node's to end."""
         run = (claim.job, claim.lane, claim.scheduled_at, claim.serial, claim.token)
-        return bool(await self._database.fetch("work", "quarantine", node, *run, words))
+        return bool(await self._database.fetch(PoolName.WORK, sql.run.QUARANTINE, node, *run, words))
 
     async def definitions(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Definition]:
         """Jobs as they were at the wanted (job, revision)."""
         jobs, revisions = zip(*wanted, strict=True)
-        rows = await self._database.fetch("work", "definitions", jobs, one_for_all(revisions))
+        rows = await self._database.fetch(PoolName.WORK, sql.revision.READ_DEFINITIONS, jobs, one_for_all(revisions))
         found = {}
         for job, revision, number, name, created_at, text in map(row_values, rows):
             spec, size = self._specs.get(text), DEFINITION_BYTES
@@ -156,7 +158,7 @@ class LiveRunStore:
         self._specs[text] = spec
         return spec
 
-    async def promote(self, jobs: Sequence[int] | None = None, *, pool: str = "work") -> bool:
+    async def promote(self, jobs: Sequence[int] | None = None, *, pool: PoolName = PoolName.WORK) -> bool:
         """Let runs that wait for the one before them move up where it is over, of these jobs or of all; ask those that
         are to be replaced to stop. Whether runs are ready that were not."""
         try:
@@ -164,10 +166,10 @@ class LiveRunStore:
         except Rejected as error:
             return await self._promote_apart(jobs, error, pool)
 
-    async def _promote_apart(self, jobs: Sequence[int] | None, error: Rejected, pool: str) -> bool:
+    async def _promote_apart(self, jobs: Sequence[int] | None, error: Rejected, pool: PoolName) -> bool:
         """One of the jobs breaks a constraint: halve until it stands alone, and keeps no other from moving up."""
         if jobs is None:
-            jobs = [row["job"] for row in await self._database.fetch(pool, "waiting_jobs")]
+            jobs = [row["job"] for row in await self._database.fetch(pool, sql.run.LIST_WAITING_JOBS)]
         if len(jobs) < 2:
             log.error("a run that waits cannot move up", jobs=list(jobs), error=str(error))
             return False
@@ -175,33 +177,33 @@ class LiveRunStore:
         first, second = await self.promote(jobs[:half], pool=pool), await self.promote(jobs[half:], pool=pool)
         return first or second
 
-    async def own_payload(self, key: RunKey, *, pool: str = "work") -> str | None:
+    async def own_payload(self, key: RunKey, *, pool: PoolName = PoolName.WORK) -> str | None:
         """The payload that a run was triggered with, as JSON; None: it has that of its job."""
-        rows = await self._database.fetch(pool, "run_payload", key.job, key.scheduled_at)
+        rows = await self._database.fetch(pool, sql.run.READ_PAYLOAD, key.job, key.scheduled_at)
         return rows[0]["payload"] if rows else None
 
     async def cancel(self, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
         """Ask runs to stop: the owner of each that was live, None for one that ended on the spot."""
         jobs, ats, serials = zip(*keys, strict=True)
-        rows = await self._database.fetch("work", "cancel", jobs, ats, serials)
+        rows = await self._database.fetch(PoolName.WORK, sql.run.CANCEL, jobs, ats, serials)
         return {RunKey(row["job"], row["scheduled_at"], row["serial"]): row["owner"] for row in rows}
 
 
 async def promote_on(connection: Any, jobs: Sequence[int] | None) -> bool:
     """As LiveRunStore.promote, on a connection."""
 
-    async def fetch(name: str, *arguments: object) -> list[Row]:
-        rows: list[Row] = await connection.fetch(statement(name), *arguments)
+    async def fetch(statement: Statement, *arguments: object) -> list[Row]:
+        rows: list[Row] = await connection.fetch(statement.text, *arguments)
         return rows
 
     return await _promote(fetch, jobs)
 
 
 async def _promote(fetch: Callable[..., Awaitable[list[Row]]], jobs: Sequence[int] | None) -> bool:
-    rows = await fetch("promote", jobs, MOST_PROMOTED)
+    rows = await fetch(sql.run.PROMOTE, jobs, MOST_PROMOTED)
     happened = {row["what"] for row in rows}
     if "asked" in happened:
-        await fetch("wake", RUNS_CHANNEL, "cancel")
+        await fetch(sql.feed.NOTIFY, RUNS_CHANNEL, "cancel")
     if "replaced" in happened:  # its place is free now, which the statement that freed it could not see
         await _promote(fetch, sorted({row["job"] for row in rows if row["what"] == "replaced"}))
     return not happened.isdisjoint({"promoted", "replaced"})
@@ -213,15 +215,15 @@ async def make_way(connection: Any, run: Row) -> None:
         await promote_on(connection, [run["job"]])
 
 
-def settle_statement(batch: Sequence[Settlement]) -> tuple[str, tuple[Sequence[object], ...]]:
+def settle_statement(batch: Sequence[Settlement]) -> tuple[Statement, tuple[Sequence[object], ...]]:
     """The statement that ends these runs, and its arrays."""
     columns = settle_columns(batch)
     if not all(map(_is_plain, batch)):
-        return "settle", columns
+        return sql.run.SETTLE, columns
     jobs, ats, tokens, _, _, lanes, serials = columns[:PLAIN_COLUMNS]
     times = ([item.started.timestamp() for item in batch], [item.finished.timestamp() for item in batch])
     alike = (one_for_all(ats), one_for_all(tokens), *times, one_for_all(lanes), one_for_all(serials))
-    return "settle_succeeded", (jobs, *alike)
+    return sql.run.SETTLE_SUCCEEDED, (jobs, *alike)
 
 
 def settle_columns(batch: Sequence[Settlement]) -> tuple[Sequence[object], ...]:

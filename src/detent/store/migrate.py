@@ -37,7 +37,7 @@ from typing import Any
 import asyncpg
 
 from detent.errors import Unavailable
-from detent.store.db import statement
+from detent.store import sql
 
 OLDEST_SERVER = 15
 DIRECTIVE = "-- detent: "
@@ -183,16 +183,16 @@ async def migrate(connection: Any, folder: Traversable | None = None, *, patienc
         return applied
 
 
-def sql(schema: str = "detent", folder: Traversable | None = None) -> str:
+def script(schema: str = "detent", folder: Traversable | None = None) -> str:
     """All migrations as one script for psql, with the bookkeeping that lets `check` pass afterwards."""
-    parts = [_create_schema(schema), f'SET search_path = "{schema}"', statement("migrations_table").strip()]
-    parts.append(statement("migrations_older_table").partition("\n")[2].strip())
+    parts = [_create_schema(schema), f'SET search_path = "{schema}"', sql.migration.CREATE_TABLE.text.strip()]
+    parts.append(sql.migration.UPGRADE_TABLE.text.partition("\n")[2].strip())
     for migration in known(folder):
         body = migration.text.strip().rstrip(";")
         record = re.sub(
             r"VALUES \(.*\)",
             f"VALUES ({migration.version}, '{migration.name}', '{migration.sha256}', {migration.compatible or 'NULL'})",
-            statement("migrations_record").partition("\n")[2].strip(),
+            sql.migration.RECORD.text.partition("\n")[2].strip(),
         )
         begin, commit = (["BEGIN"], ["COMMIT"]) if migration.in_transaction else ([], [])
         parts += [f"-- {migration.file}", *begin, body, record, *commit]
@@ -204,7 +204,7 @@ async def _applied(connection: Any) -> Sequence[Any]:
     _require_server(connection, await _where(connection))
     try:
         async with connection.transaction():
-            rows: Sequence[Any] = await connection.fetch(statement("migrations_applied"))
+            rows: Sequence[Any] = await connection.fetch(sql.migration.LIST_APPLIED.text)
             return rows
     except asyncpg.UndefinedTableError:
         return []
@@ -220,7 +220,7 @@ def _require_server(connection: Any, where: str) -> None:
 
 async def _where(connection: Any) -> str:
     """The subject of a sentence about this database."""
-    row = await connection.fetchrow(statement("migrations_where"))
+    row = await connection.fetchrow(sql.migration.READ_SCHEMA.text)
     if row["address"] is None:
         return f"The database {row['database']}"
     return f"The database at {row['address']}:{row['port']}/{row['database']}"
@@ -231,7 +231,7 @@ def _inside(where: str) -> str:
 
 
 async def _schema(connection: Any) -> tuple[str, bool]:
-    row = await connection.fetchrow(statement("migrations_where"))
+    row = await connection.fetchrow(sql.migration.READ_SCHEMA.text)
     name = _SCHEMA_NAME.fullmatch(row["search_path"])
     if name is None:
         raise ValueError(f"the connection must look in one schema, not in {row['search_path']}")
@@ -247,9 +247,10 @@ async def _make_room(connection: Any) -> None:
     try:
         if not present:  # asked first: "if not exists" still needs the right to create one
             await connection.execute(_create_schema(schema))
-        await connection.execute(statement("migrations_table"))
-        if await connection.fetchval(statement("migrations_is_older")):  # asked first: it locks out those who look
-            await connection.execute(statement("migrations_older_table"))
+        await connection.execute(sql.migration.CREATE_TABLE.text)
+        # Asked first: the upgrade locks out readers of the table.
+        if await connection.fetchval(sql.migration.CHECK_OLDER_TABLE.text):
+            await connection.execute(sql.migration.UPGRADE_TABLE.text)
     except asyncpg.PostgresError as error:
         raise Unavailable(
             f"{await _where(connection)} cannot be migrated ({error}): let its owner run `detent db migrate`."
@@ -262,7 +263,7 @@ async def may_join(connection: Any) -> None:
     key = await _key(connection, "join")
     try:
         async with connection.transaction():  # a savepoint: the sentence below needs a connection that still answers
-            await connection.fetch(statement("migrations_join"), key)
+            await connection.fetch(sql.migration.LOCK_FOR_JOIN.text, key)
     except asyncpg.LockNotAvailableError as error:
         raise Unavailable(f"{await _where(connection)} is being migrated: try again when that is done.") from error
     await check(connection)
@@ -279,9 +280,9 @@ async def _wait_for_nodes(connection: Any, migration: Migration) -> None:
 
 async def _strangers(connection: Any, migration: Migration) -> list[str]:
     """Nodes that are alive and could not work with the schema after this migration."""
-    if not await connection.fetchval(statement("migrations_has_nodes")):
+    if not await connection.fetchval(sql.migration.CHECK_NODES_TABLE.text):
         return []
-    rows = await connection.fetch(statement("migrations_nodes"), migration.compatible)
+    rows = await connection.fetch(sql.migration.LIST_INCOMPATIBLE_NODES.text, migration.compatible)
     return [f"{'+'.join(row['roles'])} on {row['host']}, process {row['pid']}" for row in rows]
 
 
@@ -296,7 +297,7 @@ async def _apply(connection: Any, migration: Migration) -> None:
     try:
         if migration.in_transaction:
             async with connection.transaction():
-                await connection.fetch(statement("migrations_keep_out"), await _key(connection, "join"))
+                await connection.fetch(sql.migration.LOCK_OUT_JOINS.text, await _key(connection, "join"))
                 if strangers := await _strangers(connection, migration):
                     raise _not_beside(migration, strangers)
                 await _run(connection, migration)
@@ -310,17 +311,17 @@ async def _apply(connection: Any, migration: Migration) -> None:
 async def _run(connection: Any, migration: Migration) -> None:
     await connection.execute(migration.text, timeout=_LONGEST)
     record = (migration.version, migration.name, migration.sha256, migration.compatible)
-    await connection.execute(statement("migrations_record"), *record, timeout=_LONGEST)
+    await connection.execute(sql.migration.RECORD.text, *record, timeout=_LONGEST)
 
 
 @asynccontextmanager
 async def _unhurried(connection: Any) -> AsyncIterator[None]:
-    await connection.execute(statement("migrations_unhurried"))
+    await connection.execute(sql.migration.LIFT_LIMITS.text)
     try:
         yield
     finally:
         if not connection.is_closed():
-            await connection.execute(statement("migrations_hurried"))
+            await connection.execute(sql.migration.RESTORE_LIMITS.text)
 
 
 async def _key(connection: Any, purpose: str) -> int:
@@ -334,7 +335,7 @@ async def _alone(connection: Any, patience: float) -> AsyncIterator[None]:
     key = await _key(connection, "migrate")
     clock = asyncio.get_running_loop().time
     began = clock()
-    while not await connection.fetchval(statement("migrations_lock"), key):
+    while not await connection.fetchval(sql.migration.LOCK.text, key):
         if clock() - began > patience:
             raise Unavailable(
                 f"Another detent has been migrating {_inside(await _where(connection))} for {patience:.0f} seconds: "
@@ -345,4 +346,4 @@ async def _alone(connection: Any, patience: float) -> AsyncIterator[None]:
         yield
     finally:
         if not connection.is_closed():
-            await connection.execute(statement("migrations_unlock"), key)
+            await connection.execute(sql.migration.UNLOCK.text, key)

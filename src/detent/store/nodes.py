@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from detent.domain.run import Claim
-from detent.store import migrate
-from detent.store.db import Database, statement
+from detent.store import migrate, sql
+from detent.store.db import Database, PoolName
 
 # So many nodes lost while a run was the only one they ran, and it is dead.
 CRASH_CAP = 2
@@ -69,20 +69,20 @@ class NodeStore:
 
         async def join(connection: Any) -> None:
             await migrate.may_join(connection)
-            await connection.fetch(statement("join"), info.node, ttl, *told)
+            await connection.fetch(sql.node.JOIN.text, info.node, ttl, *told)
 
-        await self._database.transaction("work", join)
+        await self._database.transaction(PoolName.WORK, join)
 
     async def silent(self, span: timedelta) -> float | None:
         """How many seconds to wait for nodes that were silent for so long and that nobody has evicted."""
-        seconds: float | None = (await self._database.fetch("work", "silent_nodes", span))[0]["seconds"]
+        seconds: float | None = (await self._database.fetch(PoolName.WORK, sql.node.FIND_SILENT, span))[0]["seconds"]
         return seconds
 
     async def evict_expired(self) -> list[int]:
-        return [row["node"] for row in await self._database.fetch("lead", "evict")]
+        return [row["node"] for row in await self._database.fetch(PoolName.FAILOVER, sql.node.EVICT)]
 
     async def share(self, node: int) -> Share:
-        row = (await self._database.fetch("lead", "share", node))[0]
+        row = (await self._database.fetch(PoolName.FAILOVER, sql.partition.READ_SHARE, node))[0]
         first = row["first_expiry"]
         return Share(
             row["schedulers"], row["evicted"], row["draining"], row["held"], row["free"], row["expired"],
@@ -93,29 +93,31 @@ class NodeStore:
         """Partitions that are ours now, with their new terms. Each with the number of its nomination; without one, only
         what nobody alive held is taken."""
         partitions, numbers = list(nominations.keys()), list(nominations.values())
-        rows = await self._database.fetch("lead", "take", node, incarnation, partitions, numbers)
+        rows = await self._database.fetch(PoolName.FAILOVER, sql.partition.TAKE, node, incarnation, partitions, numbers)
         return {row["partition"]: row["term"] for row in rows}
 
     async def release(self, node: int, partitions: Sequence[int] | None = None) -> list[int]:
         """Let others have these partitions, or all that the node holds."""
-        rows = await self._database.fetch("lead", "release", node, None if partitions is None else list(partitions))
+        rows = await self._database.fetch(
+            PoolName.FAILOVER, sql.partition.RELEASE, node, None if partitions is None else list(partitions)
+        )
         return [row["partition"] for row in rows]
 
     async def rescue(self, node: int) -> list[Rescued]:
         """One batch of an evicted node's runs; an empty answer means there are none left."""
-        rows = await self._database.fetch("lead", "rescue", node, CRASH_CAP, RESCUE_BATCH)
+        rows = await self._database.fetch(PoolName.FAILOVER, sql.run.RESCUE, node, CRASH_CAP, RESCUE_BATCH)
         return [Rescued(*row.values()) for row in rows]
 
     async def forget(self, node: int) -> bool:
-        return bool(await self._database.fetch("lead", "forget", node))
+        return bool(await self._database.fetch(PoolName.FAILOVER, sql.node.DELETE, node))
 
     async def drain(self, node: int) -> None:
-        await self._database.fetch("lead", "drain", node, True)
+        await self._database.fetch(PoolName.FAILOVER, sql.node.DRAIN, node, True)
 
     async def leave(self, node: int, *, lost: bool = False) -> None:
         """`lost`: not in good order, since its membership was over."""
-        await self._database.fetch("lead", "leave", node, lost)
+        await self._database.fetch(PoolName.FAILOVER, sql.node.LEAVE, node, lost)
 
     async def note_rescued(self, node: int, rescuer: int, runs: int) -> None:
         """Put on record who returned the runs of a node that ended."""
-        await self._database.fetch("lead", "note_rescued", node, rescuer, runs)
+        await self._database.fetch(PoolName.FAILOVER, sql.node.RECORD_RESCUE, node, rescuer, runs)

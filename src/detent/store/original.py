@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from detent.store.statements import statement
+from detent.store import sql
 
 
 class Whereabouts(NamedTuple):
@@ -39,7 +39,7 @@ class Standing(NamedTuple):
 
 
 async def read(connection: Any) -> Standing:
-    row = await connection.fetchrow(statement("standing"))
+    row = await connection.fetchrow(sql.cluster.READ_IDENTITY.text)
     stored = Whereabouts(row["system_identifier"], row["database_oid"], row["table_oid"], row["timeline"])
     present = Whereabouts(*(row[f"present_{name}"] for name in _COLUMNS))
     return Standing(row["id"], row["incarnation"], stored, present, row["silence"], row["used"])
@@ -47,13 +47,13 @@ async def read(connection: Any) -> Standing:
 
 async def follow(connection: Any, timeline: int, seen: int) -> int | None:
     """Take over a new timeline; the new incarnation, or None if another node did so first."""
-    number: int | None = await connection.fetchval(statement("follow"), timeline, seen)
+    number: int | None = await connection.fetchval(sql.cluster.FOLLOW.text, timeline, seen)
     return number
 
 
 async def adopt(connection: Any, seen: int = 0) -> int | None:
     """Make a copy an original; its new incarnation, or None if there is nothing to adopt."""
-    number: int | None = await connection.fetchval(statement("adopt"), seen)
+    number: int | None = await connection.fetchval(sql.cluster.ADOPT.text, seen)
     return number
 
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import msgspec
 
 from detent.errors import Conflict, UsageError
-from detent.store.db import MOST_HOMES, Database, NoHome, statement
+from detent.store import sql
+from detent.store.db import MOST_HOMES, Database, NoHome, PoolName
 
 KEPT = timedelta(hours=24)
 FORGOTTEN_AT_ONCE = 1_000
@@ -64,10 +65,10 @@ class RequestStore:
     ) -> tuple[Answer, bool]:
         async with self._database.joined() as connection:
             limit = f"{idle // timedelta(milliseconds=1)}ms"
-            (row,) = await connection.fetch(statement("hold_request"), _lock_number(tenant, key), limit)
+            (row,) = await connection.fetch(sql.request.LOCK.text, _lock_number(tenant, key), limit)
             if not row["held"]:
                 raise UnderWay(f"A request with the idempotency key {key!r} is under way: wait for its end.")
-            found = await connection.fetch(statement("kept_request"), tenant, key, KEPT)
+            found = await connection.fetch(sql.request.READ.text, tenant, key, KEPT)
             if found and found[0]["digest"] != digest:
                 raise OtherRequest(
                     f"The idempotency key {key!r} was used for another request: use a new one for each request."
@@ -77,12 +78,12 @@ class RequestStore:
                 return Answer(kept["status"], msgspec.json.decode(kept["headers"]), kept["body"]), True
             answer = await work()
             headers = msgspec.json.encode(answer.headers).decode()
-            await connection.fetch(statement("keep_request"), tenant, key, digest, answer.status, headers, answer.body)
+            await connection.fetch(sql.request.STORE.text, tenant, key, digest, answer.status, headers, answer.body)
             return answer, False
 
     async def forget(self, at: datetime | None = None) -> int:
         """Remove answers that were kept long enough; how many there were. `at`: the time as the caller knows it."""
-        return len(await self._database.fetch("work", "forget_requests", KEPT, FORGOTTEN_AT_ONCE, at))
+        return len(await self._database.fetch(PoolName.WORK, sql.request.PURGE, KEPT, FORGOTTEN_AT_ONCE, at))
 
 
 def _lock_number(tenant: int, key: str) -> int:

@@ -10,7 +10,8 @@ import msgspec
 
 from detent.domain.job import JobSpec
 from detent.errors import Conflict, NotFound
-from detent.store.db import Database, Row
+from detent.store import sql
+from detent.store.db import Database, PoolName, Row
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.runs import number_of
 
@@ -35,18 +36,18 @@ class RevisionStore:
         """The newest first, one more than asked for where there is one, so that each can be compared with the one
         before; and what to pass as `below` for more (None: these were all)."""
         number = await number_of(self._database, job, tenant)
-        rows = await self._database.fetch("people", "revisions", number, below, limit + 1)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.revision.LIST, number, below, limit + 1)
         return [_revision(row) for row in rows], rows[limit - 1]["revision"] if len(rows) > limit else None
 
     async def get(self, job: UUID, revision: int, *, tenant: int = DEFAULT_TENANT) -> Revision:
         number = await number_of(self._database, job, tenant)
-        rows = await self._database.fetch("people", "revisions", number, revision + 1, 1)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.revision.LIST, number, revision + 1, 1)
         if not rows or rows[0]["revision"] != revision:
             raise await self._missing(number, revision)
         return _revision(rows[0])
 
     async def _missing(self, number: int, revision: int) -> NotFound:
-        newest = (await self._database.fetch("people", "revisions", number, None, 1))[0]["revision"]
+        newest = (await self._database.fetch(PoolName.REQUEST, sql.revision.LIST, number, None, 1))[0]["revision"]
         if 0 < revision < newest:
             return NotFound(
                 f"Revision {revision} of the job is no longer kept (revisions_kept): list its revisions to see those "
@@ -57,7 +58,7 @@ class RevisionStore:
     async def before(self, job: UUID, revision: int, *, tenant: int = DEFAULT_TENANT) -> Revision | None:
         """The one before, if there was one and it is still kept."""
         number = await number_of(self._database, job, tenant)
-        rows = await self._database.fetch("people", "revisions", number, revision, 1)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.revision.LIST, number, revision, 1)
         return _revision(rows[0]) if rows and rows[0]["revision"] == revision - 1 else None
 
     async def definition(self, job: UUID, revision: int, *, tenant: int = DEFAULT_TENANT) -> JobSpec:

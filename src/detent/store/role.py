@@ -7,15 +7,14 @@ from typing import Any
 import asyncpg
 
 from detent.errors import Unavailable, UsageError
-from detent.store import pooler
-from detent.store.db import statement
+from detent.store import pooler, sql
 from detent.store.servers import place
 
 
 async def verify(connection: Any, url: str, schema: str) -> None:
     """Raise Unavailable, with what to run, unless connections get what they need without asking."""
     names = list(pooler.role_settings(schema))
-    row = await connection.fetchrow(statement("role_settings"), names)
+    row = await connection.fetchrow(sql.database.READ_SETTINGS.text, names)
     found = dict(zip(names, row["values"], strict=True))
     missing = pooler.missing_settings(found, schema)
     if not missing:
@@ -31,7 +30,7 @@ async def verify(connection: Any, url: str, schema: str) -> None:
 
 async def give(connection: Any, role: str, schema: str) -> list[str]:
     """Set them on the role, for this database; the statements that did."""
-    row = await connection.fetchrow(statement("role_named"), role)
+    row = await connection.fetchrow(sql.database.READ_ROLE_NAME.text, role)
     if row is None:
         raise UsageError(f"--role-settings is {role!r}, and there is no such role: give the one that nodes connect as.")
     statements = pooler.role_statements(row["role"], row["database"], schema)

@@ -28,7 +28,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import asyncpg
 
 from detent.errors import Unavailable
-from detent.store.statements import statement
+from detent.store import sql
 
 SECONDS_FOR_ONE = 10.0
 SECONDS_FOR_EACH = 3.0
@@ -149,7 +149,7 @@ def servers_of(url: str) -> Servers:
 
 
 async def server_of(connection: Any) -> Server:
-    row = await connection.fetchrow(statement("server"))
+    row = await connection.fetchrow(sql.database.READ_SERVER.text)
     return Server(row["system_identifier"], row["timeline"])
 
 

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from detent.contract.tenant import Tenant
 from detent.errors import Conflict, DetentError, NotFound, QuotaReached, Unavailable
-from detent.store.db import Database, Row, statement
+from detent.store import sql
+from detent.store.db import Database, PoolName, Row
 from detent.store.queues import WHOLE_TENANT, Limits, set_limits
 from detent.telemetry.log import logger
 
@@ -51,65 +52,65 @@ class TenantStore:
     # -- tenants and their quotas
 
     async def add(self, name: str) -> Tenant:
-        if not await self._database.fetch("people", "add_tenant", name):
+        if not await self._database.fetch(PoolName.REQUEST, sql.tenant.ADD, name):
             raise Conflict(f"There is already a tenant {name!r}: choose another name.")
         return await self.get(name)
 
     async def get(self, name: str) -> Tenant:
-        rows = await self._database.fetch("people", "list_tenants", 0, 1, name)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.LIST, 0, 1, name)
         if not rows:
             raise no_tenant(name)
         return _tenant(rows[0])
 
     async def list(self, *, after: int = 0, limit: int = 50) -> TenantPage:
         """In the order of their creation, and what to pass as `after` for more (None: these were all)."""
-        rows = await self._database.fetch("people", "list_tenants", after, limit + 1, None)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.LIST, after, limit + 1, None)
         return [_tenant(row) for row in rows[:limit]], rows[limit - 1]["tenant"] if len(rows) > limit else None
 
     async def number(self, name: str) -> int | None:
-        rows = await self._database.fetch("people", "list_tenants", 0, 1, name)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.LIST, 0, 1, name)
         return rows[0]["tenant"] if rows else None
 
     async def change(self, name: str, quotas: Mapping[str, Any]) -> Tenant:
         """Change some quotas; None takes a limit away."""
 
         async def write(connection: Any) -> None:
-            if not await connection.fetch(statement("tenant_to_change"), name):
+            if not await connection.fetch(sql.tenant.LOCK.text, name):
                 raise no_tenant(name)
-            (row,) = await connection.fetch(statement("list_tenants"), 0, 1, name)
+            (row,) = await connection.fetch(sql.tenant.LIST.text, 0, 1, name)
             new = {**row, **quotas}
             await connection.fetch(
-                statement("change_tenant"), new["tenant"], new["max_jobs"], new["max_payload_bytes"], new["weight"] or 1
+                sql.tenant.CHANGE.text, new["tenant"], new["max_jobs"], new["max_payload_bytes"], new["weight"] or 1
             )
             limits = Limits(new["max_concurrent"], new["max_runs_per_second"])
             await set_limits(connection, new["tenant"], WHOLE_TENANT, limits)
 
-        await self._database.transaction("people", write)
+        await self._database.transaction(PoolName.REQUEST, write)
         return await self.get(name)
 
     # -- the count of jobs, put right
 
     async def give_up_reservations(self) -> int:
         """Room that was reserved long ago and never used; for how many jobs that were not registered in the end."""
-        rows = await self._database.fetch("people", "give_up_reservations", GIVEN_UP_AFTER)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.CANCEL_OLD_RESERVATIONS, GIVEN_UP_AFTER)
         return sum(row["lost"] for row in rows)
 
     async def recount(self) -> int:
         """Compare what is counted with what there is, tenant by tenant; how many were wrong."""
         wrong, last = 0, 0
-        while rows := await self._database.fetch("people", "list_tenants", last, COUNTED_AT_ONCE, None):
+        while rows := await self._database.fetch(PoolName.REQUEST, sql.tenant.LIST, last, COUNTED_AT_ONCE, None):
             for row in rows:
                 wrong += await self._recount_one(row["tenant"])
             last = rows[-1]["tenant"]
         return wrong
 
     async def _recount_one(self, tenant: int) -> bool:
-        rows = await self._database.fetch("people", "recount_jobs", tenant)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.RECOUNT_JOBS, tenant)
         if not rows or rows[0]["counted"] == rows[0]["found"]:
             return False
         difference = rows[0]["found"] - rows[0]["counted"]
         log.warning("the count of a tenant's jobs was wrong", tenant=tenant, by=-difference)
-        await self._database.fetch("people", "correct_jobs", tenant, difference)
+        await self._database.fetch(PoolName.REQUEST, sql.tenant.CORRECT_JOB_COUNT, tenant, difference)
         return True
 
 
@@ -128,12 +129,12 @@ async def room_for(database: Database, tenant: int, jobs: int, server_limit: int
 async def _reserve(database: Database, tenant: int, jobs: int, server_limit: int) -> Room:
     # On a connection of its own, also inside the caller's transaction: the lock must not outlive the statement.
     asked = (tenant, jobs, AHEAD if jobs <= AHEAD_FOR else 0, FAR)
-    (row,) = await database.fetch("aside", "reserve_jobs", *asked)
+    (row,) = await database.fetch(PoolName.SEPARATE, sql.tenant.RESERVE_JOBS, *asked)
     if jobs and row["reservation"] is None:
-        await database.fetch("aside", "reclaim_reservations", tenant)
-        (row,) = await database.fetch("aside", "reserve_jobs", *asked)
+        await database.fetch(PoolName.SEPARATE, sql.tenant.RECLAIM_RESERVATIONS, tenant)
+        (row,) = await database.fetch(PoolName.SEPARATE, sql.tenant.RESERVE_JOBS, *asked)
     if jobs and row["reservation"] is None:
-        (found,) = await database.fetch("aside", "job_quota", tenant)
+        (found,) = await database.fetch(PoolName.SEPARATE, sql.tenant.READ_JOB_QUOTA, tenant)
         raise jobs_reached(jobs, found["jobs"], found["max_jobs"], found["name"])
     limit = _smaller(server_limit, row["max_payload_bytes"])
     return Room(row["reservation"], list(row["numbers"]), row["now"], limit)
@@ -141,14 +142,14 @@ async def _reserve(database: Database, tenant: int, jobs: int, server_limit: int
 
 async def _give_up(database: Database, reservation: int) -> None:
     try:
-        await database.fetch("aside", "give_up_reservation", reservation)
+        await database.fetch(PoolName.SEPARATE, sql.tenant.CANCEL_RESERVATION, reservation)
     except DetentError as error:
         log.warning("room for jobs not given back; that is done later", reservation=reservation, error=str(error))
 
 
 async def payload_limit(database: Database, tenant: int, server_limit: int) -> int:
     """How large a payload of this tenant's may be, where no room is reserved."""
-    rows = await database.fetch("people", "payload_limit", tenant)
+    rows = await database.fetch(PoolName.REQUEST, sql.tenant.READ_PAYLOAD_LIMIT, tenant)
     return _smaller(server_limit, rows[0]["max_payload_bytes"] if rows else None)
 
 
@@ -156,7 +157,7 @@ async def use_room(connection: Any, room: Room) -> None:
     """The jobs are inserted in this transaction: what was reserved for them is used."""
     if room.reservation is None:
         return
-    if not await connection.fetch(statement("use_reservation"), room.reservation):
+    if not await connection.fetch(sql.tenant.USE_RESERVATION.text, room.reservation):
         raise Unavailable("Registering these jobs took too long, and nothing was registered: try again, with fewer.")
 
 

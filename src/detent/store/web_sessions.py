@@ -8,7 +8,8 @@ import secrets
 from datetime import timedelta
 from typing import NamedTuple
 
-from detent.store.db import Database
+from detent.store import sql
+from detent.store.db import Database, PoolName
 from detent.store.keys import KeyScope
 
 LASTS = timedelta(hours=12)
@@ -29,18 +30,18 @@ class WebSessionStore:
     async def open(self, key_id: str) -> str:
         """The token of a new session, told this once."""
         token = secrets.token_urlsafe(32)
-        await self._database.fetch("people", "open_session", _digest(token), key_id, LASTS)
+        await self._database.fetch(PoolName.REQUEST, sql.session.OPEN, _digest(token), key_id, LASTS)
         return token
 
     async def holder(self, token: str) -> SessionHolder | None:
         """Whose session this is; None when it is unknown or over, or its key is."""
         if not _TOKEN.fullmatch(token):
             return None
-        rows = await self._database.fetch("people", "session_holder", _digest(token))
+        rows = await self._database.fetch(PoolName.REQUEST, sql.session.FIND_KEY, _digest(token))
         return SessionHolder(*rows[0].values()) if rows else None
 
     async def close(self, token: str) -> None:
-        await self._database.fetch("people", "end_session", _digest(token))
+        await self._database.fetch(PoolName.REQUEST, sql.session.END, _digest(token))
 
 
 def _digest(token: str) -> bytes:

@@ -16,7 +16,8 @@ from detent.domain.misfire import AUTOMATIC
 from detent.domain.registration import Place
 from detent.domain.schedule import Schedule
 from detent.errors import UsageError
-from detent.store.db import Database, Row
+from detent.store import sql
+from detent.store.db import Database, PoolName, Row
 from detent.store.job_moves import Move, end_of, schedule_of_row, span_of
 from detent.store.job_rows import NOWHERE
 from detent.store.job_writes import Moved, announce, move
@@ -34,14 +35,16 @@ class ZoneDataStore:
 
     async def renew(self, release: str) -> int:
         """Look at all jobs again if none has by this release; how many next ticks have moved."""
-        seen = (await self._database.fetch("people", "zone_data"))[0]["tzdata"]
+        seen = (await self._database.fetch(PoolName.REQUEST, sql.zone_data.READ))[0]["tzdata"]
         if seen is not None and seen >= release:
             return 0
         moved, behind = 0, 0
-        while rows := await self._database.fetch("people", "old_zone_data", release, behind, AT_ONCE):
+        while rows := await self._database.fetch(
+            PoolName.REQUEST, sql.zone_data.LIST_OUTDATED_JOBS, release, behind, AT_ONCE
+        ):
             moved += await self._renew_some(rows, release)
             behind = rows[-1]["job"]
-        await self._database.fetch("people", "zone_data_seen", release)
+        await self._database.fetch(PoolName.REQUEST, sql.zone_data.RECORD, release)
         if moved:
             log.info("next ticks moved by new zone data", jobs=moved, release=release)
         return moved
@@ -51,11 +54,11 @@ class ZoneDataStore:
         changed = {each.row["job"] for each in moves}
         same = [(row["job"], row["generation"], end_of(row)) for row in rows if row["job"] not in changed]
         if same:
-            await self._database.fetch("people", "renew_spans", *zip(*same, strict=True), release)
+            await self._database.fetch(PoolName.REQUEST, sql.ledger.RENEW_SPANS, *zip(*same, strict=True), release)
         count = 0
         for each in moves:
             try:
-                await self._database.transaction("people", partial(_move, each))
+                await self._database.transaction(PoolName.REQUEST, partial(_move, each))
                 count += 1
             except Moved:  # it has fired or was changed meanwhile, by somebody with data of their own
                 log.info("a job was left as it is", job=each.row["name"])

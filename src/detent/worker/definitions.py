@@ -13,6 +13,7 @@ import msgspec
 from detent.domain.job import Definition
 from detent.domain.run import Claim
 from detent.store import Store
+from detent.store.db import PoolName
 
 # Room for half a million that are alike, or a hundred thousand that are not.
 MOST_BYTES = 200_000_000
@@ -21,7 +22,7 @@ Key = tuple[int, int]
 
 
 async def with_own_payload(
-    store: Store, claim: Claim, definition: Definition | None, *, pool: str = "work"
+    store: Store, claim: Claim, definition: Definition | None, *, pool: PoolName = PoolName.WORK
 ) -> Definition | None:
     """The definition as this run has it: one that was triggered by hand may have brought a payload, and its retries and
     repeats have the same."""

@@ -18,7 +18,7 @@ from detent.domain.states import CODES, RunStatus
 from detent.errors import DetentError, NotFound, OwnershipLost, Unavailable
 from detent.runtime.service import Batcher
 from detent.store import Store
-from detent.store.db import OutcomeUnknown, Rejected
+from detent.store.db import OutcomeUnknown, PoolName, Rejected
 from detent.store.live import Retry, Settlement
 from detent.store.pull import Beat, Extended, Held, Recorded, Report
 from detent.store.upkeep import RUNS_CHANNEL
@@ -119,8 +119,8 @@ class PulledRuns:
     async def _promote(self, jobs: list[int]) -> None:
         """Runs that waited for these; what fails here is made up for by the sweep."""
         try:
-            if await self._store.live.promote(jobs, pool="pull"):
-                await self._store.upkeep.wake(RUNS_CHANNEL, "ready", pool="pull")
+            if await self._store.live.promote(jobs, pool=PoolName.PULL):
+                await self._store.upkeep.wake(RUNS_CHANNEL, "ready", pool=PoolName.PULL)
         except DetentError as error:
             log.warning("runs that wait have not moved up yet", error=str(error))
 

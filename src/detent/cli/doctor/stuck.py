@@ -7,6 +7,7 @@ from functools import partial
 from detent.cli import times
 from detent.cli.doctor import missing
 from detent.cli.doctor.findings import Case, number
+from detent.store import sql
 
 
 async def tell(case: Case) -> None:
@@ -16,7 +17,7 @@ async def tell(case: Case) -> None:
 
 
 async def _held(case: Case) -> None:
-    for row in await case.doctor.ask("held", case.number):
+    for row in await case.doctor.ask(sql.doctor.OVERRUNNING, case.number):
         asked = " and was asked to stop" if row["cancel"] else ""
         told = (
             f"Run {row['run']} of {row['name']} was ready {times.span(row['seconds'] * 1000)} ago, has a time limit of "
@@ -27,7 +28,7 @@ async def _held(case: Case) -> None:
 
 
 async def _orphans(case: Case) -> None:
-    row = await case.doctor.one("orphans", case.number)
+    row = await case.doctor.one(sql.doctor.ORPHANS, case.number)
     if row["runs"]:
         told = f"{number(row['runs'], 'run', 'are')} held by a node or a worker that is gone."
         advice = (

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from detent.devtools.bench.database import BenchStore
 from detent.devtools.bench.processes import children_seconds, own_seconds
 from detent.node import node
 from detent.runtime.clock import monotonic
 from detent.settings.settings import Settings
 from detent.store import Store
-from detent.store.bench import BenchStore
 from detent.store.embedded import EmbeddedServer
 
 

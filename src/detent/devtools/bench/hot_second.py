@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from detent.devtools.bench.database import FAR_AWAY, Herd
 from detent.devtools.bench.ground import Ground, Meter, ground
 from detent.devtools.bench.latency import percentile
 from detent.devtools.bench.loop import LEAD_SECONDS, Loaded, loaded
 from detent.devtools.bench.processes import resident_bytes
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.errors import Unavailable
-from detent.store.bench import FAR_AWAY, Herd
 
 # Further away than a node looks ahead, so that the herd comes into the wheel as jobs do that are a day old, and not as
 # half a million that were registered a moment before they are due.

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from detent.devtools.bench.database import Herd
 from detent.devtools.bench.ground import Ground, ground
 from detent.devtools.bench.loop import loaded
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.runtime.clock import monotonic
-from detent.store.bench import Herd
 
 PERIOD = 10
 LEAD_SECONDS = 3.0

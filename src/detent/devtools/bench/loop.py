@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from detent.devtools.bench.database import FAR_AWAY, Herd
 from detent.devtools.bench.ground import Cost, Ground, Meter, ground
 from detent.domain.job import TargetKind
 from detent.domain.run import Call, Outcome, Succeeded
@@ -22,7 +23,6 @@ from detent.errors import Unavailable
 from detent.node.session import Session
 from detent.runtime.clock import monotonic
 from detent.settings.settings import Settings
-from detent.store.bench import FAR_AWAY, Herd
 from detent.telemetry.metrics import Metrics
 from detent.worker.execute import Runner
 

@@ -6,13 +6,13 @@ import random
 from datetime import timedelta
 from typing import NamedTuple
 
+from detent.devtools.demo.database import DemonstrationStore, Rows
 from detent.devtools.demo.expected import IncidentRow, incidents
 from detent.devtools.demo.history import Month, Teller, elections
 from detent.devtools.demo.jobs import demo_jobs
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.errors import Conflict
 from detent.store import Store
-from detent.store.demonstration import Rows
 from detent.store.tallies import KEPT
 from detent.telemetry.metrics import LATENESS
 
@@ -29,7 +29,8 @@ class Filled(NamedTuple):
 
 async def fill(store: Store, days: int, echo_url: str, *, beside: bool) -> Filled:
     """`beside`: although there are jobs already."""
-    there = await store.demonstration.jobs()
+    demonstration = DemonstrationStore(store.database)
+    there = await demonstration.jobs()
     if there and not beside:
         raise Conflict(
             f"This database has {there} jobs already: name an empty one, or add the demo to them with --beside."
@@ -38,7 +39,7 @@ async def fill(store: Store, days: int, echo_url: str, *, beside: bool) -> Fille
     chance = random.Random(SEED)
     month = Month.before(now, days, chance)
     jobs = demo_jobs(now, echo_url)
-    registered = await store.demonstration.register([job.spec for job in jobs], month.since, MAX_PAYLOAD_BYTES)
+    registered = await demonstration.register([job.spec for job in jobs], month.since, MAX_PAYLOAD_BYTES)
     runs, attempts, last_ticks = [], [], []
     missed: list[IncidentRow] = []
     for job, (prepared, _) in zip(jobs, registered, strict=True):
@@ -49,7 +50,7 @@ async def fill(store: Store, days: int, echo_url: str, *, beside: bool) -> Fille
         missed += incidents(job.spec, rows, now)
         last_ticks += [(prepared.number, max(row.until or row.scheduled_at for row in rows))] if rows else []
     over = [prepared.number for job, (prepared, _) in zip(jobs, registered, strict=True) if job.over]
-    await store.demonstration.write(Rows(runs, attempts, elections(month), missed), last_ticks, over)
+    await demonstration.write(Rows(runs, attempts, elections(month), missed), last_ticks, over)
     for job, (_, job_id) in zip(jobs, registered, strict=True):
         if job.paused is not None:
             await store.jobs.pause(job_id, job.paused, by="anna")
