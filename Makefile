@@ -32,7 +32,7 @@ test: $(READY)  ## Run the tests (short profiles)
 test-long: $(READY)  ## Run all tests with full counts, and those with processes also through a pooler, and with the version before
 	@$(BIN)/python -m pytest -n 2 --timeout 3600 tests
 	@DETENT_TEST_POOLER=1 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/system tests/session
-	@previous=$$($(BIN)/python chaos/versions.py) && DETENT_TEST_PREVIOUS=$$previous $(BIN)/python -m pytest -n 2 --timeout 3600 tests/system
+	@previous=$$($(BIN)/python -m chaos.versions) && DETENT_TEST_PREVIOUS=$$previous $(BIN)/python -m pytest -n 2 --timeout 3600 tests/system
 
 check: lint test  ## What CI runs
 
@@ -58,11 +58,11 @@ bench: $(READY)  ## Measure everything on throw-away databases, beside the raw l
 	@$(BIN)/detent bench cron
 
 bench-looking: $(READY)  ## Measure the dashboard with a million jobs, and fifty browsers beside a busy loop
-	@$(BIN)/python tools/looking.py overview
-	@$(BIN)/python tools/looking.py streams
+	@$(BIN)/python -m tools.looking overview
+	@$(BIN)/python -m tools.looking streams
 
 screenshots: $(READY)  ## Photograph every view of the dashboard into build/screenshots, and those of the README
-	@$(BIN)/python tools/screenshots.py
+	@$(BIN)/python -m tools.screenshots
 
 # A third of what is usual on a quiet machine: what halves the loop's speed is seen, what a busy neighbour does is not.
 bench-smoke: $(READY)  ## A short run of the loop that fails when it falls far behind the raw limit of the same run
@@ -87,10 +87,10 @@ bench-http-clients: $(CLIENTS_READY)  ## Measure HTTP clients for the HTTP targe
 	@PYTHONPATH=src .venv/http-clients/bin/python benchmarks/http/clients.py --sink-python $(BIN)/python $(BENCH_HTTP_CLIENTS)
 
 chaos: $(READY)  ## Break clusters of real processes in every way we know, with the promised bounds (half an hour)
-	@$(BIN)/python chaos/all.py
+	@$(BIN)/python -m chaos.all
 
 docs: docs-cli  ## Build the manual into build/site
-	@$(BIN)/python tests/docs/reference_pages.py
+	@$(BIN)/python -m tests.docs.reference_pages
 	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python .venv/docs
 	@$(BIN)/uv pip install --quiet --python .venv/docs/bin/python --group docs
 	@.venv/docs/bin/zensical build --clean --strict
@@ -100,7 +100,7 @@ docs-cli: $(READY)  ## Write the pages that are made from the code: the commands
 	@$(BIN)/python -m detent.declarative.schema > docs/jobs.schema.json
 
 openapi: $(READY)  ## Write docs/openapi.json and docs/problems.md anew, and tell what breaks clients
-	@$(BIN)/python tests/api/openapi_file.py
+	@$(BIN)/python -m tests.api.openapi_file
 
 lock: $(READY)  ## Resolve dependencies anew into requirements/*.lock
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --group dev --extra embedded --extra otel --extra zookeeper --extra redis pyproject.toml -o requirements/dev.lock

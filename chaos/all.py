@@ -10,16 +10,16 @@ import sys
 import time
 from pathlib import Path
 
-import mutants
-from cluster import Row, planned, play_all, table
-from scenarios import SCENARIOS
+from chaos import mutants
+from chaos.cluster import Row, planned, play_all, table
+from chaos.scenarios import SCENARIOS
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
 SCRIPTS = ("every_second", "kill_restart", "takeover", "rolling")
 
 
 def script(name: str) -> Row:
-    done = subprocess.run([sys.executable, HERE / f"{name}.py"], check=False)  # noqa: S603 - one of ours
+    done = subprocess.run([sys.executable, "-m", f"chaos.{name}"], check=False, cwd=ROOT)  # noqa: S603 - one of ours
     return Row.without_figures(name, "violated" if done.returncode else "ok")
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: T201 - a script talks on its standard output
-"""Clusters of real processes under faults: `python chaos/cluster.py [SCENARIO …] [--seed N] [--plan FILE]`.
+"""Clusters of real processes under faults: `python -m chaos.cluster [SCENARIO …] [--seed N] [--plan FILE]`.
 
 The plan of a run is drawn from its seed and written down before anything starts; `--plan` does one again, perhaps after
 it was shortened by hand. What was seen is kept in build/chaos, and `--judge FILE` looks at such a record once more.
@@ -21,15 +21,13 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
-import harness  # noqa: F401 - finds the modules of the tests
-from scenarios import SCENARIOS, Scenario
-
-import guardian
-from fleet.checker import Verdict, check
-from fleet.clocks import MissingError
-from fleet.driver import perform
-from fleet.plans import Chance, Plan
-from fleet.records import Record
+from chaos.scenarios import SCENARIOS, Scenario
+from tests.support import guardian
+from tests.support.fleet.checker import Verdict, check
+from tests.support.fleet.clocks import MissingError
+from tests.support.fleet.driver import perform
+from tests.support.fleet.plans import Chance, Plan
+from tests.support.fleet.records import Record
 
 KEPT = Path(__file__).parent.parent / "build" / "chaos"
 SHOWN = 12

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime, timedelta
 
-from harness import Scene, milliseconds, percentile, perform
-from ledger import instant
-from sink import http_target
-
-from waiting import until
+from chaos.harness import Scene, milliseconds, percentile, perform
+from tests.support.ledger import instant
+from tests.support.sink import http_target
+from tests.support.waiting import until
 
 TICKS = 60
 LATEST = 0.1

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
@@ -17,14 +16,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-TESTS = Path(__file__).parent.parent / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "system")]
-
-from processes import Nodes  # noqa: E402 - found only through the path above
-from sink import Sink  # noqa: E402 - as above
-
-import guardian  # noqa: E402 - as above
-from detent.store.db import connect  # noqa: E402 - as above
+from detent.store.db import connect
+from tests.support import guardian
+from tests.support.processes import Nodes
+from tests.support.sink import Sink
 
 
 class Figure(NamedTuple):

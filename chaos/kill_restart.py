@@ -11,12 +11,11 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from harness import Scene, looking_at, milliseconds, perform
-from ledger import Watched, check_calls, check_ledger, create_ticking, none_open, pause_all, rows_of
-from processes import Node
-from sink import http_target
-
-from waiting import until
+from chaos.harness import Scene, looking_at, milliseconds, perform
+from tests.support.ledger import Watched, check_calls, check_ledger, create_ticking, none_open, pause_all, rows_of
+from tests.support.processes import Node
+from tests.support.sink import http_target
+from tests.support.waiting import until
 
 JOBS = 5
 DOWN_SECONDS = (10.0, 70.0)

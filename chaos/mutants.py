@@ -8,12 +8,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-import harness  # noqa: F401 - finds the modules of the tests
-
-import guardian
-from fleet.checker import Verdict, check
-from fleet.driver import perform
-from fleet.mutants import MUTANTS, SOURCE, Mutant, mutated, overlay
+from tests.support import guardian
+from tests.support.fleet.checker import Verdict, check
+from tests.support.fleet.driver import perform
+from tests.support.fleet.mutants import MUTANTS, SOURCE, Mutant, mutated, overlay
 
 
 def play(mutant: Mutant, source: Path) -> Verdict:

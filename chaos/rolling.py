@@ -14,15 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness import Scene, milliseconds, percentile, perform
-from ledger import Watched, check_calls, check_ledger, create_ticking, none_open, pause_all
-from processes import Node
-from sink import http_target
-from versions import CannotUpgrade, Version, present, previous
-
+from chaos.harness import Scene, milliseconds, percentile, perform
+from chaos.versions import CannotUpgrade, Version, present, previous
 from detent.store.db import connect
 from detent.store.embedded import EmbeddedServer
-from waiting import until
+from tests.support.ledger import Watched, check_calls, check_ledger, create_ticking, none_open, pause_all
+from tests.support.processes import Node
+from tests.support.sink import http_target
+from tests.support.waiting import until
 
 JOBS = 40
 CALM_SECONDS = 5.0

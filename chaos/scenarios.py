@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import harness  # noqa: F401 - finds the modules of the tests
-
-from fleet import clocks, coordinators, failover, idle, plans, poolers
-from fleet.checker import (
+from tests.support.fleet import clocks, coordinators, failover, idle, plans, poolers
+from tests.support.fleet.checker import (
     CANCELLED,
     DEAD,
     MISSED,
@@ -23,9 +21,9 @@ from fleet.checker import (
     moves,
     unprovoked_evictions,
 )
-from fleet.driver import Prepare, Shape, Ticking
-from fleet.liveness import Liveness
-from fleet.plans import Chance, Fault
+from tests.support.fleet.driver import Prepare, Shape, Ticking
+from tests.support.fleet.liveness import Liveness
+from tests.support.fleet.plans import Chance, Fault
 
 LEASE = 5.0
 CALM = 1.0

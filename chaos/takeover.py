@@ -7,12 +7,11 @@ import signal
 import sys
 from datetime import UTC, datetime
 
-from harness import Scene, looking_at, milliseconds, percentile, perform
-from ledger import Watched, check_calls, check_ledger, create_ticking, none_open, pause_all
-from processes import Node
-from sink import http_target
-
-from waiting import until
+from chaos.harness import Scene, looking_at, milliseconds, percentile, perform
+from tests.support.ledger import Watched, check_calls, check_ledger, create_ticking, none_open, pause_all
+from tests.support.processes import Node
+from tests.support.sink import http_target
+from tests.support.waiting import until
 
 JOBS = 50
 CALM_SECONDS = 10.0

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-import guardian
-from leftovers import fail_if_too_many
+from tests.support import guardian
+from tests.support.leftovers import fail_if_too_many
 
 if TYPE_CHECKING:
-    from pgbouncer import PgBouncer
-    from postgres import Postgres
+    from tests.support.pgbouncer import PgBouncer
+    from tests.support.postgres import Postgres
 
 
 # How long an example takes says how busy the machine is.
@@ -43,7 +43,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """The server of this test process."""
-    from postgres import running_postgres  # here, so that tests without a database load none of it
+    from tests.support.postgres import running_postgres  # here, so that tests without a database load none of it
 
     with running_postgres() as server:
         yield server
@@ -59,7 +59,7 @@ def database_url(postgres: Postgres) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def pgbouncer(postgres: Postgres) -> Iterator[PgBouncer]:
     """In front of the server of this test process."""
-    from pgbouncer import running_pgbouncer
+    from tests.support.pgbouncer import running_pgbouncer
 
     with running_pgbouncer(postgres.server.url) as bouncer:
         yield bouncer
@@ -68,8 +68,8 @@ def pgbouncer(postgres: Postgres) -> Iterator[PgBouncer]:
 @pytest.fixture
 def pooled_url(pgbouncer: PgBouncer, database_url: str) -> str:
     """The database of `database_url`, reached through PgBouncer, with a role that has what it needs."""
-    from pgbouncer import prepare_role
-    from postgres import run_apart
+    from tests.support.pgbouncer import prepare_role
+    from tests.support.postgres import run_apart
 
     run_apart(prepare_role(database_url))
     return pgbouncer.url(database_url)

@@ -1,8 +1,8 @@
-# ruff: noqa: E402, E501 - a script finds the tests first
+# ruff: noqa: E501 - SQL in strings
 """What looking costs: the overview of a million jobs, query by query, and fifty browsers beside a busy loop.
 
-    python tools/looking.py overview [jobs] [runs]
-    python tools/looking.py streams [runs] [browsers] [rounds]
+    python -m tools.looking overview [jobs] [runs]
+    python -m tools.looking streams [runs] [browsers] [rounds]
 
 It prints figures and judges nothing: a figure is worth what the machine is worth that it was taken on.
 """
@@ -22,13 +22,6 @@ from typing import Any
 
 import aiohttp
 
-from detent.store.db import PoolName
-
-TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(TESTS / "dashboard"), str(TESTS)]
-
-from browsing import chromium, running_browser
-
 from detent.api.app import create_app
 from detent.dashboard.app import add_dashboard
 from detent.devtools.bench.database import BenchStore
@@ -38,9 +31,11 @@ from detent.node.server import ApiServer
 from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Database, Store
+from detent.store.db import PoolName
 from detent.store.embedded import EmbeddedServer
 from detent.telemetry.health import Check
 from detent.telemetry.metrics import Metrics
+from tests.support.browsing import chromium, running_browser
 
 DEFINITION = '{"schedule": "every 1h", "target": {"type": "http", "url": "http://127.0.0.1:9/"}, "timezone": "UTC"}'
 FILL = (

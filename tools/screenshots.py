@@ -1,7 +1,6 @@
-# ruff: noqa: E402 - a script finds the tests first
 """Pictures of every view, light and dark, wide and narrow, from two nodes with a month of history.
 
-    python tools/screenshots.py [folder]
+    python -m tools.screenshots [folder]
 
 writes them into build/screenshots, and those of the README into docs/pictures.
 """
@@ -21,14 +20,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "dashboard"), str(ROOT / "tests")]
-
-from browsing import Browser, running_browser
-
 from detent.client.documents import Client
-from servers import free_port
+from tests.support.browsing import Browser, running_browser
+from tests.support.servers import free_port
 
+ROOT = Path(__file__).parents[1]
 SETTLE_SECONDS = 45.0
 WIDTHS = {1440: 900, 400: 860}
 IN_README = {"overview-light-1440": "overview.png", "run-dark-1440": "run.png"}

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
-from api_client import ApiClient
 
 from detent.api.app import create_app
 from detent.node.server import ApiServer
@@ -16,6 +15,7 @@ from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.telemetry.health import Check
 from detent.telemetry.metrics import Metrics
+from tests.api.api_client import ApiClient
 
 
 @dataclasses.dataclass

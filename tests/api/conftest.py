@@ -7,8 +7,9 @@ from typing import Any
 
 import asyncpg
 import pytest
-from api_client import ApiClient
-from api_server import Readiness, serving
+
+from tests.api.api_client import ApiClient
+from tests.api.api_server import Readiness, serving
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The committed description of the API, and what a change of it would break.
 
-    python tests/api/openapi_file.py
+    python -m tests.api.openapi_file
 
 writes docs/openapi.json and docs/problems.md anew and prints every change that an existing client may stumble over:
 something it used is gone, or something it did not send is needed.

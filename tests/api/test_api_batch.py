@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from api_client import HTTP, ApiClient
-from api_server import Readiness, serving
 
 from detent.api import batch
+from tests.api.api_client import HTTP, ApiClient
+from tests.api.api_server import Readiness, serving
 
 PATH = "/api/v1/jobs/batch"
 NDJSON = {"Content-Type": "application/x-ndjson"}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from api_client import ApiClient
-from api_server import Readiness, serving
+
+from tests.api.api_client import ApiClient
+from tests.api.api_server import Readiness, serving
 
 JOBS = 25
 

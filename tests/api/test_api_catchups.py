@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from api_client import ApiClient
 
 from detent.domain.identity import first_token
-from factories import add_node
+from tests.api.api_client import ApiClient
+from tests.support.factories import add_node
 
 HOUR = timedelta(hours=1)
 START = datetime(2020, 3, 1, tzinfo=UTC)

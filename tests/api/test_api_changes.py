@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from api_client import HTTP, ApiClient
 
 from detent.domain.job import JobSpec
+from tests.api.api_client import HTTP, ApiClient
 
 JOB = {"schedule": "every 1h", "target": HTTP}
 

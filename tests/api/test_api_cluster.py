@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from api_client import ApiClient
-from api_server import Readiness, serving
 
 from detent.domain.identity import first_token, node_name
-from factories import add_job, add_live_run, add_node
+from tests.api.api_client import ApiClient
+from tests.api.api_server import Readiness, serving
+from tests.support.factories import add_job, add_live_run, add_node
 
 
 async def look(api: ApiClient, **options: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api_client import ApiClient
+from tests.api.api_client import ApiClient
 
 
 async def test_the_cluster_is_paused_for_a_reason_and_resumed(api: ApiClient) -> None:

@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from api_client import HTTP, ApiClient
 
 from detent.runtime import failpoints
 from detent.store.db import PoolName
 from detent.store.requests import UnderWay
+from tests.api.api_client import HTTP, ApiClient
 
 JOB = {"schedule": "every 1h", "target": HTTP}
 

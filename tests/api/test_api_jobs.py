@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from api_client import HTTP, ApiClient
 
 from detent.runtime import failpoints
+from tests.api.api_client import HTTP, ApiClient
 
 CONTRACT = (
     "id name schedule timezone target payload queue priority status next_run_at last_run_at last_status revision"

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import structlog
-from api_client import HTTP, ApiClient
-from api_server import Readiness, serving
 
 from detent.api import problems
 from detent.api.auth import REMEMBERED_SECONDS, Door
@@ -19,7 +17,9 @@ from detent.api.problems import Refusal
 from detent.store.jobs import DEFAULT_TENANT
 from detent.telemetry import log
 from detent.telemetry.log import configure
-from waiting import until
+from tests.api.api_client import HTTP, ApiClient
+from tests.api.api_server import Readiness, serving
+from tests.support.waiting import until
 
 JOB = {"schedule": "@daily", "target": HTTP}
 

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from api_client import ApiClient
-from api_server import Readiness, serving
+
+from tests.api.api_client import ApiClient
+from tests.api.api_server import Readiness, serving
 
 HOUR = timedelta(hours=1)
 

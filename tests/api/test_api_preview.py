@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from api_client import ApiClient
 
 from detent.domain.schedule.explain import explain_text
+from tests.api.api_client import ApiClient
 
 PATH = "/api/v1/schedules/preview"
 WINTER = "2027-03-27T00:00:00Z"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from api_client import HTTP, ApiClient
-from api_server import Readiness, serving
 
 from detent.errors import Unavailable
 from detent.store.db import LockTimeout, OutcomeUnknown
 from detent.version import __version__
+from tests.api.api_client import HTTP, ApiClient
+from tests.api.api_server import Readiness, serving
 
 JOB = {"schedule": "@daily", "target": HTTP}
 

@@ -9,8 +9,6 @@ from uuid import UUID
 
 import aiohttp
 import pytest
-from api_client import ApiClient
-from api_server import Readiness, serving
 
 from detent.api import desk
 from detent.domain import identity
@@ -20,8 +18,10 @@ from detent.store.db import Rejected
 from detent.store.pull import Wanted
 from detent.telemetry.metrics import Metrics
 from detent.worker.pull import sweep
-from factories import add_node
-from waiting import until
+from tests.api.api_client import ApiClient
+from tests.api.api_server import Readiness, serving
+from tests.support.factories import add_node
+from tests.support.waiting import until
 
 FUNCTION = {"type": "python", "function": "send"}
 CONTRACT = {

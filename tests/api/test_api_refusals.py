@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
-from api_client import HTTP, ApiClient
-from api_server import Readiness, serving
+
+from tests.api.api_client import HTTP, ApiClient
+from tests.api.api_server import Readiness, serving
 
 if TYPE_CHECKING:
-    from postgres import Postgres
+    from tests.support.postgres import Postgres
 
 TABLES = ("jobs", "cursors", "schedules", "queues", "job_revisions", "run_history", "live_runs")
 PAST = (datetime.now(UTC) - timedelta(days=1)).isoformat(timespec="seconds")

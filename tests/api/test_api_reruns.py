@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID, uuid4
 
-from api_client import ApiClient
-
 from detent.domain.identity import decode_run_id, run_id
 from detent.domain.states import CODES, RunStatus
 from detent.store.live import Settlement
-from factories import add_node
+from tests.api.api_client import ApiClient
+from tests.support.factories import add_node
 
 NODE = 7
 

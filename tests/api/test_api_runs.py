@@ -6,12 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from api_client import ApiClient
-
 from detent.domain.identity import decode_run_id
 from detent.domain.states import CODES, RunStatus
 from detent.store.live import Settlement
-from factories import add_node
+from tests.api.api_client import ApiClient
+from tests.support.factories import add_node
 
 CONTRACT = (
     "id job_id job scheduled_at status reason attempt token started_at finished_at duration_ms lateness_ms node result"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from api_client import ApiClient
+from tests.api.api_client import ApiClient
 
 
 async def found(api: ApiClient, path: str, search: str, **query: str) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from api_client import HTTP, ApiClient
-from api_server import Readiness, serving
+from tests.api.api_client import HTTP, ApiClient
+from tests.api.api_server import Readiness, serving
 
 JOB = {"schedule": "every 1h", "target": HTTP}
 

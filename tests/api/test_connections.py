@@ -12,14 +12,14 @@ from typing import Any
 
 import asyncpg
 import pytest
-from api_server import Readiness, serving
 
 from detent.errors import DetentError
 from detent.store import Database, db, migrate, sql
 from detent.store.db import PoolName
 from detent.store.embedded import EmbeddedServer
-from postgres import OPTIONS, SCHEMA, chosen_binaries, run_apart
-from waiting import until
+from tests.api.api_server import Readiness, serving
+from tests.support.postgres import OPTIONS, SCHEMA, chosen_binaries, run_apart
+from tests.support.waiting import until
 
 AT_ONCE = 10
 JOB = {"schedule": "every 1h", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}

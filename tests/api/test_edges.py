@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from api_client import ApiClient
-from test_route_matrix import TRACE, Call, _bodies, _name, bodies
-from two_tenants import JOB, World
+
+from tests.api.api_client import ApiClient
+from tests.api.test_route_matrix import TRACE, Call, _bodies, _name, bodies
+from tests.api.two_tenants import JOB, World
 
 INSTANTS = (
     "0001-01-01T00:00:00+14:00",

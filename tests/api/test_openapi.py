@@ -11,12 +11,12 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from api_client import ApiClient
-from openapi_file import OPENAPI, PROBLEMS, breaking, committed, generated, text_of
 from schemathesis.specs.openapi import definitions
 
 import detent.api
 from detent.api import problem_pages
+from tests.api.api_client import ApiClient
+from tests.api.openapi_file import OPENAPI, PROBLEMS, breaking, committed, generated, text_of
 
 SOURCES = Path(detent.api.__file__).parent
 

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
-from api_client import Answer, ApiClient
-from api_server import Readiness, serving
-from two_tenants import JOB, MARKED_JOB, MARKER, SCOPES, World, made_world, nobodys, rows_of_rival
 
 import detent.api
 from detent.api.app import create_app
 from detent.api.auth import GRANTS
 from detent.store import Database, Store
 from detent.store.db import PoolName
+from tests.api.api_client import Answer, ApiClient
+from tests.api.api_server import Readiness, serving
+from tests.api.two_tenants import JOB, MARKED_JOB, MARKER, SCOPES, World, made_world, nobodys, rows_of_rival
 
 TRACE = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 PUBLIC = {"/livez", "/readyz", "/version"}

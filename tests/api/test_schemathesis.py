@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from api_server import Readiness, serving
 
 from detent.store.jobs import DEFAULT_TENANT
+from tests.api.api_server import Readiness, serving
 
 HERE = Path(__file__).parent
 PROGRAM = Path(sys.executable).with_name("st")

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine, Finished
-from contract_server import ContractServer
 
 from detent.cli import main
+from tests.cli.command_line import CommandLine, Finished
+from tests.cli.contract_server import ContractServer
 
 
 @pytest.fixture

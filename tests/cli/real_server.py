@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from command_line import CommandLine
-
 from detent.client.documents import Client
+from tests.cli.command_line import CommandLine
 
 READY = re.compile(r"listening on (http://\S+)")
 STOP_SECONDS = 30
@@ -41,7 +40,7 @@ class RealServer:
                 stdout=out,
                 stderr=out,
             )
-        from waiting import until_sync
+        from tests.support.waiting import until_sync
 
         ended = self._process.poll
         until_sync(lambda: READY.search(log.read_text()) or ended() is not None, 60, "the server to listen")

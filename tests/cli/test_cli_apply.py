@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
-from command_line import CommandLine
-from real_server import RealServer, running
 
-from postgres import run_apart
-from waiting import until_sync
+from tests.cli.command_line import CommandLine
+from tests.cli.real_server import RealServer, running
+from tests.support.postgres import run_apart
+from tests.support.waiting import until_sync
 
 if TYPE_CHECKING:
-    from postgres import Postgres
+    from tests.support.postgres import Postgres
 
 FILE = """owner: team-a
 defaults:

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from command_line import CommandLine, Finished
-from contract_server import ContractServer, good, problem, stamp
 from rich.console import Console
 
 from detent.cli.top_frame import View
+from tests.cli.command_line import CommandLine, Finished
+from tests.cli.contract_server import ContractServer, good, problem, stamp
 
 A, B, C = "3f9a000000000001", "3f9b000000000002", "11aa000000000003"
 Run = Callable[..., Finished]

@@ -7,8 +7,9 @@ import stat
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine
-from contract_server import ContractServer
+
+from tests.cli.command_line import CommandLine
+from tests.cli.contract_server import ContractServer
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from command_line import CommandLine
+from tests.cli.command_line import CommandLine
 
 
 def test_a_database_is_migrated_once(detent: CommandLine, empty_database_url: str) -> None:

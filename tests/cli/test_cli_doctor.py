@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
-from command_line import CommandLine
 
 from detent.store.embedded_state import embedded_state
-from postgres import run_apart
-from waiting import until_sync
+from tests.cli.command_line import CommandLine
+from tests.support.postgres import run_apart
+from tests.support.waiting import until_sync
 
 if TYPE_CHECKING:
-    from postgres import Postgres
+    from tests.support.postgres import Postgres
 
 URL = "https://example.org/"
 DEAD_NODE = (

@@ -7,8 +7,9 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from command_line import LIMIT_SECONDS, CommandLine, Finished
-from contract_server import Answer, ContractServer, good, problem
+
+from tests.cli.command_line import LIMIT_SECONDS, CommandLine, Finished
+from tests.cli.contract_server import Answer, ContractServer, good, problem
 
 Run = Callable[..., Finished]
 

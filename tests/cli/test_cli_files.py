@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine, Finished
+
+from tests.cli.command_line import CommandLine, Finished
 
 Run = Callable[..., Finished]
 

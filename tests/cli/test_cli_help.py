@@ -13,15 +13,16 @@ from pathlib import Path
 import click
 import msgspec
 import pytest
-from command_line import CommandLine
-from contract_server import ContractServer
 
-from detent.cli.document import OPTIONS, POLICIES
+from detent.cli.document import is_default
 from detent.cli.reference import page
 from detent.cli.root import root
 from detent.domain.job import JobSpec
+from detent.domain.job_fields import JOB_FIELDS
 from detent.settings.settings import SETTINGS
 from detent.version import __version__
+from tests.cli.command_line import CommandLine
+from tests.cli.contract_server import ContractServer
 
 
 def commands(group: click.Group, path: str = "detent") -> Iterator[tuple[str, click.Command]]:
@@ -52,19 +53,28 @@ def test_every_flag_of_a_node_is_a_setting(path: str) -> None:
 
 
 def test_every_field_of_a_job_has_a_flag() -> None:
-    flags = {policy.field for policy in POLICIES} | {"name", "schedule", "target", "payload", "tags", "allow_past"}
-    flags |= {"no_retry_on"}
-    assert flags == {field.name for field in msgspec.structs.fields(JobSpec)}
-    assert len(OPTIONS) > len(POLICIES)
+    names = {parameter.name for parameter in COMMANDS["detent job create"].params}
+    assert {field.name for field in JOB_FIELDS} - names == {"target"}  # --url, --shell and --python make it
 
 
-def test_the_words_that_help_lists_are_those_of_the_model() -> None:
+def test_every_field_of_a_job_is_described_once() -> None:
+    assert [field.name for field in JOB_FIELDS] == [field.name for field in msgspec.structs.fields(JobSpec)]
+
+
+def test_the_choices_that_are_described_are_those_of_the_model() -> None:
     hints = typing.get_type_hints(JobSpec)
-    listed = {policy.field: policy.metavar.split("|") for policy in POLICIES if "|" in policy.metavar}
+    listed = {field.name: field.choices for field in JOB_FIELDS if field.choices}
     assert set(listed) >= {"dst_gap", "retry_backoff", "concurrent_policy", "delivery"}
-    for field, words in listed.items():
-        known = [word for word in _words(hints[field]) if word is not None]
-        assert sorted(words) == sorted(known), field
+    for name, choices in listed.items():
+        assert sorted(choices) == sorted(word for word in _words(hints[name]) if word is not None), name
+
+
+def test_the_defaults_that_are_described_are_those_of_the_model() -> None:
+    for described, field in zip(JOB_FIELDS, msgspec.structs.fields(JobSpec), strict=True):
+        if described.name in ("schedule", "target", "idempotency_key_template"):
+            continue
+        default = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+        assert is_default(described, default), described.name
 
 
 def _words(hint: object) -> Iterator[object]:

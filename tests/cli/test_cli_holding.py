@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable
 
 import pytest
-from command_line import Finished
-from contract_server import ContractServer, good, problem, stamp
+
+from tests.cli.command_line import Finished
+from tests.cli.contract_server import ContractServer, good, problem, stamp
 
 Run = Callable[..., Finished]
 HELD = {"held": {"at": stamp(0), "by": "this machine", "reason": "the shop moves"}}

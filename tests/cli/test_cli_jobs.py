@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from command_line import CommandLine, Finished
-from contract_server import ContractServer, stamp
+
+from tests.cli.command_line import CommandLine, Finished
+from tests.cli.contract_server import ContractServer, stamp
 
 Run = Callable[..., Finished]
 URL = ("--url", "http://127.0.0.1:9/")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import click
 import pytest
-from command_line import LIMIT_SECONDS, CommandLine
 
 from detent.cli.root import root
+from tests.cli.command_line import LIMIT_SECONDS, CommandLine
 
 KEY = re.compile(r"dtn_[a-z2-7]{10}_[a-z2-7]{52}")
 LISTENING = re.compile(rb"listening on (http://\S+)")

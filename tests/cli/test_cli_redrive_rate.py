@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
-from command_line import CommandLine
-from real_server import RealServer
 
 from detent.domain.identity import first_token
-from postgres import run_apart
-from waiting import until_sync
+from tests.cli.command_line import CommandLine
+from tests.cli.real_server import RealServer
+from tests.support.postgres import run_apart
+from tests.support.waiting import until_sync
 
 if TYPE_CHECKING:
-    from postgres import Postgres
+    from tests.support.postgres import Postgres
 
 JOBS, DEAD_EACH = 1000, 10
 TOKEN = first_token(1) + 8

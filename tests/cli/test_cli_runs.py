@@ -10,8 +10,9 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from command_line import LIMIT_SECONDS, CommandLine, Finished
-from contract_server import ContractServer, problem, stamp
+
+from tests.cli.command_line import LIMIT_SECONDS, CommandLine, Finished
+from tests.cli.contract_server import ContractServer, problem, stamp
 
 Run = Callable[..., Finished]
 ATTEMPT = {"attempt": 1, "token": 7, "node": "aa", "outcome": "failed", "error": "HTTP 500\nfrom the target"}

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from command_line import CommandLine
-from real_server import running
+
+from tests.cli.command_line import CommandLine
+from tests.cli.real_server import running
 
 if TYPE_CHECKING:
-    from postgres import Postgres
+    from tests.support.postgres import Postgres
 
 URL = ("--url", "http://127.0.0.1:9/")
 

@@ -145,7 +145,7 @@ def test_a_document_holds_only_what_was_given() -> None:
         ({"url": "u", "payload": "[" * 100_000}, "--payload is nested too deeply"),
         ({"url": "u", "payload": "@no/such/file"}, r"--payload names no/such/file, which cannot be read"),
         ({"file": "no/such/file"}, r"--file names no/such/file, which cannot be read \(No such file"),
-        ({"file": "-", "payload": "-"}, "to be read from stdin: give one of them as a file"),
+        ({"file": "-", "payload": "-"}, "both read stdin: give one of them as a file"),
     ],
 )
 def test_flags_that_make_no_document_are_refused(given: dict[str, object], sentence: str) -> None:

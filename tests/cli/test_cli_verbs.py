@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from command_line import CommandLine
-from real_server import RealServer, running
 
-from waiting import until_sync
+from tests.cli.command_line import CommandLine
+from tests.cli.real_server import RealServer, running
+from tests.support.waiting import until_sync
 
 if TYPE_CHECKING:
-    from postgres import Postgres
+    from tests.support.postgres import Postgres
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from contract_server import Answer, ContractServer, good, problem
 
-from detent import errors, shapes
+from detent import errors
 from detent.client.documents import Client, gather
+from detent.contract.job import Job
+from detent.contract.run import Run
+from tests.cli.contract_server import Answer, ContractServer, good, problem
 
 
 @pytest.fixture
@@ -29,8 +31,8 @@ def closed_port() -> int:
 
 def test_the_contract_server_answers_in_the_shapes_of_the_contract(server: ContractServer) -> None:
     job = server.add_job("hello")
-    assert set(job) == {field.name for field in msgspec.structs.fields(shapes.Job)}
-    assert set(server.add_run(job, "dead")) == {field.name for field in msgspec.structs.fields(shapes.Run)}
+    assert set(job) == {field.name for field in msgspec.structs.fields(Job)}
+    assert set(server.add_run(job, "dead")) == {field.name for field in msgspec.structs.fields(Run)}
 
 
 def test_a_job_goes_through_its_whole_life(client: Client, server: ContractServer) -> None:

@@ -13,7 +13,7 @@ from detent.errors import Unavailable
 from detent.store import Store
 from detent.store.db import PoolName
 from detent.store.nodes import NodeInfo
-from waiting import until
+from tests.support.waiting import until
 
 TTL = 2.0
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
-from candidates import Field
 
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.node.session import Session
@@ -14,8 +13,9 @@ from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.db import connect
 from detent.store.limits import REQUEST_LIMITS
-from postgres import Postgres, run_apart
-from servers import Etcd, Redis, Server, ZooKeeper, running
+from tests.coordination.candidates import Field
+from tests.support.postgres import Postgres, run_apart
+from tests.support.servers import Etcd, Redis, Server, ZooKeeper, running
 
 SERVICES = ("etcd", "zookeeper", "redis")
 ALL = ("postgres", "advisory", *SERVICES)

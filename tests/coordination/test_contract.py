@@ -8,13 +8,13 @@ from itertools import combinations
 from uuid import uuid4
 
 import pytest
-from candidates import TTL, Contender, Field
 
 from detent.cluster.coordinators.choose import choose
 from detent.cluster.coordinators.services import Candidate
 from detent.errors import Unavailable
-from servers import Server
-from waiting import until
+from tests.coordination.candidates import TTL, Contender, Field
+from tests.support.servers import Server
+from tests.support.waiting import until
 
 PARTITIONS = set(range(8))
 # Far beyond any limit of a coordinator's own: only one that waits for ever runs into it.

@@ -19,7 +19,6 @@ from uuid import UUID
 
 import aiohttp
 import pytest
-from candidates import TTL, Contender, Field
 from kazoo.client import KazooClient
 from redis.asyncio import Redis as RedisClient
 
@@ -31,8 +30,9 @@ from detent.domain.identity import node_name
 from detent.errors import DetentError, Unavailable, UsageError
 from detent.store import Database, Store
 from detent.store.embedded import EmbeddedServer
-from servers import Etcd, Server, free_port, running
-from waiting import until
+from tests.coordination.candidates import TTL, Contender, Field
+from tests.support.servers import Etcd, Server, free_port, running
+from tests.support.waiting import until
 
 PARTITIONS = set(range(8))
 SLOW = 10.0  # checking a password is slow on purpose
@@ -250,9 +250,9 @@ async def test_a_session_is_not_begun_anew_while_its_coordinator_is_closed(
 HOLDER = """
 import asyncio, sys
 from uuid import UUID
-from detent.coordination.choose import choose
-from detent.coordination.coordinator import Coordinator
-from detent.coordination.services import Candidate
+from detent.cluster.coordinators.choose import choose
+from detent.cluster.coordinators.coordinator import Coordinator
+from detent.cluster.coordinators.services import Candidate
 from detent.store import Database
 
 async def main(url, cluster, ttl):

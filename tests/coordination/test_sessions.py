@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-import factories
 from detent.cluster.rendezvous import share
 from detent.domain.identity import PARTITIONS
 from detent.domain.states import CODES, RunStatus
 from detent.node.session import Session
-from servers import Server
-from waiting import until
+from tests.support import factories
+from tests.support.servers import Server
+from tests.support.waiting import until
 
 # The contract and the connections are in the short profile; whole sessions take their time.
 pytestmark = pytest.mark.long

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from servers import free_port
-from waiting import until_sync
+from tests.support.servers import free_port
+from tests.support.waiting import until_sync
 
 
 def environment(home: Path, **variables: str) -> dict[str, str]:

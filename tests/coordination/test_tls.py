@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from servers import Etcd, Redis, Server, require_servers
+from tests.support.servers import Etcd, Redis, Server, require_servers
 
 CAMPAIGN = """
 import asyncio, sys
 from uuid import uuid4
-from detent.coordination.choose import choose
-from detent.coordination.services import Candidate
+from detent.cluster.coordinators.choose import choose
+from detent.cluster.coordinators.services import Candidate
 from detent.store import Database
 
 async def main(named):

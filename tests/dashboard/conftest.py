@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
@@ -12,12 +11,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "system"))  # for its real processes
-
-from browsing import Browser, running_browser
-from pages import Pages, serving
-from processes import Nodes
-from sink import Sink
+from tests.dashboard.pages import Pages, serving
+from tests.support.browsing import Browser, running_browser
+from tests.support.processes import Nodes
+from tests.support.sink import Sink
 
 
 @pytest.fixture

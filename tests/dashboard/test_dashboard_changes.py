@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pages import Pages
 
 from detent.domain.job import PythonTarget
 from detent.domain.registration import read_document
 from detent.domain.states import RunStatus
+from tests.dashboard.pages import Pages
 
 FIELDS = {
     "kind": "cron",

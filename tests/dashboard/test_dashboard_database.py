@@ -13,16 +13,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from browsing import PATIENCE, Browser, new_tab, running_chromium
-from freezing import frozen
-from pages import Pages
 from playwright.async_api import expect
-from processes import Nodes
 
 from detent.domain.registration import read_document
 from detent.store.jobs import DEFAULT_TENANT
-from postgres import Postgres, running_postgres
-from waiting import until
+from tests.dashboard.freezing import frozen
+from tests.dashboard.pages import Pages
+from tests.support.browsing import PATIENCE, Browser, new_tab, running_chromium
+from tests.support.postgres import Postgres, running_postgres
+from tests.support.processes import Nodes
+from tests.support.waiting import until
 
 expect.set_options(timeout=PATIENCE)
 

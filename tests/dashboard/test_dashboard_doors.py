@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pages import Pages
 
 from detent.dashboard.entrance import safe_next
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import KeyScope
+from tests.dashboard.pages import Pages
 
 VIEWS = ("/", "/jobs", "/jobs/new", "/runs", "/timeline", "/dead-letters", "/cluster", "/cluster/problems")
 JOB = {"name": "report", "kind": "every", "every": "1h", "target": "http", "url": "http://127.0.0.1:9/"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pages import Pages
 
 from detent.dashboard.problems import Alarms
 from detent.domain.registration import read_document
+from tests.dashboard.pages import Pages
 
 MARKED = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>"
 SHOWN = "&lt;script&gt;alert"

@@ -7,13 +7,13 @@ import signal
 from typing import Any
 
 import pytest
-from browsing import PATIENCE, new_tab, running_chromium
-from pages import Pages
 from playwright.async_api import expect
-from processes import Nodes
 
 from detent.domain.identity import node_name
-from factories import add_node
+from tests.dashboard.pages import Pages
+from tests.support.browsing import PATIENCE, new_tab, running_chromium
+from tests.support.factories import add_node
+from tests.support.processes import Nodes
 
 expect.set_options(timeout=PATIENCE)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pages import Pages
-
 from detent.domain.registration import read_document
+from tests.dashboard.pages import Pages
 
 JOB: dict[str, Any] = {
     "name": "silent",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from browsing import PATIENCE, Browser
 from playwright.async_api import expect
-from processes import Nodes
-from sink import Sink
+
+from tests.support.browsing import PATIENCE, Browser
+from tests.support.processes import Nodes
+from tests.support.sink import Sink
 
 expect.set_options(timeout=PATIENCE)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pages import Pages
 
 from detent.domain.identity import run_id
 from detent.domain.registration import read_document
+from tests.dashboard.pages import Pages
 
 SCRIPT = "<script>alert('x')</script>"
 QUOTES = "\"'><img src=x onerror=alert(1)>"

@@ -8,12 +8,12 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from browsing import PATIENCE, Browser, new_tab, running_chromium
 from playwright.async_api import expect
-from processes import Node, Nodes
 
 from detent.devtools.demo.filling import fill
 from detent.store import Database, Store
+from tests.support.browsing import PATIENCE, Browser, new_tab, running_chromium
+from tests.support.processes import Node, Nodes
 
 DAYS = 2
 expect.set_options(timeout=PATIENCE)

@@ -11,7 +11,7 @@ import pytest
 from detent.dashboard.heartbeat import DatabaseSilent, Heartbeat, while_answering, within
 from detent.dashboard.live import Hub, Stream, event, message
 from detent.errors import Unavailable
-from waiting import until
+from tests.support.waiting import until
 
 
 class Counter:

@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from pages import Pages
 
 from detent.dashboard.drawings import MOST_TOGETHER, Axis, Mark, due_steps, lane
 from detent.dashboard.views.timeline import STEPS, ZOOMS
@@ -20,6 +19,7 @@ from detent.domain.registration import read_document
 from detent.domain.schedule import Schedule
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.overview import Step
+from tests.dashboard.pages import Pages
 
 EPOCH = datetime(2026, 11, 16, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

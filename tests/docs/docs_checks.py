@@ -13,7 +13,6 @@ from uuid import UUID
 
 import msgspec
 import yaml
-from docs_pages import Block
 
 from detent.api.problems import Problem
 from detent.contract.job import Job
@@ -21,6 +20,7 @@ from detent.contract.run import Run
 from detent.declarative.jobs_file import read_files
 from detent.domain.registration import prepare, read_document
 from detent.settings.settings import Settings
+from tests.docs.docs_pages import Block
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 ANY_ID = UUID("01a1debf-fe45-7743-9988-fc906f42c7e3")

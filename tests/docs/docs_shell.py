@@ -19,9 +19,8 @@ import termios
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs_pages import ROOT, Block
-
-from waiting import until_sync
+from tests.docs.docs_pages import ROOT, Block
+from tests.support.waiting import until_sync
 
 LIMIT_SECONDS = 60
 COLUMNS = 100

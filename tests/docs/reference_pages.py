@@ -1,6 +1,6 @@
 """The tables of the reference that are made from the code: settings, fields of jobs, targets and runs, routes.
 
-    python tests/docs/reference_pages.py
+    python -m tests.docs.reference_pages
 
 writes them into their pages, between `<!-- table: NAME -->` and `<!-- end of table -->`.
 """
@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from detent.api.app import PARTS
-from detent.declarative.schema import ADVICE
 from detent.domain.job import HttpTarget, JobSpec, PythonTarget, ShellTarget
+from detent.domain.job_fields import FIELDS_BY_NAME
 from detent.settings.settings import SETTINGS
 from detent.telemetry.exposition import every_metric
 
@@ -125,7 +125,7 @@ def job_fields_table() -> str:
     rows = []
     for name, field in schema["properties"].items():
         default = "**required**" if name in schema["required"] else json_default(field)
-        rows.append((f"`{name}`", KINDS.get(name) or kind_text(field), default, ADVICE[name]))
+        rows.append((f"`{name}`", KINDS.get(name) or kind_text(field), default, FIELDS_BY_NAME[name].meaning))
     return table(("field", "value", "default", "meaning"), rows)
 
 

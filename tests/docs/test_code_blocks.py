@@ -12,12 +12,12 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from docs_checks import SYNTAX
-from docs_pages import LANGUAGES, ROOT, Block, blocks_of, pages
-from docs_shell import LIMIT_SECONDS, Shell
 
 from detent import Detent
-from postgres import Postgres, run_apart
+from tests.docs.docs_checks import SYNTAX
+from tests.docs.docs_pages import LANGUAGES, ROOT, Block, blocks_of, pages
+from tests.docs.docs_shell import LIMIT_SECONDS, Shell
+from tests.support.postgres import Postgres, run_apart
 
 ADDRESS = "127.0.0.1:8787"
 DATABASE_URL = "postgresql://detent:secret@db.example.com/detent"

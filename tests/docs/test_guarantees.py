@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncpg
-from docs_pages import blocks_of
+
+from tests.docs.docs_pages import blocks_of
 
 PAGE = "docs/guarantees.md"
 

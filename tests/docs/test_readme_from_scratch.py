@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from docs_pages import ROOT, blocks_of
-from docs_shell import Shell
-from test_code_blocks import ADDRESS, DATABASE_URL, check_or_run, free_port
+
+from tests.docs.docs_pages import ROOT, blocks_of
+from tests.docs.docs_shell import Shell
+from tests.docs.test_code_blocks import ADDRESS, DATABASE_URL, check_or_run, free_port
 
 INSTALL_SECONDS = 900
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".detent", ".*_cache", ".cache", ".hypothesis", "build", "dist")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs_pages import ROOT, pages
-from reference_pages import PURPOSES, TABLES, filled, pages_with_tables
 
 from detent.settings.settings import SETTINGS
+from tests.docs.docs_pages import ROOT, pages
+from tests.docs.reference_pages import PURPOSES, TABLES, filled, pages_with_tables
 
 ALONE = frozenset({"README.md"})
 _LINK = re.compile(r"\]\((?!https?://)(?P<target>[^)#\s]*)(?:#(?P<anchor>[^)\s]+))?\)")
@@ -22,7 +22,7 @@ _HEADING = re.compile(r"#+ (?P<text>.+)")
 @pytest.mark.parametrize("page", pages_with_tables(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_table_made_from_the_code_is_current(page: Path) -> None:
     written = page.read_text("utf-8")
-    assert written == filled(written), "run `python tests/docs/reference_pages.py`"
+    assert written == filled(written), "run `python -m tests.docs.reference_pages`"
 
 
 def test_every_table_has_its_page() -> None:

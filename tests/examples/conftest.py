@@ -16,7 +16,7 @@ import pytest
 from detent.store import Database, Store
 from detent.store.db import connect
 from detent.store.limits import REQUEST_LIMITS
-from waiting import until_sync
+from tests.support.waiting import until_sync
 
 LISTENING = re.compile(r"^listening on (http://\S+)$", re.MULTILINE)
 

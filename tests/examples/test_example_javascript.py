@@ -18,7 +18,7 @@ from detent.client.documents import Client
 from detent.domain.job import JobSpec, PythonTarget
 from detent.errors import DetentError
 from detent.store import Store
-from waiting import until
+from tests.support.waiting import until
 
 WORKER = Path(__file__).parents[2] / "examples" / "javascript" / "worker.mjs"
 RUNS = 1000

@@ -15,7 +15,7 @@ import pytest
 from detent import AsyncClient
 from detent.domain.job import JobSpec, PythonTarget
 from detent.store import Store
-from serving import serving
+from tests.support.serving import serving
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "python"
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from database_servers import Base, Servers
 
-import guardian
 from detent.store.servers import servers_of
-from postgres import run_apart
-
-sys.path.append(str(Path(__file__).parents[1] / "system"))  # for its real processes
+from tests.failover.database_servers import Base, Servers
+from tests.support import guardian
+from tests.support.postgres import run_apart
 
 _numbers = itertools.count(1)
 

@@ -20,8 +20,8 @@ from detent.store import embedded_host as host
 from detent.store.db import connect
 from detent.store.limits import REQUEST_LIMITS
 from detent.store.migrate import migrate
-from fleet.servers import DATABASE, USER, Server
-from postgres import chosen_binaries
+from tests.support.fleet.servers import DATABASE, USER, Server
+from tests.support.postgres import chosen_binaries
 
 FAST = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "32MB", "autovacuum": "off"}
 TTL = 1.5

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.servers import install_faketime
+from tests.support.fleet.servers import install_faketime
 
 
 class Clock:

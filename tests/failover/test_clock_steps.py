@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from database_servers import Process, Servers, opened
-from set_clock import Clock
 
 from detent.cluster.steady import ClockWatch, steady_seconds
 from detent.runtime.clock import monotonic
 from detent.store import Store
-from factories import add_job
-from fleet.servers import Server
-from waiting import until
+from tests.failover.database_servers import Process, Servers, opened
+from tests.failover.set_clock import Clock
+from tests.support.factories import add_job
+from tests.support.fleet.servers import Server
+from tests.support.waiting import until
 
 HOLD = "SELECT held_reason FROM cluster WHERE held_at IS NOT NULL"
 SECONDS_RUNS = "SELECT count(*) FROM run_history h JOIN jobs j USING (job) WHERE j.name = 'often' AND h.status = 1"

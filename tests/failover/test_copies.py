@@ -11,15 +11,15 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from database_servers import Process, Servers, opened
-from processes import Node, environment
 
 from detent.cluster.admission import Guard, Held, Verdict, judge, why_held
 from detent.store.original import Standing, Whereabouts
 from detent.store.pull import Wanted
-from factories import add_job, add_live_run
-from fleet.servers import DATABASE, USER, Server, Session
-from waiting import until
+from tests.failover.database_servers import Process, Servers, opened
+from tests.support.factories import add_job, add_live_run
+from tests.support.fleet.servers import DATABASE, USER, Server, Session
+from tests.support.processes import Node, environment
+from tests.support.waiting import until
 
 MINUTE = timedelta(minutes=1)
 RUNS = "SELECT count(*) FROM run_history WHERE status = 1"

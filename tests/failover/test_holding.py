@@ -10,7 +10,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from database_servers import Process, opened
 
 from detent.domain.misfire import MissedRange
 from detent.domain.run import Call, Outcome, Succeeded
@@ -18,8 +17,9 @@ from detent.store import Store
 from detent.store.cursors import Advance, Cursor, Exceptional, Leap
 from detent.store.db import connect
 from detent.store.limits import REQUEST_LIMITS
-from factories import LONG_AGO, add_job, add_live_run, add_node
-from waiting import until
+from tests.failover.database_servers import Process, opened
+from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.waiting import until
 
 NODE = 11
 HOUR = timedelta(hours=1)

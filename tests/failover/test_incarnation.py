@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from database_servers import Process, Servers, opened, url_of
 
 from detent.cluster.admission import Guard
 from detent.domain.identity import COUNTER_BITS
@@ -17,9 +16,10 @@ from detent.store import sql
 from detent.store.db import PoolName
 from detent.store.nodes import NodeInfo
 from detent.store.servers import addresses, servers_of
-from factories import add_job, add_node
-from fleet.servers import Server
-from waiting import until
+from tests.failover.database_servers import Process, Servers, opened, url_of
+from tests.support.factories import add_job, add_node
+from tests.support.fleet.servers import Server
+from tests.support.waiting import until
 
 HIGHEST_TOKEN = "SELECT greatest((SELECT max(token) FROM live_runs), (SELECT max(token) FROM run_history))"
 AFTER = "SELECT extract(epoch FROM now() - timestamptz '2020-01-01 00:00+00') > $1::bigint + 1"

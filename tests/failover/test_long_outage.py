@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from database_servers import Process, Servers, opened
-from set_clock import Clock
 
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.misfire import AUTOMATIC, THRESHOLD, grace_period
@@ -25,7 +23,9 @@ from detent.domain.registration import schedule_of
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.domain.schedule import Schedule
 from detent.store import Store
-from waiting import until
+from tests.failover.database_servers import Process, Servers, opened
+from tests.failover.set_clock import Clock
+from tests.support.waiting import until
 
 OUTAGE = timedelta(hours=6)
 RATE = 25.0

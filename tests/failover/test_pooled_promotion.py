@@ -6,8 +6,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from database_servers import TTL, Servers
-from test_incarnation import ask, fail_over
 
 from detent.cluster.admission import Guard
 from detent.domain.identity import COUNTER_BITS
@@ -16,9 +14,11 @@ from detent.store import Database, Store, sql
 from detent.store.cursors import Advance
 from detent.store.db import PoolName
 from detent.store.nodes import NodeInfo
-from factories import add_job
-from pgbouncer import prepare_role, running_pgbouncer
-from waiting import until
+from tests.failover.database_servers import TTL, Servers
+from tests.failover.test_incarnation import ask, fail_over
+from tests.support.factories import add_job
+from tests.support.pgbouncer import prepare_role, running_pgbouncer
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.long
 

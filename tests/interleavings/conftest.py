@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from harness import Stage
+
+from tests.interleavings.harness import Stage
 
 if TYPE_CHECKING:
-    from postgres import Postgres
+    from tests.support.postgres import Postgres
 
 
 @pytest.fixture(scope="module")

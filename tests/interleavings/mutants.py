@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import scenarios
-import scripts
-from scenarios import Scenario
-from world import NEW, OLD
-
 from detent.store import sql
 from detent.store.statement import STATEMENTS
+from tests.interleavings import scenarios, scripts
+from tests.interleavings.scenarios import Scenario
+from tests.interleavings.world import NEW, OLD
 
 FENCE = "FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE"
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import asyncpg
-import scripts
-from harness import Play, Script
-from world import (
+
+from tests.interleavings import scripts
+from tests.interleavings.harness import Play, Script
+from tests.interleavings.world import (
     CLEAR,
     EVERY_SECOND,
     EVERY_THREE,

@@ -10,12 +10,21 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from harness import Actor, Rows, Script
-from world import CRASH_CAP, FIRST_TOKEN, INCARNATION, PARTITION, SECOND, World, held, settlement, tick
-
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
 from detent.store.live import Settlement, settle_statement
+from tests.interleavings.harness import Actor, Rows, Script
+from tests.interleavings.world import (
+    CRASH_CAP,
+    FIRST_TOKEN,
+    INCARNATION,
+    PARTITION,
+    SECOND,
+    World,
+    held,
+    settlement,
+    tick,
+)
 
 NO_DELAY = timedelta(0)
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harness import Stage, explore
-from mutants import MUTANTS, Mutant, changed
+
+from tests.interleavings.harness import Stage, explore
+from tests.interleavings.mutants import MUTANTS, Mutant, changed
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "_"))

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import scenarios
-from harness import Report, Stage, explore, explore_with_kills, sample
-from scenarios import Scenario
+
+from tests.interleavings import scenarios
+from tests.interleavings.harness import Report, Stage, explore, explore_with_kills, sample
+from tests.interleavings.scenarios import Scenario
 
 KILLS_SAMPLED = 12
 

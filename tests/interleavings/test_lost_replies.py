@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from cutting_proxy import CuttingProxy
 
 from detent.domain.run import Call, Claim, Outcome, Succeeded
 from detent.node.session import Session
@@ -18,8 +17,9 @@ from detent.store.cursors import Advance
 from detent.store.db import OutcomeUnknown, connect
 from detent.store.limits import REQUEST_LIMITS
 from detent.store.live import Retry, Settlement
-from factories import LONG_AGO, add_job, add_live_run, add_node
-from waiting import until
+from tests.interleavings.cutting_proxy import CuttingProxy
+from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.waiting import until
 
 NODE = 1
 TOKEN = 1 << 22 | 1

@@ -26,7 +26,7 @@ from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.store.live import Settlement, settle_columns
 from detent.store.statement import STATEMENTS
-from factories import LONG_AGO
+from tests.support.factories import LONG_AGO
 
 OLD, NEW, SURVIVOR = 1, 2, 3
 PARTITION = 0

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sessions import look, looking_often, start, store
+from tests.support.sessions import look, looking_often, start, store
 
 __all__ = ["look", "looking_often", "start", "store"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import guardian
+from tests.support import guardian
 
 FOLDER = Path(__file__).parents[2] / "observability"
 INSTALL = ("apt-get", "install", "-y", "--no-install-recommends", "prometheus")

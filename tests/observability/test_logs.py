@@ -17,8 +17,8 @@ from detent.store import Store
 from detent.telemetry import log as logs
 from detent.telemetry import transitions
 from detent.telemetry.metrics import Metrics
-from sessions import StartSession
-from waiting import until
+from tests.support.sessions import StartSession
+from tests.support.waiting import until
 
 SPEAK = (
     "from detent.telemetry.log import configure, logger; configure({!r}, {!r}); "

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
-from promtool import FOLDER, promtool
-from scraping import scrape, serving
 
 from detent.store import Store
 from detent.telemetry.exposition import every_metric
 from detent.telemetry.metrics import Metrics
-from sessions import StartSession
+from tests.observability.promtool import FOLDER, promtool
+from tests.observability.scraping import scrape, serving
+from tests.support.sessions import StartSession
 
 RULES = FOLDER / "detent-rules.yml"
 RULE_TESTS = [FOLDER / "detent-rules-test.yml", FOLDER / "detent-rules-day-test.yml"]

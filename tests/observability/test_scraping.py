@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 from prometheus_client import Metric
-from scraping import samples, scrape, serving
 
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.store import Store
 from detent.telemetry.exposition import every_metric
 from detent.telemetry.metrics import KINDS, Metrics
-from sessions import StartSession
-from waiting import until
+from tests.observability.scraping import samples, scrape, serving
+from tests.support.sessions import StartSession
+from tests.support.waiting import until
 
 NAME = "a-name-that-must-not-be-told"
 

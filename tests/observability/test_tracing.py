@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from receiver import Receiver, receiving
 
 from detent.domain.identity import RunKey, run_id
 from detent.domain.job import HttpTarget, JobSpec, ShellTarget
@@ -19,9 +18,10 @@ from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.store import Store
 from detent.targets.shell import ShellTargetRunner
 from detent.telemetry import tracing
-from factories import LONG_AGO
-from sessions import StartSession
-from waiting import until
+from tests.observability.receiver import Receiver, receiving
+from tests.support.factories import LONG_AGO
+from tests.support.sessions import StartSession
+from tests.support.waiting import until
 
 pytest.importorskip("opentelemetry.sdk")
 

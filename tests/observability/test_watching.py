@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from receiver import SECRET, Receiver, receiving, silence
 
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
@@ -21,8 +20,9 @@ from detent.telemetry.metrics import Metrics
 from detent.upkeep import expectations as watch
 from detent.upkeep import notices as sending
 from detent.upkeep import pings as ping
-from sessions import StartSession
-from waiting import until
+from tests.observability.receiver import SECRET, Receiver, receiving, silence
+from tests.support.sessions import StartSession
+from tests.support.waiting import until
 
 
 @pytest.fixture(autouse=True)

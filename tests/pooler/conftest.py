@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sessions import look, looking_often, start, store
+from tests.support.sessions import look, looking_often, start, store
 
 __all__ = ["look", "looking_often", "start", "store"]
 

@@ -15,9 +15,9 @@ from detent.store import Database, Store, sql
 from detent.store.cursors import Advance
 from detent.store.db import LockTimeout, OutcomeUnknown, PoolName, connect
 from detent.store.pooler import role_script, role_settings
-from factories import add_job, add_live_run, add_node
-from pgbouncer import PgBouncer, prepare_role
-from waiting import until
+from tests.support.factories import add_job, add_live_run, add_node
+from tests.support.pgbouncer import PgBouncer, prepare_role
+from tests.support.waiting import until
 
 LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")
 SETTINGS = "SELECT name, setting::integer AS ms FROM pg_settings WHERE name = ANY ($1)"

@@ -25,8 +25,8 @@ from detent.store.effects import EffectPool
 from detent.store.feed import Feed
 from detent.store.pull import Wanted
 from detent.targets.python import HandlerThread, PythonTargetRunner
-from pgbouncer import PgBouncer
-from waiting import until
+from tests.support.pgbouncer import PgBouncer
+from tests.support.waiting import until
 
 # The contract and the connections are in the short profile; whole sessions take their time.
 pytestmark = pytest.mark.long

@@ -16,8 +16,8 @@ from detent.store.db import PoolName, connect
 from detent.store.limits import REQUEST_LIMITS
 from detent.upkeep import retention as keeping
 from detent.upkeep.retention import Keeper
-from factories import add_live_run, add_node
-from waiting import until
+from tests.support.factories import add_live_run, add_node
+from tests.support.waiting import until
 
 NODE = 11
 DAY = timedelta(days=1)

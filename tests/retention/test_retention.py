@@ -22,8 +22,8 @@ from detent.store.live import Settlement
 from detent.store.retention import Part
 from detent.upkeep.archive import Folder
 from detent.upkeep.retention import Keeper
-from factories import add_job, add_live_run, add_node
-from waiting import until
+from tests.support.factories import add_job, add_live_run, add_node
+from tests.support.waiting import until
 
 NODE, OTHER = 11, 12
 DAY = timedelta(days=1)

@@ -8,9 +8,9 @@ import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from wall_oracle import Drawn, Timeline, draw_expression
 
 from detent.domain.schedule import Schedule, ScheduleError
+from tests.schedule.wall_oracle import Drawn, Timeline, draw_expression
 
 GAPS = ("run", "shift", "skip")
 OVERLAPS = ("first", "last", "both")

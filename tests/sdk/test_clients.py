@@ -27,7 +27,7 @@ from detent.node.server import ApiServer
 from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.telemetry.metrics import Metrics
-from serving import serving
+from tests.support.serving import serving
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
 

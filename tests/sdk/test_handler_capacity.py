@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import factories
 from detent import Detent, Run
 from detent.domain.job import PythonTarget
 from detent.domain.run import Call, Failed, Succeeded
@@ -23,7 +22,8 @@ from detent.store.effects import EffectPool
 from detent.store.limits import REQUEST_LIMITS
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker.queues import book
-from waiting import until
+from tests.support import factories
+from tests.support.waiting import until
 
 THREADS = 2
 BEGIN_WITHIN = 0.05

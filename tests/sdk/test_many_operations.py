@@ -36,7 +36,7 @@ async def address(database_url: str) -> AsyncIterator[str]:
 async def test_jobs_that_a_search_finds_are_changed_chunk_by_chunk_in_both_clients(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("detent.many_operations.CHUNK", 2)
+    monkeypatch.setattr("detent.client.bulk.CHUNK", 2)
 
     def changed() -> None:
         with Client(address) as client:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import factories
 from detent import Detent, Run
 from detent.errors import OwnershipLost, UsageError
 from detent.node.session import Session
@@ -20,7 +19,8 @@ from detent.store.effects import EffectPool
 from detent.store.limits import REQUEST_LIMITS
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker.queues import book
-from waiting import until
+from tests.support import factories
+from tests.support.waiting import until
 
 
 @pytest.fixture

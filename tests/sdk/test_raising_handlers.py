@@ -14,7 +14,7 @@ from detent.domain.job import PythonTarget
 from detent.domain.run import Call, Committed, Failed, Outcome, Succeeded
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker.execute import execute
-from factories import LONG_AGO
+from tests.support.factories import LONG_AGO
 
 SECONDS = 10.0
 Invoke = Callable[..., Any]

@@ -1,5 +1,5 @@
 """Sessions in this process, and a connection to look at the tables."""
 
-from sessions import look, looking_often, start, store
+from tests.support.sessions import look, looking_often, start, store
 
 __all__ = ["look", "looking_often", "start", "store"]

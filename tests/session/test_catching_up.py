@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import factories
 from detent.contract.tick import BackfillRequest
 from detent.domain.identity import RunKey
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.misfire import RUN_ALL, SKIP
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.store import Store
-from waiting import until
+from tests.support import factories
+from tests.support.waiting import until
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
 MINUTE = timedelta(minutes=1)

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-import factories
 from detent.domain.run import Claim
 from detent.store import Store
 from detent.worker import definitions
 from detent.worker.definitions import Definitions
 from detent.worker.held import Held
 from detent.worker.learning import Learner
-from waiting import until
+from tests.support import factories
+from tests.support.waiting import until
 
 
 def claim(job: int) -> Claim:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from test_session import soon
-
-import factories
 from detent.domain.identity import node_name
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.node.readiness import Readiness
 from detent.node.session import Session
 from detent.store import Store
 from detent.store.upkeep import RUNS_CHANNEL
-from waiting import until
+from tests.session.test_session import soon
+from tests.support import factories
+from tests.support.waiting import until
 
 
 class Runs:

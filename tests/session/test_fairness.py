@@ -16,8 +16,8 @@ from detent.domain.job import JobSpec
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.store import Store
 from detent.store.queues import Limits
-from factories import LONG_AGO
-from waiting import until
+from tests.support.factories import LONG_AGO
+from tests.support.waiting import until
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
 Runner = Callable[[Call], Awaitable[Outcome]]

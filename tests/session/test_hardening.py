@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import factories
 from detent.cluster.admission import Guard
 from detent.cluster.coordinators.coordinator import PostgresCoordinator
 from detent.domain.identity import RunKey
@@ -21,7 +20,8 @@ from detent.scheduler.scheduler import LONGEST_WITHOUT_SWEEP, MANY_DUE
 from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.db import LockTimeout, OutcomeUnknown, connect
-from waiting import until
+from tests.support import factories
+from tests.support.waiting import until
 
 FIRST_TOKEN = (1 << 22) | 1
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}

@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from test_draining import Runs
-from test_session import soon
-from test_sharing import shared
 
-import factories
 from detent.domain.identity import PARTITIONS
 from detent.store import Store
 from detent.store.db import connect
 from detent.store.limits import REQUEST_LIMITS
 from detent.store.upkeep import RUNS_CHANNEL
-from waiting import until
+from tests.session.test_draining import Runs
+from tests.session.test_session import soon
+from tests.session.test_sharing import shared
+from tests.support import factories
+from tests.support.waiting import until
 
 TTL = 1.0
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%'"

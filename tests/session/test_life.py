@@ -13,7 +13,7 @@ from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.scheduler.lifecycle import Life
 from detent.store import Store
 from detent.store.db import Rejected
-from waiting import until
+from tests.support.waiting import until
 
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
 SECOND = timedelta(seconds=1)

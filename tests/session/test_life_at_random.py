@@ -23,7 +23,7 @@ from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.errors import Conflict, NotFound, UsageError
 from detent.store import Store
-from waiting import until
+from tests.support.waiting import until
 
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
 SCHEDULES = (

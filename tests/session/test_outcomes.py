@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-import factories
 from detent import RetryLater
 from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.errors import Unavailable
 from detent.node.session import Session
 from detent.store import Store
 from detent.worker import worker
-from waiting import until
+from tests.support import factories
+from tests.support.waiting import until
 
 TOO_DEEP = "[" * 2000 + "]" * 2000
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-import factories
 from detent.domain.identity import RunKey
 from detent.domain.registration import WAITING_LANES
 from detent.domain.run import Call, Cancelled, Failed, Outcome, Succeeded
-from waiting import until
+from tests.support import factories
+from tests.support.waiting import until
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
 POLICIES = ("SKIP", "ALLOW", "QUEUE", "REPLACE")

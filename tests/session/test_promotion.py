@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-import factories
 from detent.domain.registration import WAITING_LANES
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.node import session as upkeep
 from detent.store import Store
 from detent.worker import promoting
-from waiting import until
+from tests.support import factories
+from tests.support.waiting import until
 
 QUEUE = {
     "schedule": "every 1h",

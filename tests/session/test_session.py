@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import factories
 from detent.domain.identity import RunKey
 from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.store import Store
-from waiting import until
+from tests.support import factories
+from tests.support.waiting import until
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
 

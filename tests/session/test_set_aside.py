@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-import factories
 from detent.runtime.clock import monotonic
 from detent.scheduler import scheduler as sweeping
 from detent.store import Store
-from waiting import until
+from tests.support import factories
+from tests.support.waiting import until
 
 UNREADABLE = '{"kind": "lunar"}'
 

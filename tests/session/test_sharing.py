@@ -7,7 +7,6 @@ from collections import Counter
 from contextlib import AsyncExitStack
 from typing import Any
 
-import factories
 from detent.cluster.leadership import WAITING_PASSES_PER_TTL
 from detent.cluster.rendezvous import share
 from detent.domain.identity import PARTITIONS
@@ -17,7 +16,8 @@ from detent.runtime.service import Loop
 from detent.store import Store
 from detent.store.db import PoolName
 from detent.worker.queues.hints import Hints
-from waiting import until
+from tests.support import factories
+from tests.support.waiting import until
 
 TTL = 1.0
 LANES = 10

@@ -12,7 +12,7 @@ import pytest
 from detent.domain.job import JobSpec
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.store import Store
-from waiting import until
+from tests.support.waiting import until
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
 FLOOD = 200_000

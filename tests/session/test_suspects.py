@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import factories
 from detent.domain.run import Call, Claim, Outcome, Succeeded
 from detent.store import Store
 from detent.store.db import PoolName
 from detent.store.nodes import CRASH_CAP
 from detent.worker import suspects
-from waiting import until
+from tests.support import factories
+from tests.support.waiting import until
 
 PAST = factories.LONG_AGO
 CALM = 12

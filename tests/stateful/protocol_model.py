@@ -9,7 +9,7 @@ from detent.domain.identity import RunKey
 from detent.domain.run import Claim
 from detent.domain.states import RunStatus
 from detent.store.nodes import CRASH_CAP
-from factories import LONG_AGO
+from tests.support.factories import LONG_AGO
 
 QUEUE = 1
 FIRST_TOKEN = 1 << 22 | 1

@@ -20,7 +20,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from protocol_model import SECOND, Job, Model, tick
 
 from detent.domain.identity import RunKey
 from detent.domain.run import Claim
@@ -30,7 +29,8 @@ from detent.store.cursors import Advance, Exceptional
 from detent.store.db import connect
 from detent.store.limits import REQUEST_LIMITS
 from detent.store.live import Retry, Settlement
-from factories import add_job, add_node
+from tests.stateful.protocol_model import SECOND, Job, Model, tick
+from tests.support.factories import add_job, add_node
 
 Result = TypeVar("Result")
 NOW = tick(0)

@@ -12,7 +12,7 @@ from detent.store.db import connect
 from detent.store.limits import REQUEST_LIMITS
 
 if TYPE_CHECKING:
-    from postgres import Postgres
+    from tests.support.postgres import Postgres
 
 EMPTY = """
 DELETE FROM live_runs; DELETE FROM run_history; DELETE FROM attempts; DELETE FROM cursors; DELETE FROM nodes;

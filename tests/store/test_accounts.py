@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from moving import HOUR, HOURLY, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle
 
 from detent.contract.job import Job
 from detent.domain.ledger import Account
@@ -16,7 +15,8 @@ from detent.domain.states import RunStatus
 from detent.errors import NotFound, UsageError
 from detent.jobs.explanation import explain
 from detent.store import Store
-from factories import add_live_run, add_node
+from tests.store.moving import HOUR, HOURLY, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle
+from tests.support.factories import add_live_run, add_node
 
 DAY = timedelta(days=1)
 

@@ -13,7 +13,7 @@ from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import Conflict, ManyFaults, UsageError
 from detent.store import Store, batches
 from detent.store.batches import NamesTaken, Registered
-from waiting import until
+from tests.support.waiting import until
 
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
 TABLES = ("jobs", "cursors", "schedules", "queues", "job_revisions", "run_history", "live_runs")

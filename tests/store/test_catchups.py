@@ -12,7 +12,7 @@ from detent.domain.misfire import CatchUp, MissedRange
 from detent.store import Store
 from detent.store.catchups import Dropping, Due, Release
 from detent.store.cursors import Cursor, Leap
-from factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 
 NODE, OTHER = 11, 12
 HOUR = timedelta(hours=1)

@@ -13,8 +13,8 @@ from detent.runtime import failpoints
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
 from detent.worker.queues.book import QueueBook
-from factories import LONG_AGO, add_live_run, add_node, add_queue
-from waiting import until
+from tests.support.factories import LONG_AGO, add_live_run, add_node, add_queue
+from tests.support.waiting import until
 
 NODE, OTHER = 11, 12
 SECOND = timedelta(seconds=1)

@@ -11,7 +11,7 @@ import pytest
 
 from detent.store import sql
 from detent.store.statement import STATEMENTS
-from factories import add_node
+from tests.support.factories import add_node
 
 RUNS = 200_000
 CURSORS = 50_000

@@ -16,8 +16,8 @@ from detent.store import Store, sql
 from detent.store.job_search import JobSearch
 from detent.store.live import Retry, Settlement
 from detent.store.pull import Wanted
-from factories import LONG_AGO, add_job, add_live_run, add_node
-from waiting import until
+from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.waiting import until
 
 NODE = 11
 HOUR = timedelta(hours=1)

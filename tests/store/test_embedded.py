@@ -24,7 +24,7 @@ import pytest
 from detent.errors import Unavailable, UsageError
 from detent.store import embedded_host
 from detent.store.embedded import EmbeddedServer
-from waiting import until
+from tests.support.waiting import until
 
 FAST = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "16MB"}
 

@@ -14,8 +14,8 @@ from detent.domain.job import HttpTarget, JobSpec
 from detent.store import Store, sql
 from detent.store.expectations import Judgement
 from detent.store.statement import STATEMENTS
-from factories import add_live_run, add_node
-from waiting import until
+from tests.support.factories import add_live_run, add_node
+from tests.support.waiting import until
 
 NODE = 11
 ALL = list(range(256))

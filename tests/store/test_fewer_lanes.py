@@ -15,8 +15,8 @@ from detent.errors import Conflict
 from detent.store import Store, sql
 from detent.store.catchups import Release
 from detent.store.cursors import Advance, Exceptional
-from factories import LONG_AGO, add_live_run, add_node
-from waiting import until
+from tests.support.factories import LONG_AGO, add_live_run, add_node
+from tests.support.waiting import until
 
 NODE = 11
 HOUR = timedelta(hours=1)

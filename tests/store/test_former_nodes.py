@@ -13,7 +13,7 @@ from detent.domain.identity import node_name
 from detent.errors import NotFound
 from detent.store import Store
 from detent.telemetry.metrics import Metrics
-from factories import add_job, add_live_run, add_node
+from tests.support.factories import add_job, add_live_run, add_node
 
 LOST, TAKER, SECOND = 21, 22, 23
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)

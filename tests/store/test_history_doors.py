@@ -24,7 +24,7 @@ from detent.store.live import Retry, Settlement
 from detent.store.pull import Report, Wanted
 from detent.store.requests import Answer
 from detent.store.statement import STATEMENTS
-from factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 
 NODE, GONE = 11, 12
 HOUR = timedelta(hours=1)

@@ -16,7 +16,7 @@ from detent.store.cursors import Advance
 from detent.store.db import NoHome, Rejected, connect
 from detent.store.limits import REQUEST_LIMITS
 from detent.store.live import Retry, Settlement
-from factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 
 NODE = 11
 DAY = timedelta(days=1)

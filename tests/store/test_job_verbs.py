@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from moving import HOUR, NODE, fire, full_hour, job_of_old, number_of, run, settle, spec
 
 from detent.contract.job import Job
 from detent.domain.identity import MANUAL, RunKey
@@ -16,7 +15,8 @@ from detent.domain.states import RunStatus
 from detent.errors import Conflict, NotFound, UsageError
 from detent.store import Store, sql
 from detent.store.cursors import Advance
-from factories import add_live_run, add_node
+from tests.store.moving import HOUR, NODE, fire, full_hour, job_of_old, number_of, run, settle, spec
+from tests.support.factories import add_live_run, add_node
 
 
 @pytest.fixture(autouse=True)

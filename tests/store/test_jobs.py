@@ -20,7 +20,7 @@ from detent.store import Database, Store
 from detent.store import sql as statements
 from detent.store.cursors import Advance
 from detent.store.job_search import JobSearch
-from factories import add_node
+from tests.support.factories import add_node
 
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
 TABLES = ("jobs", "cursors", "schedules", "queues", "job_revisions", "run_history", "live_runs")
@@ -108,7 +108,7 @@ async def test_two_batches_with_the_same_new_names_in_opposite_order_do_not_wait
 
 
 async def test_a_registration_is_announced_by_number_and_a_large_one_as_a_sweep(store: Store, sql: Any) -> None:
-    from waiting import until
+    from tests.support.waiting import until
 
     heard = await listen(sql, "detent_jobs")
     await store.jobs.add([spec(), spec()])
@@ -181,7 +181,7 @@ async def test_an_edit_that_meets_a_fire_is_computed_again(store: Store, sql: An
         tick + timedelta(seconds=1),
     )
     edit = asyncio.create_task(store.jobs.upsert(spec(name="racing", schedule="0 9 * * *")))
-    from waiting import until
+    from tests.support.waiting import until
 
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
     await until(lambda: sql.fetchval(waiting))
@@ -286,7 +286,7 @@ async def test_an_unknown_job_is_not_found(store: Store, verb: str) -> None:
 
 
 async def test_a_trigger_runs_beside_the_schedule(store: Store, sql: Any) -> None:
-    from waiting import until
+    from tests.support.waiting import until
 
     heard = await listen(sql, "detent_runs")
     (job,) = await store.jobs.add([spec()])

@@ -19,7 +19,7 @@ from detent.store import Database, Store, history
 from detent.store.db import LockTimeout
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import Credential, KeyHolder, read_key
-from factories import LONG_AGO, add_job, add_live_run
+from tests.support.factories import LONG_AGO, add_job, add_live_run
 
 FORM = re.compile(r"dtn_[a-z2-7]{10}_[a-z2-7]{52}")
 

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from moving import HOUR, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle, spec
 
 from detent.contract.job import Job
 from detent.domain.identity import RunKey
@@ -17,7 +16,8 @@ from detent.domain.misfire import MissedRange, split_by_day
 from detent.errors import UsageError
 from detent.store import Store, job_moves
 from detent.store.cursors import Advance
-from factories import add_node
+from tests.store.moving import HOUR, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle, spec
+from tests.support.factories import add_node
 
 
 @pytest.fixture(autouse=True)

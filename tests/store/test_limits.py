@@ -13,7 +13,7 @@ from detent.domain.run import Claim
 from detent.store import Store
 from detent.store.live import Settlement
 from detent.store.queues import Limits, QueueRow, Ready
-from factories import LONG_AGO, add_live_run, add_node, add_queue
+from tests.support.factories import LONG_AGO, add_live_run, add_node, add_queue
 
 NODE, OTHER = 11, 12
 NOTHING = Limits(None, None)

@@ -15,8 +15,8 @@ import pytest
 from detent.errors import Unavailable
 from detent.store import migrate
 from detent.store.db import STANDARD, connect
-from postgres import Postgres
-from waiting import until
+from tests.support.postgres import Postgres
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from detent.domain.misfire import MissedRange
 from detent.store import Store
 from detent.store.cursors import Cursor, Leap
-from factories import LONG_AGO, add_job, add_node
+from tests.support.factories import LONG_AGO, add_job, add_node
 
 NODE, OTHER = 11, 12
 HOUR = timedelta(hours=1)

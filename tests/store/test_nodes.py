@@ -15,8 +15,8 @@ from detent.store.cursors import Leap
 from detent.store.db import connect
 from detent.store.heartbeat import HeartbeatConnection
 from detent.store.nodes import NodeInfo
-from factories import LONG_AGO, add_job, add_live_run, add_node
-from waiting import until
+from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.waiting import until
 
 NODE, OTHER, THIRD = 11, 12, 13
 TTL = timedelta(seconds=30)

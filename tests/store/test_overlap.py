@@ -11,7 +11,7 @@ import pytest
 from detent.domain.identity import MANUAL, RunKey, first_token
 from detent.store import Store
 from detent.store.cursors import Advance, Exceptional
-from factories import LONG_AGO, add_job, add_live_run, add_node
+from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 
 NODE, OTHER = 11, 12
 HOUR = timedelta(hours=1)

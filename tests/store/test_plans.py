@@ -20,11 +20,11 @@ from detent.store import sql
 from detent.store.db import session_settings
 from detent.store.limits import REQUEST_LIMITS
 from detent.store.statement import STATEMENTS
-from factories import LONG_AGO, add_node
-from postgres import run_apart
+from tests.support.factories import LONG_AGO, add_node
+from tests.support.postgres import run_apart
 
 if TYPE_CHECKING:
-    from postgres import Postgres
+    from tests.support.postgres import Postgres
 
 JOBS = 100_000
 BATCH = 1000
@@ -114,8 +114,8 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "cluster/read_signals": (BATCH, 10),
         "incident/judge_expectations": (NODE, list(range(256)), BATCH // 2, SECOND),
     }  # fmt: skip
-    sent["run/claim, evenly"] = (*sent["claim"][:-1], True)
-    return (*sent["fire"], True) if name == "cursor/fire_careful" else sent[name]
+    sent["run/claim, evenly"] = (*sent["run/claim"][:-1], True)
+    return (*sent["cursor/fire"], True) if name == "cursor/fire_careful" else sent[name]
 
 
 async def connect(url: str) -> Any:

@@ -15,8 +15,8 @@ from detent.store import Store, sql
 from detent.store.live import Settlement
 from detent.store.nodes import CRASH_CAP
 from detent.store.pull import Beat, Pulled, Report, Wanted
-from factories import LONG_AGO, add_job, add_live_run, add_node, add_queue
-from waiting import until
+from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node, add_queue
+from tests.support.waiting import until
 
 MINE, NODE = 1, 11
 MINUTE = timedelta(minutes=1)

@@ -16,8 +16,8 @@ from detent.store import Store, sql
 from detent.store import tenants as tenants_module
 from detent.store.db import PoolName
 from detent.store.tenants import room_for, use_room
-from factories import add_node
-from waiting import until
+from tests.support.factories import add_node
+from tests.support.waiting import until
 
 LIMIT = 5
 

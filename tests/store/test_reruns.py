@@ -17,7 +17,7 @@ from detent.store.cursors import Advance
 from detent.store.dead_letters import Done, Which
 from detent.store.live import Settlement
 from detent.store.statement import STATEMENTS
-from factories import add_job, add_live_run, add_node
+from tests.support.factories import add_job, add_live_run, add_node
 
 NODE = 7
 AT = datetime.now(UTC).replace(hour=0, minute=5, second=0, microsecond=0)

@@ -13,7 +13,7 @@ from detent.store import Store
 from detent.store.live import Retry, Settlement
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
 from detent.worker.settle import decide
-from factories import LONG_AGO, add_live_run, add_node
+from tests.support.factories import LONG_AGO, add_live_run, add_node
 
 GONE, NODE = 11, 12
 TOKEN = 1 << 22 | 1

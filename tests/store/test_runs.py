@@ -19,8 +19,8 @@ from detent.errors import Conflict, NotFound
 from detent.store import Database, Store, history
 from detent.store import sql as statements
 from detent.store.live import Retry, Settlement
-from factories import add_job, add_live_run, add_node
-from waiting import until
+from tests.support.factories import add_job, add_live_run, add_node
+from tests.support.waiting import until
 
 NODE = 7
 AT = datetime.now(UTC).replace(hour=0, minute=5, second=0, microsecond=0)

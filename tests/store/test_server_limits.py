@@ -10,7 +10,7 @@ import pytest
 from detent.store import Database, Store
 from detent.store.db import OutcomeUnknown, PoolName, connect
 from detent.store.limits import REQUEST_LIMITS, StatementLimits, pool_limits
-from factories import add_node
+from tests.support.factories import add_node
 
 LIMITS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")
 TTL = 1.0
@@ -66,7 +66,7 @@ async def test_a_node_that_is_paused_inside_a_transaction_does_not_block_its_evi
 
 
 async def test_a_connection_of_its_own_is_limited_too(shared_url: str) -> None:
-    connection = await connect(shared_url, "detent", pool_limits(TTL)["work"])
+    connection = await connect(shared_url, "detent", pool_limits(TTL)[PoolName.WORK])
     try:
         assert await connection.fetchval("SHOW statement_timeout") == "400ms"
         assert await connection.fetchval("SHOW idle_in_transaction_session_timeout") == "400ms"

@@ -19,8 +19,8 @@ from detent.store.db import OutcomeUnknown, Rejected
 from detent.store.live import Retry, Settlement
 from detent.telemetry.metrics import Metrics
 from detent.worker.settle import Settler
-from factories import LONG_AGO, add_live_run, add_node
-from waiting import until
+from tests.support.factories import LONG_AGO, add_live_run, add_node
+from tests.support.waiting import until
 
 NODE, OTHER = 11, 12
 SECOND = timedelta(seconds=1)

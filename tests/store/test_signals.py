@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from detent.store import Store
-from factories import add_job, add_live_run, add_node
+from tests.support.factories import add_job, add_live_run, add_node
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)

@@ -16,9 +16,9 @@ from detent.store import listen, sql
 from detent.store.db import STANDARD, Database, OutcomeUnknown, PoolName
 from detent.store.effects import EffectPool
 from detent.store.live import Settlement
-from factories import LONG_AGO
-from fleet.network import HOLD, REPLIES, SWALLOW, Link, Links
-from waiting import until
+from tests.support.factories import LONG_AGO
+from tests.support.fleet.network import HOLD, REPLIES, SWALLOW, Link, Links
+from tests.support.waiting import until
 
 SHORT = 0.5
 NOBODYS = Claim(1, 0, LONG_AGO, 0, 1, 1)

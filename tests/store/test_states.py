@@ -13,7 +13,7 @@ from detent.domain.run import Claim
 from detent.domain.states import CODES, FINAL, OPEN, TRANSITIONS, Event, RunStatus
 from detent.store import Store
 from detent.store.live import Retry, Settlement
-from factories import LONG_AGO, add_live_run, add_node
+from tests.support.factories import LONG_AGO, add_live_run, add_node
 
 NODE = 11
 TOKEN = 1 << 22 | 1

@@ -8,7 +8,7 @@ from typing import Any
 
 from detent.store import Store
 from detent.telemetry.metrics import LATENESS
-from factories import add_job
+from tests.support.factories import add_job
 
 MINUTE = timedelta(minutes=1)
 

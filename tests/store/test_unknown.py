@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from moving import HOUR, NODE, database_time, job_of_old, number_of, run
 
 from detent.domain.ledger import Account
 from detent.jobs.explanation import explain
 from detent.store import Store
-from factories import add_node
+from tests.store.moving import HOUR, NODE, database_time, job_of_old, number_of, run
+from tests.support.factories import add_node
 
 DAY = timedelta(days=1)
 UNREADABLE = '{"kind": "lunar", "phase": "full"}'

@@ -9,7 +9,7 @@ import pytest
 
 from detent.store import Store
 from detent.store.upkeep import Due
-from factories import add_job, add_live_run
+from tests.support.factories import add_job, add_live_run
 
 SOON = timedelta(seconds=5)
 OLD_ANSWER = (

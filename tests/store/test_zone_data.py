@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from moving import HOUR, NODE, database_time, fire, full_hour, job_of_old, run
 
 from detent.domain.schedule import Schedule, tzdata_version
 from detent.store import Store
 from detent.store.zone_data import next_by_new_data
-from factories import add_node
+from tests.store.moving import HOUR, NODE, database_time, fire, full_hour, job_of_old, run
+from tests.support.factories import add_node
 
 NEW = tzdata_version()
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Nodes
-from sink import Sink
 
 from detent.store import migrate
 from detent.store.db import connect
 from detent.store.limits import REQUEST_LIMITS
-from pgbouncer import prepare_role, running_pgbouncer
-from postgres import run_apart
+from tests.support.pgbouncer import prepare_role, running_pgbouncer
+from tests.support.postgres import run_apart
+from tests.support.processes import Nodes
+from tests.support.sink import Sink
 
 LEASE = "1.5"  # short, so that a take-over does not make a test long
 

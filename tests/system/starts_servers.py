@@ -1,4 +1,4 @@
-"""A test process that starts one kind of server and waits to be killed: `python starts_servers.py KIND`.
+"""A test process that starts one kind of server and waits to be killed: `python -m tests.system.starts_servers KIND`.
 
 It prints its folder and the processes that must not outlive it, as JSON, when all of them serve. Also a test for
 pytest (`pytest starts_servers.py`), which waits the same way with the server of its fixture.
@@ -15,14 +15,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
-HERE = Path(__file__).parent
-if __name__ == "__main__":
-    sys.path[:0] = [str(HERE.parent), str(HERE), str(HERE.parent / "dashboard")]
-
-import guardian  # noqa: E402 - after the path, when this is the program
-import servers  # noqa: E402 - as above
-from pgbouncer import running_pgbouncer  # noqa: E402 - as above
-from postgres import Postgres, running_postgres  # noqa: E402 - as above
+from tests.support import guardian, servers
+from tests.support.pgbouncer import running_pgbouncer
+from tests.support.postgres import Postgres, running_postgres
 
 FOLDER = "DETENT_TEST_ANNOUNCE"
 
@@ -71,7 +66,7 @@ def folder() -> Iterator[Path]:
 @asynccontextmanager
 async def node() -> AsyncIterator[None]:
     """`detent serve` with the PostgreSQL that it brings: the server daemonises, and is not a child of this process."""
-    from processes import Nodes
+    from tests.support.processes import Nodes
 
     with folder() as place:
         await Nodes(place, DETENT_DATA_DIR=str(place / "data")).start("serve")
@@ -80,8 +75,8 @@ async def node() -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def fleet() -> AsyncIterator[None]:
-    from fleet.recorder import Recorder
-    from fleet.servers import Server
+    from tests.support.fleet.recorder import Recorder
+    from tests.support.fleet.servers import Server
 
     with folder() as place:
         server = Server(place, "primary")
@@ -93,8 +88,9 @@ async def fleet() -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def chromium() -> AsyncIterator[None]:
-    from browsing import require_chromium
     from playwright.async_api import async_playwright
+
+    from tests.support.browsing import require_chromium
 
     async with async_playwright() as playwright:
         await playwright.chromium.launch(executable_path=require_chromium(), args=["--no-sandbox"])

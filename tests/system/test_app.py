@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Node, Nodes
 
 from detent.errors import Unavailable
-from waiting import until
+from tests.support.processes import Node, Nodes
+from tests.support.waiting import until
 
 SHOP = """
     import asyncio

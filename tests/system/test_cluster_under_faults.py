@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet.checker import Promise, check
-from fleet.driver import Shape, perform
-from fleet.mutants import overlay
-from fleet.plans import Fault, Plan
+from tests.support.fleet.checker import Promise, check
+from tests.support.fleet.driver import Shape, perform
+from tests.support.fleet.mutants import overlay
+from tests.support.fleet.plans import Fault, Plan
 
 TTL = 1.5
 HOLD = 2 * TTL

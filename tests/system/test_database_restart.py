@@ -10,15 +10,23 @@ from typing import Any
 
 import asyncpg
 import pytest
-from ledger import check_calls, check_ledger, create_ticking, database_now, none_open, pause_all, succeeded_after
-from processes import Node, Nodes
-from sink import Sink, http_target
 
 from detent.store.db import connect
 from detent.store.doctor import CONNECTIONS_PER_NODE
 from detent.store.embedded import EmbeddedServer
 from detent.store.limits import REQUEST_LIMITS
-from waiting import until
+from tests.support.ledger import (
+    check_calls,
+    check_ledger,
+    create_ticking,
+    database_now,
+    none_open,
+    pause_all,
+    succeeded_after,
+)
+from tests.support.processes import Node, Nodes
+from tests.support.sink import Sink, http_target
+from tests.support.waiting import until
 
 Way = Callable[[str], dict[str, str]]
 

@@ -8,11 +8,11 @@ import signal
 from typing import Any
 
 import pytest
-from ledger import ALLOWED
-from processes import Node, Nodes
-from sink import Sink, http_target
 
-from waiting import until
+from tests.support.ledger import ALLOWED
+from tests.support.processes import Node, Nodes
+from tests.support.sink import Sink, http_target
+from tests.support.waiting import until
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 

@@ -13,13 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger import check_calls, check_ledger, create_ticking, database_now, none_open, pause_all, succeeded_after
-from processes import Node, Nodes, command_line, is_alive
-from sink import Sink, http_target
 
 from detent.errors import DetentError
 from detent.store.db import connect
-from waiting import until
+from tests.support.ledger import (
+    check_calls,
+    check_ledger,
+    create_ticking,
+    database_now,
+    none_open,
+    pause_all,
+    succeeded_after,
+)
+from tests.support.processes import Node, Nodes, command_line, is_alive
+from tests.support.sink import Sink, http_target
+from tests.support.waiting import until
 
 FOUND_DEAD = "the embedded PostgreSQL has ended unexpectedly"
 STARTED_AGAIN = "the embedded PostgreSQL was started again"

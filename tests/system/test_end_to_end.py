@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger import database_now
-from processes import Node, Nodes, command_line
-from sink import Sink, http_target
 
 from detent.client.documents import Client
 from detent.errors import Conflict, NotFound, UsageError
-from waiting import until
+from tests.support.ledger import database_now
+from tests.support.processes import Node, Nodes, command_line
+from tests.support.sink import Sink, http_target
+from tests.support.waiting import until
 
 
 @pytest.fixture

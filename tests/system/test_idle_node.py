@@ -1,6 +1,6 @@
 """One job on one node, one disturbance, and then silence: nothing but the node itself can make its ticks go on.
 
-In short: `chaos/cluster.py idle-second …` does it with every disturbance we know, for longer, and with a bound.
+In short: `python -m chaos.cluster idle-second …` does it with every disturbance we know, for longer, and with a bound.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import asyncpg
 import pytest
-from processes import Node, Nodes
-from sink import Sink, http_target
 
 from detent.client.documents import Client
-from waiting import until
+from tests.support.processes import Node, Nodes
+from tests.support.sink import Sink, http_target
+from tests.support.waiting import until
 
 FURTHER = 2
 SECONDS = 60.0

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Node, Nodes, is_alive
-from test_app import write
 
-from waiting import until
+from tests.support.processes import Node, Nodes, is_alive
+from tests.support.waiting import until
+from tests.system.test_app import write
 
 SHOP = """
     import os

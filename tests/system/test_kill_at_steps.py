@@ -6,7 +6,9 @@ import signal
 from typing import Any
 
 import pytest
-from ledger import (
+
+from detent.client.documents import Client
+from tests.support.ledger import (
     Watched,
     attempts_of,
     check_calls,
@@ -17,11 +19,9 @@ from ledger import (
     pause_all,
     succeeded_after,
 )
-from processes import Node, Nodes
-from sink import Sink, http_target
-
-from detent.client.documents import Client
-from waiting import until
+from tests.support.processes import Node, Nodes
+from tests.support.sink import Sink, http_target
+from tests.support.waiting import until
 
 # Where a node that also works for its scheduler dies, and at which hit: after some ticks went well.
 STEPS = [

@@ -7,9 +7,9 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
-from processes import Nodes
 
 from detent.api.batch import NDJSON
+from tests.support.processes import Nodes
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
 

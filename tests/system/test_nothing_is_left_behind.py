@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import is_alive
-from starts_servers import FOLDER, KINDS
 
-import guardian
-from pgbouncer import require_pgbouncer
-from servers import require_servers
-from waiting import until_sync
+from tests.support import guardian
+from tests.support.pgbouncer import require_pgbouncer
+from tests.support.processes import is_alive
+from tests.support.servers import require_servers
+from tests.support.waiting import until_sync
+from tests.system.starts_servers import FOLDER, KINDS
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "starts_servers.py"
 SECONDS = 60.0
 # How many processes there are at least, so that a test that sees none proves something.
@@ -45,8 +46,10 @@ def started() -> Iterator[Callable[[str], dict[str, Any]]]:
     programs: list[subprocess.Popen[bytes]] = []
 
     def start(kind: str) -> dict[str, Any]:
-        command = [sys.executable, str(PROGRAM), kind]
-        program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        command = [sys.executable, "-m", "tests.system.starts_servers", kind]
+        program = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
         programs.append(program)
         assert program.stdout is not None
         announced: dict[str, Any] = json.loads(program.stdout.readline())

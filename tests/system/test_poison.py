@@ -8,10 +8,9 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from processes import Node, Nodes
-
 from detent.errors import Unavailable
-from waiting import until
+from tests.support.processes import Node, Nodes
+from tests.support.waiting import until
 
 CALM = 12
 MOST_DEATHS = 20

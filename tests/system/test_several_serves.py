@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Node, Nodes, command_line, environment
 from prometheus_client.parser import text_string_to_metric_families
-from sink import Sink, http_target
 
-from waiting import until
+from tests.support.processes import Node, Nodes, command_line, environment
+from tests.support.sink import Sink, http_target
+from tests.support.waiting import until
 
 METRICS = re.compile(r"^metrics on (http://\S+)/metrics$", re.MULTILINE)
 

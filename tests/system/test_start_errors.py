@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import Nodes
 
-from waiting import until
+from tests.support.processes import Nodes
+from tests.support.waiting import until
 
 USAGE, UNAVAILABLE = 2, 7
 ROLES = ["serve", *(pytest.param(role, marks=pytest.mark.long) for role in ("api", "scheduler", "worker"))]

@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from ledger import (
+
+from tests.support.ledger import (
     Watched,
     attempts_of,
     check_calls,
@@ -18,10 +19,9 @@ from ledger import (
     pause_all,
     succeeded_after,
 )
-from processes import Node, Nodes
-from sink import Sink, http_target
-
-from waiting import until
+from tests.support.processes import Node, Nodes
+from tests.support.sink import Sink, http_target
+from tests.support.waiting import until
 
 
 def some_jobs(node: Node, sink: Sink) -> list[Watched]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from target_helpers import Sink
 
 from detent.targets.guard import AddressPolicy
 from detent.targets.http import HttpTargetRunner
 from detent.targets.shell import ShellTargetRunner
+from tests.targets.target_helpers import Sink
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from detent.domain.job import PythonTarget
 from detent.domain.run import Call, Claim, Failed, NotBegun, Succeeded
 from detent.targets.frames import Effects, Holding, Setup
 from detent.targets.processes import HandlerProcesses
-from waiting import until
+from tests.support.waiting import until
 
 APP = """
 import asyncio, ctypes, os, re, signal, subprocess, sys, threading

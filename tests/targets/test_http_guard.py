@@ -6,10 +6,10 @@ import socket
 
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
-from target_helpers import Sink, failed, http_call, succeeded
 
 from detent.targets.guard import AddressPolicy
 from detent.targets.http import HttpTargetRunner
+from tests.targets.target_helpers import Sink, failed, http_call, succeeded
 
 
 class Names(AbstractResolver):

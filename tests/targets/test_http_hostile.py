@@ -8,9 +8,9 @@ import socket
 import struct
 
 import pytest
-from target_helpers import Received, Sink, failed, http_call, result_of, succeeded
 
 from detent.targets.http import HttpTargetRunner
+from tests.targets.target_helpers import Received, Sink, failed, http_call, result_of, succeeded
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 

@@ -10,13 +10,13 @@ from email.utils import format_datetime
 
 import pytest
 import uvloop
-from target_helpers import RUN_ID, Sink, answer, failed, http_call, result_of, succeeded
 
 from detent.domain.job import HttpTarget
 from detent.targets.guard import AddressPolicy
 from detent.targets.http import HttpTargetRunner, retry_after_seconds
 from detent.version import __version__
-from serving import serving
+from tests.support.serving import serving
+from tests.targets.target_helpers import RUN_ID, Sink, answer, failed, http_call, result_of, succeeded
 
 
 async def test_a_call_carries_the_facts_of_the_run(runner: HttpTargetRunner, sink: Sink) -> None:

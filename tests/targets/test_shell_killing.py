@@ -9,9 +9,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from target_helpers import RUN_ID, children_of_ours, eventually, is_alive, open_files, shell_call
 
 from detent.targets.shell import ShellTargetRunner
+from tests.targets.target_helpers import RUN_ID, children_of_ours, eventually, is_alive, open_files, shell_call
 
 # Leaves its parent, its process group and its session, closes everything, and ignores what can be ignored.
 ESCAPE = """

@@ -11,10 +11,20 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from target_helpers import RUN_ID, call_of, eventually, failed, is_alive, open_files, result_of, shell_call, succeeded
 
 from detent.domain.job import HttpTarget
 from detent.targets.shell import ShellTargetRunner
+from tests.targets.target_helpers import (
+    RUN_ID,
+    call_of,
+    eventually,
+    failed,
+    is_alive,
+    open_files,
+    result_of,
+    shell_call,
+    succeeded,
+)
 
 
 async def test_a_command_is_told_the_facts_of_the_run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from detent.worker.deadlines import MOST_OVER, Deadlines
-from waiting import until
+from tests.support.waiting import until
 
 
 class Runs:

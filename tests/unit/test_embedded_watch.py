@@ -12,7 +12,7 @@ import pytest
 from detent.errors import Unavailable
 from detent.store.embedded_host import process_of
 from detent.store.embedded_watch import STEADY_SECONDS, TRIES, WATCH_EVERY, Watch
-from waiting import until_sync
+from tests.support.waiting import until_sync
 
 
 class Server:

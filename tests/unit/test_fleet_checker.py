@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleet.checker import Promise, check, measure
-from fleet.plans import Chance, Fault, Plan, cuts, kills, stops, storms
-from fleet.records import Attempt, Call, Done, Election, Job, OpenRun, Partition, Record, Run, Tables
+from tests.support.fleet.checker import Promise, check, measure
+from tests.support.fleet.plans import Chance, Fault, Plan, cuts, kills, stops, storms
+from tests.support.fleet.records import Attempt, Call, Done, Election, Job, OpenRun, Partition, Record, Run, Tables
 
 T = 1_800_000_000.0
 SECONDS = 10

@@ -9,11 +9,11 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from fleet.checker import SKIPPED, SUCCEEDED, Promise, check
-from fleet.idle import BURSTS, DISTURBANCES, SILENCE, lasting, one_at_a_time
-from fleet.liveness import Liveness, disturbances, longest_calm, oldest_due
-from fleet.plans import Chance, Fault, Plan
-from fleet.records import Call, Done, Job, Record, Run, Tables
+from tests.support.fleet.checker import SKIPPED, SUCCEEDED, Promise, check
+from tests.support.fleet.idle import BURSTS, DISTURBANCES, SILENCE, lasting, one_at_a_time
+from tests.support.fleet.liveness import Liveness, disturbances, longest_calm, oldest_due
+from tests.support.fleet.plans import Chance, Fault, Plan
+from tests.support.fleet.records import Call, Done, Job, Record, Run, Tables
 
 T = 1_800_000_000.0
 SECONDS = 40

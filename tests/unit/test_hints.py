@@ -11,7 +11,7 @@ import pytest
 from detent.store.db import OutcomeUnknown
 from detent.worker.queues import hints as module
 from detent.worker.queues.hints import Hints
-from waiting import until
+from tests.support.waiting import until
 
 
 class Upkeep:

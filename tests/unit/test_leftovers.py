@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from detent.targets.python import HandlerThread
-from leftovers import fail_if_too_many
-from waiting import until
+from tests.support.leftovers import fail_if_too_many
+from tests.support.waiting import until
 
 
 @pytest.fixture

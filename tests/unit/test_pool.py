@@ -12,7 +12,7 @@ import pytest
 from detent.errors import Unavailable
 from detent.store.pool import Pool
 from detent.store.servers import NoConnectionLeft
-from waiting import until
+from tests.support.waiting import until
 
 LONG = 10.0
 

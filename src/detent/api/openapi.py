@@ -11,8 +11,10 @@ from detent.api import idempotency
 from detent.api.problems import Problem
 from detent.api.routing import Endpoint
 from detent.contract.job import Job
+from detent.domain.job_fields import FIELDS_BY_NAME
 from detent.version import __version__
 
+JOB_FIELDS_OF_DOCUMENTS = FIELDS_BY_NAME.keys() - {"name", "allow_past"}
 REFERENCE = "#/components/schemas/{name}"
 KEY = {
     "type": "http",
@@ -25,6 +27,7 @@ KEY = {
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     types = list(dict.fromkeys([Problem, *_types(endpoints)]))
     schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    _describe_job_fields(components)
     known = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -41,6 +44,17 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": {"key": KEY}},
     }
+
+
+def _describe_job_fields(components: dict[str, Any]) -> None:
+    """A job's fields mean the same in every document that holds them all."""
+    for component in components.values():
+        properties = component.get("properties", {})
+        if not properties.keys() >= JOB_FIELDS_OF_DOCUMENTS:
+            continue
+        for name, kind in properties.items():
+            if name in FIELDS_BY_NAME:
+                kind["description"] = FIELDS_BY_NAME[name].meaning
 
 
 def _types(endpoints: Iterable[Endpoint]) -> Iterable[Any]:

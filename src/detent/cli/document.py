@@ -1,7 +1,7 @@
 """From the flags of `detent job create` to the document the API takes.
 
-The server judges the document; here is checked only what no server could say well: which flags contradict
-each other, and what cannot be read as JSON at all.
+The server validates the document. This module checks only what the server cannot explain well: flags that contradict
+each other, and text that is not JSON. What each field means is read from `domain/job_fields.py`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,15 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from detent.cli.base import F, option
 from detent.cli.times import read_duration
+from detent.domain.job_fields import JOB_FIELDS, FieldGroup, FieldKind, JobField
 from detent.errors import UsageError
 
 SCHEDULES = {"cron": "--cron", "every": "--every", "at": "--at", "rrule": "--rrule", "schedule": "--schedule"}
 TARGETS = {"url": "--url", "shell": "--shell", "python": "--python"}
-
-
-def _text(flag: str, text: str) -> str:
-    return text
 
 
 def _number(flag: str, text: str) -> int:
@@ -35,89 +32,47 @@ def _grace(flag: str, text: str) -> object:
     return text if text == "auto" else read_duration(flag, text)
 
 
-class Policy(NamedTuple):
-    """A flag that becomes a field of the document; `read` turns its text into the field's value."""
-
-    flag: str
-    field: str
-    metavar: str
-    help: str
-    read: Callable[[str, str], object] = _text
-    panel: str = "Policies"
-
-
-def _option(policy: Policy) -> Callable[[F], F]:
-    names = [policy.flag, policy.field]
-    if policy.flag == "--timezone":
-        names.insert(1, "--tz")
-    return option(*names, metavar=policy.metavar, help=policy.help, panel=policy.panel)
-
-
-def _schedule(flag: str, field: str, metavar: str, text: str, read: Callable[[str, str], object] = _text) -> Policy:
-    return Policy(flag, field, metavar, text, read, "Schedule")
-
-
-def _expectation(flag: str, field: str, metavar: str, text: str, read: Callable[[str, str], object] = _text) -> Policy:
-    return Policy(flag, field, metavar, text, read, "Expectations")
+READERS: dict[FieldKind, Callable[[str, str], object]] = {
+    "integer": _number,
+    "duration": read_duration,
+    "grace": _grace,
+}
+METAVARS: dict[FieldKind, str] = {"integer": "N", "duration": "TIME", "grace": "TIME", "instant": "TIME"}
+# Where the kind of a field says less than its option should.
+OWN_METAVARS = {
+    "timezone": "ZONE",
+    "queue": "NAME",
+    "priority": "0-9",
+    "notify_url": "URL",
+    "idempotency_key_template": "TEMPLATE",
+    "no_retry_on": "ERROR",
+    "tags": "TAG",
+}
+PANELS: dict[FieldGroup, str] = {"schedule": "Schedule", "deadlines": "Deadlines and alerts"}
+ALIASES = {"timezone": ("--tz",)}
+# What `detent job create` builds from several options: the parts of the schedule and of the target.
+COMPOSED = frozenset({"schedule", "target", "name", "payload"})
 
 
-def _within(flag: str, field: str, text: str) -> Policy:
-    return _expectation(flag, field, "TIME", text, read_duration)
+def _metavar(field: JobField) -> str:
+    return "|".join(field.choices) or OWN_METAVARS.get(field.name) or METAVARS[field.kind]
 
 
-# The server checks words such as first|last|both; a test compares what is listed here with the model.
-POLICIES: tuple[Policy, ...] = (
-    _schedule("--timezone", "timezone", "ZONE", "Time zone of the schedule, such as Europe/Berlin. [UTC]"),
-    _schedule("--starts-at", "starts_at", "TIME", "No tick before this time."),
-    _schedule("--ends-at", "ends_at", "TIME", "No tick after this time."),
-    _schedule("--max-runs", "max_runs", "N", "Complete the job after this many runs.", _number),
-    _schedule("--jitter", "jitter_seconds", "TIME", "Delay each run by up to this time. [0]", read_duration),
-    _schedule("--dst-gap", "dst_gap", "run|shift|skip", "When the clock jumps over a tick. [run]"),
-    _schedule("--dst-overlap", "dst_overlap", "first|last|both", "When the clock shows a tick twice. [first]"),
-    _schedule("--day-match", "day_match", "or|and", "When cron restricts both day fields: one, or both?"),
-    _schedule("--dialect", "dialect", "unix|quartz", "How cron numbers the days of the week. [unix]"),
-    Policy("--queue", "queue", "NAME", "The queue its runs wait in. [default]"),
-    Policy("--priority", "priority", "0-9", "Higher goes first. [5]", _number),
-    Policy("--timeout", "timeout_seconds", "TIME", "End an attempt after this time. [5m]", read_duration),
-    Policy("--max-retries", "max_retries", "N", "Tries after the first, before a run is dead. [3]", _number),
-    Policy(
-        "--retry-backoff",
-        "retry_backoff",
-        "exponential|linear|fixed",
-        "How the wait between tries grows. [exponential]",
-    ),
-    Policy("--retry-base", "retry_base_seconds", "TIME", "The wait it grows from. [2s]", read_duration),
-    Policy("--retry-max", "retry_max_seconds", "TIME", "The longest wait. [1h]", read_duration),
-    Policy(
-        "--concurrent-policy",
-        "concurrent_policy",
-        "SKIP|ALLOW|QUEUE|REPLACE",
-        "When the last run is not over at the next tick. [SKIP]",
-    ),
-    Policy("--max-concurrent", "max_concurrent", "N", "With ALLOW: runs at the same time. [10]", _number),
-    Policy("--missed-window", "missed_window", "RUN_ONCE|SKIP|RUN_ALL", "Which ticks run after down-time. [RUN_ONCE]"),
-    Policy("--max-missed", "max_missed", "N", "With RUN_ALL: how many ticks at most. [100]", _number),
-    Policy("--misfire-grace", "misfire_grace_seconds", "TIME", "How late a tick may still run. [auto]", _grace),
-    Policy(
-        "--delivery",
-        "delivery",
-        "at_least_once|at_most_once",
-        "Whether a run that a crash cut off is tried again. [at_least_once]",
-    ),
-    Policy("--auto-pause-after", "auto_pause_after", "N", "Pause it after so many dead runs running. [never]", _number),
-    _within("--expect-start-within", "expect_start_within", "Tell if a run has not begun so long after its tick."),
-    _within("--expect-finish-within", "expect_finish_within", "Tell if it has not succeeded so long after its tick."),
-    _expectation("--notify-after", "notify_after", "N", "After so many ticks in a row. [1]", _number),
-    _expectation("--notify-url", "notify_url", "URL", "Whom to tell. [the server's own]"),
-    _expectation("--notify-format", "notify_format", "webhook|slack", "What it is sent. [webhook]"),
-    Policy("--collect-after", "collect_after", "TIME", "Delete a one-off so long after its end. [7d]", read_duration),
-    Policy(
-        "--idempotency-key",
-        "idempotency_key_template",
-        "TEMPLATE",
-        "The key targets deduplicate by. [{{job_id}}:{{scheduled_at_unix}}]",
-    ),
-)
+def _help(field: JobField) -> str:
+    if field.kind == "names":
+        return f"{field.meaning} May be repeated."
+    return f"{field.meaning} [{field.default}]" if field.default else field.meaning
+
+
+def _option(field: JobField) -> Callable[[F], F]:
+    names = [field.option, *ALIASES.get(field.name, ()), field.name]
+    panel = PANELS.get(field.group, "Policies")
+    if field.kind == "switch":
+        return option(*names, is_flag=True, help=field.meaning, panel="Schedule")
+    return option(*names, metavar=_metavar(field), multiple=field.kind == "names", help=_help(field), panel=panel)
+
+
+SIMPLE_FIELDS = tuple(field for field in JOB_FIELDS if field.name not in COMPOSED)
 
 OPTIONS: tuple[Callable[[Any], Any], ...] = (
     option("--cron", metavar="EXPRESSION", help='Such as "0 9 * * MON-FRI".', panel="Schedule"),
@@ -125,8 +80,7 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     option("--at", metavar="TIME", help="Once, such as 2030-12-24T18:00:00+01:00.", panel="Schedule"),
     option("--rrule", metavar="RULE", help='Such as "FREQ=WEEKLY;BYDAY=MO".', panel="Schedule"),
     option("--schedule", metavar="TEXT", help="Any of these as text, such as @daily.", panel="Schedule"),
-    *(_option(policy) for policy in POLICIES if policy.panel == "Schedule"),
-    option("--allow-past", is_flag=True, help="Run at once when --at is in the past.", panel="Schedule"),
+    *(_option(field) for field in SIMPLE_FIELDS if field.group == "schedule" or field.kind == "switch"),
     option("--url", metavar="URL", help="Call this address.", panel="Target"),
     option("--method", metavar="METHOD", help="With --url. [POST]", panel="Target"),
     option(
@@ -140,24 +94,15 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
     option("--shell", metavar="COMMAND", help="Run this on a worker with --allow-shell.", panel="Target"),
     option("--python", metavar="FUNCTION", help="Call this function of the workers' app.", panel="Target"),
     option("--isolate", metavar="thread|process", help="With --python: where it runs. [thread]", panel="Target"),
-    option("--payload", metavar="JSON", help="What it is given: JSON, @FILE or - for stdin.", panel="Target"),
-    *(_option(policy) for policy in POLICIES if policy.panel == "Policies"),
-    *(_option(policy) for policy in POLICIES if policy.panel == "Expectations"),
-    option(
-        "--no-retry-on",
-        "no_retry_on",
-        metavar="ERROR",
-        multiple=True,
-        help="Do not try again after this error; may be repeated.",
-        panel="Policies",
-    ),
-    option("--tag", "tags", metavar="TAG", multiple=True, help="May be repeated.", panel="Policies"),
+    option("--payload", metavar="JSON", help="Input of every run: JSON, @FILE or - for stdin.", panel="Target"),
+    *(_option(field) for field in SIMPLE_FIELDS if field.group not in PANELS and field.kind != "switch"),
+    *(_option(field) for field in SIMPLE_FIELDS if field.group == "deadlines"),
     option("--file", "-f", "file", metavar="FILE", help="The job as JSON; - for stdin. Flags win over it."),
 )
 
 
 def document_options(function: F) -> F:
-    """All flags of a job, in the order in which help lists them."""
+    """All options of a job, in the order of the help."""
     for add in reversed(OPTIONS):
         function = add(function)
     return function
@@ -166,7 +111,7 @@ def document_options(function: F) -> F:
 def build(name: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     """The document that these flags describe."""
     if flags["file"] == "-" and flags["payload"] == "-":
-        raise UsageError("Both --file and --payload are to be read from stdin: give one of them as a file.")
+        raise UsageError("--file and --payload both read stdin: give one of them as a file.")
     document = _from_file(flags["file"]) if flags["file"] else {}
     schedule = _one_of(SCHEDULES, flags, "schedule", "schedule" in document)
     if schedule is not None:
@@ -179,7 +124,7 @@ def build(name: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
         document["name"] = name
     if flags["payload"] is not None:
         document["payload"] = read_payload(flags["payload"])
-    document.update(_policies(flags))
+    document.update(_simple_fields(flags))
     return document
 
 
@@ -198,12 +143,12 @@ def _one_of(choices: Mapping[str, str], flags: Mapping[str, Any], what: str, in_
 
 def _require_target(target: str | None, flags: Mapping[str, Any]) -> None:
     if flags["isolate"] and target != "python":
-        raise UsageError("--isolate is given without --python: it belongs to a call of a function.")
+        raise UsageError("--isolate is given without --python: it applies to Python functions only.")
     if target == "url":
         return
     for key, flag in (("method", "--method"), ("headers", "--header")):
         if flags[key]:
-            raise UsageError(f"{flag} is given without --url: it belongs to a call over HTTP.")
+            raise UsageError(f"{flag} is given without --url: it applies to HTTP targets only.")
 
 
 def _target(kind: str, flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,18 +175,24 @@ def _headers(lines: Sequence[str]) -> dict[str, str]:
     return headers
 
 
-def _policies(flags: Mapping[str, Any]) -> dict[str, Any]:
-    fields = {
-        policy.field: policy.read(policy.flag, flags[policy.field])
-        for policy in POLICIES
-        if flags[policy.field] is not None
+def _simple_fields(flags: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        field.name: read_field(field, flags[field.name])
+        for field in SIMPLE_FIELDS
+        if flags[field.name] not in (None, (), False)
     }
-    for several in ("tags", "no_retry_on"):
-        if flags[several]:
-            fields[several] = list(flags[several])
-    if flags["allow_past"]:
-        fields["allow_past"] = True
-    return fields
+
+
+def read_field(field: JobField, given: Any, flag: str | None = None) -> Any:
+    """The value of a field, from what its option (or `flag`) was given."""
+    if field.kind == "names":
+        return list(given)
+    reader = READERS.get(field.kind)
+    return reader(flag or field.option, given) if reader else given
+
+
+def is_default(field: JobField, value: object) -> bool:
+    return value in (None, [], False) if not field.default else value == read_field(field, field.default)
 
 
 def _from_file(path: str) -> dict[str, Any]:

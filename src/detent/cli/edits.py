@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detent.cli import output
-from detent.cli.document import POLICIES, read_payload
+from detent.cli.document import SIMPLE_FIELDS, read_field, read_payload
 from detent.cli.output import Item
 from detent.cli.session import session
+from detent.domain.job_fields import FIELDS_BY_NAME, JOB_FIELDS
 from detent.errors import UsageError
 
-READERS = {policy.field: policy.read for policy in POLICIES}
-LISTS = ("tags",)
+LISTS = frozenset(field.name for field in JOB_FIELDS if field.kind == "names")
+PLAIN = frozenset(field.name for field in SIMPLE_FIELDS if field.kind not in ("names", "switch"))
 PARTED = ("target", "payload")  # fields of which a part can be named
 
 
@@ -67,8 +68,8 @@ def _holder(fields: dict[str, Any], job: Item, path: list[str]) -> dict[str, Any
 
 def _read(field: str, text: str) -> Any:
     flag = f"--set {field}"
-    if field in READERS:
-        return READERS[field](flag, text)
+    if field in PLAIN:
+        return read_field(FIELDS_BY_NAME[field], text, flag)
     if field == "payload":
         return read_payload(text)
     if field in LISTS and not text.startswith("["):

@@ -12,7 +12,7 @@ import click
 
 from detent.cli import output, times
 from detent.cli.base import command, group, option
-from detent.cli.document import build, document_options
+from detent.cli.document import SIMPLE_FIELDS, build, document_options, is_default
 from detent.cli.output import Column, Field, Item
 from detent.cli.runs import (
     NO_RUNS,
@@ -70,6 +70,9 @@ COLUMNS = (
 )
 
 
+SHOWN_ABOVE = frozenset({"timezone", "queue", "priority", "tags", "timeout_seconds", "max_retries", "retry_backoff"})
+
+
 def fields(job: Item, at: datetime) -> Iterator[Field]:
     """A job on one sheet. Headers are named only: their values are often secrets."""
     zone = str(job["timezone"])
@@ -97,12 +100,23 @@ def fields(job: Item, at: datetime) -> Iterator[Field]:
     yield Field("owner", "Owner", job.get("owner"))
     yield Field("timeout_seconds", "Timeout", job["timeout_seconds"], times.span(job["timeout_seconds"] * 1000))
     yield Field("max_retries", "Retries", job["max_retries"], f"{job['max_retries']}, {job['retry_backoff']} backoff")
+    yield from _chosen_fields(job)
     yield Field(
         "revision",
         "Revision",
         job["revision"],
         f"{job['revision']}, {times.both(job['updated_at'], at, zone)}",
     )
+
+
+def _chosen_fields(job: Item) -> Iterator[Field]:
+    """The rest of the job's fields, where they differ from their defaults."""
+    for field in SIMPLE_FIELDS:
+        value: Any = job.get(field.name)
+        if field.name in SHOWN_ABOVE or is_default(field, value):
+            continue
+        text = times.span(value * 1000) if field.kind == "duration" else None
+        yield Field(field.name, field.label, ", ".join(value) if field.kind == "names" else value, text)
 
 
 def show(answer: Item) -> None:

@@ -5,85 +5,34 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from detent.contract.job import Job
 from detent.dashboard.changes import Form, text_of
 from detent.domain.job import JobSpec, kind_of
+from detent.domain.job_fields import JobField, fields_of
 from detent.domain.schedule.interval import parse_every
 from detent.errors import UsageError
 
-Kind = Literal["text", "whole", "number", "choice", "instant", "words", "grace"]
 _EVERY = re.compile(r"(?:@?every\s+)?(.+)", re.IGNORECASE)
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")
 DEFAULTS = {field.name: field for field in msgspec.structs.fields(JobSpec)}
 
 
-class Field(NamedTuple):
-    """`hint` is said under it."""
-
-    name: str
-    label: str
-    kind: Kind
-    hint: str = ""
-    choices: Sequence[str] = ()
-
-
 class Group(NamedTuple):
     title: str
-    fields: Sequence[Field]
+    fields: Sequence[JobField]
 
 
 GROUPS = (
+    Group("Timeout and retries", fields_of("retries")),
+    Group("Missed ticks and overlapping runs", fields_of("overlap")),
+    Group("Deadlines and alerts", fields_of("deadlines")),
     Group(
-        "When it fails",
-        (
-            Field("timeout_seconds", "Time limit", "number", "seconds for each attempt"),
-            Field("max_retries", "Retries", "whole", "after the first attempt"),
-            Field("retry_backoff", "Wait between", "choice", "", ("exponential", "linear", "fixed")),
-            Field("retry_base_seconds", "First wait", "number", "seconds"),
-            Field("retry_max_seconds", "Longest wait", "number", "seconds"),
-            Field("no_retry_on", "Not worth a retry", "words", "names of errors, with commas"),
-            Field("auto_pause_after", "Pause after", "whole", "dead runs in a row; empty: never"),
-        ),
-    ),
-    Group(
-        "When it is late, or not over",
-        (
-            Field("missed_window", "Missed ticks", "choice", "", ("RUN_ONCE", "SKIP", "RUN_ALL")),
-            Field("misfire_grace_seconds", "Grace", "grace", "seconds a missed tick may still run, or auto"),
-            Field("max_missed", "At most", "whole", "missed ticks made up for"),
-            Field("concurrent_policy", "Overlap", "choice", "", ("SKIP", "ALLOW", "QUEUE", "REPLACE")),
-            Field("max_concurrent", "At once", "whole", "for ALLOW"),
-            Field("delivery", "Delivery", "choice", "", ("at_least_once", "at_most_once")),
-        ),
-    ),
-    Group(
-        "What is expected",
-        (
-            Field("expect_start_within", "Starts within", "number", "of its tick: seconds, or such as 5m"),
-            Field("expect_finish_within", "Succeeds within", "number", "of its tick, retries included"),
-            Field("notify_after", "Tell somebody after", "whole", "ticks in a row that were not so"),
-            Field("notify_url", "Whom to tell", "text", "an address; empty: that of the settings"),
-            Field("notify_format", "As", "choice", "", ("webhook", "slack")),
-        ),
-    ),
-    Group(
-        "Where and when exactly",
-        (
-            Field("queue", "Queue", "text"),
-            Field("priority", "Priority", "whole", "0 is claimed first, 9 last"),
-            Field("jitter_seconds", "Jitter", "number", "seconds, spread by job"),
-            Field("dst_gap", "A time that the clock leaves out", "choice", "", ("run", "shift", "skip")),
-            Field("dst_overlap", "A time that comes twice", "choice", "", ("first", "last", "both")),
-            Field("day_match", "Both day fields", "choice", "needed where cron has both", ("", "or", "and")),
-            Field("dialect", "Dialect", "choice", "", ("unix", "quartz")),
-            Field("starts_at", "Not before", "instant", "2026-12-24T18:00:00Z"),
-            Field("ends_at", "Not after", "instant", "2027-01-06T00:00:00Z"),
-            Field("max_runs", "Runs at most", "whole", "empty: no end"),
-        ),
+        "Queue, limits and DST",
+        (*fields_of("queue"), *(field for field in fields_of("schedule") if field.name != "timezone")),
     ),
 )
 FIELDS = {field.name: field for group in GROUPS for field in group.fields}
@@ -169,23 +118,23 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _value(field: Field, text: str) -> Any:
-    if field.kind == "words":
+def _value(field: JobField, text: str) -> Any:
+    if field.kind == "names":
         return _words(text)
     if not text:
         return None
-    if field.kind in ("whole", "number", "grace"):
+    if field.kind in ("integer", "duration", "grace"):
         return _number(field, text)
     return text
 
 
-def _number(field: Field, text: str) -> Any:
+def _number(field: JobField, text: str) -> Any:
     if field.kind == "grace" and text == "auto":
         return text
     try:
-        return _seconds(text) if field.kind == "number" else int(text)
+        return _seconds(text) if field.kind == "duration" else int(text)
     except ValueError:
-        kind = "seconds, or a time such as 90s, 15m or 1h30m" if field.kind == "number" else "a whole number"
+        kind = "seconds, or a time such as 90s, 15m or 1h30m" if field.kind == "duration" else "a whole number"
         raise UsageError(f"{field.label} is {text!r}: give {kind}.", f"/{field.name}") from None
 
 

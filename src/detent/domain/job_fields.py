@@ -1,0 +1,269 @@
+"""What each field of a job means, described once.
+
+Command line help, the JSON schema of job files, the OpenAPI document, the dashboard's form, the manual's table and
+`detent job get` read this table; `JobSpec` in `job.py` has the types, the bounds and the defaults, and a test compares
+the two. Help is printed before anything heavy is loaded, so this module imports nothing but the standard library.
+
+To add a field: add it to `JobSpec`, describe it here, add it to `contract.job.Job`, and write the code that obeys it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+# How people write the value. `grace` is a duration or `auto`, `names` is a list of words, `document` is JSON.
+FieldKind = Literal["text", "integer", "duration", "grace", "choice", "instant", "names", "switch", "document"]
+FieldGroup = Literal["definition", "schedule", "retries", "overlap", "deadlines", "queue"]
+
+
+class JobField(NamedTuple):
+    """`meaning` is one or two sentences. `default` is how people would write it; empty: there is none, or it is empty.
+    `flag` is the option of `detent job create` where it is not made from the name."""
+
+    name: str
+    label: str
+    kind: FieldKind
+    group: FieldGroup
+    meaning: str
+    default: str = ""
+    choices: tuple[str, ...] = ()
+    flag: str | None = None
+
+    @property
+    def option(self) -> str:
+        return self.flag or f"--{self.name.removesuffix('_seconds').replace('_', '-')}"
+
+
+JOB_FIELDS: tuple[JobField, ...] = (
+    JobField(
+        "schedule",
+        "Schedule",
+        "document",
+        "definition",
+        'When the job ticks: "0 9 * * MON", "@daily", "every 15m", "RRULE:FREQ=WEEKLY;BYDAY=MO" or a time; '
+        "or an object with cron, rrule, every or at.",
+    ),
+    JobField(
+        "target",
+        "Target",
+        "document",
+        "definition",
+        "What a run calls: a URL, a Python function of the workers' app, or a shell command.",
+    ),
+    JobField("name", "Name", "text", "definition", "A unique name for the job."),
+    JobField(
+        "timezone", "Time zone", "text", "schedule", "Time zone of the schedule, such as Europe/Berlin.", default="UTC"
+    ),
+    JobField("payload", "Payload", "document", "definition", "The input of every run: any JSON."),
+    JobField("queue", "Queue", "text", "queue", "The queue that runs wait in.", default="default"),
+    JobField(
+        "priority",
+        "Priority",
+        "integer",
+        "queue",
+        "From 0 to 9; workers claim runs of higher priority first.",
+        default="5",
+    ),
+    JobField("tags", "Tags", "names", "definition", "Labels for searching and grouping jobs.", flag="--tag"),
+    JobField(
+        "timeout_seconds", "Timeout", "duration", "retries", "The longest time one attempt may take.", default="5m"
+    ),
+    JobField(
+        "max_retries",
+        "Retries",
+        "integer",
+        "retries",
+        "Retries after the first attempt, before the run is dead.",
+        default="3",
+    ),
+    JobField(
+        "retry_backoff",
+        "Backoff",
+        "choice",
+        "retries",
+        "How the delay between attempts grows.",
+        default="exponential",
+        choices=("exponential", "linear", "fixed"),
+    ),
+    JobField(
+        "retry_base_seconds", "First delay", "duration", "retries", "The delay before the first retry.", default="2s"
+    ),
+    JobField(
+        "retry_max_seconds",
+        "Longest delay",
+        "duration",
+        "retries",
+        "The longest delay between two attempts.",
+        default="1h",
+    ),
+    JobField(
+        "no_retry_on",
+        "Do not retry on",
+        "names",
+        "retries",
+        "Exception class names after which a run is not retried.",
+    ),
+    JobField(
+        "missed_window",
+        "Missed ticks",
+        "choice",
+        "overlap",
+        "Which missed ticks run after downtime: the latest, none, or all.",
+        default="RUN_ONCE",
+        choices=("RUN_ONCE", "SKIP", "RUN_ALL"),
+    ),
+    JobField(
+        "max_missed",
+        "Missed ticks at most",
+        "integer",
+        "overlap",
+        "With RUN_ALL: the largest number of missed ticks to run, oldest first.",
+        default="100",
+    ),
+    JobField(
+        "misfire_grace_seconds",
+        "Grace period",
+        "grace",
+        "overlap",
+        "How late a missed tick may still run.",
+        default="auto",
+    ),
+    JobField(
+        "concurrent_policy",
+        "Overlapping runs",
+        "choice",
+        "overlap",
+        "What happens when the previous run is unfinished at the next tick.",
+        default="SKIP",
+        choices=("SKIP", "ALLOW", "QUEUE", "REPLACE"),
+    ),
+    JobField(
+        "max_concurrent",
+        "Concurrent runs",
+        "integer",
+        "overlap",
+        "With ALLOW: the largest number of unfinished runs.",
+        default="10",
+    ),
+    JobField(
+        "delivery",
+        "Delivery",
+        "choice",
+        "overlap",
+        "Whether a run that a crash interrupted is tried again.",
+        default="at_least_once",
+        choices=("at_least_once", "at_most_once"),
+    ),
+    JobField(
+        "jitter_seconds", "Jitter", "duration", "schedule", "Delay each run by a random time up to this.", default="0"
+    ),
+    JobField(
+        "dst_gap",
+        "Ticks in a DST gap",
+        "choice",
+        "schedule",
+        "When clocks jump over a tick: run it right after the gap, shift it by the gap, or skip it.",
+        default="run",
+        choices=("run", "shift", "skip"),
+    ),
+    JobField(
+        "dst_overlap",
+        "Ticks in a DST overlap",
+        "choice",
+        "schedule",
+        "When clocks show a tick's time twice: run the first, the last, or both.",
+        default="first",
+        choices=("first", "last", "both"),
+    ),
+    JobField(
+        "day_match",
+        "Both day fields",
+        "choice",
+        "schedule",
+        "When cron restricts both day fields: days that match one of them, or both. Required then.",
+        choices=("or", "and"),
+    ),
+    JobField(
+        "dialect",
+        "Cron dialect",
+        "choice",
+        "schedule",
+        "How cron numbers the days of the week.",
+        default="unix",
+        choices=("unix", "quartz"),
+    ),
+    JobField("starts_at", "Not before", "instant", "schedule", "No tick before this time (2026-12-24T18:00:00Z)."),
+    JobField("ends_at", "Not after", "instant", "schedule", "No tick after this time (2027-01-06T00:00:00Z)."),
+    JobField("max_runs", "Runs at most", "integer", "schedule", "Complete the job after this many runs."),
+    JobField(
+        "allow_past", "Allow the past", "switch", "definition", "Run a one-off whose time is in the past immediately."
+    ),
+    JobField(
+        "auto_pause_after",
+        "Pause after",
+        "integer",
+        "retries",
+        "Pause the job after this many consecutive dead runs.",
+    ),
+    JobField(
+        "expect_start_within",
+        "Start within",
+        "duration",
+        "deadlines",
+        "Deadline for a run's start, counted from its tick.",
+    ),
+    JobField(
+        "expect_finish_within",
+        "Succeed within",
+        "duration",
+        "deadlines",
+        "Deadline for a run's success, counted from its tick, retries included.",
+    ),
+    JobField(
+        "notify_after",
+        "Notify after",
+        "integer",
+        "deadlines",
+        "Notify after this many consecutive missed deadlines.",
+        default="1",
+    ),
+    JobField(
+        "notify_url",
+        "Notify",
+        "text",
+        "deadlines",
+        "The webhook to notify; without one, the server's notify_url.",
+    ),
+    JobField(
+        "notify_format",
+        "Format",
+        "choice",
+        "deadlines",
+        "What the webhook receives: detent's own signed JSON, or a Slack message.",
+        default="webhook",
+        choices=("webhook", "slack"),
+    ),
+    JobField(
+        "collect_after",
+        "Delete after",
+        "duration",
+        "definition",
+        "Delete a one-off job this long after its end; its runs are kept.",
+        default="7d",
+    ),
+    JobField(
+        "idempotency_key_template",
+        "Idempotency key",
+        "text",
+        "definition",
+        "Template of the key by which a target recognises a repeated run.",
+        default="{{job_id}}:{{scheduled_at_unix}}",
+        flag="--idempotency-key",
+    ),
+)
+
+FIELDS_BY_NAME: dict[str, JobField] = {field.name: field for field in JOB_FIELDS}
+
+
+def fields_of(group: FieldGroup) -> tuple[JobField, ...]:
+    return tuple(field for field in JOB_FIELDS if field.group == group)
