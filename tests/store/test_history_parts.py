@@ -13,7 +13,7 @@ import pytest
 from detent.domain.run import Claim
 from detent.store import Database, Store
 from detent.store.cursors import Advance
-from detent.store.db import NoHome, Rejected, connect
+from detent.store.db import MissingHistoryPartition, Rejected, connect
 from detent.store.limits import REQUEST_LIMITS
 from detent.store.live import Retry, Settlement
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
@@ -178,4 +178,4 @@ async def test_a_row_that_is_wrong_for_another_reason_is_still_rejected(look: An
     await add_live_run(look, 1, LONG_AGO, owner=NODE)
     with pytest.raises(Rejected) as caught:
         await verbs.live.settle(NODE, [Settlement(claim(1, LONG_AGO), LONG_AGO, LONG_AGO, 9)])
-    assert not isinstance(caught.value, NoHome)
+    assert not isinstance(caught.value, MissingHistoryPartition)

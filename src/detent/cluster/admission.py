@@ -25,6 +25,7 @@ from uuid import UUID
 from detent.cluster.steady import ClockWatch
 from detent.errors import Unavailable
 from detent.store import Store, original
+from detent.store.connection import Connection
 from detent.store.original import Standing
 from detent.store.servers import Server, server_of
 from detent.telemetry.log import logger
@@ -99,7 +100,7 @@ class Guard:
         await self._examine()
 
     async def _examine(self) -> Admission:
-        async with self._store.database.apart() as connection:
+        async with self._store.database.unpooled() as connection:
             server = await server_of(connection)
             standing = await original.read(connection)
             match judge(standing):
@@ -122,7 +123,7 @@ class Guard:
             log.info("nodes have been silent for long: waiting for a heartbeat before taking over", seconds=seconds)
             await asyncio.sleep(seconds)
 
-    async def _follow(self, connection: object, standing: Standing) -> Standing:
+    async def _follow(self, connection: Connection, standing: Standing) -> Standing:
         raised = await original.follow(connection, standing.stored.timeline, self._seen)
         if raised is not None:
             log.warning("the database failed over", timeline=standing.present.timeline, incarnation=raised)

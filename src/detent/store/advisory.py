@@ -8,10 +8,9 @@ pooler for transactions, a lock belongs to whoever comes next.
 
 from __future__ import annotations
 
-from typing import Any
-
 from detent.errors import DetentError, Unavailable
 from detent.store import sql
+from detent.store.connection import Connection, Row
 from detent.store.db import connect, translate
 from detent.store.statement import Statement
 
@@ -22,7 +21,7 @@ class AdvisoryLocks:
         self._schema = schema
         self._space = space
         self._ttl = ttl
-        self._connection: Any = None
+        self._connection: Connection | None = None
         self._held: set[int] = set()
 
     async def hold(self, wanted: set[int]) -> set[int]:
@@ -59,11 +58,12 @@ class AdvisoryLocks:
             self._connection = await connect(self._url, self._schema)
             await self._run(sql.advisory_lock.LIMIT_IDLE_TIME, f"{round(self._ttl * 1000)}ms")
 
-    async def _run(self, statement: Statement, *arguments: object) -> list[Any]:
-        """After any error nobody knows what is held: the connection is given up, and the locks with it."""
+    async def _run(self, statement: Statement, *arguments: object) -> list[Row]:
+        """After any error it is unknown which locks are held: close the connection, which releases them all."""
+        if self._connection is None:
+            raise Unavailable("The connection that held the locks is closed.")
         try:
-            rows: list[Any] = await self._connection.fetch(statement.text, *arguments)
-            return rows
+            return await self._connection.fetch(statement.text, *arguments)
         except BaseException as error:
             self._drop()
             if not isinstance(error, DetentError) and translate(error) is not None:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
@@ -20,6 +20,7 @@ from detent.domain.job import JobSpec
 from detent.domain.registration import Prepared, Timings, prepare
 from detent.errors import Conflict, ManyFaults, UsageError
 from detent.store import sql
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Rejected, Row
 from detent.store.job_rows import Change, canonical
 from detent.store.job_writes import (
@@ -202,7 +203,7 @@ class Planner:
         self.plan.told.append(Registered(job.job_id, job.name, change, revision, job.warnings))
 
 
-async def _write(plan: Plan, whose: Ownership, room: Room, connection: Any) -> None:
+async def _write(plan: Plan, whose: Ownership, room: Room, connection: Connection) -> None:
     if plan.new:
         await insert_on(connection, plan.new, whose)
         await use_room(connection, room)

@@ -17,6 +17,7 @@ from detent.contract.job import BulkAction, JobStatus, OnResume
 from detent.domain.identity import RunKey
 from detent.errors import Conflict, NotFound
 from detent.store import sql
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName
 from detent.store.job_search import JobSearch, find
 from detent.store.jobs import JobStore
@@ -151,7 +152,7 @@ class BulkStore:
         return [key_of(row) for row in rows]
 
 
-async def _cancel(connection: Any, keys: Sequence[RunKey]) -> int:
+async def _cancel(connection: Connection, keys: Sequence[RunKey]) -> int:
     rows = await connection.fetch(sql.run.CANCEL.text, *zip(*keys, strict=True))
     if any(row["owner"] is not None for row in rows):
         await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "cancel")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from detent.domain.identity import MANUAL
 from detent.domain.misfire import SHORTEST_STEP, MissedRange, split_by_day
 from detent.domain.schedule import Schedule
 from detent.store import sql
 from detent.store.arrays import columns
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName
 
 Kind = Literal["missed", "backfill"]
@@ -90,7 +91,7 @@ class CatchUpStore:
         """Let one tick of each range go, where the job has room and nothing else is due. By range: its fate; those left
         out have changed, or somebody has their job in hand."""
 
-        async def work(connection: Any) -> dict[int, Fate]:
+        async def work(connection: Connection) -> dict[int, Fate]:
             locked = {row["job"] for row in await connection.fetch(sql.catch_up.LOCK_JOBS.text, node, sorted(jobs))}
             chosen = [item for job, item in zip(jobs, batch, strict=True) if job in locked]
             if not chosen:

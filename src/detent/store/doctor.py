@@ -12,12 +12,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from time import monotonic
-from typing import Any, Literal
+from typing import Literal
 
 import asyncpg
 
 from detent.errors import DetentError, Unavailable
 from detent.store import migrate, original, role, sql
+from detent.store.connection import Connection
 from detent.store.db import Row, connect, session_settings, unreachable
 from detent.store.original import Standing
 from detent.store.statement import Statement
@@ -38,7 +39,7 @@ class TooSlow(DetentError):  # noqa: N818 - named after what happened
 
 
 class Doctor:
-    def __init__(self, connection: Any, url: str, schema: str, *, pooled: bool = False) -> None:
+    def __init__(self, connection: Connection, url: str, schema: str, *, pooled: bool = False) -> None:
         """`pooled`: nodes are told that a pooler is in between."""
         self.pooled = pooled
         self._connection = connection
@@ -85,7 +86,7 @@ class Doctor:
         """What a connection really gets that asks for a node's settings; raises Unavailable if it is refused."""
         connection = await connect(self._url, self._schema)
         try:
-            row: Row = await connection.fetchrow(sql.doctor.SERVER.text)
+            (row,) = await connection.fetch(sql.doctor.SERVER.text)
             return row
         finally:
             await connection.close()
@@ -127,7 +128,7 @@ async def examining(url: str, schema: str, *, pooled: bool = False) -> AsyncIter
 
 
 @asynccontextmanager
-async def _plain(url: str) -> AsyncIterator[Any]:
+async def _plain(url: str) -> AsyncIterator[Connection]:
     connection = await asyncpg.connect(url, timeout=10, statement_cache_size=0)
     try:
         yield connection

@@ -17,7 +17,7 @@ import asyncpg
 
 from detent.errors import OwnershipLost, Unavailable
 from detent.store import sql
-from detent.store.db import NoHome, keep, network_settings, translate
+from detent.store.db import MissingHistoryPartition, keep, network_settings, translate
 from detent.store.limits import StatementLimits, milliseconds
 from detent.store.live import Settlement, settle_columns
 from detent.store.pooler import HandlerConnection, role_settings
@@ -76,12 +76,12 @@ class EffectPool:
                 yield connection
         except asyncpg.CheckViolationError as error:
             meaning = translate(error)
-            if not isinstance(meaning, NoHome):
+            if not isinstance(meaning, MissingHistoryPartition):
                 raise
-            await self._make_home(pool, meaning)
+            await self._add_partition(pool, meaning)
             raise Unavailable("History had no place for this run, which is made: nothing was written.") from error
 
-    async def _make_home(self, pool: Any, missing: NoHome) -> None:
+    async def _add_partition(self, pool: Any, missing: MissingHistoryPartition) -> None:
         async with _acquired(pool) as connection, connection.transaction():
             await connection.execute(
                 sql.database.USE_SETTLE_SETTINGS.text, self._schema, milliseconds(self._limits.lock)

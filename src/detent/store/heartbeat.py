@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from detent.store import sql
+from detent.store.connection import Connection
 from detent.store.db import connect
 from detent.store.limits import beat_limits
 from detent.store.servers import servers_of
@@ -44,7 +45,7 @@ class HeartbeatConnection:
         self._pooled = pooled
         self._servers = servers_of(url)
         self._generation = 0
-        self._connection: Any = None
+        self._connection: Connection | None = None
 
     async def beat(self, node: int, offset: float, expectation: Expectation = NOTHING_EXPECTED) -> Beat | None:
         """Renew the node's row; None when the node has been evicted. Connecting counts against the same short limit."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from detent.domain.identity import EPOCH, RunKey
 from detent.domain.states import CODES, FINAL, OPEN, RunStatus
 from detent.store import sql
+from detent.store.connection import Connection
 from detent.store.db import Row
 from detent.store.run_rows import key_of
 
@@ -49,13 +50,13 @@ class Query(NamedTuple):
         return self.statuses is None or bool(self.statuses & FINAL)
 
 
-async def few_jobs(connection: Any, tenant: int) -> list[int] | None:
+async def few_jobs(connection: Connection, tenant: int) -> list[int] | None:
     """The jobs of a tenant, also those that were deleted; None when they are many."""
     rows = await connection.fetch(sql.job.LIST_FEW.text, tenant, FEW_JOBS + 1)
     return [row["job"] for row in rows] if len(rows) <= FEW_JOBS else None
 
 
-async def newest_runs(connection: Any, query: Query) -> tuple[list[Row], RunKey | None]:
+async def newest_runs(connection: Connection, query: Query) -> tuple[list[Row], RunKey | None]:
     """The page, and the key to go on from: None at the end, and only there."""
     rows = await _live(connection, query) if query.wants_live else []
     lower = await _walk(connection, query, rows) if query.wants_finished else query.floor
@@ -67,7 +68,7 @@ async def newest_runs(connection: Any, query: Query) -> tuple[list[Row], RunKey 
     return page, None if lower <= query.floor else NEWEST._replace(scheduled_at=lower)
 
 
-async def _walk(connection: Any, query: Query, rows: list[Row]) -> datetime:
+async def _walk(connection: Connection, query: Query, rows: list[Row]) -> datetime:
     """Add finished runs to `rows`; the answer is the time after which none is left out."""
     upper = query.before.scheduled_at
     stretch, examined = FIRST_STRETCH, 0
@@ -95,7 +96,7 @@ def _next_stretch(stretch: timedelta, size: int) -> timedelta:
     return min(stretch * GROWTH, LONGEST_STRETCH) if size < FEW else stretch
 
 
-async def _live(connection: Any, query: Query) -> list[Row]:
+async def _live(connection: Connection, query: Query) -> list[Row]:
     job, at, serial = query.before
     words = None if query.statuses is None else [status.value for status in query.statuses & OPEN]
     found = await connection.fetch(
@@ -104,7 +105,7 @@ async def _live(connection: Any, query: Query) -> list[Row]:
     return list(found)
 
 
-async def _finished(connection: Any, query: Query, lower: datetime, upper: datetime) -> list[Row]:
+async def _finished(connection: Connection, query: Query, lower: datetime, upper: datetime) -> list[Row]:
     job, at, serial = query.before
     codes = None if query.statuses is None else [CODES[status] for status in query.statuses & FINAL]
     statement = sql.history.LIST if query.jobs is None else sql.history.LIST_OF_JOBS
@@ -113,6 +114,6 @@ async def _finished(connection: Any, query: Query, lower: datetime, upper: datet
     return list(found)
 
 
-async def _size(connection: Any, query: Query, lower: datetime, upper: datetime) -> int:
+async def _size(connection: Connection, query: Query, lower: datetime, upper: datetime) -> int:
     (found,) = await connection.fetch(sql.history.MEASURE.text, lower, upper, query.jobs)
     return int(found["runs"])

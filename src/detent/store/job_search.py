@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from detent.contract.job import JobStatus
 from detent.domain.job import TargetKind
 from detent.store import sql
+from detent.store.connection import Connection
 
 NOT_DELETED: tuple[JobStatus, ...] = ("active", "paused", "completed")
 LAST = (1 << 62) - 1
@@ -67,7 +68,9 @@ class JobSearch(NamedTuple):
         yield self.owner
 
 
-async def find(connection: Any, tenant: int, search: JobSearch, after: int, limit: int) -> tuple[list[int], int | None]:
+async def find(
+    connection: Connection, tenant: int, search: JobSearch, after: int, limit: int
+) -> tuple[list[int], int | None]:
     """The numbers of a page, and what to pass as `after` for more (None: these were all)."""
     if not search.wanted:
         return [], None
@@ -91,7 +94,9 @@ async def find(connection: Any, tenant: int, search: JobSearch, after: int, limi
     return found, lower if lower < end else None
 
 
-async def _stretch(connection: Any, tenant: int, search: JobSearch, lower: int, upper: int, limit: int) -> list[int]:
+async def _stretch(
+    connection: Connection, tenant: int, search: JobSearch, lower: int, upper: int, limit: int
+) -> list[int]:
     statement = sql.job.LIST_BY_NAME if search.by_name else sql.job.LIST
     rows = await connection.fetch(statement.text, tenant, list(search.wanted), lower, upper, limit, *search.filters())
     return [row["job"] for row in rows]

@@ -16,6 +16,7 @@ import msgspec
 from detent.domain.registration import Place, Prepared
 from detent.errors import Conflict
 from detent.store import sql
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Rejected, Row
 from detent.store.job_moves import Move, edited, span_of
 from detent.store.job_rows import edit_of
@@ -73,7 +74,7 @@ class Ownership(NamedTuple):
 async def insert(database: Database, jobs: Sequence[NewJob], whose: Ownership, room: Room) -> None:
     """All of them in one transaction, or NameTaken."""
 
-    async def write(connection: Any) -> None:
+    async def write(connection: Connection) -> None:
         await insert_on(connection, jobs, whose)
         await use_room(connection, room)
         await announce(connection, [new.job.number for new in jobs])
@@ -88,7 +89,7 @@ async def insert(database: Database, jobs: Sequence[NewJob], whose: Ownership, r
         raise NameTaken([row["name"] for row in taken] or names) from error
 
 
-async def insert_on(connection: Any, jobs: Sequence[NewJob], whose: Ownership) -> None:
+async def insert_on(connection: Connection, jobs: Sequence[NewJob], whose: Ownership) -> None:
     """As insert, inside a transaction; a name that is taken may also be Rejected by its index."""
     schedules = await _schedule_numbers(connection, [new.job for new in jobs])
     queues = await _queue_numbers(connection, whose.tenant, [new.job for new in jobs])
@@ -106,7 +107,7 @@ async def insert_on(connection: Any, jobs: Sequence[NewJob], whose: Ownership) -
         await _copy(connection, jobs, cursors, whose)
 
 
-async def _insert_few(connection: Any, jobs: Sequence[NewJob], cursors: Sequence[Any], whose: Ownership) -> None:
+async def _insert_few(connection: Connection, jobs: Sequence[NewJob], cursors: Sequence[Any], whose: Ownership) -> None:
     rows = [
         (job.number, job.job_id, job.name, job.partition, job.target, job.definition, _tags(job)) for job, _ in jobs
     ]
@@ -122,7 +123,7 @@ async def _insert_few(connection: Any, jobs: Sequence[NewJob], cursors: Sequence
         raise NameTaken(taken)
 
 
-async def _copy(connection: Any, jobs: Sequence[NewJob], cursors: Sequence[Any], whose: Ownership) -> None:
+async def _copy(connection: Connection, jobs: Sequence[NewJob], cursors: Sequence[Any], whose: Ownership) -> None:
     """COPY takes two thirds of the time of INSERT, but a name that is taken fails it as a whole."""
     tenant, owner, now, by = whose
     rows = [
@@ -161,7 +162,7 @@ async def _gently(rows: Sequence[Any]) -> AsyncIterator[Any]:
 
 
 async def revise(
-    connection: Any, changes: Sequence[tuple[Prepared, Row]], owner: str | None, by: str | None = None
+    connection: Connection, changes: Sequence[tuple[Prepared, Row]], owner: str | None, by: str | None = None
 ) -> None:
     """New revisions of jobs, and new places for the cursors of those whose schedule changed; or Moved."""
     jobs = [job for job, _ in changes]
@@ -189,7 +190,7 @@ async def revise(
     await announce(connection, [job.number for job in jobs])
 
 
-async def move(connection: Any, moves: Sequence[Move], by: str | None) -> None:
+async def move(connection: Connection, moves: Sequence[Move], by: str | None) -> None:
     """Cursors from where they were read to where they go, with the spans and the ticks this ends; or Moved."""
     if not moves:
         return
@@ -211,7 +212,7 @@ async def move(connection: Any, moves: Sequence[Move], by: str | None) -> None:
         raise Moved
 
 
-async def announce(connection: Any, numbers: Sequence[int]) -> None:
+async def announce(connection: Connection, numbers: Sequence[int]) -> None:
     payload = ",".join(map(str, numbers)) if len(numbers) <= ANNOUNCED_SINGLY else "sweep"
     await connection.fetch(sql.feed.NOTIFY.text, JOBS_CHANNEL, payload)
 
@@ -220,7 +221,7 @@ def _tags(job: Prepared) -> str:
     return msgspec.json.encode(job.spec.tags).decode()
 
 
-async def _schedule_numbers(connection: Any, jobs: Sequence[Prepared]) -> dict[bytes, int]:
+async def _schedule_numbers(connection: Connection, jobs: Sequence[Prepared]) -> dict[bytes, int]:
     wanted = {job.digest: job.stored for job in jobs}
     found = await _numbers_of(connection, list(wanted))
     missing = [digest for digest in wanted if digest not in found]
@@ -231,7 +232,7 @@ async def _schedule_numbers(connection: Any, jobs: Sequence[Prepared]) -> dict[b
     return found
 
 
-async def _numbers_of(connection: Any, digests: Sequence[bytes]) -> dict[bytes, int]:
+async def _numbers_of(connection: Connection, digests: Sequence[bytes]) -> dict[bytes, int]:
     """Of those that are there. One that is marked as unused is about to be removed, unless this takes the mark away."""
     rows = await connection.fetch(sql.schedule.FIND_NUMBERS.text, digests)
     found = {row["digest"]: row["schedule"] for row in rows if not row["marked"]}
@@ -242,7 +243,7 @@ async def _numbers_of(connection: Any, digests: Sequence[bytes]) -> dict[bytes, 
     return found
 
 
-async def _queue_numbers(connection: Any, tenant: int, jobs: Sequence[Prepared]) -> dict[tuple[str, str], int]:
+async def _queue_numbers(connection: Connection, tenant: int, jobs: Sequence[Prepared]) -> dict[tuple[str, str], int]:
     wanted = list({(job.spec.queue, job.needs) for job in jobs})
     found = await _queues(connection, tenant, wanted)
     missing = [pair for pair in wanted if pair not in found]
@@ -252,7 +253,7 @@ async def _queue_numbers(connection: Any, tenant: int, jobs: Sequence[Prepared])
     return found
 
 
-async def _queues(connection: Any, tenant: int, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
+async def _queues(connection: Connection, tenant: int, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
     """Of those that are there, as for schedules."""
     rows = await connection.fetch(sql.queue.FIND_NUMBERS.text, tenant, *zip(*pairs, strict=True))
     found = {(row["name"], row["needs"]): row["queue"] for row in rows if not row["marked"]}

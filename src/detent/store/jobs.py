@@ -25,6 +25,7 @@ from detent.domain.job import JobSpec
 from detent.domain.registration import Prepared, Timings, prepare
 from detent.errors import Conflict, NotFound, UsageError
 from detent.store import sql
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Rejected, Row
 from detent.store.job_moves import resumed, stopped
 from detent.store.job_rows import Change, Expected, canonical, job_of, new_job, patched
@@ -211,7 +212,7 @@ class JobStore:
         """No ticks until somebody resumes it, or until a time. `on_resume`: what then becomes of the ticks between,
         which are skipped if nothing is said. What is left out stays as it is when the job is paused already."""
 
-        async def change(connection: Any, row: Row) -> None:
+        async def change(connection: Connection, row: Row) -> None:
             if row["status"] == "completed":
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to pause.")
             _check_until(until, row["now"])
@@ -233,7 +234,7 @@ class JobStore:
     ) -> Job:
         """Go on with the next tick to come. Those of the pause are skipped or run, as the pause said, or this."""
 
-        async def change(connection: Any, row: Row) -> None:
+        async def change(connection: Connection, row: Row) -> None:
             if row["status"] == "completed":
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to go on with.")
             if row["status"] == "active":
@@ -249,7 +250,7 @@ class JobStore:
         """No more ticks, and the name is free again. Runs under way go on, those that wait are cancelled; history
         stays."""
 
-        async def change(connection: Any, row: Row) -> None:
+        async def change(connection: Connection, row: Row) -> None:
             expected.check(row)
             await move(connection, [await asyncio.to_thread(stopped, row, "deleted")], by)
             await connection.fetch(sql.run.END_OF_DELETED_JOBS.text, [row["job"]])
@@ -264,7 +265,7 @@ class JobStore:
             limit = await payload_limit(self._database, tenant, self.max_payload_bytes)
             payload = _checked_payload(payload, limit)
 
-        async def change(connection: Any, row: Row) -> RunKey:
+        async def change(connection: Connection, row: Row) -> RunKey:
             await connection.fetch(sql.run.LOCK_JOB.text, row["job"])
             made = await connection.fetch(sql.run.TRIGGER.text, row["job"], MANUAL)
             if not made:
@@ -281,7 +282,7 @@ class JobStore:
         key: RunKey = await self._database.transaction(PoolName.REQUEST, lambda c: change(c, row))
         return key
 
-    async def _change(self, job_id: UUID, tenant: int, change: Callable[[Any, Row], Awaitable[None]]) -> int:
+    async def _change(self, job_id: UUID, tenant: int, change: Callable[[Connection, Row], Awaitable[None]]) -> int:
         for _ in range(TRIES):
             row = await self.existing(tenant, job_id)
             try:
@@ -332,5 +333,5 @@ def _check_until(until: datetime | None, now: datetime) -> None:
         )
 
 
-async def _with_row(change: Callable[[Any, Row], Awaitable[None]], row: Row, connection: Any) -> None:
+async def _with_row(change: Callable[[Connection, Row], Awaitable[None]], row: Row, connection: Connection) -> None:
     await change(connection, row)

@@ -19,6 +19,7 @@ from detent.domain.registration import schedule_of
 from detent.domain.schedule import Schedule
 from detent.errors import Conflict, NotFound, UsageError
 from detent.store import sql
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.job_writes import Moved, announce
 from detent.store.jobs import DEFAULT_TENANT, TRIES, JobStore, busy
@@ -59,7 +60,7 @@ class LifeStore:
     ) -> Skip:
         """The tick at this instant is not to run; the schedule goes on behind it."""
 
-        async def change(connection: Any, row: Row) -> Skip:
+        async def change(connection: Connection, row: Row) -> Skip:
             _check_tick(row, at)
             kept = await connection.fetch(sql.skip.ADD.text, row["job"], at, reason, by, row["generation"])
             if not kept:
@@ -73,7 +74,7 @@ class LifeStore:
     async def unskip(self, job_id: UUID, at: datetime, *, tenant: int = DEFAULT_TENANT) -> None:
         """The tick at this instant is to run after all."""
 
-        async def change(connection: Any, row: Row) -> None:
+        async def change(connection: Connection, row: Row) -> None:
             skips = {each["tick"] for each in await connection.fetch(sql.skip.LIST_OF_JOB.text, row["job"])}
             if at not in skips:
                 raise NotFound(
@@ -100,7 +101,7 @@ class LifeStore:
         """Cancel all runs of a job that are not over. Its schedule goes on."""
         row = await self._jobs.existing(tenant, job_id)
 
-        async def work(connection: Any) -> Cancelled:
+        async def work(connection: Connection) -> Cancelled:
             runs = await connection.fetch(sql.run.LIST_OPEN.text, row["job"])
             if not runs:
                 return Cancelled([], [])
@@ -113,7 +114,7 @@ class LifeStore:
         done: Cancelled = await self._database.transaction(PoolName.REQUEST, work)
         return done
 
-    async def _change(self, job_id: UUID, tenant: int, change: Callable[[Any, Row], Any]) -> Any:
+    async def _change(self, job_id: UUID, tenant: int, change: Callable[[Connection, Row], Any]) -> Any:
         for _ in range(TRIES):
             row = await self._jobs.existing(tenant, job_id)
             try:
@@ -157,7 +158,7 @@ class LifeStore:
         return count
 
 
-async def _with_row(change: Callable[[Any, Row], Any], row: Row, connection: Any) -> Any:
+async def _with_row(change: Callable[[Connection, Row], Any], row: Row, connection: Connection) -> Any:
     return await change(connection, row)
 
 

@@ -15,6 +15,7 @@ from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.store import sql
 from detent.store.arrays import one_for_all
+from detent.store.connection import Connection
 from detent.store.db import Database, OutcomeUnknown, PoolName, Rejected, Row
 from detent.store.statement import Statement
 from detent.store.upkeep import RUNS_CHANNEL
@@ -189,7 +190,7 @@ class LiveRunStore:
         return {RunKey(row["job"], row["scheduled_at"], row["serial"]): row["owner"] for row in rows}
 
 
-async def promote_on(connection: Any, jobs: Sequence[int] | None) -> bool:
+async def promote_on(connection: Connection, jobs: Sequence[int] | None) -> bool:
     """As LiveRunStore.promote, on a connection."""
 
     async def fetch(statement: Statement, *arguments: object) -> list[Row]:
@@ -209,7 +210,7 @@ async def _promote(fetch: Callable[..., Awaitable[list[Row]]], jobs: Sequence[in
     return not happened.isdisjoint({"promoted", "replaced"})
 
 
-async def make_way(connection: Any, run: Row) -> None:
+async def make_way(connection: Connection, run: Row) -> None:
     """A run that was made by hand and waits to replace another does not wait until somebody looks."""
     if run["lane"] is not None and run["lane"] < 0:
         await promote_on(connection, [run["job"]])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from detent.domain.run import Claim
 from detent.store import migrate, sql
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName
 
 # So many nodes lost while a run was the only one they ran, and it is dead.
@@ -67,7 +68,7 @@ class NodeStore:
         known = len(migrate.known())
         told = (info.host, info.pid, list(info.roles), info.version, info.tzdata, known, info.address, info.draining)
 
-        async def join(connection: Any) -> None:
+        async def join(connection: Connection) -> None:
             await migrate.may_join(connection)
             await connection.fetch(sql.node.JOIN.text, info.node, ttl, *told)
 

@@ -7,10 +7,11 @@ database was before.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from detent.store import sql
+from detent.store.connection import Connection
 
 
 class Whereabouts(NamedTuple):
@@ -38,20 +39,20 @@ class Standing(NamedTuple):
     used: bool
 
 
-async def read(connection: Any) -> Standing:
-    row = await connection.fetchrow(sql.cluster.READ_IDENTITY.text)
+async def read(connection: Connection) -> Standing:
+    (row,) = await connection.fetch(sql.cluster.READ_IDENTITY.text)
     stored = Whereabouts(row["system_identifier"], row["database_oid"], row["table_oid"], row["timeline"])
     present = Whereabouts(*(row[f"present_{name}"] for name in _COLUMNS))
     return Standing(row["id"], row["incarnation"], stored, present, row["silence"], row["used"])
 
 
-async def follow(connection: Any, timeline: int, seen: int) -> int | None:
+async def follow(connection: Connection, timeline: int, seen: int) -> int | None:
     """Take over a new timeline; the new incarnation, or None if another node did so first."""
     number: int | None = await connection.fetchval(sql.cluster.FOLLOW.text, timeline, seen)
     return number
 
 
-async def adopt(connection: Any, seen: int = 0) -> int | None:
+async def adopt(connection: Connection, seen: int = 0) -> int | None:
     """Make a copy an original; its new incarnation, or None if there is nothing to adopt."""
     number: int | None = await connection.fetchval(sql.cluster.ADOPT.text, seen)
     return number

@@ -17,6 +17,7 @@ from detent.domain.job import Definition, JobSpec
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.store import sql
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
 from detent.store.queues import claim_under
@@ -115,7 +116,7 @@ class PullStore:
     async def _claim_under(
         self, limits: Sequence[int], arguments: tuple[Any, ...], limit: int, how: tuple[timedelta, bool]
     ) -> list[Row]:
-        async def claim(connection: Any, room: int) -> list[Row]:
+        async def claim(connection: Connection, room: int) -> list[Row]:
             rows: list[Row] = await connection.fetch(sql.pull.CLAIM.text, *arguments, room, *how)
             return rows
 

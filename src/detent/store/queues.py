@@ -7,11 +7,12 @@ in a statement of its own: one that waited for the lock would otherwise count wh
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from detent.contract.queue import Queue
 from detent.domain.run import Claim
 from detent.store import sql
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.live import claims_of
 from detent.store.upkeep import RUNS_CHANNEL
@@ -104,7 +105,7 @@ class QueueStore:
     ) -> LimitedClaim:
         """Claim from queues that are subject to the same limits."""
 
-        async def claim(connection: Any, room: int) -> list[Row]:
+        async def claim(connection: Connection, room: int) -> list[Row]:
             rows: list[Row] = await connection.fetch(sql.run.CLAIM.text, node, incarnation, list(queues), room, evenly)
             return rows
 
@@ -134,13 +135,13 @@ async def claim_under(
     database: Database,
     limits: Sequence[int],
     limit: int,
-    claim: Callable[[Any, int], Awaitable[list[Row]]],
+    claim: Callable[[Connection, int], Awaitable[list[Row]]],
     *,
     pool: PoolName = PoolName.WORK,
 ) -> tuple[list[Row], LimitedClaim]:
     """Lock the limits, see how much room there is, claim that much, and count it."""
 
-    async def work(connection: Any) -> tuple[list[Row], LimitedClaim]:
+    async def work(connection: Connection) -> tuple[list[Row], LimitedClaim]:
         locked = await connection.fetch(sql.limit.LOCK.text, list(limits))
         if len(locked) < len(limits):
             return [], LimitedClaim([], busy=True)
@@ -157,7 +158,7 @@ async def claim_under(
     return result
 
 
-async def set_limits(connection: Any, tenant: int, queue: str | None, limits: Limits) -> None:
+async def set_limits(connection: Connection, tenant: int, queue: str | None, limits: Limits) -> None:
     """Runs that are under way count from the beginning; nodes are told."""
     if limits == Limits(None, None):
         await connection.fetch(sql.limit.DROP.text, tenant, queue)

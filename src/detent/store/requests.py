@@ -15,7 +15,7 @@ import msgspec
 
 from detent.errors import Conflict, UsageError
 from detent.store import sql
-from detent.store.db import MOST_HOMES, Database, NoHome, PoolName
+from detent.store.db import MAX_MISSING_PARTITIONS, Database, MissingHistoryPartition, PoolName
 
 KEPT = timedelta(hours=24)
 FORGOTTEN_AT_ONCE = 1_000
@@ -53,10 +53,10 @@ class RequestStore:
         """The answer to a request, and whether it was given before. Verbs that `work` calls become part of one
         transaction; what it raises leaves nothing behind, and the key is as if it had not been used. It is called again
         where history had no partition for what it wrote, which is made by then."""
-        for _ in range(MOST_HOMES):
+        for _ in range(MAX_MISSING_PARTITIONS):
             try:
                 return await self._once(key, digest, work, tenant=tenant, idle=idle)
-            except NoHome:
+            except MissingHistoryPartition:
                 continue
         return await self._once(key, digest, work, tenant=tenant, idle=idle)
 

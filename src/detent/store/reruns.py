@@ -8,13 +8,14 @@ work although no answer came can say so. Both use the job as it is now, since wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from detent.domain.identity import MANUAL, RunKey, run_id
 from detent.domain.states import FINAL
 from detent.errors import Conflict, NotFound
 from detent.store import sql
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.live import make_way
@@ -58,7 +59,7 @@ class RerunStore:
         return done
 
 
-async def _retry(connection: Any, key: RunKey, tenant: int) -> RunKey:
+async def _retry(connection: Connection, key: RunKey, tenant: int) -> RunKey:
     rows = await connection.fetch(sql.run.READ.text, *key, tenant)
     if not rows:
         raise NotFound(f"There is no run {run_id(key)}: list the runs to see those there are.")
@@ -80,7 +81,7 @@ async def _retry(connection: Any, key: RunKey, tenant: int) -> RunKey:
     return key._replace(serial=made["serial"])
 
 
-async def _redrive(connection: Any, keys: Sequence[RunKey], tenant: int) -> Redriven:
+async def _redrive(connection: Connection, keys: Sequence[RunKey], tenant: int) -> Redriven:
     await connection.fetch(sql.run.LOCK_JOBS.text, sorted({key.job for key in keys}), tenant)
     columns = zip(*dict.fromkeys(keys), strict=True)
     rows = await connection.fetch(sql.run.REDRIVE.text, *columns, tenant, MOST_REDRIVEN)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from detent.errors import Unavailable
 from detent.store import sql
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, connect, translate
 from detent.store.limits import REQUEST_LIMITS
 
@@ -89,7 +90,7 @@ class RetentionStore:
         same = " AND ".join(f"p.{column} = late.{column}" for column in key)
         keep = sql.history.RESTORE_LATE.text.format(name=name, parent=part.parent, key=", ".join(key), same=same)
 
-        async def work(connection: Any) -> int:
+        async def work(connection: Connection) -> int:
             await connection.execute(sql.database.PREFER_INDEX.text)
             if not await connection.fetchval(look, moment):
                 return 0
@@ -127,7 +128,7 @@ class RetentionStore:
             return int(await connection.fetchval(sql.history.COUNT.text.format(name=_quoted(part.name))))
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[Any]:
+    async def _alone(self) -> AsyncIterator[Connection]:
         """A connection outside any pool and any transaction, which waits for a lock only briefly."""
         database = self._database
         limits = REQUEST_LIMITS._replace(lock=LOCK_SECONDS)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import asyncpg
 
 from detent.errors import Unavailable, UsageError
 from detent.store import pooler, sql
+from detent.store.connection import Connection
 from detent.store.servers import place
 
 
-async def verify(connection: Any, url: str, schema: str) -> None:
+async def verify(connection: Connection, url: str, schema: str) -> None:
     """Raise Unavailable, with what to run, unless connections get what they need without asking."""
     names = list(pooler.role_settings(schema))
-    row = await connection.fetchrow(sql.database.READ_SETTINGS.text, names)
+    (row,) = await connection.fetch(sql.database.READ_SETTINGS.text, names)
     found = dict(zip(names, row["values"], strict=True))
     missing = pooler.missing_settings(found, schema)
     if not missing:
@@ -28,7 +27,7 @@ async def verify(connection: Any, url: str, schema: str) -> None:
     )
 
 
-async def give(connection: Any, role: str, schema: str) -> list[str]:
+async def give(connection: Connection, role: str, schema: str) -> list[str]:
     """Set them on the role, for this database; the statements that did."""
     row = await connection.fetchrow(sql.database.READ_ROLE_NAME.text, role)
     if row is None:

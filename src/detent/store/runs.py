@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -14,6 +13,7 @@ from detent.domain.identity import EPOCH, RunKey, run_id
 from detent.domain.states import RunStatus
 from detent.errors import Conflict, NotFound
 from detent.store import sql
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.history import NEWEST, Query, few_jobs, newest_runs
 from detent.store.job_search import Moment
@@ -88,7 +88,7 @@ async def number_of(database: Database, job_id: UUID, tenant: int) -> int:
     return int(rows[0]["job"])
 
 
-async def _cancel(connection: Any, key: RunKey, tenant: int) -> RunStatus:
+async def _cancel(connection: Connection, key: RunKey, tenant: int) -> RunStatus:
     found = []
     if await connection.fetch(sql.job.CHECK_TENANT.text, key.job, tenant):
         found = await connection.fetch(sql.run.CANCEL.text, [key.job], [key.scheduled_at], [key.serial])
@@ -108,7 +108,7 @@ async def _cancel(connection: Any, key: RunKey, tenant: int) -> RunStatus:
     return status
 
 
-async def documents(connection: Any, rows: Sequence[Row]) -> list[Run]:
+async def documents(connection: Connection, rows: Sequence[Row]) -> list[Run]:
     if not rows:
         return []
     revisions = {(row["job"], row["revision"]) for row in rows}
@@ -129,7 +129,7 @@ async def documents(connection: Any, rows: Sequence[Row]) -> list[Run]:
     ]
 
 
-async def _workers(connection: Any, nodes: set[int | None]) -> dict[int, str]:
+async def _workers(connection: Connection, nodes: set[int | None]) -> dict[int, str]:
     """The names of those among the owners that pull: their numbers are below zero, since they are no nodes."""
     pulling = [-node for node in nodes if node is not None and node < 0]
     if not pulling:

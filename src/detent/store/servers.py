@@ -29,6 +29,7 @@ import asyncpg
 
 from detent.errors import Unavailable
 from detent.store import sql
+from detent.store.connection import Connection
 
 SECONDS_FOR_ONE = 10.0
 SECONDS_FOR_EACH = 3.0
@@ -61,15 +62,15 @@ class Servers:
         self.generation = 0
         self._lock = threading.Lock()
 
-    def connector(self, *, node: bool) -> Callable[..., Awaitable[Any]]:
+    def connector(self, *, node: bool) -> Callable[..., Awaitable[Connection]]:
         """What a pool calls for each of its connections; `node`: those with which a node fires and claims."""
 
-        async def connect(*_url: object, **options: Any) -> Any:
+        async def connect(*_url: object, **options: Any) -> Connection:
             return await self.connect(node=node, **options)
 
         return connect
 
-    async def connect(self, *, node: bool = False, **options: Any) -> Any:
+    async def connect(self, *, node: bool = False, **options: Any) -> Connection:
         """A connection to the first server that may be talked to, beginning with the one that was good last time."""
         if len(self._addresses) > 1 and not self._newest:
             await self._ask_all(options)
@@ -120,9 +121,9 @@ class Servers:
         count = len(self._addresses)
         return [(self._start + step) % count for step in range(count)]
 
-    async def _connect(self, address: str, node: bool, options: dict[str, Any]) -> Any:
+    async def _connect(self, address: str, node: bool, options: dict[str, Any]) -> Connection:
         seconds = SECONDS_FOR_ONE if len(self._addresses) == 1 else SECONDS_FOR_EACH
-        connection = await asyncpg.connect(address, **{**options, "timeout": seconds})
+        connection: Connection = await asyncpg.connect(address, **{**options, "timeout": seconds})
         try:
             self.check(await server_of(connection), address, node=node)
         except BaseException:
@@ -148,8 +149,8 @@ def servers_of(url: str) -> Servers:
     return Servers(url)
 
 
-async def server_of(connection: Any) -> Server:
-    row = await connection.fetchrow(sql.database.READ_SERVER.text)
+async def server_of(connection: Connection) -> Server:
+    (row,) = await connection.fetch(sql.database.READ_SERVER.text)
     return Server(row["system_identifier"], row["timeline"])
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from detent.contract.tenant import Tenant
 from detent.errors import Conflict, DetentError, NotFound, QuotaReached, Unavailable
 from detent.store import sql
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.queues import WHOLE_TENANT, Limits, set_limits
 from detent.telemetry.log import logger
@@ -74,7 +75,7 @@ class TenantStore:
     async def change(self, name: str, quotas: Mapping[str, Any]) -> Tenant:
         """Change some quotas; None takes a limit away."""
 
-        async def write(connection: Any) -> None:
+        async def write(connection: Connection) -> None:
             if not await connection.fetch(sql.tenant.LOCK.text, name):
                 raise no_tenant(name)
             (row,) = await connection.fetch(sql.tenant.LIST.text, 0, 1, name)
@@ -153,7 +154,7 @@ async def payload_limit(database: Database, tenant: int, server_limit: int) -> i
     return _smaller(server_limit, rows[0]["max_payload_bytes"] if rows else None)
 
 
-async def use_room(connection: Any, room: Room) -> None:
+async def use_room(connection: Connection, room: Room) -> None:
     """The jobs are inserted in this transaction: what was reserved for them is used."""
     if room.reservation is None:
         return

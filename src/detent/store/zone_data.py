@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from detent.domain.misfire import AUTOMATIC
 from detent.domain.registration import Place
 from detent.domain.schedule import Schedule
 from detent.errors import UsageError
 from detent.store import sql
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
 from detent.store.job_moves import Move, end_of, schedule_of_row, span_of
 from detent.store.job_rows import NOWHERE
@@ -65,7 +65,7 @@ class ZoneDataStore:
         return count
 
 
-async def _move(each: Move, connection: Any) -> None:
+async def _move(each: Move, connection: Connection) -> None:
     await move(connection, [each], ITSELF)
     await announce(connection, [each.row["job"]])
 

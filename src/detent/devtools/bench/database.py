@@ -65,7 +65,7 @@ class BenchStore:
 
     async def settle_down(self) -> None:
         """Rows that were just inserted by the million are as they would be an hour later."""
-        async with self._database.apart() as connection:
+        async with self._database.unpooled() as connection:
             await connection.execute("SET statement_timeout = 0; SET maintenance_work_mem = '512MB'")
             await connection.execute(bench.VACUUM.text, timeout=3600)
             await connection.execute("CHECKPOINT", timeout=3600)
@@ -77,7 +77,7 @@ class BenchStore:
     @asynccontextmanager
     async def idle_reader(self) -> AsyncIterator[None]:
         """Somebody who looked at the tables once and then left their transaction open."""
-        async with self._database.apart() as connection:
+        async with self._database.unpooled() as connection:
             await connection.execute("SET idle_in_transaction_session_timeout = 0")
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 await connection.fetch(bench.SIZES.text)

@@ -12,6 +12,7 @@ from uuid_utils.compat import uuid7
 from detent.devtools.sql import demo
 from detent.domain.job import JobSpec
 from detent.domain.registration import Place, Prepared, Timings, place, prepare, stand_on
+from detent.store.connection import Connection
 from detent.store.db import Database, PoolName
 from detent.store.job_writes import NewJob, Ownership, insert
 from detent.store.jobs import DEFAULT_TENANT
@@ -64,7 +65,7 @@ class DemonstrationStore:
     async def write(self, rows: Rows, last_ticks: Sequence[tuple[int, datetime]], over: Sequence[int]) -> None:
         """The rows of history, where each cursor stands then, and the jobs that are over."""
 
-        async def work(connection: Any) -> None:
+        async def work(connection: Connection) -> None:
             await connection.copy_records_to_table("run_history", records=rows.runs, columns=RUN_COLUMNS)
             await connection.copy_records_to_table("attempts", records=rows.attempts, columns=ATTEMPT_COLUMNS)
             if not await connection.fetch(demo.CHECK_ELECTIONS.text):
