@@ -49,18 +49,18 @@ def cursor_alone() -> str:
     return changed(
         "cursor/fire",
         ("FROM placed WHERE lane IS NOT NULL", "FROM placed WHERE false"),
-        ("WHERE (SELECT made < moved FROM n) AND job NOT IN (SELECT job FROM made))", "WHERE false)"),
+        ("WHERE (SELECT made < moved FROM counts) AND job NOT IN (SELECT job FROM made))", "WHERE false)"),
     )
 
 
 def run_alone() -> str:
     """The fire's second half: the run of a cursor that has moved."""
     text = sql.cursor.FIRE.text
-    begin, end = text.index("    UPDATE cursors c\n"), text.index("    RETURNING c.job, v.tick")
+    begin, end = text.index("    UPDATE cursors c\n"), text.index("    RETURNING c.job, batch.tick")
     columns, rest = text[end:].removeprefix("    RETURNING ").split("),\nplaced", 1)
     halved = (
-        f"{text[:begin]}    SELECT {columns} FROM cursors c, v, me"
-        f" WHERE c.job = v.job AND c.last_tick = v.tick),\nplaced{rest}"
+        f"{text[:begin]}    SELECT {columns} FROM cursors c, batch, fence"
+        f" WHERE c.job = batch.job AND c.last_tick = batch.tick),\nplaced{rest}"
     )
     assert "UPDATE" not in halved
     assert "INSERT INTO live_runs" in halved
@@ -83,7 +83,7 @@ MUTANTS = (
     Mutant(
         "the compare-and-set without the generation",
         scenarios.FIRE_AND_EDIT,
-        {"cursor/fire": changed("cursor/fire", (" AND c.generation = v.generation", ""))},
+        {"cursor/fire": changed("cursor/fire", (" AND c.generation = batch.generation", ""))},
     ),
     Mutant(
         "cursor and run in two transactions",
@@ -94,7 +94,7 @@ MUTANTS = (
         "the settle without the token",
         scenarios.ZOMBIE_AND_ITS_SUCCESSOR,
         {
-            name: changed(name, ("AND token = v.token AND owner = $1", "AND owner = $1"))
+            name: changed(name, ("AND token = batch.token AND owner = $1", "AND owner = $1"))
             for name in ("run/settle", "run/settle_succeeded")
         },
     ),
@@ -118,7 +118,7 @@ MUTANTS = (
         {
             "catch_up/release": changed(
                 "catch_up/release",
-                (" AND c.generation = v.generation", ""),
+                (" AND c.generation = batch.generation", ""),
                 (" AND (c.next_tick IS NOT NULL OR c.ended)", ""),
             )
         },
@@ -128,7 +128,7 @@ MUTANTS = (
         scenarios.RELEASE_AND_RELEASE,
         {
             "catch_up/release": changed(
-                "catch_up/release", ("catchup = v.catchup AND next_tick = v.tick", "catchup = v.catchup")
+                "catch_up/release", ("catchup = batch.catchup AND next_tick = batch.tick", "catchup = batch.catchup")
             )
         },
     ),
@@ -151,7 +151,7 @@ MUTANTS = (
         "the settle without the owner",
         scenarios.ZOMBIE_AND_ITS_RETRY,
         {
-            name: changed(name, ("AND token = v.token AND owner = $1", "AND token = v.token"))
+            name: changed(name, ("AND token = batch.token AND owner = $1", "AND token = batch.token"))
             for name in ("run/settle", "run/settle_succeeded")
         },
     ),

@@ -20,15 +20,15 @@ HOT = ("cursors", "live_runs", "partitions", "nodes")
 WRITE = re.compile(rf"(?<!FOR )(?<!KEY )(?<!DO )\b(?:INSERT INTO|UPDATE|DELETE FROM) ({'|'.join(HOT)})\b")
 
 # What a node does while it is alive: its row is locked, and an eviction is a change of that row's key.
-NODE = "me AS MATERIALIZED ( SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE)"
+NODE = "fence AS MATERIALIZED ( SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE)"
 # What the holder of a run does: the run, its token and its owner, locked in the order of the key and written by key.
 HELD = (
-    "job = v.job AND lane = v.lane AND scheduled_at = v.scheduled_at AND serial = v.serial AND token = v.token",
-    "AND token = v.token AND owner = $1",
+    "job = batch.job AND lane = batch.lane AND scheduled_at = batch.scheduled_at AND serial = batch.serial AND token = batch.token",
+    "AND token = batch.token AND owner = $1",
     "ORDER BY job, lane",
-    "r.job = ANY (ARRAY(SELECT job FROM l)) AND ((r.job, r.lane) IN (SELECT job, lane FROM l",
+    "r.job = ANY (ARRAY(SELECT job FROM locked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM locked",
 )
-LEASED = ("scheduled_at = v.scheduled_at AND serial = v.serial AND token = v.token", "FOR UPDATE) l")
+LEASED = ("scheduled_at = batch.scheduled_at AND serial = batch.serial AND token = batch.token", "FOR UPDATE) l")
 # What no tick passes while all are held.
 OPEN = "(SELECT held_at IS NULL FROM cluster)"
 LANE = "ON CONFLICT (job, lane) DO NOTHING RETURNING"
@@ -37,14 +37,14 @@ FENCES: dict[str, tuple[str, ...]] = {
     # leaders: the node fence, and the compare-and-set on tick and generation
     "cursor/fire": (
         NODE,
-        "FROM v, me WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation",
+        "FROM batch, fence WHERE c.job = batch.job AND c.next_tick = batch.tick AND c.generation = batch.generation",
         LANE,
         OPEN,
     ),
     "cursor/fire_careful": (
         NODE,
-        "FROM me, v CROSS JOIN LATERAL",
-        "job = v.job AND next_tick = v.tick AND generation = v.generation",
+        "FROM fence, batch CROSS JOIN LATERAL",
+        "job = batch.job AND next_tick = batch.tick AND generation = batch.generation",
         "FOR NO KEY UPDATE SKIP LOCKED",
         LANE,
         OPEN,
@@ -52,9 +52,9 @@ FENCES: dict[str, tuple[str, ...]] = {
     # missed ticks and backfills: the node fence, the job held by the statement before, their own compare-and-set
     "catch_up/release": (
         NODE,
-        "FROM me, v CROSS JOIN LATERAL",
-        "FROM catchups WHERE catchup = v.catchup AND next_tick = v.tick FOR UPDATE",
-        "ON c.job = r.job AND c.generation = v.generation",
+        "FROM fence, batch CROSS JOIN LATERAL",
+        "FROM catchups WHERE catchup = batch.catchup AND next_tick = batch.tick FOR UPDATE",
+        "ON c.job = r.job AND c.generation = batch.generation",
         LANE,
         OPEN,
     ),
@@ -63,18 +63,18 @@ FENCES: dict[str, tuple[str, ...]] = {
         "w.lane < 0 AND",
         "ORDER BY w.job, w.lane LIMIT $2 FOR UPDATE OF w SKIP LOCKED",
         LANE,
-        "AND r.job IN (SELECT job FROM i)",
+        "AND r.job IN (SELECT job FROM inserted)",
         "ORDER BY r.job, r.lane FOR UPDATE OF r SKIP LOCKED",
     ),
     "cursor/miss": (
         NODE,
-        "FROM v, me WHERE c.job = v.job AND c.next_tick = v.tick AND c.generation = v.generation",
+        "FROM batch, fence WHERE c.job = batch.job AND c.next_tick = batch.tick AND c.generation = batch.generation",
         OPEN,
     ),
     "partition/take": (
         NODE,
-        "v.number > t.nomination OR v.number = t.nomination AND coalesce(t.holder, $1) = $1",
-        "FROM p, me WHERE t.partition = p.partition",
+        "batch.number > t.nomination OR batch.number = t.nomination AND coalesce(t.holder, $1) = $1",
+        "FROM locked, fence WHERE t.partition = locked.partition",
         "AND NOT n.evicted OFFSET 0",
         "FOR UPDATE",
     ),
@@ -87,23 +87,23 @@ FENCES: dict[str, tuple[str, ...]] = {
     "partition/release": ("holder = $1", "ORDER BY partition FOR UPDATE"),
     "job/complete": ("ended AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job)", "SKIP LOCKED"),
     # workers
-    "run/claim": (NODE, "FROM me, ", "owner IS NULL AND lane >= 0", "FOR UPDATE SKIP LOCKED", "greatest(r.token,"),
+    "run/claim": (NODE, "FROM fence, ", "owner IS NULL AND lane >= 0", "FOR UPDATE SKIP LOCKED", "greatest(r.token,"),
     "run/claim_shares": (
         NODE,
-        "FROM me, ",
+        "FROM fence, ",
         "owner IS NULL AND lane >= 0",
         "FOR UPDATE SKIP LOCKED",
         "greatest(r.token,",
     ),
     # under a limit, in the transaction of the claim; or when a limit is set: nothing but that a run counts
-    "limit/use": ("SET limited = true", "r.job = v.job AND r.lane = v.lane AND NOT r.limited"),
+    "limit/use": ("SET limited = true", "r.job = batch.job AND r.lane = batch.lane AND NOT r.limited"),
     "limit/mark_runs": (
         "SET limited = true",
         "owner = $1 AND queue = ANY ($2::integer[])",
         "ORDER BY job, lane FOR UPDATE",
     ),
     "limit/mark_all_runs": ("SET limited = true", "owner IS NOT NULL AND NOT limited", "ORDER BY job, lane FOR UPDATE"),
-    "run/start": (*HELD, "owner = $1 FOR UPDATE", "FROM l WHERE NOT cancel AND NOT begun)) IS TRUE"),
+    "run/start": (*HELD, "owner = $1 FOR UPDATE", "FROM locked WHERE NOT cancel AND NOT begun)) IS TRUE"),
     "run/accompany": ("job = $2 AND lane = $3 AND scheduled_at = $4 AND serial = $5 AND token = $6 AND owner = $1",),
     "run/settle": (*HELD, "owner = $1 FOR UPDATE"),
     "run/settle_succeeded": (*HELD, "owner = $1 AND attempt = 1 FOR UPDATE"),
@@ -116,15 +116,19 @@ FENCES: dict[str, tuple[str, ...]] = {
         "greatest(r.token,",
         "INSERT INTO pull_leases",
     ),
-    "pull/give_back": (*LEASED, "r.token = p.token AND r.owner = -p.worker", "token = r.token + 1"),
-    "pull/settle": (*LEASED, "token = p.token AND owner = -p.worker FOR UPDATE"),
-    "pull/rescue": ("lease_until < now()", "token = p.token AND owner = -p.worker FOR UPDATE", "token = r.token + 1"),
+    "pull/give_back": (*LEASED, "r.token = leases.token AND r.owner = -leases.worker", "token = r.token + 1"),
+    "pull/settle": (*LEASED, "token = leases.token AND owner = -leases.worker FOR UPDATE"),
+    "pull/rescue": (
+        "lease_until < now()",
+        "token = leases.token AND owner = -leases.worker FOR UPDATE",
+        "token = r.token + 1",
+    ),
     # survivors: only of a node that is evicted
     "run/rescue": (
         "r.owner = $1 AND EXISTS (SELECT FROM nodes WHERE node = $1 AND evicted)",
         "ORDER BY r.job, r.lane LIMIT $3 FOR UPDATE OF r",
-        "FROM l WHERE dead OR stop)) IS TRUE",
-        "FROM l WHERE NOT dead AND NOT stop)) IS TRUE",
+        "FROM locked WHERE dead OR stop)) IS TRUE",
+        "FROM locked WHERE NOT dead AND NOT stop)) IS TRUE",
         "token = r.token + 1",
     ),
     "node/delete": ("n.node = $1 AND n.evicted", "NOT EXISTS (SELECT FROM live_runs WHERE owner = $1)"),
@@ -136,19 +140,19 @@ FENCES: dict[str, tuple[str, ...]] = {
     "node/leave": ("SET evicted = true WHERE node = $1",),
     # people: the generation they read, a free lane, or a run that nobody holds
     # Of jobs that the demonstration has made itself: never back, and only where no tick is left.
-    "demo/move_cursors": ("c.next_tick IS NULL OR c.next_tick > v.tick",),
+    "demo/move_cursors": ("c.next_tick IS NULL OR c.next_tick > batch.tick",),
     "demo/complete_jobs": ("AND next_tick IS NULL RETURNING job",),
-    "job/add": ("WHERE job IN (SELECT job FROM j)",),
+    "job/add": ("WHERE job IN (SELECT job FROM added)",),
     "job/revise": (
         "generation = c.generation + 1",
-        "ORDER BY job) v CROSS JOIN LATERAL ( SELECT FROM cursors WHERE job = v.job AND generation = v.generation",
+        "ORDER BY job) batch CROSS JOIN LATERAL ( SELECT FROM cursors WHERE job = batch.job AND generation = batch.generation",
         "FOR NO KEY UPDATE) c",
     ),
     "cursor/mark_crowded": ("SET crowded = true", "c.job = ANY ($1::bigint[])"),
     "cursor/move": (
         "generation = c.generation + 1",
-        "ORDER BY job) v CROSS JOIN LATERAL ( SELECT FROM cursors WHERE job = v.job AND generation = v.generation",
-        "AND last_tick = coalesce(v.last_tick, '-infinity') FOR NO KEY UPDATE) c",
+        "ORDER BY job) batch CROSS JOIN LATERAL ( SELECT FROM cursors WHERE job = batch.job AND generation = batch.generation",
+        "AND last_tick = coalesce(batch.last_tick, '-infinity') FOR NO KEY UPDATE) c",
     ),
     "skip/add": ("generation = generation + 1", "job = $1::bigint AND generation = $5::integer"),
     "skip/remove": ("generation = generation + 1", "job = $1::bigint AND generation = $3::integer"),
@@ -160,15 +164,19 @@ FENCES: dict[str, tuple[str, ...]] = {
     "run/trigger": (LANE, "INSERT INTO run_history"),
     "run/rerun": (LANE,),
     "run/redrive": (LANE, "greatest(token, (SELECT incarnation FROM cluster) << 22) + 1"),
-    "run/cancel": ("FOR UPDATE) r", "FROM l WHERE owner IS NULL)) IS TRUE", "FROM l WHERE owner IS NOT NULL)) IS TRUE"),
+    "run/cancel": (
+        "FOR UPDATE) r",
+        "FROM locked WHERE owner IS NULL)) IS TRUE",
+        "FROM locked WHERE owner IS NOT NULL)) IS TRUE",
+    ),
     "run/end_of_deleted_jobs": (
         "j.status = 'deleted'",
         "AND r.owner IS NULL ORDER BY r.job, r.lane FOR UPDATE OF r)",
-        "(r.job, r.lane) IN (SELECT job, lane FROM l)) IS TRUE",
+        "(r.job, r.lane) IN (SELECT job, lane FROM locked)) IS TRUE",
     ),
     "run/quarantine": (
         "scheduled_at = $4 AND serial = $5 AND token = $6 AND owner = $1 FOR UPDATE)",
-        "r.job = l.job AND r.lane = l.lane",
+        "r.job = locked.job AND r.lane = locked.lane",
     ),
     # what is left of a deleted job, when history knows nothing of it any more
     "job/purge": (
@@ -211,7 +219,7 @@ def test_a_writing_statement_has_its_fence(name: str) -> None:
 
 def _loosened(text: str) -> str:
     """As the passages are written: one space inside an opening parenthesis of the fence."""
-    return text.replace("me AS MATERIALIZED (SELECT", "me AS MATERIALIZED ( SELECT")
+    return text.replace("fence AS MATERIALIZED (SELECT", "fence AS MATERIALIZED ( SELECT")
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -223,7 +231,7 @@ def test_nothing_is_written_by_the_place_of_a_row(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, tables in WRITERS.items() if "live_runs" in tables])
 def test_rows_of_live_runs_are_changed_by_their_whole_key(name: str) -> None:
     changes = re.findall(r"(?<!FOR )(?:UPDATE|DELETE FROM) live_runs\b", STATEMENTS[name])
-    joined, listed = r"r\.job = \w\.job AND r\.lane = \w\.lane", r"\(r\.job, r\.lane\) IN \(SELECT job, lane FROM"
+    joined, listed = r"r\.job = \w+\.job AND r\.lane = \w+\.lane", r"\(r\.job, r\.lane\) IN \(SELECT job, lane FROM"
     by_key = re.findall(f"{joined}|{listed}", STATEMENTS[name])
     assert len(by_key) >= len(changes), f"{name}.sql changes live_runs {len(changes)} times, {len(by_key)} times by key"
 

@@ -35,3 +35,13 @@ def test_every_statement_is_used() -> None:
     used = set(re.findall(r"\b(\w+)\.([A-Z][A-Z_]*)\b", "\n".join(sources)))
     unused = [name for name in STATEMENTS if tuple(name.upper().split("/")) not in {(a.upper(), b) for a, b in used}]
     assert not unused
+
+
+def test_no_line_of_sql_is_longer_than_120_columns() -> None:
+    long = [
+        f"{name}:{number}"
+        for name, statement in STATEMENTS.items()
+        for number, line in enumerate(statement.text.splitlines(), 1)
+        if len(line) > 120
+    ]
+    assert not long

@@ -1,5 +1,5 @@
--- The row-writes of a settle and nothing else. $1 batch, $2 node. By an array, since a join is planned from end to end of
--- live_runs when a vacuum last saw that empty.
+-- The row-writes of a settle and nothing else. $1 batch, $2 node. By an array, since a join is planned from end to end
+-- of live_runs when a vacuum last saw that empty.
 WITH d AS (
     DELETE FROM live_runs r
      WHERE r.job = ANY (ARRAY(SELECT job FROM bench_batches WHERE batch = $1::integer)) AND r.lane = 0

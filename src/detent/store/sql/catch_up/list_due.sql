@@ -2,7 +2,8 @@
 -- $3 limit per partition. What a paused job has missed waits for its resumption. Of the missed ranges of one job the
 -- oldest comes first; a backfill stands beside them.
 SELECT k.catchup, k.job, k.partition, k.kind, k.schedule, k.since, k.until, k.next_tick, k.descending, k.generation,
-       k.status = 'deleted' OR k.kind = 'missed' AND (k.status = 'completed' OR k.runs_left IS NOT DISTINCT FROM 0) AS dead, k.status,
+       k.status = 'deleted' OR k.kind = 'missed' AND (k.status = 'completed' OR k.runs_left IS NOT DISTINCT
+           FROM 0) AS dead, k.status,
        k.left_over
   FROM unnest($1::smallint[], $2::bigint[]) AS p (partition, after)
  CROSS JOIN LATERAL (

@@ -1,9 +1,9 @@
 -- Make this database, a copy, an original of its own: another cluster with a higher incarnation. Nothing happens to one
--- that is an original already. An outside coordinator knows the new cluster under another name and counts its nominations
--- anew. $1 the largest incarnation that was seen
+-- that is an original already. An outside coordinator knows the new cluster under another name and counts its
+-- nominations anew. $1 the largest incarnation that was seen
 WITH adopted AS (
-    UPDATE cluster c SET system_identifier = w.system_identifier, database_oid = w.database_oid, table_oid = w.table_oid,
-           timeline = w.timeline, id = gen_random_uuid(),
+    UPDATE cluster c SET system_identifier = w.system_identifier, database_oid = w.database_oid,
+           table_oid = w.table_oid, timeline = w.timeline, id = gen_random_uuid(),
            incarnation = greatest(c.incarnation + 1, $1::bigint + 1,
                least(extract(epoch FROM clock_timestamp() - timestamptz '2020-01-01 00:00+00')::bigint, 2000000000))
       FROM whereabouts w

@@ -11,5 +11,5 @@ UPDATE cluster c SET timeline = w.timeline, incarnation = greatest(c.incarnation
    AND (c.system_identifier, c.database_oid, c.table_oid) = (w.system_identifier, w.database_oid, w.table_oid)
 RETURNING c.incarnation),
 n AS MATERIALIZED (SELECT n.node FROM nodes n, raised WHERE NOT n.evicted ORDER BY n.node FOR UPDATE OF n),
-e AS (UPDATE nodes t SET evicted = true FROM n WHERE t.node = n.node)
+evicted_nodes AS (UPDATE nodes t SET evicted = true FROM n WHERE t.node = n.node)
 SELECT incarnation FROM raised

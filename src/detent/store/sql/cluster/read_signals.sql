@@ -1,9 +1,9 @@
--- How the cluster stands, in one row, for those who collect figures. $1 how many of a kind are counted at the most, $2 how
--- many due ticks of a partition. Nothing here reads more than that, whatever there is: due ticks are found in each
--- partition's part of the index, ready runs by leaping from one queue and priority to the next, dead runs by their index. What
--- is looked up for each of them has a LIMIT 1, so that no plan reads all jobs instead, whatever it believes of their number.
--- A job was not executed for two of its intervals when its tick is due for longer than one, or when its run has waited for
--- two and never began. The interval is the last one.
+-- How the cluster stands, in one row, for those who collect figures. $1 how many of a kind are counted at the most, $2
+-- how many due ticks of a partition. Nothing here reads more than that, whatever there is: due ticks are found in each
+-- partition's part of the index, ready runs by leaping from one queue and priority to the next, dead runs by their
+-- index. What is looked up for each of them has a LIMIT 1, so that no plan reads all jobs instead, whatever it believes
+-- of their number. A job was not executed for two of its intervals when its tick is due for longer than one, or when
+-- its run has waited for two and never began. The interval is the last one.
 WITH RECURSIVE heads AS (
     (SELECT queue, priority, not_before FROM live_runs WHERE owner IS NULL AND lane >= 0
       ORDER BY queue, priority, not_before LIMIT 1)
@@ -43,8 +43,10 @@ SELECT (SELECT count(*) FROM due) AS ticks_due,
        (SELECT count(DISTINCT tzdata) FROM standing WHERE NOT evicted) AS zone_data_releases,
        (SELECT count(DISTINCT version) FROM standing WHERE NOT evicted) AS versions,
        (SELECT count(*) FROM partitions p WHERE NOT EXISTS (
-            SELECT FROM nodes n WHERE n.node = p.holder AND NOT n.evicted AND n.expires_at > now())) AS partitions_without_leader,
+            SELECT FROM nodes n WHERE n.node = p.holder AND NOT n.evicted
+                AND n.expires_at > now())) AS partitions_without_leader,
        (SELECT coalesce(max(e.elections), 0) FROM (
-            SELECT count(*) AS elections FROM elections WHERE at > now() - interval '1 hour' GROUP BY partition) e) AS partition_elections,
+            SELECT count(*) AS elections FROM elections WHERE at > now() - interval '1 hour'
+             GROUP BY partition) e) AS partition_elections,
        (SELECT count(*) FROM (SELECT FROM incidents WHERE closed_at IS NULL LIMIT $1::bigint) i) AS incidents_open,
        (SELECT count(*) FROM (SELECT FROM set_aside_jobs LIMIT $1::bigint) s) AS jobs_set_aside

@@ -8,12 +8,14 @@ WITH dead AS MATERIALIZED (
 alike AS MATERIALIZED (                      -- first those that are the same word by word: patterns take time
     SELECT d.job, coalesce(a.error, d.reason, '') AS error, count(*) AS runs, min(d.scheduled_at) AS first,
            max(ARRAY[extract(epoch FROM d.scheduled_at), d.job, d.serial]) AS newest
-      FROM dead d LEFT JOIN attempts a ON a.job = d.job AND a.scheduled_at = d.scheduled_at AND a.serial = d.serial AND a.token = d.token
+      FROM dead d LEFT JOIN attempts a ON a.job = d.job AND a.scheduled_at = d.scheduled_at AND a.serial = d.serial
+       AND a.token = d.token
      GROUP BY d.job, coalesce(a.error, d.reason, '')),
 patterns AS MATERIALIZED (SELECT error, error_pattern(error) AS pattern FROM alike GROUP BY error),
 groups AS MATERIALIZED (
     SELECT pattern, sum(runs)::integer AS runs, count(DISTINCT job) AS jobs, min(first) AS first, max(newest) AS newest
-      FROM alike JOIN patterns USING (error) GROUP BY pattern ORDER BY sum(runs) DESC, max(newest) DESC LIMIT $4::integer)
+      FROM alike JOIN patterns USING (error) GROUP BY pattern ORDER BY sum(runs) DESC, max(newest) DESC
+     LIMIT $4::integer)
 SELECT pattern, left(md5(pattern), 12) AS "group", runs, jobs, first, to_timestamp(newest[1]) AS last,
        run_id(newest[2]::bigint, to_timestamp(newest[1]), newest[3]::integer) AS sample,
        (SELECT count(*) FROM dead) AS looked_at

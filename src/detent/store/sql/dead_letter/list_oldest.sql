@@ -1,6 +1,6 @@
 -- Dead runs of a tenant that could live again now: of each job as many as it has free lanes, from its oldest on.
--- $1 tenant, $2 job or NULL, $3 group of errors or NULL, $4 dead by then or NULL, $5 limit, $6 how many of the oldest are
--- looked at.
+-- $1 tenant, $2 job or NULL, $3 group of errors or NULL, $4 dead by then or NULL, $5 limit, $6 how many of the oldest
+-- are looked at.
 WITH dead AS MATERIALIZED (                  -- in the order of its index, and no further than it has to be read
     SELECT h.job, h.scheduled_at, h.serial FROM run_history h
      WHERE h.status = 2 AND h.reason IS DISTINCT FROM 'discarded' AND ($2::bigint IS NULL OR h.job = $2::bigint)

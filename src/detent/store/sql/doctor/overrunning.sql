@@ -4,5 +4,6 @@ SELECT j.name, r.scheduled_at, run_id(r.job, r.scheduled_at, r.serial) AS run, r
        (j.definition ->> 'timeout_seconds')::float8 AS timeout
   FROM live_runs r JOIN jobs j USING (job)
  WHERE r.owner IS NOT NULL AND ($1::bigint IS NULL OR r.job = $1::bigint)
-   AND coalesce(r.started_at, r.not_before) < now() - make_interval(secs => 2 * (j.definition ->> 'timeout_seconds')::float8)
+   AND coalesce(r.started_at, r.not_before)
+       < now() - make_interval(secs => 2 * (j.definition ->> 'timeout_seconds')::float8)
  ORDER BY seconds DESC LIMIT 10

@@ -7,5 +7,5 @@ SELECT current_setting('server_version') AS version, current_setting('server_ver
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS used,
        (SELECT rolconnlimit FROM pg_roles WHERE rolname = current_user) AS role_limit,
        (SELECT datconnlimit FROM pg_database WHERE datname = current_database()) AS database_limit,
-       current_setting('plan_cache_mode') AS plan_cache_mode, current_setting('random_page_cost')::float8 AS random_page_cost,
-       current_setting('jit')::boolean AS jit
+       current_setting('plan_cache_mode') AS plan_cache_mode,
+       current_setting('random_page_cost')::float8 AS random_page_cost, current_setting('jit')::boolean AS jit

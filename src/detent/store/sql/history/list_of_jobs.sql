@@ -1,7 +1,8 @@
 -- As history_slice, for some jobs, along the key of each. $8 jobs
 SELECT h.*
   FROM unnest($8::bigint[]) AS v (job) CROSS JOIN LATERAL (
-    SELECT job, scheduled_at, serial, status, reason, attempt, token, node, revision, started_at, finished_at, result, ticks, until
+    SELECT job, scheduled_at, serial, status, reason, attempt, token, node, revision, started_at, finished_at, result,
+           ticks, until
       FROM run_history
      WHERE job = v.job AND scheduled_at > $1::timestamptz AND scheduled_at <= $2::timestamptz
        AND (scheduled_at, job, serial) < ($3::timestamptz, $4::bigint, $5::integer)

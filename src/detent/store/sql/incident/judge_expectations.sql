@@ -1,19 +1,19 @@
--- Judge the ticks whose time is over, open and close incidents, and write the messages, in one statement. $1 node, $2 the
--- partitions it leads, $3 limit, $4 how long to wait after a deadline for what is on its way to be written.
--- A tick is as expected (ok), missed, or neither: one that was skipped or cancelled was not to run after all. It is found in
--- history, among the live runs, under the cursor if it has not even fired, or among those to be made up for.
--- An incident is over when a later tick was as expected, or when the tick it is about has begun, or succeeded, after all.
+-- Judge the ticks whose time is over, open and close incidents, and write the messages, in one statement. $1 node, $2
+-- the partitions it leads, $3 limit, $4 how long to wait after a deadline for what is on its way to be written. A tick
+-- is as expected (ok), missed, or neither: one that was skipped or cancelled was not to run after all. It is found in
+-- history, among the live runs, under the cursor if it has not even fired, or among those to be made up for. An
+-- incident is over when a later tick was as expected, or when the tick it is about has begun, or succeeded, after all.
 -- While all ticks are held nothing is judged, since the clock may be wrong, and afterwards nothing from before.
-WITH me AS MATERIALIZED (
+WITH fence AS MATERIALIZED (
     SELECT n.node, coalesce(c.resumed_at, '-infinity') AS resumed_at FROM nodes n, cluster c
      WHERE n.node = $1 AND NOT n.evicted AND c.held_at IS NULL FOR KEY SHARE OF n),
 due AS MATERIALIZED (
     SELECT e.job, e.kind, e.within, e.notify_after, e.misses, e.missed_tick, e.incident, s.since AS judged,
            greatest(s.since, now() - e.within - $4::interval) AS through
-      FROM me, unnest($2::smallint[]) AS p (partition) CROSS JOIN LATERAL (
+      FROM fence, unnest($2::smallint[]) AS p (partition) CROSS JOIN LATERAL (
         SELECT * FROM expectations WHERE partition = p.partition AND check_at <= now()
          ORDER BY check_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED) e
-     CROSS JOIN LATERAL (SELECT least(greatest(e.judged, me.resumed_at), now()) AS since) s LIMIT $3::bigint),
+     CROSS JOIN LATERAL (SELECT least(greatest(e.judged, fence.resumed_at), now()) AS since) s LIMIT $3::bigint),
 looked AS MATERIALIZED (
     SELECT d.*, c.next_tick, t.ok_tick, t.miss_tick, coalesce(t.missed, 0) AS missed,
            CASE WHEN t.ok_tick IS NULL THEN d.misses ELSE 0 END + coalesce(t.missed_since, 0) AS streak,
@@ -25,8 +25,9 @@ looked AS MATERIALIZED (
                         WHERE r.job = d.job AND r.scheduled_at = d.missed_tick AND r.serial = 0
                           AND (r.started_at IS NOT NULL OR r.attempt > 1 OR r.owner < 0))) AS after_all
       FROM due d LEFT JOIN cursors c ON c.job = d.job CROSS JOIN LATERAL (
-        SELECT max(ok_tick) AS ok_tick, max(tick) FILTER (WHERE NOT ok) AS miss_tick, sum(ticks) FILTER (WHERE NOT ok) AS missed,
-               sum(ticks) FILTER (WHERE NOT ok AND (ok_tick IS NULL OR tick > ok_tick)) AS missed_since
+        SELECT max(ok_tick) AS ok_tick, max(tick) FILTER (WHERE NOT ok) AS miss_tick,
+               sum(ticks) FILTER (WHERE NOT ok) AS missed, sum(ticks) FILTER (WHERE NOT ok
+                   AND (ok_tick IS NULL OR tick > ok_tick)) AS missed_since
           FROM (SELECT f.*, max(tick) FILTER (WHERE ok) OVER () AS ok_tick FROM (
                 (SELECT h.scheduled_at AS tick, coalesce(h.ticks, 1) AS ticks,
                         CASE WHEN h.status = 5 THEN false
@@ -80,15 +81,18 @@ closed AS (
 told AS (
     INSERT INTO notices (incident, event)
     SELECT incident, 'missed' FROM opened UNION ALL SELECT incident, 'recovered' FROM closed),
-u AS (                                       -- a cursor that stands where it was judged, or an open incident: look again soon
+-- a cursor that stands where it was judged, or an open incident: look again soon
+judged_rows AS (
     UPDATE expectations e SET judged = d.through, misses = CASE WHEN d.closes AND d.after_all THEN 0 ELSE d.streak END,
            missed_tick = coalesce(d.miss_tick, d.missed_tick),
            incident = CASE WHEN d.closes THEN NULL
-                           ELSE coalesce(d.incident, (SELECT o.incident FROM opened o WHERE o.job = d.job AND o.kind = d.kind)) END,
-           check_at = least(CASE WHEN d.following > d.through THEN greatest(d.following + d.within + $4::interval, now()) END,
+                           ELSE coalesce(d.incident, (SELECT o.incident FROM opened o WHERE o.job = d.job
+                               AND o.kind = d.kind)) END,
+           check_at = least(CASE WHEN d.following > d.through
+           THEN greatest(d.following + d.within + $4::interval, now()) END,
                             CASE WHEN d.opens OR d.incident IS NOT NULL AND NOT d.closes OR d.following <= d.through
-                                 THEN now() + least(greatest(d.within / 4, interval '5 seconds'), interval '5 minutes') END,
-                            'infinity')
+                                 THEN now() + least(greatest(d.within / 4, interval '5 seconds'),
+                            interval '5 minutes') END, 'infinity')
       FROM decided d WHERE e.job = d.job AND e.kind = d.kind)
 SELECT d.kind, d.missed, d.opens, d.closes, d.streak, j.id, j.name, coalesce(d.miss_tick, d.missed_tick) AS tick
   FROM decided d JOIN jobs j ON j.job = d.job WHERE d.missed > 0 OR d.opens OR d.closes

@@ -1,5 +1,5 @@
--- As list_jobs, for jobs that are not deleted and whose names begin alike, along the index of names. The same parameters,
--- of which $6 must be given.
+-- As list_jobs, for jobs that are not deleted and whose names begin alike, along the index of names. The same
+-- parameters, of which $6 must be given.
 SELECT j.job FROM jobs j
  WHERE j.tenant = $1::integer AND j.status <> 'deleted' AND starts_with(j.name, $6::text)
    AND j.status = ANY ($2::text[]) AND j.job > $3::bigint AND j.job <= $4::bigint

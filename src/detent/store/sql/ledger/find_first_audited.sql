@@ -2,8 +2,10 @@
 -- a job without a cursor; NULL: nowhere.
 -- $1 jobs, $2 after, $3 until
 SELECT least((SELECT min(greatest(since, $2::timestamptz)) FROM spans
-               WHERE job = ANY ($1::bigint[]) AND since < $3::timestamptz AND (until IS NULL OR until > $2::timestamptz)),
-             (SELECT min(h.scheduled_at) - interval '1 microsecond' FROM unnest($1::bigint[]) AS v (job) CROSS JOIN LATERAL (
+               WHERE job = ANY ($1::bigint[]) AND since < $3::timestamptz
+                 AND (until IS NULL OR until > $2::timestamptz)),
+             (SELECT min(h.scheduled_at) - interval '1 microsecond' FROM unnest($1::bigint[]) AS v (job)
+                 CROSS JOIN LATERAL (
                   SELECT scheduled_at FROM run_history
                    WHERE job = v.job AND scheduled_at > $2::timestamptz AND scheduled_at <= $3::timestamptz
                    ORDER BY scheduled_at LIMIT 1) h),

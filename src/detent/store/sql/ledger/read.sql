@@ -1,8 +1,9 @@
--- What is on record of the ticks of some jobs in (after, until]: in history, of runs that live, of ticks still to be caught up
--- with. $1 jobs, $2 after, $3 until. Ranges end with their day, so that one which begins before does so on the same day.
+-- What is on record of the ticks of some jobs in (after, until]: in history, of runs that live, of ticks still to be
+-- caught up with. $1 jobs, $2 after, $3 until. Ranges end with their day, so that one which begins before does so on
+-- the same day.
 SELECT h.* FROM unnest($1::bigint[]) AS v (job) CROSS JOIN LATERAL (
-    SELECT job, scheduled_at, coalesce(until, scheduled_at) AS until, ticks, status, NULL::text AS live, reason, started_at, attempt,
-           finished_at
+    SELECT job, scheduled_at, coalesce(until, scheduled_at) AS until, ticks, status, NULL::text AS live, reason,
+           started_at, attempt, finished_at
       FROM run_history
      WHERE job = v.job AND scheduled_at > $2::timestamptz AND scheduled_at <= $3::timestamptz AND serial = 0
     UNION ALL

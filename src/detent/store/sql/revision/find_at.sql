@@ -5,4 +5,5 @@ SELECT revision, changed_by, made_at FROM (
     UNION ALL
     SELECT r.revision, r.changed_by, coalesce(r.made_at, j.created_at), r.replaced_at
       FROM job_revisions r JOIN jobs j USING (job) WHERE r.job = $1::bigint) AS all_of_them
- WHERE made_at < $2::timestamptz AND (replaced_at IS NULL OR replaced_at >= $2::timestamptz) ORDER BY revision DESC LIMIT 1
+ WHERE made_at < $2::timestamptz AND (replaced_at IS NULL OR replaced_at >= $2::timestamptz) ORDER BY revision DESC
+  LIMIT 1

@@ -1,7 +1,8 @@
--- Former definitions beyond the newest $1 of each job, one page of all of them; none that a run needs which is not over: it runs
--- what it was fired with. $2 and $3 behind this job and revision, $4 how many are looked at
+-- Former definitions beyond the newest $1 of each job, one page of all of them; none that a run needs which is not
+-- over: it runs what it was fired with. $2 and $3 behind this job and revision, $4 how many are looked at
 WITH page AS MATERIALIZED (
-    SELECT job, revision FROM job_revisions WHERE (job, revision) > ($2::bigint, $3::integer) ORDER BY job, revision LIMIT $4::integer),
+    SELECT job, revision FROM job_revisions WHERE (job, revision) > ($2::bigint, $3::integer) ORDER BY job, revision
+     LIMIT $4::integer),
 last AS (SELECT job, revision FROM page ORDER BY job DESC, revision DESC LIMIT 1),
 gone AS (
     DELETE FROM job_revisions r USING page p, jobs j

@@ -1,13 +1,13 @@
--- Take runs that are ready. $1 node, $2 incarnation, $3 queue numbers this worker serves, $4 limit, $5 whether priorities
--- count alike for once, so that the lowest gets a share too.
--- One short range per queue and priority: neither retries that wait nor lower priorities are read. The ranges are put in
--- order, or the planner would walk through one queue's priorities before it looks at the next queue; of queues alike in
--- priority none is always first, so that a backlog in one does not starve the others. An evicted node must not claim
--- behind its own rescue, hence the fence.
-WITH me AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
+-- Claim runs that are ready. $1 node, $2 incarnation, $3 queue numbers that this worker serves, $4 limit, $5 whether
+-- all priorities count alike this time, so that the lowest gets a share too.
+-- One short range per queue and priority (9 is claimed first): neither retries that wait nor lower priorities are read.
+-- The ranges are sorted, or the planner would walk through one queue's priorities before the next queue; among queues
+-- of equal priority the order is random, so that a backlog in one does not starve the others. An evicted node must not
+-- claim behind its own rescue, hence the fence. Runs in negative lanes wait for another run of their job.
+WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 picked AS MATERIALIZED (
     SELECT r.* FROM (
-        SELECT p, q FROM me, generate_series(9, 0, -1) AS p, unnest($3::integer[]) AS q
+        SELECT p, q FROM fence, generate_series(9, 0, -1) AS p, unnest($3::integer[]) AS q
          ORDER BY CASE WHEN $5::boolean THEN 0 ELSE p END DESC, random()) AS ranges
     CROSS JOIN LATERAL (
         SELECT job, lane FROM live_runs

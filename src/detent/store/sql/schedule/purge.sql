@@ -1,5 +1,6 @@
--- Schedules that nothing has, and that were marked so long ago that whoever registers a job with one takes the mark away first
--- (keep_schedules). Not while a node is alive that does not know of marks. $1 schedules, $2 how long, $3 as in expired_history
+-- Schedules that nothing has, and that were marked so long ago that whoever registers a job with one takes the mark
+-- away first (keep_schedules). Not while a node is alive that does not know of marks. $1 schedules, $2 how long, $3 as
+-- in expired_history
 WITH old AS MATERIALIZED (
     SELECT schedule FROM schedules
      WHERE schedule = ANY ($1::integer[]) AND unused_since < least(now(), $3::timestamptz) - $2::interval

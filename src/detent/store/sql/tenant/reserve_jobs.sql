@@ -1,8 +1,8 @@
--- Room for jobs to come, their numbers, and the time, as one row. $1 tenant, $2 how many, $3 how many to reserve ahead for
--- the next ones, $4 how far from the quota that is done. Without room `reservation` is NULL. Taken from room that was
--- reserved ahead and that no other registration holds; only where there is none is the counter locked. Committed without
--- waiting for the disk: the jobs' own commit, which follows, brings this one to it too. A number that is not used leaves
--- a gap, nothing else.
+-- Room for jobs to come, their numbers, and the time, as one row. $1 tenant, $2 how many, $3 how many to reserve ahead
+-- for the next ones, $4 how far from the quota that is done. Without room `reservation` is NULL. Taken from room that
+-- was reserved ahead and that no other registration holds; only where there is none is the counter locked. Committed
+-- without waiting for the disk: the jobs' own commit, which follows, brings this one to it too. A number that is not
+-- used leaves a gap, nothing else.
 WITH quick AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
 ahead AS MATERIALIZED (
     SELECT r.reservation FROM quick, tenants t, tenant_jobs c, job_reservations r
@@ -18,7 +18,8 @@ counter AS MATERIALIZED (
      WHERE t.tenant = $1::integer AND c.tenant = t.tenant AND $2::integer > 0 AND NOT EXISTS (SELECT FROM taken)
        FOR NO KEY UPDATE OF c),
 fitting AS MATERIALIZED (
-    SELECT tenant, CASE WHEN max_jobs IS NULL OR jobs + $2::integer + $4::integer <= max_jobs THEN $3::integer ELSE 0 END AS more
+    SELECT tenant, CASE WHEN max_jobs IS NULL OR jobs + $2::integer + $4::integer <= max_jobs THEN $3::integer
+           ELSE 0 END AS more
       FROM counter WHERE max_jobs IS NULL OR jobs + $2::integer <= max_jobs),
 counted AS (
     UPDATE tenant_jobs c SET jobs = c.jobs + $2::integer + fitting.more FROM fitting
