@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from detent.cluster.admission import Guard, Held, Verdict, judge, why_held
-from detent.store.original import Standing, Whereabouts
+from detent.store.original import DatabaseIdentity, Whereabouts
 from detent.store.pull import Wanted
 from tests.failover.database_servers import Process, Servers, opened
 from tests.support.factories import add_job, add_live_run
@@ -198,8 +198,8 @@ async def test_a_node_on_a_copy_answers_and_says_what_is_wrong(servers: Servers,
 THERE = Whereabouts(1, 2, 3, 4)
 
 
-def standing(present: Whereabouts, silence: timedelta | None = MINUTE, used: bool = True) -> Standing:
-    return Standing(UUID(int=1), 7, THERE, present, silence, used)
+def standing(present: Whereabouts, silence: timedelta | None = MINUTE, used: bool = True) -> DatabaseIdentity:
+    return DatabaseIdentity(UUID(int=1), 7, THERE, present, silence, used)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def standing(present: Whereabouts, silence: timedelta | None = MINUTE, used: boo
         (standing(THERE._replace(timeline=5), silence=None, used=False), Verdict.UNUSED),
     ],
 )
-def test_what_is_decided_about_a_database(found: Standing, verdict: Verdict) -> None:
+def test_what_is_decided_about_a_database(found: DatabaseIdentity, verdict: Verdict) -> None:
     assert judge(found) is verdict
 
 

@@ -23,7 +23,8 @@ WRITE = re.compile(rf"(?<!FOR )(?<!KEY )(?<!DO )\b(?:INSERT INTO|UPDATE|DELETE F
 NODE = "fence AS MATERIALIZED ( SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE)"
 # What the holder of a run does: the run, its token and its owner, locked in the order of the key and written by key.
 HELD = (
-    "job = batch.job AND lane = batch.lane AND scheduled_at = batch.scheduled_at AND serial = batch.serial AND token = batch.token",
+    "job = batch.job AND lane = batch.lane AND scheduled_at = batch.scheduled_at AND serial = batch.serial",
+    "AND serial = batch.serial AND token = batch.token",
     "AND token = batch.token AND owner = $1",
     "ORDER BY job, lane",
     "r.job = ANY (ARRAY(SELECT job FROM locked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM locked",
@@ -145,13 +146,15 @@ FENCES: dict[str, tuple[str, ...]] = {
     "job/add": ("WHERE job IN (SELECT job FROM added)",),
     "job/revise": (
         "generation = c.generation + 1",
-        "ORDER BY job) batch CROSS JOIN LATERAL ( SELECT FROM cursors WHERE job = batch.job AND generation = batch.generation",
+        "ORDER BY job) batch CROSS JOIN LATERAL ( SELECT FROM cursors"
+        " WHERE job = batch.job AND generation = batch.generation",
         "FOR NO KEY UPDATE) c",
     ),
     "cursor/mark_crowded": ("SET crowded = true", "c.job = ANY ($1::bigint[])"),
     "cursor/move": (
         "generation = c.generation + 1",
-        "ORDER BY job) batch CROSS JOIN LATERAL ( SELECT FROM cursors WHERE job = batch.job AND generation = batch.generation",
+        "ORDER BY job) batch CROSS JOIN LATERAL ( SELECT FROM cursors"
+        " WHERE job = batch.job AND generation = batch.generation",
         "AND last_tick = coalesce(batch.last_tick, '-infinity') FOR NO KEY UPDATE) c",
     ),
     "skip/add": ("generation = generation + 1", "job = $1::bigint AND generation = $5::integer"),

@@ -26,8 +26,8 @@ from detent.cluster.steady import ClockWatch
 from detent.errors import Unavailable
 from detent.store import Store, original
 from detent.store.connection import Connection
-from detent.store.original import Standing
-from detent.store.servers import Server, server_of
+from detent.store.original import DatabaseIdentity
+from detent.store.servers import DatabaseServer, server_of
 from detent.telemetry.log import logger
 
 log = logger("guard")
@@ -51,10 +51,10 @@ class Admission(NamedTuple):
 
     cluster: UUID
     incarnation: int
-    server: Server
+    server: DatabaseServer
 
 
-def judge(standing: Standing) -> Verdict:
+def judge(standing: DatabaseIdentity) -> Verdict:
     stored, present = standing.stored, standing.present
     if present == stored:
         return Verdict.ORIGINAL
@@ -65,7 +65,7 @@ def judge(standing: Standing) -> Verdict:
     return Verdict.FAILED_OVER if promoted and lately else Verdict.HELD
 
 
-def why_held(standing: Standing) -> str:
+def why_held(standing: DatabaseIdentity) -> str:
     """What was found, in half a sentence."""
     stored, present = standing.stored, standing.present
     if present.system != stored.system:
@@ -123,7 +123,7 @@ class Guard:
             log.info("nodes have been silent for long: waiting for a heartbeat before taking over", seconds=seconds)
             await asyncio.sleep(seconds)
 
-    async def _follow(self, connection: Connection, standing: Standing) -> Standing:
+    async def _follow(self, connection: Connection, standing: DatabaseIdentity) -> DatabaseIdentity:
         raised = await original.follow(connection, standing.stored.timeline, self._seen)
         if raised is not None:
             log.warning("the database failed over", timeline=standing.present.timeline, incarnation=raised)
@@ -133,13 +133,13 @@ class Guard:
         return after
 
 
-def held_sentence(standing: Standing) -> str:
+def held_sentence(standing: DatabaseIdentity) -> str:
     return (
         f"This database may be a copy: {why_held(standing)}. Nothing fires or runs from it, so that nothing is done "
         "twice; if the original is gone, or this one is to go its own way, run `detent db adopt`."
     )
 
 
-def _long(standing: Standing) -> str:
+def _long(standing: DatabaseIdentity) -> str:
     seconds = abs(standing.silence.total_seconds()) if standing.silence is not None else 0.0
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"

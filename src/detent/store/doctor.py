@@ -20,7 +20,7 @@ from detent.errors import DetentError, Unavailable
 from detent.store import migrate, original, role, sql
 from detent.store.connection import Connection
 from detent.store.db import Row, connect, session_settings, unreachable
-from detent.store.original import Standing
+from detent.store.original import DatabaseIdentity
 from detent.store.statement import Statement
 
 ANSWER_SECONDS = 5.0
@@ -60,7 +60,7 @@ class Doctor:
         except asyncpg.QueryCanceledError:
             raise TooSlow(f"not answered within {ANSWER_SECONDS:.0f} s") from None
 
-    async def standing(self) -> Standing:
+    async def standing(self) -> DatabaseIdentity:
         """What the database was, and what it is."""
         async with self._connection.transaction(readonly=True):
             await self._connection.fetch(sql.doctor.LIMIT_TRANSACTION.text, f"{ANSWER_SECONDS:.0f}s", self._schema)

@@ -14,7 +14,7 @@ from detent.store.servers import servers_of
 from detent.store.statement import Statement
 
 
-class Expectation(NamedTuple):
+class ExpectedClock(NamedTuple):
     """What a heartbeat should find: the time there, give or take `limit`. `at` None: anything. `steady_since`: since
     when nobody here saw a step."""
 
@@ -23,7 +23,7 @@ class Expectation(NamedTuple):
     steady_since: datetime | None = None
 
 
-class Beat(NamedTuple):
+class HeartbeatReply(NamedTuple):
     """`stepped`: the time is not as expected, and nothing was renewed. `held`: no tick fires anywhere."""
 
     stepped: bool
@@ -34,7 +34,7 @@ class Beat(NamedTuple):
     at: datetime
 
 
-NOTHING_EXPECTED = Expectation()
+NOTHING_EXPECTED = ExpectedClock()
 
 
 class HeartbeatConnection:
@@ -47,13 +47,15 @@ class HeartbeatConnection:
         self._generation = 0
         self._connection: Connection | None = None
 
-    async def beat(self, node: int, offset: float, expectation: Expectation = NOTHING_EXPECTED) -> Beat | None:
+    async def beat(
+        self, node: int, offset: float, expectation: ExpectedClock = NOTHING_EXPECTED
+    ) -> HeartbeatReply | None:
         """Renew the node's row; None when the node has been evicted. Connecting counts against the same short limit."""
         row = await self._ask(sql.node.HEARTBEAT, node, offset, *expectation)
         if row["remaining"] is None and not row["stepped"]:
             return None
         remaining = row["remaining"].total_seconds() if row["remaining"] is not None else 0.0
-        return Beat(row["stepped"], remaining, row["incarnation"], row["timeline"], row["held"], row["at"])
+        return HeartbeatReply(row["stepped"], remaining, row["incarnation"], row["timeline"], row["held"], row["at"])
 
     async def hold_for_clock(self, node: int, reason: str) -> bool:
         """Hold all ticks; True: not so, since others have been steady in the present time."""

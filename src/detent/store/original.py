@@ -28,7 +28,7 @@ class Whereabouts(NamedTuple):
         return self.system, self.database, self.table
 
 
-class Standing(NamedTuple):
+class DatabaseIdentity(NamedTuple):
     """`silence` is how long no node has been heard of, None if none ever was; `used`: there are jobs."""
 
     id: UUID
@@ -39,11 +39,11 @@ class Standing(NamedTuple):
     used: bool
 
 
-async def read(connection: Connection) -> Standing:
+async def read(connection: Connection) -> DatabaseIdentity:
     (row,) = await connection.fetch(sql.cluster.READ_IDENTITY.text)
     stored = Whereabouts(row["system_identifier"], row["database_oid"], row["table_oid"], row["timeline"])
     present = Whereabouts(*(row[f"present_{name}"] for name in _COLUMNS))
-    return Standing(row["id"], row["incarnation"], stored, present, row["silence"], row["used"])
+    return DatabaseIdentity(row["id"], row["incarnation"], stored, present, row["silence"], row["used"])
 
 
 async def follow(connection: Connection, timeline: int, seen: int) -> int | None:

@@ -40,7 +40,7 @@ REACH = (
 )  # fmt: skip
 
 
-class Server(NamedTuple):
+class DatabaseServer(NamedTuple):
     """A server by its system identifier and timeline; None: it follows another."""
 
     system: int
@@ -57,7 +57,7 @@ class Servers:
         self._addresses = addresses(url)
         self._start = 0
         self._newest: dict[int, int] = {}
-        self._joined: Server | None = None
+        self._joined: DatabaseServer | None = None
         # Rises whenever connections that were made before may lead to where the database was.
         self.generation = 0
         self._lock = threading.Lock()
@@ -93,13 +93,13 @@ class Servers:
             await asyncio.sleep(LOOK_EVERY)
             await self._ask_all(options)
 
-    def join(self, server: Server) -> None:
+    def join(self, server: DatabaseServer) -> None:
         """The node joins here: what leads elsewhere is not its own any more."""
         with self._lock:
             self.generation += self._joined not in (None, server)
             self._joined = server
 
-    def check(self, server: Server, address: str, *, node: bool = False) -> None:
+    def check(self, server: DatabaseServer, address: str, *, node: bool = False) -> None:
         """Raise Unavailable unless this server may be talked to; remember its timeline."""
         where = f"The server at {place(address)}"
         if server.timeline is None:
@@ -149,9 +149,9 @@ def servers_of(url: str) -> Servers:
     return Servers(url)
 
 
-async def server_of(connection: Connection) -> Server:
+async def server_of(connection: Connection) -> DatabaseServer:
     (row,) = await connection.fetch(sql.database.READ_SERVER.text)
-    return Server(row["system_identifier"], row["timeline"])
+    return DatabaseServer(row["system_identifier"], row["timeline"])
 
 
 def addresses(url: str) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from detent.cli.doctor.findings import Finding
 from detent.cluster.admission import Verdict, judge, why_held
 from detent.store.db import Row
-from detent.store.original import Standing
+from detent.store.original import DatabaseIdentity
 
 
-def check_original(standing: Standing) -> Finding:
+def check_original(standing: DatabaseIdentity) -> Finding:
     match judge(standing):
         case Verdict.HELD:
             told = f"The database may be a copy: {why_held(standing)}. Nothing fires or runs from it."
