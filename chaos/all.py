@@ -10,9 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from chaos import mutants
 from chaos.cluster import Row, planned, play_all, table
+from chaos.mutants import caught
 from chaos.scenarios import SCENARIOS
+from tests.support.fleet.mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ("every_second", "kill_restart", "takeover", "rolling")
@@ -23,8 +24,8 @@ def script(name: str) -> Row:
     return Row.without_figures(name, "violated" if done.returncode else "ok")
 
 
-def mutant(each: mutants.Mutant) -> Row:
-    return Row.without_figures(f"mutant: {each.name}", "ok" if mutants.caught(each) else "missed")
+def mutant(each: Mutant) -> Row:
+    return Row.without_figures(f"mutant: {each.name}", "ok" if caught(each) else "missed")
 
 
 def main() -> int:
@@ -35,7 +36,7 @@ def main() -> int:
     began = time.monotonic()
     rows = [script(name) for name in SCRIPTS]
     rows += play_all([planned(scenario, seed, scenario.seconds) for scenario in SCENARIOS.values()])
-    rows += [mutant(each) for each in mutants.MUTANTS]
+    rows += [mutant(each) for each in MUTANTS]
     print(f"\n{table(rows)}\n\nseed {seed}, {(time.monotonic() - began) / 60:.0f} minutes")
     return 0 if all(row.ok for row in rows) else 1
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, closing
 from datetime import datetime
 from pathlib import Path
@@ -83,7 +83,7 @@ async def sleep_until(moment: datetime) -> None:
     await asyncio.sleep(max(0.0, moment.timestamp() - datetime.now(moment.tzinfo).timestamp()))
 
 
-def perform(title: str, script: Callable[[Scene], Awaitable[None]]) -> int:
+def perform(title: str, script: Callable[[Scene], Coroutine[Any, Any, None]]) -> int:
     """Run a script on a fresh scene and print its table; the exit code."""
     guardian.protect()
     figures: list[Figure] = []
@@ -104,7 +104,7 @@ def perform(title: str, script: Callable[[Scene], Awaitable[None]]) -> int:
 
 def report(title: str, figures: Sequence[Figure], nodes: Nodes) -> int:
     print(f"\n{title}")
-    widths = [max(len(figure[column]) for figure in figures) for column in range(3)]
+    widths = [max(len(text) for text in column) for column in zip(*(figure[:3] for figure in figures), strict=True)]
     for name, value, bound, kept in figures:
         verdict = "" if not bound and kept else "ok" if kept else "BROKEN"
         print(f"  {name:<{widths[0]}}  {value:>{widths[1]}}  {bound:<{widths[2]}}  {verdict}".rstrip())

@@ -91,7 +91,7 @@ def _environment(folder: Path) -> None:
         _borrow(folder)
         return
     python = folder / "venv" / "bin" / "python"
-    uv = [sys.executable, "-m", "uv"]
+    uv: list[str | Path] = [sys.executable, "-m", "uv"]
     for command in (
         [*uv, "venv", "--quiet", folder / "venv"],
         [*uv, "pip", "install", "--quiet", "--python", python, "--require-hashes", "-r", folder / lock],

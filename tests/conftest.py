@@ -1,9 +1,9 @@
-"""Fixtures for everybody: a database of one's own on a real PostgreSQL."""
+"""Fixtures of all tests: a database of the test's own on a real PostgreSQL, and ways to reach it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -13,6 +13,7 @@ from tests.support import guardian
 from tests.support.leftovers import fail_if_too_many
 
 if TYPE_CHECKING:
+    from detent.store import Store
     from tests.support.pgbouncer import PgBouncer
     from tests.support.postgres import Postgres
 
@@ -87,6 +88,38 @@ def reach(request: pytest.FixtureRequest, pooled: bool) -> dict[str, Any]:
     if pooled:
         return {"url": request.getfixturevalue("pooled_url"), "pooled": True}
     return {"url": request.getfixturevalue("database_url")}
+
+
+@pytest.fixture
+async def look(database_url: str) -> AsyncIterator[Any]:
+    """A connection to the tables of the test's database, past any pooler."""
+    from detent.store.db import connect
+    from detent.store.limits import REQUEST_LIMITS
+
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def sql(database_url: str) -> AsyncIterator[Any]:
+    """As `look`, without the limits that the product sets on its statements."""
+    import asyncpg
+
+    connection = await asyncpg.connect(database_url, server_settings={"search_path": "detent"})
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def store(reach: dict[str, Any]) -> AsyncIterator[Store]:
+    """The store of the test's database."""
+    from detent.store import Database, Store
+
+    database = Database(**reach)
+    await database.open()
+    yield Store(database)
+    await database.close()
 
 
 @pytest.fixture

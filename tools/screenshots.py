@@ -1,8 +1,8 @@
-"""Pictures of every view, light and dark, wide and narrow, from two nodes with a month of history.
+"""Screenshots of every page, light and dark, wide and narrow, from two nodes with a month of history.
 
     python -m tools.screenshots [folder]
 
-writes them into build/screenshots, and those of the README into docs/pictures.
+writes them to build/screenshots, and those of the README to docs/pictures.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from detent.client.documents import Client
+from detent.client import JsonClient
 from tests.support.browsing import Browser, running_browser
 from tests.support.servers import free_port
 
@@ -33,7 +33,7 @@ DETENT = (sys.executable, "-m", "detent")
 
 @contextmanager
 def two_nodes(folder: Path) -> Iterator[str]:
-    """Where the first of them answers."""
+    """The address of the first node."""
     port = free_port()
     environ = {**os.environ, "DETENT_DATA_DIR": str(folder / "data"), "DETENT_LOG_LEVEL": "error"}
     subprocess.run([*DETENT, "demo", "--port", str(port)], env=environ, check=True)
@@ -63,9 +63,9 @@ def _wait_for(address: str) -> None:
 
 
 def views(address: str) -> dict[str, str]:
-    with Client(address) as client:
+    with JsonClient(address) as client:
         job = client.get_job("payment-reconcile")
-        dead = client.dead_letters(limit=40)["items"]
+        dead = client.list_dead_letters().page(40)["items"]
     run = next((each for each in dead if each["job"] == "payment-reconcile"), dead[0])
     return {
         "overview": "/",
@@ -81,23 +81,23 @@ def views(address: str) -> dict[str, str]:
     }
 
 
-async def photograph(address: str, folder: Path) -> None:
+async def take_screenshots(address: str, folder: Path) -> None:
     shown = views(address)
     for width, height in WIDTHS.items():
         for theme in ("light", "dark"):
             async with running_browser(address, width=width, height=height, theme=theme) as browser:
                 for name, path in shown.items():
-                    await _one(browser, path, folder / f"{name}-{theme}-{width}.png")
-                print(f"{theme}, {width} px: {len(shown)} views, {len(browser.complaints)} complaints")
+                    await _screenshot(browser, path, folder / f"{name}-{theme}-{width}.png")
+                print(f"{theme}, {width} px: {len(shown)} views, {len(browser.complaints)} browser errors")
                 for complaint in browser.complaints:
                     print(f"  {complaint}")
 
 
-async def _one(browser: Browser, path: str, file: Path) -> None:
+async def _screenshot(browser: Browser, path: str, file: Path) -> None:
     await browser.open(path)
     if not path.endswith("/edit"):
         await browser.live()
-    if path == "/":  # a machine that is busy with something else has ticks that are late; that is not what is shown
+    if path == "/":  # a busy machine has late ticks, which the picture should not show
         with contextlib.suppress(Exception):
             await browser.page.wait_for_selector(".strip:not(:has([data-kind=lag]))", timeout=120_000)
     await browser.page.wait_for_timeout(900)
@@ -111,11 +111,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="detent-pictures-", ignore_cleanup_errors=True) as place:
         Path(place).chmod(0o711)
         with two_nodes(Path(place)) as address:
-            time.sleep(SETTLE_SECONDS)  # so that both nodes have run something, and their joining is past
-            asyncio.run(photograph(address, folder))
+            time.sleep(SETTLE_SECONDS)  # until both nodes have run something and have settled
+            asyncio.run(take_screenshots(address, folder))
     for name, picture in IN_README.items():
         shutil.copy(folder / f"{name}.png", ROOT / "docs" / "pictures" / picture)
-    print(f"The pictures are in {folder}.")
+    print(f"Screenshots: {folder}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """detent: every tick of every schedule becomes exactly one run.
 
-The public names are loaded when they are first used, so that importing the package stays cheap.
+Each public name is imported on first use, so that importing the package stays cheap.
 """
 
 from __future__ import annotations
@@ -10,26 +10,27 @@ from typing import TYPE_CHECKING, Any
 from detent.version import __version__
 
 if TYPE_CHECKING:
-    from detent.client.clients import AsyncClient, Client
+    from detent.client import AsyncClient, Client
     from detent.errors import NotRetryable, RetryLater
     from detent.sdk.app import Detent
-    from detent.targets.run import Run
+    from detent.targets.run import HandlerRun as Run
 
 __all__ = ["AsyncClient", "Client", "Detent", "NotRetryable", "RetryLater", "Run", "__version__"]
 
-_HOMES = {
-    "AsyncClient": "detent.client.clients",
-    "Client": "detent.client.clients",
-    "Detent": "detent.sdk.app",
-    "NotRetryable": "detent.errors",
-    "RetryLater": "detent.errors",
-    "Run": "detent.targets.run",
+_DEFINED_IN = {
+    "AsyncClient": ("detent.client", "AsyncClient"),
+    "Client": ("detent.client", "Client"),
+    "Detent": ("detent.sdk.app", "Detent"),
+    "NotRetryable": ("detent.errors", "NotRetryable"),
+    "RetryLater": ("detent.errors", "RetryLater"),
+    "Run": ("detent.targets.run", "HandlerRun"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _DEFINED_IN:
         raise AttributeError(f"module 'detent' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    module, attribute = _DEFINED_IN[name]
+    return getattr(import_module(module), attribute)

@@ -6,13 +6,13 @@
     ├── NotAuthorised       exit code 4   no key, or a key without this right
     ├── RunFailed           exit code 5   the run that was waited for did not succeed
     ├── Conflict            exit code 6   the thing exists already or was changed meanwhile
-    ├── QuotaReached        exit code 6   the tenant has as much as it may have
+    ├── QuotaReached        exit code 6   the tenant has reached its quota
     ├── Unavailable         exit code 7   database unreachable or not migrated, port taken, …
     └── OwnershipLost       exit code 1   another node owns what this write names
 
 Two more are for handlers to raise about their run: NotRetryable and RetryLater.
 
-Every message is one sentence for a person: what was read, and how to put it right.
+Every message is one sentence for a person: what was read, and how to correct it.
 The command line turns the class into its exit code, the API into its status.
 """
 
@@ -24,14 +24,14 @@ from typing import ClassVar
 
 
 class NotRetryable(Exception):  # noqa: N818 - it says what the failure is
-    """Raise this in a handler when another try cannot help: its run is dead at once."""
+    """Raise this in a handler when a retry cannot help: the run is dead at once."""
 
 
 class RetryLater(Exception):  # noqa: N818 - as above
-    """Raise this in a handler to have the next try wait for at least so many seconds, as a number or a timedelta.
+    """Raise this in a handler to delay the retry by at least `seconds`, a number or a timedelta.
 
-    The job's `retry_max_seconds` is the longest wait. A value that is neither leaves the wait to the job, and the
-    attempt's error says so: an exception about a failure must not fail itself.
+    The job's `retry_max_seconds` is the longest wait. With any other value the job decides the wait, and the error of
+    the attempt says so: an exception that reports a failure must not fail itself.
     """
 
     def __init__(self, message: str = "", *, seconds: float | timedelta) -> None:
@@ -60,7 +60,7 @@ class UsageError(DetentError):
 
 
 class ManyFaults(UsageError):  # noqa: N818 - it says what there are
-    """Several parts of the input are wrong; `faults` are all of them, or the first so many."""
+    """Several parts of the input are wrong; `faults` holds them, up to a limit."""
 
     def __init__(self, message: str, faults: Sequence[UsageError]) -> None:
         super().__init__(message, faults[0].pointer)
@@ -84,7 +84,7 @@ class Conflict(DetentError):  # noqa: N818 - as above
 
 
 class RevisionMismatch(Conflict):
-    """The thing is not at the revision that a change was made for; `revision` is the one it is at."""
+    """The resource is no longer at the revision that a change was made for; `revision` is its current one."""
 
     def __init__(self, message: str, revision: int | None) -> None:
         super().__init__(message)
@@ -92,7 +92,7 @@ class RevisionMismatch(Conflict):
 
 
 class QuotaReached(DetentError):  # noqa: N818 - as above
-    """A tenant has as much as it may have: `limit`, of which `used` are in use."""
+    """A tenant has reached its quota: `used` of `limit`."""
 
     exit_code = 6
 
@@ -108,3 +108,49 @@ class Unavailable(DetentError):  # noqa: N818 - as above
 
 class OwnershipLost(DetentError):  # noqa: N818 - as above
     """A fenced write matched no row: the token, owner or term it names is no longer current."""
+
+
+class JobNotFound(NotFound):
+    def __init__(self, job_id: object) -> None:
+        super().__init__(f"There is no job {job_id}: list the jobs to see the existing ones.")
+
+
+class RunNotFound(NotFound):
+    def __init__(self, run_id: object) -> None:
+        super().__init__(f"There is no run {run_id}: list the runs to see the existing ones.")
+
+
+class KeyNotFound(NotFound):
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"There is no key {key_id!r}: list the keys to see the existing ones.")
+
+
+class TenantNotFound(NotFound):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no tenant {name!r}: `detent tenant list` shows the existing ones.")
+
+
+class TenantExists(Conflict):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"A tenant named {name!r} already exists: choose another name.")
+
+
+class JobQuotaReached(QuotaReached):
+    def __init__(self, asked: int, *, used: int, limit: int, tenant: str) -> None:
+        more = "one more" if asked == 1 else f"{asked} more"
+        super().__init__(
+            f"The tenant {tenant!r} has {used} jobs and may have {limit}, so {more} cannot be registered: delete some, "
+            f"or ask an administrator to raise the quota with `detent tenant quota {tenant} --jobs N`.",
+            limit=limit,
+            used=used,
+        )
+
+
+class RequestInProgress(Conflict):
+    def __init__(self, key: str) -> None:
+        super().__init__(f"A request with the idempotency key {key!r} is in progress: wait until it has ended.")
+
+
+class IdempotencyKeyReused(UsageError):  # noqa: N818 - it says what is wrong
+    def __init__(self, key: str) -> None:
+        super().__init__(f"The idempotency key {key!r} was used for another request: use a new key for each request.")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
-import asyncpg
 import pytest
 
 from tests.api.api_client import ApiClient
@@ -21,10 +19,3 @@ def readiness() -> Readiness:
 async def api(database_url: str, readiness: Readiness) -> AsyncIterator[ApiClient]:
     async with serving(database_url, readiness) as client:
         yield client
-
-
-@pytest.fixture
-async def sql(database_url: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(database_url, server_settings={"search_path": "detent"})
-    yield connection
-    await connection.close()

@@ -28,12 +28,12 @@ def lines(jobs: list[Any]) -> bytes:
 @pytest.mark.parametrize("form", ["array", "object", "lines"])
 async def test_a_batch_is_registered_in_any_form(api: ApiClient, form: str) -> None:
     jobs = [job(f"n{number}", payload={"n": number}) for number in range(60)] + [job()]
-    body: dict[str, Any] = {
+    bodies: dict[str, dict[str, Any]] = {
         "array": {"json": jobs},
         "object": {"json": {"jobs": jobs}},
         "lines": {"data": b"\n" + lines(jobs) + b" \r\n", "headers": NDJSON},
-    }[form]
-    answer = await api.good("POST", PATH, **body)
+    }
+    answer = await api.good("POST", PATH, **bodies[form])
     assert (answer["created"], answer["updated"], answer["unchanged"]) == (61, 0, 0)
     assert [item["name"] for item in answer["items"][:60]] == [f"n{number}" for number in range(60)]
     assert answer["items"][0].keys() == {"id", "name", "change", "revision"}
@@ -103,13 +103,13 @@ async def test_names_that_are_taken_are_a_conflict_that_points_at_each(api: ApiC
 
 BAD: dict[str, tuple[Any, dict[str, str], int, str]] = {
     # what is sent, its headers, the status, part of the sentence
-    "no job": ([], JSON, 422, "no job in the batch"),
-    "no jobs in the object": ({"jobs": []}, JSON, 422, "no job in the batch"),
-    "no lines": (b"\n \n", NDJSON, 422, "no job in the batch"),
+    "no job": ([], JSON, 422, "The batch has no job"),
+    "no jobs in the object": ({"jobs": []}, JSON, 422, "The batch has no job"),
+    "no lines": (b"\n \n", NDJSON, 422, "The batch has no job"),
     "an unknown field beside the jobs": ({"jobs": [job()], "mode": "upsert"}, JSON, 422, "no field"),
     "jobs that are no list": ({"jobs": job()}, JSON, 422, "jobs is"),
     "no jobs at all": ({}, JSON, 422, "jobs is missing"),
-    "a text": ("jobs", JSON, 422, "no list of jobs"),
+    "a text": ("jobs", JSON, 422, "not a list of jobs"),
     "nothing": (b"", JSON, 400, "not JSON"),
     "half an array": (b"[{", JSON, 400, "not JSON"),
     "two documents": (b"[] []", JSON, 400, "not JSON"),

@@ -85,7 +85,7 @@ async def test_a_job_is_renamed_unless_the_name_is_taken(api: ApiClient) -> None
     job = await api.create(name="a")
     await api.create(name="b")
     problem = await api.problem("PATCH", "/api/v1/jobs/a", 409, json={"name": "b"})
-    assert "already a job named 'b'" in problem["detail"]
+    assert "job named 'b' already exists" in problem["detail"]
     renamed = await api.good("PATCH", "/api/v1/jobs/a", json={"name": "c"})
     assert (renamed["id"], renamed["name"]) == (job["id"], "c")
     await api.problem("GET", "/api/v1/jobs/a", 404)
@@ -119,7 +119,7 @@ async def test_a_bad_patch_is_refused_where_it_is_wrong(api: ApiClient, what: st
 async def test_a_change_to_another_revision_is_refused_with_the_one_there_is(api: ApiClient) -> None:
     await api.create(name="a")
     await api.good("PATCH", "/api/v1/jobs/a", json={"priority": 1}, headers={"If-Match": '"1"'})
-    changes = (
+    changes: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("PATCH", "/api/v1/jobs/a", {"json": {"priority": 2}}),
         ("PUT", "/api/v1/jobs/by-name/a", {"json": JOB}),
         ("DELETE", "/api/v1/jobs/a", {}),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from detent.contract.key import KeyScope
 from detent.domain.identity import first_token, node_name
 from tests.api.api_client import ApiClient
 from tests.api.api_server import Readiness, serving
@@ -119,7 +120,7 @@ async def test_what_somebody_should_look_at_is_said_in_sentences(api: ApiClient,
     await sql.execute("UPDATE nodes SET clock_offset = -0.25, version = '9.9', tzdata = '1999a' WHERE node = 8")
     assert (await look(api))["problems"] == [
         "Partitions 3 and 4 have no leader: their jobs do not fire.",
-        f"The clock of node {node_name(8)} is 250 ms behind the database's; ticks go by the database's.",
+        f"The clock of node {node_name(8)} is 250 ms behind the database's, by which ticks fire.",
         "Nodes run different versions of detent: 9.9, test.",
         "Nodes have different zone data, so their next ticks may differ: 1999a, test.",
     ]
@@ -133,7 +134,7 @@ async def test_a_held_cluster_says_so_and_is_not_overdue(api: ApiClient, sql: An
     cluster = await look(api)
     assert (cluster["held"]["by"], cluster["held"]["reason"]) == ("ann", "the move to a new building")
     (problem,) = cluster["problems"]
-    assert problem.endswith("(the move to a new building): no tick fires anywhere.")
+    assert problem.endswith("(the move to a new building): no job fires.")
 
 
 async def test_a_partition_that_changes_hands_without_a_reason_is_flapping(api: ApiClient, sql: Any) -> None:
@@ -147,7 +148,7 @@ async def test_a_partition_that_changes_hands_without_a_reason_is_flapping(api: 
     assert (elections["last_hour"], elections["flapping"]) == (2, [9])
     assert [taken["node"] for taken in elections["recent"]] == [node_name(8), node_name(7)]
     assert (await look(api))["problems"] == [
-        "Partition 9 changed hands more than once in the last hour although no node came or went."
+        "Partition 9 changed leaders more than once in the last hour although no node joined or left."
     ]
 
 
@@ -185,9 +186,14 @@ async def tenants(database_url: str, readiness: Readiness, sql: Any) -> Any:
         await api.store.tenants.add("acme")
         acme = await api.store.tenants.number("acme")
         assert acme is not None
+        holders: tuple[tuple[str, KeyScope, int], ...] = (
+            ("acme", "admin", acme),
+            ("reader", "read", 1),
+            ("operator", "admin", 1),
+        )
         keys = {
             name: {"Authorization": f"Bearer {(await api.store.keys.add(scope, tenant=tenant)).key}"}
-            for name, scope, tenant in (("acme", "admin", acme), ("reader", "read", 1), ("operator", "admin", 1))
+            for name, scope, tenant in holders
         }
         yield api, keys
 
@@ -218,4 +224,4 @@ async def test_a_node_that_is_not_there_is_not_found(api: ApiClient, sql: Any, n
     await add_node(sql, 8, evicted=True)
     for node in (name, node_name(8)):
         problem = await api.problem("POST", f"/api/v1/cluster/nodes/{node}/drain", 404)
-        assert f"There is no node '{node}' that is alive" in problem["detail"]
+        assert f"There is no live node '{node}'" in problem["detail"]

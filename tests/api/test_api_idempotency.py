@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from detent.errors import RequestInProgress
+from detent.jobs.register import JobRegistration
 from detent.runtime import failpoints
 from detent.store.db import PoolName
-from detent.store.requests import UnderWay
 from tests.api.api_client import HTTP, ApiClient
 
 JOB = {"schedule": "every 1h", "target": HTTP}
@@ -107,15 +108,15 @@ async def test_when_all_connections_are_in_use_nothing_is_said_to_be_unknown(
 
 
 async def test_a_request_under_way_is_told_to_wait(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    add = api.store.jobs.add
+    add = JobRegistration.add
     begun, go_on = asyncio.Event(), asyncio.Event()
 
-    async def slowly(*specs: Any, **options: Any) -> Any:
+    async def slowly(self: JobRegistration, *specs: Any, **options: Any) -> Any:
         begun.set()
         await go_on.wait()
-        return await add(*specs, **options)
+        return await add(self, *specs, **options)
 
-    monkeypatch.setattr(api.store.jobs, "add", slowly)
+    monkeypatch.setattr(JobRegistration, "add", slowly)
     first = asyncio.create_task(api.ask("POST", "/api/v1/jobs", json=JOB, headers=keyed("k")))
     await begun.wait()
     second = await api.ask("POST", "/api/v1/jobs", json=JOB, headers=keyed("k"))
@@ -125,7 +126,7 @@ async def test_a_request_under_way_is_told_to_wait(api: ApiClient, monkeypatch: 
     assert (await first).status == 201
     again = await api.ask("POST", "/api/v1/jobs", json=JOB, headers=keyed("k"))
     assert again.headers["Idempotent-Replayed"] == "true"
-    assert issubclass(UnderWay, Exception)
+    assert issubclass(RequestInProgress, Exception)
 
 
 @pytest.mark.parametrize("step", ["A1", "A2"])

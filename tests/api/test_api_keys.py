@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from detent.api import problems
-from detent.api.auth import REMEMBERED_SECONDS, Door
+from detent.api.auth import REMEMBERED_SECONDS, Authenticator
 from detent.api.limits import MOST_CALLERS, Limiter, network_of
 from detent.api.problems import Refusal
 from detent.store.jobs import DEFAULT_TENANT
@@ -95,7 +95,7 @@ async def test_a_key_is_looked_up_once_in_a_while(wide: ApiClient) -> None:
     """How long a server goes by what it knows of a key, on a clock of the test's own."""
     made = await wide.store.keys.add("read", tenant=DEFAULT_TENANT)
     now = [100.0]
-    door = Door(wide.store.keys, Limiter(0), local=False, now=lambda: now[0])
+    authenticator = Authenticator(wide.store.keys, Limiter(0), local=False, now=lambda: now[0])
     looked = []
     holder = wide.store.keys.holder
 
@@ -103,15 +103,15 @@ async def test_a_key_is_looked_up_once_in_a_while(wide: ApiClient) -> None:
         looked.append(credential)
         return await holder(credential)
 
-    wide.store.keys.holder = counted  # type: ignore[method-assign] - to count what reaches the database
+    wide.store.keys.holder = counted  # type: ignore[method-assign]  # to count what reaches the database
     for step in (0, 0, REMEMBERED_SECONDS / 2, REMEMBERED_SECONDS / 2 - 0.01):
         now[0] += step
-        assert (await door.admit(request_with(made.key), "read")).key == made.id
+        assert (await authenticator.authorise(request_with(made.key), "read")).key == made.id
     assert len(looked) == 1
     now[0] += 0.01
     await wide.store.keys.revoke(made.id, tenant=DEFAULT_TENANT)
     with pytest.raises(Refusal):
-        await door.admit(request_with(made.key), "read")
+        await authenticator.authorise(request_with(made.key), "read")
     assert len(looked) == 2
 
 

@@ -10,9 +10,10 @@ from uuid import UUID
 import aiohttp
 import pytest
 
-from detent.api import desk
+from detent.api import pull_waiters
 from detent.domain import identity
 from detent.errors import Unavailable
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.db import Rejected
 from detent.store.pull import Wanted
@@ -30,21 +31,21 @@ CONTRACT = {
 }
 
 
-DESKS: list[desk.Desk] = []
+WATCHED: list[pull_waiters.PullWaiters] = []
 
 
-class WatchedDesk(desk.Desk):
-    """A desk that the tests can look at."""
+class WatchedWaiters(pull_waiters.PullWaiters):
+    """The waiters, where the tests can inspect them."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        DESKS.append(self)
+        WATCHED.append(self)
 
 
 @pytest.fixture(autouse=True)
-def watched_desk(monkeypatch: pytest.MonkeyPatch) -> None:
-    DESKS.clear()
-    monkeypatch.setattr("detent.api.app.Desk", WatchedDesk)
+def watched_waiters(monkeypatch: pytest.MonkeyPatch) -> None:
+    WATCHED.clear()
+    monkeypatch.setattr("detent.api.app.PullWaiters", WatchedWaiters)
 
 
 async def ready(api: ApiClient, count: int = 1, **fields: Any) -> list[str]:
@@ -161,7 +162,7 @@ async def test_a_heartbeat_holds_the_run_for_longer_and_tells_of_a_cancel(api: A
 async def test_a_completion_under_an_old_token_is_refused_and_kept_as_stale(api: ApiClient, sql: Any) -> None:
     run = await claimed(api)
     await run_out(sql)
-    assert await sweep(api.store, Metrics()) == 1
+    assert await sweep(api.store, JobOperations(api.store), Metrics()) == 1
     (again,) = await claim(api, worker="js-2")
     assert again["token"] > run["token"]
     for verb, fields in (("heartbeat", {}), ("complete", {"result": "late"}), ("fail", {"error": "late"})):
@@ -189,7 +190,7 @@ async def test_a_run_over_its_time_limit_ends_although_its_worker_beats(api: Api
     run = await claimed(api, timeout_seconds=5, max_retries=0)
     await say(api, run, "heartbeat", lease_seconds=3600)
     await sql.execute("UPDATE pull_leases SET ends_at = now(), lease_until = now()")
-    assert await sweep(api.store, Metrics()) == 1
+    assert await sweep(api.store, JobOperations(api.store), Metrics()) == 1
     shown = await look_at(api, run)
     assert (shown["status"], shown["error"]) == ("dead", "No answer within 5 s.")
     assert [each["outcome"] for each in shown["attempts"]] == ["timeout"]
@@ -201,7 +202,7 @@ async def test_a_run_over_its_time_limit_ends_although_its_worker_beats(api: Api
 async def test_a_timeout_is_tried_again_as_the_job_says(api: ApiClient, sql: Any) -> None:
     run = await claimed(api, timeout_seconds=5, retry_base_seconds=0)
     await sql.execute("UPDATE pull_leases SET ends_at = now(), lease_until = now()")
-    assert await sweep(api.store, Metrics()) == 1
+    assert await sweep(api.store, JobOperations(api.store), Metrics()) == 1
     (again,) = await claim(api)
     assert (again["attempt"], again["run_id"]) == (2, run["run_id"])
 
@@ -240,8 +241,8 @@ async def test_whoever_waits_is_served_when_a_run_is_triggered(api: ApiClient) -
 async def test_whoever_waits_is_served_by_looking_where_no_notification_comes(
     api: ApiClient, sql: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk, "POLL_EVERY", 0.1)
-    monkeypatch.setattr(WatchedDesk, "wake", lambda self: None)
+    monkeypatch.setattr(pull_waiters, "POLL_EVERY", 0.1)
+    monkeypatch.setattr(WatchedWaiters, "wake", lambda self: None)
     waiting = asyncio.create_task(claim(api, wait_seconds=30))
     await standing(1)
     await ready(api)
@@ -309,10 +310,10 @@ async def test_embedded_and_pulling_workers_share_a_queue(api: ApiClient, sql: A
     http = {"type": "http", "url": "http://127.0.0.1:9/"}
     await ready(api, 2, queue="default", target=http)
     (pulled,) = await claim(api, "default", targets=["http"], limit=1)
-    (embedded,) = await api.store.live.claim(7, 1, [1], 10)
+    (embedded,) = await api.store.live_runs.claim(7, 1, [1], 10)
     assert str(embedded.run_id) != pulled["run_id"]
     await say(api, pulled, "complete")
-    assert (await api.store.live.reconcile(7)) == [embedded]
+    assert (await api.store.live_runs.reconcile(7)) == [embedded]
     await api.problem("POST", f"/api/v1/runs/{embedded.run_id}/complete", 409, json={"token": embedded.token})
 
 
@@ -374,7 +375,7 @@ async def test_runs_that_cannot_be_read_while_the_database_is_away_are_given_bac
         raise Unavailable("The database has no connection to spare.")
 
     with monkeypatch.context() as broken:
-        broken.setattr(api.store.live, "own_payload", away)
+        broken.setattr(api.store.live_runs, "own_payload", away)
         assert len(await claim(api, limit=10)) == 1, "what needs no reading is delivered"
         await api.problem("POST", "/api/v1/queues/mail/claim", 503, json={"worker": "js-1"})
     assert await sql.fetchval("SELECT count(*) FROM pull_leases") == 1
@@ -384,13 +385,14 @@ async def test_runs_that_cannot_be_read_while_the_database_is_away_are_given_bac
 
 async def test_a_run_served_to_a_request_that_is_cancelled_goes_back(api: ApiClient, sql: Any) -> None:
     await ready(api)
-    (desk_of,) = DESKS
-    asking = desk.Asking(1, "js-1", Wanted("mail", (), True), 1, timedelta(seconds=60))
+    (waiters,) = WATCHED
+    asking = pull_waiters.ClaimTerms(1, "js-1", Wanted("mail", (), True), 1, timedelta(seconds=60))
     empty = asking._replace(wanted=Wanted("other", (), True))
-    waiting = asyncio.create_task(desk_of.claim(empty, 30, asyncio.Event().wait))
+    hung_up: Any = asyncio.Event().wait
+    waiting = asyncio.create_task(waiters.claim(empty, 30, hung_up))
     await standing(1)
-    (line,) = desk_of._lines.values()
-    line.waiters[0].serve(await desk_of._claim(asking))
+    (line,) = waiters._lines.values()
+    line.waiters[0].serve(await waiters._claim(asking))
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
@@ -412,7 +414,7 @@ async def test_one_overdue_run_that_cannot_be_ended_leaves_the_others_no_worse(
         return await settle(tenant, reports)
 
     monkeypatch.setattr(api.store.pull, "settle", refusing)
-    await sweep(api.store, Metrics())
+    await sweep(api.store, JobOperations(api.store), Metrics())
     assert await sql.fetchval("SELECT count(*) FROM attempts WHERE outcome = 'timeout'") == 2
 
 
@@ -463,5 +465,6 @@ async def listening(sql: Any) -> bool:
 
 async def standing(count: int) -> None:
     """Wait until so many stand in line."""
-    lines = lambda: [line for at in DESKS for line in at._lines.values()]  # noqa: E731 - looked at again each time
-    await until(lambda: sum(not w.served.done() for line in lines() for w in line.waiters) == count)
+    await until(
+        lambda: sum(not w.served.done() for at in WATCHED for line in at._lines.values() for w in line.waiters) == count
+    )

@@ -117,7 +117,7 @@ BAD_JOBS: dict[str, tuple[Any, str, str]] = {
     "tag of the wrong type": (job(tags=["a", 5]), "/tags/1", "is 5"),
     "too many tags": (job(tags=[str(n) for n in range(51)]), "/tags", "at most 50"),
     "payload too large": (job(payload="x" * 1_048_577), "/payload", "1048576"),
-    "rest too large": (job(target={"type": "shell", "command": [LONG, LONG]}), "", "beside its payload"),
+    "rest too large": (job(target={"type": "shell", "command": [LONG, LONG]}), "", "without its payload"),
     "nested too deep": (job(payload=nested(65)), "/payload", "64 levels"),
     "unknown key template": (
         job(idempotency_key_template="{{secret}}"),

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 from detent.domain.identity import decode_run_id, run_id
 from detent.domain.states import CODES, RunStatus
-from detent.store.live import Settlement
+from detent.store.live_runs import Settlement
 from tests.api.api_client import ApiClient
 from tests.support.factories import add_node
 
@@ -18,10 +18,10 @@ async def finish(api: ApiClient, sql: Any, status: RunStatus = RunStatus.DEAD) -
     """End whatever waits."""
     if not await sql.fetchval("SELECT count(*) FROM nodes"):
         await add_node(sql, NODE)
-    claims = await api.store.live.claim(NODE, 1, [1], 100)
+    claims = await api.store.live_runs.claim(NODE, 1, [1], 100)
     now = await sql.fetchval("SELECT now()")
     done = [Settlement(claim, now, now, CODES[status], outcome="failed", error="status 500") for claim in claims]
-    assert await api.store.live.settle(NODE, done) == []
+    assert await api.store.live_runs.settle(NODE, done) == []
 
 
 async def dead_run(api: ApiClient, sql: Any, job: str) -> Any:
@@ -43,7 +43,7 @@ async def test_a_dead_run_is_run_again_as_a_new_run_of_its_tick(api: ApiClient, 
     problem = await api.problem("POST", f"/api/v1/runs/{again['id']}/retry", 409)
     assert "still pending" in problem["detail"]
     problem = await api.problem("POST", f"/api/v1/runs/{run['id']}/retry", 409)
-    assert "runs already" in problem["detail"]
+    assert "maximum of unfinished runs" in problem["detail"]
 
 
 async def test_a_job_runs_its_latest_finished_run_again(api: ApiClient, sql: Any) -> None:

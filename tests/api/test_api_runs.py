@@ -8,7 +8,7 @@ from uuid import UUID
 
 from detent.domain.identity import decode_run_id
 from detent.domain.states import CODES, RunStatus
-from detent.store.live import Settlement
+from detent.store.live_runs import Settlement
 from tests.api.api_client import ApiClient
 from tests.support.factories import add_node
 
@@ -23,11 +23,11 @@ async def finish(api: ApiClient, sql: Any, run: Any, result: str | None = None) 
     """What a worker does with a run."""
     if not await sql.fetchval("SELECT count(*) FROM nodes"):
         await add_node(sql, NODE)
-    (claim,) = await api.store.live.claim(NODE, 1, [1], 1)
+    (claim,) = await api.store.live_runs.claim(NODE, 1, [1], 1)
     assert str(claim.run_id) == run["id"]
     now = datetime.now(UTC)
     done = Settlement(claim, now, now, CODES[RunStatus.SUCCEEDED], result=result)
-    assert await api.store.live.settle(NODE, [done]) == []
+    assert await api.store.live_runs.settle(NODE, [done]) == []
 
 
 async def test_a_finished_run_has_the_shape_of_the_contract(api: ApiClient, sql: Any) -> None:
@@ -80,7 +80,7 @@ async def test_a_running_run_is_asked_to_stop(api: ApiClient, sql: Any) -> None:
     await add_node(sql, NODE)
     await api.create(name="r")
     run = await api.good("POST", "/api/v1/jobs/r/trigger", 202)
-    await api.store.live.claim(NODE, 1, [1], 1)
+    await api.store.live_runs.claim(NODE, 1, [1], 1)
     answer = await api.good("POST", f"/api/v1/runs/{run['id']}/cancel", 202)
     assert (answer["status"], answer["reason"]) == ("running", "cancelling")
 

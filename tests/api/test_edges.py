@@ -84,14 +84,16 @@ def values_for(document: Any, schema: Any) -> tuple[Any, ...]:
     return found
 
 
-def every_try(document: Any, own: Own, world: World) -> Iterator[tuple[Call, dict[str, str]]]:
+def every_try(document: Any, own: Own, world: World, most: int) -> Iterator[tuple[Call, dict[str, str]]]:
+    """With at most so many values for a field, chosen by chance; the seed makes them the same every time."""
+    chance = random.Random(16)
     for template, operations in document["paths"].items():
         path = template.replace("{id}", own.run if "/runs/" in template else own.job)
         path = path.replace("{name}", "default").replace("{queue}", "empty").replace("{revision}", "1")
         for method, operation in operations.items():
             body = _bodies(document, operation, bodies(world))[0]
             for where, name, values in fields_of(document, operation):
-                for value in values:
+                for value in chance.sample(values, min(most, len(values))):
                     if name == "wait_seconds" and 0 < value < 1000:
                         continue  # that is how long it would take
                     changed = {**body, name: value} if where == "body" else body
@@ -99,10 +101,13 @@ def every_try(document: Any, own: Own, world: World) -> Iterator[tuple[Call, dic
                     yield Call(method.upper(), template, path, changed, ""), query
 
 
-async def test_no_field_of_any_request_fails_on_an_instant_or_a_number_at_the_edge(api: ApiClient, own: Own) -> None:
+@pytest.mark.parametrize("most", [6, pytest.param(1000, marks=pytest.mark.long)], ids=["some", "all"])
+async def test_no_field_of_any_request_fails_on_an_instant_or_a_number_at_the_edge(
+    api: ApiClient, own: Own, most: int
+) -> None:
     world = World(job=own.job, run=own.run, dead_run=own.run)
-    tries = list(every_try(await api.good("GET", "/openapi.json"), own, world))
-    assert len(tries) > 500
+    tries = list(every_try(await api.good("GET", "/openapi.json"), own, world, most))
+    assert len(tries) > 300
     at_once, failed, refused = asyncio.Semaphore(10), [], []
 
     async def ask(call: Call, query: dict[str, str]) -> None:
@@ -122,12 +127,13 @@ async def test_no_field_of_any_request_fails_on_an_instant_or_a_number_at_the_ed
     assert any("of the years 1970 to 9000" in problem["detail"] for problem in refused)
 
 
+@pytest.mark.parametrize("jobs", [50, pytest.param(150, marks=pytest.mark.long)])
 async def test_no_job_with_any_schedule_and_bounds_at_the_edge_fails_whatever_is_asked_of_it(
-    api: ApiClient,
+    api: ApiClient, jobs: int
 ) -> None:
     chance = random.Random(20261116)
     failed = []
-    for number in range(150):
+    for number in range(jobs):
         document = JOB | {
             "name": f"job-{number}",
             "schedule": chance.choice(SCHEDULES),

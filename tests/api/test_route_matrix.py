@@ -104,7 +104,7 @@ def calls(document: Any, world: World) -> Iterator[Call]:
 def _paths(template: str, world: World) -> list[str]:
     if "{" not in template:
         return [template]
-    names = {
+    names: dict[str, list[Any]] = {
         "/jobs/": [world.job, world.job_name],
         "/runs/": [world.run, world.dead_run],
         "/keys/": [world.key],
@@ -398,7 +398,7 @@ def test_every_call_of_the_store_says_for_whom() -> None:
 
 def typing_rooms() -> dict[str, Any]:
     store = Store.__new__(Store)
-    Store.__init__(store, None)  # type: ignore[arg-type] - the rooms are looked at, not used
+    Store.__init__(store, None)  # type: ignore[arg-type]  # the rooms are looked at, not used
     return {name: type(room) for name, room in vars(store).items()}
 
 
@@ -408,9 +408,9 @@ def test_a_route_without_a_scope_cannot_be_written() -> None:
     routes = Routes()
     for method in (routes.post, routes.put, routes.delete):
         with pytest.raises(TypeError, match="scope"):
-            method("/x")  # type: ignore[call-arg] - that is what is refused
-    with pytest.raises(ValueError, match="which is none of"):
-        routes.get("/x", scope="all")(create_app)  # type: ignore[arg-type] - as above
+            method("/x")  # type: ignore[call-arg]  # that is what is refused
+    with pytest.raises(ValueError, match="which is not one of"):
+        routes.get("/x", scope="all")(create_app)  # type: ignore[arg-type, type-var]  # as above
 
 
 # --- whose connections these are ---

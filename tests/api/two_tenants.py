@@ -10,11 +10,12 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from detent.contract.key import KeyScope
 from detent.domain.identity import decode_run_id, run_id
 from detent.domain.job import JobSpec
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.keys import KeyScope
 
 MARKER = "zq7rival"
 SCOPES: tuple[KeyScope, ...] = ("read", "work", "operate", "write", "admin")
@@ -68,10 +69,10 @@ async def made_world(store: Store, sql: Any) -> World:
 async def _add_rows(store: Store, sql: Any, world: World, tenant: int) -> None:
     changes: list[dict[str, Any]] = [{}, {"name": f"{MARKER}-paused"}, {"name": f"{MARKER}-plain", "queue": "default"}]
     specs = [msgspec.convert(MARKED_JOB | change, JobSpec) for change in changes]
-    job, paused, plain = await store.jobs.add(specs, tenant=tenant)
-    await store.jobs.pause(paused.id, f"{MARKER}-reason", tenant=tenant)
+    job, paused, plain = await JobOperations(store).registration.add(specs, tenant=tenant)
+    await JobOperations(store).lifecycle.pause(paused.id, f"{MARKER}-reason", tenant=tenant)
     world.job = str(job.id)
-    dead = await store.jobs.trigger(job.id, tenant=tenant)
+    dead = await JobOperations(store).lifecycle.trigger(job.id, tenant=tenant)
     await sql.execute("DELETE FROM live_runs WHERE job = $1", dead.job)
     await sql.execute(
         "INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt,"
@@ -87,8 +88,8 @@ async def _add_rows(store: Store, sql: Any, world: World, tenant: int) -> None:
         f"{MARKER}-error",
     )
     world.dead_run = str(run_id(dead))
-    await store.jobs.trigger(plain.id, tenant=tenant)
-    world.run = str(run_id(await store.jobs.trigger(job.id, tenant=tenant)))
+    await JobOperations(store).lifecycle.trigger(plain.id, tenant=tenant)
+    world.run = str(run_id(await JobOperations(store).lifecycle.trigger(job.id, tenant=tenant)))
 
 
 async def _add_bad_keys(store: Store, sql: Any, world: World) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from detent.client.documents import Client
+from detent.client import JsonClient
 from tests.cli.command_line import CommandLine
 
 READY = re.compile(r"listening on (http://\S+)")
@@ -59,8 +59,8 @@ class RealServer:
             self._process.wait(STOP_SECONDS)
 
     @property
-    def client(self) -> Client:
-        return Client(self.url)
+    def client(self) -> JsonClient:
+        return JsonClient(self.url)
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def real(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Re
 
 
 @pytest.fixture
-def detent(real: RealServer, tmp_path: Path) -> Iterator[CommandLine]:
+def detent(real: RealServer, tmp_path: Path) -> CommandLine:
     """Pointed at the server, which has no jobs."""
     with real.client as client:
         for job in list_all(client):
@@ -56,10 +56,7 @@ def detent(real: RealServer, tmp_path: Path) -> Iterator[CommandLine]:
 
 
 def list_all(client: Any, **filters: Any) -> list[dict[str, Any]]:
-    from detent.client.documents import gather
-
-    items: list[dict[str, Any]] = gather(lambda **page: client.list_jobs(**filters, **page), 100_000)["items"]
-    return items
+    return list(client.list_jobs(**filters))
 
 
 def rows(url: str, query: str) -> list[Any]:
@@ -160,8 +157,8 @@ def test_an_export_reads_back_as_no_change(detent: CommandLine, form: str) -> No
            "--priority", "9")  # fmt: skip
     detent("job", "pause", "ping")
     done = detent("export", "--format", form, "-o", f"all.{form}")
-    assert done.code == 0 and done.err.endswith("\nExported 3 jobs; 1 are paused, which a file does not say.\n")
-    assert done.err.startswith("note: Headers and variables are written as they are")
+    assert done.code == 0 and done.err.endswith("\nExported 3 jobs; 1 are paused, which the file does not record.\n")
+    assert done.err.startswith("note: The file contains headers and environment variables")
     same = detent("diff", "-f", f"all.{form}", "--exit-code")
     assert (same.code, same.err) == (0, "Nothing to change: 3 unchanged.\n")
     owned = detent("export", "--owner", "team-a", "--format", form)
@@ -216,7 +213,7 @@ def test_an_apply_that_the_death_of_the_server_cut_off_is_finished_by_the_next(
         assert first.returncode == 7, err
         made = rows(url, "SELECT count(*) FROM jobs")[0][0]
         assert 0 < made < count, "the server was killed too late to cut anything off"
-        assert b"run it again to go on" in err
+        assert b"repeat the command to continue" in err
         server.start()
         second = detent("apply", "-f", "jobs.yaml", "--yes")
         assert second.code == 0, second.err

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from detent.cli.top_frame import View
+from detent.cli.top_view import TopView
 from tests.cli.command_line import CommandLine, Finished
 from tests.cli.contract_server import ContractServer, good, problem, stamp
 
@@ -83,7 +83,7 @@ def test_who_leads_each_partition_under_which_term_and_how_long(inside: Run, ser
 @pytest.mark.parametrize(
     ("given", "code", "said"),
     [
-        ("3f9", 2, f"'3f9' begins the ids of 2 nodes: {A}, {B}. Give more of it."),
+        ("3f9", 2, f"'3f9' matches 2 nodes: {A}, {B}. Give a longer prefix."),
         ("ffff", 3, "There is no node 'ffff'"),
         ("11", 2, "`detent node drain 11aa0000 --yes`"),
     ],
@@ -101,7 +101,7 @@ def test_a_node_is_drained_by_the_beginning_of_its_id(inside: Run, server: Contr
     server.answers += [good(cluster(node(A), node(B))), good(node(B, state="draining"))]
     done = inside("node", "drain", "3F9B", "--yes")
     assert (done.code, done.out) == (0, "")
-    assert done.err == "Node 3f9b0000 is draining: `detent node drain 3f9b0000 --undo` brings it back.\n"
+    assert done.err == "Node 3f9b0000 is draining: `detent node drain 3f9b0000 --undo` withdraws the drain.\n"
     assert server.requests[1].path == f"/api/v1/cluster/nodes/{B}/drain"
 
 
@@ -153,7 +153,7 @@ def test_a_person_is_asked_and_told_what_follows(detent: CommandLine, server: Co
     server.answers.append(good(cluster(node(A), node(B, roles=["api"]))))
     seen = detent.on_terminal("node", "drain", "3f9a", typed="n\n", width=200)
     assert "Drain node 3f9a0000 on atlas, which leads 128 partitions and has 2 runs?" in seen.out
-    assert "There is no other scheduler: nothing will fire. There is no other worker: runs will wait." in seen.out
+    assert "There is no other scheduler: no tick will fire. There is no other worker: runs will wait." in seen.out
     assert seen.code == 1 and "Nothing was changed." in seen.out
 
 
@@ -161,7 +161,7 @@ def test_a_person_is_asked_and_told_what_follows(detent: CommandLine, server: Co
 
 
 def drawn(document: dict[str, Any], width: int = 80, height: int = 24, frames: int = 1, trouble: str = "") -> list[str]:
-    view = View("http://server", "")
+    view = TopView("http://server", "")
     for _ in range(frames):
         view.sample(document)
     console = Console(width=width, height=height, color_system=None)
@@ -174,11 +174,11 @@ def test_a_frame_shows_nodes_partitions_and_work() -> None:
     lines = drawn(cluster(node(A), node(B)), frames=5)
     text = "\n".join(lines)
     assert lines[0].startswith("detent at http://server")
-    assert lines[1] == "● good   nodes: 2 alive"
+    assert lines[1] == "● healthy   nodes: 2 alive"
     assert "A  3f9a0000  alive  all      128     2  400 ms" in text
     assert lines.count("AB" * 32) == 4
     assert "lag         no tick is overdue, no run waits" in lines
-    assert "runs ended  12.0/s over 10 s, 15.0/s over 60 s █████" in lines
+    assert "finished  12.0/s over 10 s, 15.0/s over 60 s █████" in lines
     assert "  30 s ago  B 3f9b0000 took 128 partitions" in text
     assert max(map(len, lines)) <= 80 and len(lines) <= 24
 
@@ -199,7 +199,7 @@ def test_problems_are_said_and_partitions_without_a_leader_stand_out() -> None:
         "▲ Partition 3 has no leader.",
         r"▲ \x1b[31mred",
     ]
-    assert "partitions  255 of 256 led" in lines
+    assert "partitions  255 of 256 have a leader" in lines
     assert f"AAA·{'A' * 60}" in lines
 
 
@@ -212,19 +212,19 @@ def test_a_cluster_without_nodes_can_be_watched() -> None:
 def test_who_is_told_less_sees_less() -> None:
     told = cluster(node(A, host=None, pid=None, address=None, running=None), throughput=None)
     lines = drawn(told)
-    assert not any("RUNS" in line or "HOST" in line or "runs ended" in line for line in lines)
+    assert not any("RUNS" in line or "HOST" in line or "finished" in line for line in lines)
 
 
 def test_many_nodes_leave_room_for_the_rest() -> None:
     nodes = [node(f"{n:016x}", partitions=1) for n in range(60)]
     lines = drawn(cluster(*nodes), height=30)
     assert len(lines) <= 30
-    assert any("nodes more: `detent node list` shows them all" in line for line in lines)
+    assert any("more nodes: `detent node list` shows all" in line for line in lines)
     assert sum("took" in line for line in lines) >= 1
 
 
 def test_a_letter_stays_a_nodes_own_when_others_leave() -> None:
-    view = View("", "")
+    view = TopView("", "")
     view.sample(cluster(node(A), node(B)))
     view.sample(cluster(node(B), node(C)))
     assert view.letters == {B: "B", C: "A"}
@@ -233,7 +233,7 @@ def test_a_letter_stays_a_nodes_own_when_others_leave() -> None:
 def test_one_frame_is_printed_into_a_pipe(inside: Run, server: ContractServer) -> None:
     server.answers.append(good(cluster(node(A))))
     done = inside("top")
-    assert done.code == 0 and "● good   nodes: 1 alive" in done.lines and "\x1b" not in done.out
+    assert done.code == 0 and "● healthy   nodes: 1 alive" in done.lines and "\x1b" not in done.out
 
 
 def test_a_machine_gets_the_apis_json(inside: Run, server: ContractServer) -> None:
@@ -246,7 +246,7 @@ def test_the_view_ends_when_it_is_told_to(detent: CommandLine, server: ContractS
     server.answers += [good(cluster(node(A)))] * 5
     seen = detent.on_terminal("top", "--interval", "60", typed=keys, width=80)
     assert seen.code == 0
-    assert "every 60 s, q ends" in seen.out and "Traceback" not in seen.out
+    assert "every 60 s, q quits" in seen.out and "Traceback" not in seen.out
 
 
 def test_a_server_that_goes_away_is_told_and_the_last_frame_stays(detent: CommandLine, server: ContractServer) -> None:

@@ -27,7 +27,7 @@ def origins(detent: CommandLine, *arguments: str, **environ: str) -> dict[str, l
 
 def test_a_context_names_a_server_and_the_file_of_its_key(alone: CommandLine, server: ContractServer) -> None:
     done = alone("context", "add", "here", "--url", server.url, "--key-file", "here.key")
-    assert done.code == 0 and "it is the current one" in done.err and "does not exist yet" in done.err
+    assert done.code == 0 and "which is now the current one" in done.err and "does not exist yet" in done.err
     (alone.folder / "here.key").write_text("sekret\n")
     assert alone("job", "list").code == 0
     assert server.requests[-1].headers["Authorization"] == "Bearer sekret"
@@ -44,7 +44,7 @@ def test_contexts_are_listed_switched_and_removed(alone: CommandLine) -> None:
         ["*", "one", "http://one.example", ""],
         ["", "two", "http://two.example", ""],
     ]
-    assert alone("context", "use", "two").err == "Commands now ask http://two.example.\n"
+    assert alone("context", "use", "two").err == "Commands now use http://two.example.\n"
     assert alone("context", "show").out == "http://two.example (context two)\n"
     assert alone("context", "show", DETENT_CONTEXT="one").out == "http://one.example (context one)\n"
     assert alone("--context", "one", "context", "show", DETENT_CONTEXT="two").out.startswith("http://one.example")
@@ -96,7 +96,7 @@ def test_what_cannot_be_meant_is_refused_in_one_sentence(alone: CommandLine) -> 
     assert unknown.code == 3 and "(there are: a)" in unknown.err
     (alone.folder / ".config" / "detent" / "contexts.toml").write_text("contexts = 5\n")
     broken = alone("job", "list")
-    assert broken.code == 2 and "mend it" in broken.err and broken.err.count("\n") == 1
+    assert broken.code == 2 and "fix it" in broken.err and broken.err.count("\n") == 1
 
 
 def test_a_node_is_started_whatever_the_contexts_are(alone: CommandLine) -> None:

@@ -114,7 +114,7 @@ def test_a_healthy_cluster_has_nothing_to_complain_about(patient: Patient, deten
         assert f"process {server.pid}" in patient.checks()["port"]["found"]
         assert [story["status"] for story in document["stories"]] == ["ok"] * 5
         seen = detent.on_terminal("doctor", "--database-url", patient.url)
-        assert seen.code == 0 and "A job runs twice?" in seen.out and "Looked at" in seen.out
+        assert seen.code == 0 and "A job runs twice?" in seen.out and "Checked:" in seen.out
     finally:
         server.terminate()
         server.communicate()
@@ -186,7 +186,7 @@ def test_nodes_that_differ_are_told(patient: Patient) -> None:
         )
     checks = patient.checks()
     assert "releases of the zone data (2025a: " in checks["nodes differ"]["found"]
-    assert "host2 is 3.5 s off" in checks["clock of node"]["found"]
+    assert "host2 differs by 3.5 s" in checks["clock of node"]["found"]
 
 
 def test_a_node_that_is_draining_is_told(patient: Patient) -> None:
@@ -194,7 +194,7 @@ def test_a_node_that_is_draining_is_told(patient: Patient) -> None:
         "INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata, draining)"
         " VALUES (1, '1 hour', now() + interval '1 hour', 'host1', 1, '{scheduler,worker}', '0', '2026f', true)"
     )
-    assert "host1 is draining: it leads nothing and takes no runs." in patient.checks()["draining"]["found"]
+    assert "host1 is draining: it leads nothing and claims no runs." in patient.checks()["draining"]["found"]
 
 
 def test_a_job_that_ran_twice_is_explained(patient: Patient) -> None:
@@ -209,9 +209,9 @@ def test_a_job_that_ran_twice_is_explained(patient: Patient) -> None:
         )
     told = patient.worst("runs-twice")
     assert len(told) == 6
-    assert any("node that ran them was lost" in one for one in told)
-    assert any("differ in nothing but their names" in one and "one, copy" in one for one in told)
-    assert any("dst_overlap both: other" in one for one in told)
+    assert any("their node was lost" in one for one in told)
+    assert any("are equal except for their names" in one and "one, copy" in one for one in told)
+    assert any("(dst_overlap both): other" in one for one in told)
     assert len(patient.worst("runs-twice", "--job", "other")) == 1
     missing = patient.detent("doctor", "--database-url", patient.url, "--story", "stuck", "--job", "nobody")
     assert missing.code == 3
@@ -228,10 +228,10 @@ def test_a_job_that_never_ran_after_a_node_was_lost_is_explained(patient: Patien
     told = " ".join(patient.worst("never-ran"))
     for words in (
         "No node is alive",
-        "gone.example has not been heard of for 1 h; it still has 256 partitions and 1 run",
+        "gone.example has sent no heartbeat for 1 h; it still has 256 partitions and 1 run",
         "256 of 256 partitions have no leader",
         "1 tick is overdue in 1 partition, the oldest 30 min ago",
-        "1 run is held by nobody alive",
+        "1 run is claimed by a lost node",
         "12 ticks missed: grace (late",
     ):
         assert words in told, words
@@ -240,7 +240,7 @@ def test_a_job_that_never_ran_after_a_node_was_lost_is_explained(patient: Patien
 def test_a_paused_job_is_told_before_anything_else(patient: Patient) -> None:
     patient.job(1, "still")
     patient.do("UPDATE jobs SET status = 'paused', reason = 'holiday'")
-    assert patient.worst("stuck", "--job", "still")[0] == "The job still is paused (holiday), so it does not fire."
+    assert patient.worst("stuck", "--job", "still")[0] == "The job still is paused (holiday)."
 
 
 def jobs_checked(patient: Patient) -> list[dict[str, Any]]:
@@ -254,16 +254,16 @@ def test_a_job_whose_schedule_cannot_be_read_is_a_failure_that_names_it(patient:
     ]
     patient.do("""UPDATE schedules SET stored = '{"kind": "lunar"}'""")
     (found,) = jobs_checked(patient)
-    assert (found["status"], "The job fine cannot be fired." in found["found"]) == ("fail", True)
+    assert (found["status"], "The job fine cannot fire." in found["found"]) == ("fail", True)
     assert "'lunar'" in found["found"]
     patient.do(
         "INSERT INTO set_aside (job, kind, tick, generation, why, node)"
         " SELECT job, 'tick', next_tick, generation, 'It is full.', 7 FROM cursors"
     )
     told = [one["found"] for one in jobs_checked(patient)]
-    assert any("The job fine is set aside" in one and "It is full." in one for one in told)
+    assert any("The job fine was set aside" in one and "It is full." in one for one in told)
     patient.do("DELETE FROM schedules")
-    assert any("nothing fires them: fine." in one["found"] for one in jobs_checked(patient))
+    assert any("cannot fire: fine." in one["found"] for one in jobs_checked(patient))
 
 
 def test_stuck_runs_are_told_with_what_they_wait_for(patient: Patient) -> None:
@@ -280,7 +280,7 @@ def test_stuck_runs_are_told_with_what_they_wait_for(patient: Patient) -> None:
     findings = patient.story("stuck")
     told = {finding["found"].partition(" (")[0]: finding["advice"] for finding in findings}
     assert "detent worker --allow-shell" in " ".join(told.values())
-    assert "No worker has shop:report: detent worker --app MODULE:NAME --queue slow" in " ".join(told.values())
+    assert "No worker has shop:report: start detent worker --app MODULE:NAME --queue slow" in " ".join(told.values())
     held = [finding for finding in findings if "of held was ready 1 h ago" in finding["found"]]
     assert held and "detent run cancel" in held[0]["advice"]
 
@@ -291,7 +291,9 @@ def test_a_herd_of_ticks_is_told_with_how_to_spread_it(patient: Patient) -> None
         " FROM generate_series(1, 3000) n, (SELECT date_trunc('minute', now()) + interval '5 minutes' AS at) t"
     )
     (told,) = patient.worst("cpu-spike")
-    assert told.startswith("3000 ticks in the next hour, 100% of them on a full minute; the most at once are 3000")
+    assert told.startswith(
+        "3000 ticks in the next hour, 100% of them on a full minute; the most at one instant are 3000"
+    )
     assert "H * * * *" in patient.story("cpu-spike")[0]["advice"]
 
 
@@ -305,7 +307,7 @@ def test_leadership_that_does_not_stay_is_told(patient: Patient) -> None:
     )
     (told,) = patient.worst("flapping")
     assert "leadership was taken 5 times (1280 partitions) by 1 node, of which 0 are gone" in told
-    assert "256 partitions changed hands again although no node came or went." in told
+    assert "256 partitions changed leaders again although no node joined or left." in told
 
 
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("/usr/sbin/pgbouncer")
@@ -330,7 +332,9 @@ def pooled(patient: Patient) -> Iterator[Any]:
             f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\npool_mode = {mode}\n"
         )
         owner = Path(folder).stat()
-        change = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if os.geteuid() == 0 else {}
+        change: dict[str, Any] = (
+            {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if os.geteuid() == 0 else {}
+        )
         running.append(subprocess.Popen([PGBOUNCER, "-q", str(settings)], **change))
         until_sync(lambda: _answers(port), 10)
         return f"postgresql://detent@127.0.0.1:{port}/jobs"

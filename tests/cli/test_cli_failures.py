@@ -77,9 +77,7 @@ def test_what_nobody_thought_of_is_one_line_unless_asked_for_more(detent: Comman
     server.answers += [broken, broken]
     done = detent("job", "list")
     assert done.code == 1
-    assert done.err == (
-        "error: detent failed in a way it should not (KeyError: 'status'): set DETENT_DEBUG=1 to see where.\n"
-    )
+    assert done.err == ("error: Internal error (KeyError: 'status'): set DETENT_DEBUG=1 for a traceback.\n")
     assert "Traceback (most recent call last)" in detent("job", "list", DETENT_DEBUG="1").err
 
 

@@ -38,7 +38,7 @@ def test_fifty_mistakes_are_fifty_lines_with_their_numbers(inside: Run, detent: 
     done = inside("validate", "-f", "jobs.yaml")
     assert (done.code, done.out) == (2, "")
     lines = done.err.splitlines()
-    assert lines[-1] == "error: There are 50 mistakes: nothing was done."
+    assert lines[-1] == "error: 50 errors: nothing was changed."
     assert [line.split(": ")[0] for line in lines[:-1]] == [f"jobs.yaml:{3 + 3 * n}" for n in range(50)]
     document = json.loads(inside("validate", "-f", "jobs.yaml", "--json").out)
     assert [fault["line"] for fault in document["faults"]] == [3 + 3 * n for n in range(50)]
@@ -54,15 +54,15 @@ def test_folders_are_read_by_their_files_and_deeper_when_asked(inside: Run, dete
     assert flat.code == 2 and [line.split(":")[0] for line in flat.err.splitlines()[:-1]] == ["jobs/b.json"]
     deep = inside("validate", "-f", "jobs", "-R")
     assert {line.split(":")[0] for line in deep.err.splitlines()[:-1]} == {"jobs/b.json", "jobs/deep/c.toml"}
-    assert deep.err.splitlines()[-1].endswith(" in 2 files: nothing was done.")
+    assert deep.err.splitlines()[-1].endswith(" in 2 files: nothing was changed.")
     alone = inside("validate", "-f", "jobs/a.yaml")
-    assert (alone.code, alone.err) == (0, "1 job, no mistakes.\n")
+    assert (alone.code, alone.err) == (0, "1 job, no errors.\n")
 
 
 def test_what_cannot_be_read_is_one_sentence(inside: Run, detent: CommandLine) -> None:
     (detent.folder / "empty").mkdir()
     (detent.folder / "binary.yaml").write_bytes(b"\xff\xfe\x00")
-    for name, words in (("missing.yaml", "cannot be read"), ("empty", "holds no file"), ("binary.yaml", "UTF-8")):
+    for name, words in (("missing.yaml", "cannot be read"), ("empty", "has no file"), ("binary.yaml", "UTF-8")):
         done = inside("validate", "-f", name)
         assert done.code == 2 and words in done.err and done.err.count("\n") == 1
     assert inside("validate").code == 2
@@ -110,14 +110,14 @@ def test_a_crontab_is_explained_line_by_line_without_a_server(detent: CommandLin
 def test_a_crontab_becomes_a_file_that_apply_reads(inside: Run, detent: CommandLine, crontab: str) -> None:
     done = inside("import", "crontab", crontab, "--output", "jobs.yaml", "--owner", "ops")
     assert done.code == 0 and "detent apply -f jobs.yaml" in done.err
-    assert inside("validate", "-f", "jobs.yaml").err == "3 jobs, no mistakes.\n"
+    assert inside("validate", "-f", "jobs.yaml").err == "3 jobs, no errors.\n"
     assert (detent.folder / "jobs.yaml").read_text().startswith("owner: ops\n")
 
 
 def test_a_system_crontab_is_recognised(inside: Run, detent: CommandLine) -> None:
     write(detent, "system", "17 * * * * root run-parts /etc/cron.hourly\n")
     done = inside("import", "crontab", "system", "--dry-run")
-    assert done.rows[0][2] == "cron-hourly" and "a system crontab, with users" in done.err
+    assert done.rows[0][2] == "cron-hourly" and "a system crontab, with a user column" in done.err
     other = inside("import", "crontab", "system", "--dry-run", "--no-user-column")
     assert other.rows[0][2] == "root"
 

@@ -66,7 +66,8 @@ def test_the_choices_that_are_described_are_those_of_the_model() -> None:
     listed = {field.name: field.choices for field in JOB_FIELDS if field.choices}
     assert set(listed) >= {"dst_gap", "retry_backoff", "concurrent_policy", "delivery"}
     for name, choices in listed.items():
-        assert sorted(choices) == sorted(word for word in _words(hints[name]) if word is not None), name
+        known = [str(word) for word in _words(hints[name]) if word is not None]
+        assert sorted(choices) == sorted(known), name
 
 
 def test_the_defaults_that_are_described_are_those_of_the_model() -> None:
@@ -88,7 +89,7 @@ def _words(hint: object) -> Iterator[object]:
 def test_help_is_plain_in_a_pipe_and_drawn_on_a_terminal(detent: CommandLine) -> None:
     plain = detent("--help")
     assert plain.code == 0 and "\x1b" not in plain.out
-    headings = ["Options:", "Jobs and runs:", "Start detent:", "Look after it:"]
+    headings = ["Options:", "Jobs and runs:", "Start detent:", "Administration:"]
     assert [line for line in plain.lines if line in headings] == headings
     drawn = detent.on_terminal("--help", raw=True)
     assert drawn.code == 0 and "\x1b[" in drawn.out and "Start detent" in drawn.out

@@ -82,7 +82,7 @@ def test_every_flag_of_a_job_reaches_the_server(inside: Run, server: ContractSer
 def test_warnings_of_the_server_are_passed_on(inside: Run, server: ContractServer) -> None:
     server.add_job("hello", warnings=["This one ticks only in leap years."])
     done = inside("job", "create", "hello", "--every", "5m", *URL, "--upsert")
-    assert done.err == "Nothing to change in job hello.\nwarning: This one ticks only in leap years.\n"
+    assert done.err == "No change in job hello.\nwarning: This one ticks only in leap years.\n"
     assert server.requests[-1].method == "PUT"
 
 
@@ -244,5 +244,5 @@ def test_what_others_wrote_cannot_drive_the_terminal(detent: CommandLine, server
 
 def test_a_first_list_says_how_to_go_on(detent: CommandLine) -> None:
     done = detent.on_terminal("job", "list")
-    assert (done.code, done.lines) == (0, ["There are no jobs yet: make one with `detent job create --help`."])
+    assert (done.code, done.lines) == (0, ["There are no jobs yet: create one, see `detent job create --help`."])
     assert detent("job", "list").out == ""

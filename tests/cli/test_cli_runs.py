@@ -109,7 +109,7 @@ def test_watching_draws_until_ctrl_c_and_survives_a_server_that_is_away(
 
 def test_watching_needs_a_terminal(detent: CommandLine) -> None:
     done = detent("run", "list", "--watch")
-    assert (done.code, done.err) == (2, "error: --watch draws on a terminal: leave it out here.\n")
+    assert (done.code, done.err) == (2, "error: --watch needs a terminal and no --json or --quiet: leave it out.\n")
 
 
 def test_ctrl_c_while_waiting_is_quiet(detent: CommandLine, server: ContractServer) -> None:

@@ -99,7 +99,7 @@ def test_fields_of_a_job_are_changed_and_the_rest_is_kept(detent: CommandLine, j
     assert after["revision"] == before["revision"] + 1
     assert after["next_run_at"] == before["next_run_at"]
     again = detent("job", "edit", job, "--set", "timeout_seconds=90")
-    assert again.err == f"Nothing to change in {job}.\n"
+    assert again.err == f"No change in {job}.\n"
     back = detent("job", "edit", job, "--unset", "timeout_seconds", "--unset", "target.headers.X-Kind", "--json")
     assert json.loads(back.out)["timeout_seconds"] == 300 and get(detent, job)["target"]["headers"] == {}
 
@@ -113,11 +113,11 @@ def test_an_edit_can_be_looked_at_first(detent: CommandLine, job: str) -> None:
 def test_an_edit_that_was_overtaken_is_refused(detent: CommandLine, job: str, real: RealServer) -> None:
     with real.client as client:
         found = client.get_job(job)
-        client.patch_job(job, {"priority": 9}, found["revision"])
+        client.edit_job(job, {"priority": 9}, revision=found["revision"])
         from detent.errors import Conflict
 
         with pytest.raises(Conflict, match="revision 2"):
-            client.patch_job(job, {"priority": 1}, found["revision"])
+            client.edit_job(job, {"priority": 1}, revision=found["revision"])
     assert get(detent, job)["priority"] == 9
 
 
@@ -182,7 +182,7 @@ def test_dead_runs_are_listed_and_brought_back_as_themselves(detent: CommandLine
     assert nobody.code == 2 and f"detent dlq redrive --job {job} --yes" in nobody.err
     sink.good = True
     done = detent("dlq", "redrive", run)
-    assert (done.code, done.out, done.err) == (0, f"{run}\n", "Brought 1 run back.\n")
+    assert (done.code, done.out, done.err) == (0, f"{run}\n", "Retried 1 run.\n")
     assert detent("run", "wait", run, "--timeout", "30s").code == 0
     assert len(set(sink.keys)) == 1
     not_dead = detent("dlq", "redrive", run)
@@ -238,7 +238,7 @@ def test_past_ticks_are_backfilled(detent: CommandLine, sink: Sink) -> None:
     until_sync(lambda: len(set(sink.keys)) == 3, 60, "three runs of the past")
     until_sync(lambda: detent("job", "catchup", "past", "-q").out == "0\n", 30)
     again = detent("job", "backfill", "past", *stretch, "--yes")
-    assert again.code == 0 and "No tick (3 left out: they ran, or are going to) of past would run." in again.err
+    assert again.code == 0 and "No tick (3 left out: they ran, or will run) of past would run." in again.err
 
 
 def test_what_is_left_of_a_backfill_is_shown_and_dropped(detent: CommandLine, sink: Sink) -> None:
@@ -253,7 +253,7 @@ def test_what_is_left_of_a_backfill_is_shown_and_dropped(detent: CommandLine, si
     assert asked.code == 2 and "detent job catchup past --drop --yes" in asked.err
     assert "Dropped " in detent("job", "catchup", "past", "--drop", "--yes").err
     assert detent("job", "catchup", "past").out == ""
-    assert "past has nothing to make up for" in detent.on_terminal("job", "catchup", "past").out
+    assert "past has no past ticks to run" in detent.on_terminal("job", "catchup", "past").out
     assert detent("job", "backfill", "past", "yesterday", "now").code == 2
     assert detent("job", "backfill", "past", "2999-01-01", "2999-01-02").code == 2
 
@@ -271,7 +271,7 @@ def test_nodes_are_listed_with_what_they_lead(detent: CommandLine) -> None:
 @pytest.mark.parametrize("noun", ["job", "node", "dlq"])
 def test_lists_are_watched_only_on_a_terminal(detent: CommandLine, noun: str) -> None:
     done = detent(noun, "list", "--watch")
-    assert done.code == 2 and "draws on a terminal" in done.err
+    assert done.code == 2 and "needs a terminal" in done.err
 
 
 def test_lists_are_searched(detent: CommandLine, job: str) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
 
 import pytest
 
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.node.session import Session
 from detent.settings.settings import Settings
-from detent.store import Database, Store
+from detent.store import Store
 from detent.store.db import connect
 from detent.store.limits import REQUEST_LIMITS
 from tests.coordination.candidates import Field
@@ -76,21 +75,6 @@ async def forget_everybody(url: str) -> None:
     await connection.execute("DELETE FROM nodes")
     await connection.execute("UPDATE cluster SET id = gen_random_uuid()")
     await connection.close()
-
-
-@pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", REQUEST_LIMITS)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    database = Database(database_url)
-    await database.open()
-    yield Store(database)
-    await database.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Pages of a database of their own, asked for over a real socket; a cluster of real processes, and a real browser."""
+"""A served dashboard per test, a cluster of real processes, and a real browser."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 from tests.dashboard.pages import Pages, serving
@@ -19,23 +18,16 @@ from tests.support.sink import Sink
 
 @pytest.fixture
 async def pages(database_url: str) -> AsyncIterator[Pages]:
-    """A server on loopback."""
+    """A local server, which needs no key."""
     async with serving(database_url) as served:
         yield served
 
 
 @pytest.fixture
 async def guarded(database_url: str) -> AsyncIterator[Pages]:
-    """A server that others can reach, and that asks for keys."""
+    """A server on a public address, which requires keys."""
     async with serving(database_url, host="0.0.0.0") as served:
         yield served
-
-
-@pytest.fixture
-async def sql(database_url: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(database_url, server_settings={"search_path": "detent"})
-    yield connection
-    await connection.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A PostgreSQL that accepts connections and answers nothing: every process of it stopped, as on a hung disk."""
+"""A PostgreSQL that accepts connections and does not answer: all its processes are stopped, as with a hung disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from detent.store.embedded import EmbeddedServer
 
 @contextmanager
 def frozen(server: EmbeddedServer) -> Iterator[None]:
-    """Stops the postmaster first, so that it starts no further process meanwhile."""
+    """Stop the postmaster first, so that it starts no further process."""
     stopped = [server.postmaster]
     os.kill(server.postmaster, signal.SIGSTOP)
     try:

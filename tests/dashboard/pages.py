@@ -51,8 +51,8 @@ class Pages:
             return Shown(response.status, response.headers, await response.text())
 
     async def stream(self, path: str) -> str:
-        """The first message of a page's stream that is no heartbeat."""
-        told: list[str] = []
+        """The first message of a page's stream, except heartbeats."""
+        lines: list[str] = []
         beats = False
         async with self.session.get(f"{self.url}/live{path}") as response:
             assert response.status == 200
@@ -63,10 +63,10 @@ class Pages:
                 elif beats:
                     beats = line != b"\n"
                 elif line.startswith(b"data: "):
-                    told.append(line[6:].decode())
-                elif told:
+                    lines.append(line[6:].decode())
+                elif lines:
                     break
-        return "".join(told)
+        return "".join(lines)
 
 
 def _list(value: Any) -> list[Any]:
@@ -74,7 +74,7 @@ def _list(value: Any) -> list[Any]:
 
 
 async def _ready() -> dict[str, Check]:
-    return {"database": Check(True, "As the test says.")}
+    return {"database": Check(True, "Always ready.")}
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What can be done on a page does what the API does."""
+"""Changes on a page do what the API does."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from detent.domain.job import PythonTarget
 from detent.domain.registration import read_document
 from detent.domain.states import RunStatus
+from detent.jobs import JobOperations
 from tests.dashboard.pages import Pages
 
 FIELDS = {
@@ -30,7 +31,7 @@ async def only_job(pages: Pages) -> Any:
     return job
 
 
-async def test_the_builder_makes_the_job_that_its_fields_say(pages: Pages, token: str) -> None:
+async def test_the_builder_creates_the_job_of_its_fields(pages: Pages, token: str) -> None:
     more = {"payload": '{"a": 1}', "tags": "x, y", "max_retries": "7", "headers": "X-A: 1", "day_match": ""}
     assert (await pages.post("/jobs", csrf=token, name="weekly", **FIELDS, **more)).status == 204
     job = await only_job(pages)
@@ -38,7 +39,7 @@ async def test_the_builder_makes_the_job_that_its_fields_say(pages: Pages, token
     assert (job.payload, job.max_retries, job.target.headers) == ({"a": 1}, 7, {"X-A": "1"})
 
 
-async def test_the_builder_keeps_where_a_function_runs(pages: Pages, token: str) -> None:
+async def test_the_builder_keeps_the_isolation_of_a_function(pages: Pages, token: str) -> None:
     chosen = {**FIELDS, "target": "python", "function": "shop:charge", "isolate": "process"}
     assert (await pages.post("/jobs", csrf=token, name="charge", **chosen)).status == 204
     job = await only_job(pages)
@@ -57,15 +58,13 @@ async def test_the_builder_keeps_where_a_function_runs(pages: Pages, token: str)
         ({"timezone": "Mars/Olympus"}, "/timezone"),
     ],
 )
-async def test_what_is_wrong_in_the_builder_is_told_with_its_place(
-    pages: Pages, token: str, change: dict[str, str], pointer: str
-) -> None:
+async def test_a_form_error_names_its_field(pages: Pages, token: str, change: dict[str, str], pointer: str) -> None:
     answer = await pages.post("/jobs", csrf=token, name="weekly", **{**FIELDS, **change})
     assert f'data-at="{pointer}"' in answer.text
     assert (await pages.store.jobs.list())[0] == []
 
 
-async def test_the_builder_edits_only_the_revision_that_was_looked_at(pages: Pages, token: str) -> None:
+async def test_the_builder_edits_only_the_revision_that_it_showed(pages: Pages, token: str) -> None:
     await pages.post("/jobs", csrf=token, name="weekly", **FIELDS)
     job = await only_job(pages)
     form = {**FIELDS, "name": "weekly", "cron": "0 8 * * MON", "revision": "1"}
@@ -75,7 +74,7 @@ async def test_the_builder_edits_only_the_revision_that_was_looked_at(pages: Pag
     assert (await only_job(pages)).schedule == "0 8 * * MON"
 
 
-async def test_a_preview_tells_words_ticks_and_what_the_clock_does(pages: Pages, token: str) -> None:
+async def test_the_preview_shows_a_description_ticks_and_clock_changes(pages: Pages, token: str) -> None:
     form = {"kind": "cron", "cron": "30 2 * 3 SUN", "timezone": "Europe/Berlin"}
     shown = await pages.post("/jobs/preview", csrf=token, **form)
     assert "At 02:30" in shown.text
@@ -106,27 +105,29 @@ async def test_a_job_is_paused_resumed_triggered_and_deleted(pages: Pages, token
 async def test_many_jobs_are_counted_before_they_are_paused(pages: Pages, token: str) -> None:
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     specs = [read_document({"name": f"mail-{n}", "schedule": "every 1h", "target": target}) for n in range(3)]
-    await pages.store.jobs.add([*specs, read_document({"name": "other", "schedule": "every 1h", "target": target})])
+    await JobOperations(pages.store).registration.add(
+        [*specs, read_document({"name": "other", "schedule": "every 1h", "target": target})]
+    )
     asked = await pages.post("/jobs/bulk", csrf=token, action="pause", search="name:mail-*")
     assert "<b>3</b> jobs would be paused" in asked.text
     assert {job.status for job in (await pages.store.jobs.list())[0]} == {"active"}
     done = await pages.post("/jobs/bulk", csrf=token, action="pause", search="name:mail-*", sure="yes", reason="all")
-    assert "<b>3</b> jobs were paused" in done.text
+    assert "Paused <b>3</b> jobs" in done.text
     paused = [job.name for job in (await pages.store.jobs.list())[0] if job.status == "paused"]
     assert paused == ["mail-0", "mail-1", "mail-2"]
 
 
-async def test_jobs_that_were_selected_are_paused_and_no_others(pages: Pages, token: str) -> None:
+async def test_only_the_selected_jobs_are_paused(pages: Pages, token: str) -> None:
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     specs = [read_document({"name": f"mail-{n}", "schedule": "every 1h", "target": target}) for n in range(4)]
-    jobs = await pages.store.jobs.add(specs)
+    jobs = await JobOperations(pages.store).registration.add(specs)
     chosen = [str(jobs[0].id), str(jobs[2].id)]
     asked = await pages.post("/jobs/bulk", csrf=token, action="pause", search="", id=chosen)
     assert "<b>2</b> jobs would be paused" in asked.text
     assert "the selected jobs" in asked.text
     assert all(f'name="id" value="{each}"' in asked.text for each in chosen)
     done = await pages.post("/jobs/bulk", csrf=token, action="pause", search="", sure="yes", id=chosen)
-    assert "<b>2</b> jobs were paused" in done.text
+    assert "Paused <b>2</b> jobs" in done.text
     paused = [job.name for job in (await pages.store.jobs.list())[0] if job.status == "paused"]
     assert paused == ["mail-0", "mail-2"]
     assert (await pages.post("/jobs/bulk", csrf=token, action="pause", sure="yes", id="x")).status == 422
@@ -140,10 +141,10 @@ DEAD = (
 )
 
 
-async def test_all_dead_letters_go_on_at_the_rate_that_was_asked_for(pages: Pages, token: str, sql: Any) -> None:
+async def test_all_dead_letters_are_retried_at_the_requested_rate(pages: Pages, token: str, sql: Any) -> None:
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     specs = [read_document({"name": f"mail-{n}", "schedule": "every 1h", "target": target}) for n in range(5)]
-    await pages.store.jobs.add(specs)
+    await JobOperations(pages.store).registration.add(specs)
     await sql.execute(DEAD, 1)
     path = "/dead-letters/redrive-many"
     asked = await pages.post(path, csrf=token)
@@ -153,10 +154,10 @@ async def test_all_dead_letters_go_on_at_the_rate_that_was_asked_for(pages: Page
     assert (await pages.post(path, csrf=token, **{**fields, "rate": "many"})).status == 422
     assert (await pages.post(path, csrf=token, **{**fields, "before": "then"})).status == 422
     first = await pages.post(path, csrf=token, **fields)
-    assert "<b>2</b> go on, at 4/s; <b>3</b> to go" in first.text
+    assert "<b>2</b> retried, at 4/s; <b>3</b> left" in first.text
     assert "load delay:500ms" in first.text
     second = await pages.post(path, csrf=token, **{**fields, "redriven": "2", "rate": ""})
-    assert "<b>5</b> runs go on." in second.text
+    assert "<b>5</b> runs retried." in second.text
     assert "data-done" in second.text
     assert (await pages.store.dead_letters.list()) == ([], None)
 
@@ -164,22 +165,22 @@ async def test_all_dead_letters_go_on_at_the_rate_that_was_asked_for(pages: Page
 async def test_of_very_many_dead_letters_the_newest_are_grouped(
     pages: Pages, token: str, sql: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("detent.dashboard.views.dead_letters.AMONG", 3)
+    monkeypatch.setattr("detent.dashboard.views.dead_letters.MAX_GROUPED", 3)
     await pages.post("/jobs", csrf=token, name="weekly", **FIELDS)
     for hours in range(1, 6):
         await sql.execute(DEAD.replace("broken", "other" if hours == 5 else "broken"), hours)
     text = (await pages.get("/dead-letters")).text
-    assert "The newest 3 runs in 1 group" in text
+    assert "Newest 3 runs in 1 group" in text
     rare = (await pages.store.dead_letters.groups()).items[-1]
     assert (rare.runs, rare.error) == (1, "other <n>")
     assert "among the newest" not in (await pages.get(f"/dead-letters?group={rare.group}")).text
     common = (await pages.store.dead_letters.groups()).items[0]
     chosen = (await pages.get(f"/dead-letters?group={common.group}")).text
-    assert "Of this group, among the newest" in chosen
+    assert "Runs of this group, among the newest" in chosen
     assert chosen.count('id="dead-') == 3
 
 
-async def test_a_dead_letter_goes_on_or_is_discarded(pages: Pages, token: str, sql: Any) -> None:
+async def test_a_dead_letter_is_retried_or_discarded(pages: Pages, token: str, sql: Any) -> None:
     await pages.post("/jobs", csrf=token, name="weekly", **FIELDS)
     job = await only_job(pages)
     for position in range(2):
@@ -188,16 +189,16 @@ async def test_a_dead_letter_goes_on_or_is_discarded(pages: Pages, token: str, s
     shown = await pages.get("/dead-letters")
     assert "broken &lt;n&gt;" in shown.text
     assert "2 runs in 1 group" in shown.text
-    assert "1 run goes on" in (await pages.post("/dead-letters/redrive", csrf=token, run=str(runs[0].id))).text
+    assert "1 run is retried" in (await pages.post("/dead-letters/redrive", csrf=token, run=str(runs[0].id))).text
     assert (
-        "1 dead run is dealt with" in (await pages.post("/dead-letters/discard", csrf=token, run=str(runs[1].id))).text
+        "1 dead run is discarded" in (await pages.post("/dead-letters/discard", csrf=token, run=str(runs[1].id))).text
     )
     states = {run.status for run in (await pages.store.runs.list(job=job.id))[0]}
     assert states == {RunStatus.RETRYING, RunStatus.DEAD} or states == {RunStatus.PENDING, RunStatus.DEAD}
     assert "No dead letters" in (await pages.get("/dead-letters")).text
 
 
-async def test_everything_is_held_with_a_reason_and_let_go(pages: Pages, token: str) -> None:
+async def test_everything_is_paused_with_a_reason_and_resumed(pages: Pages, token: str) -> None:
     assert (await pages.post("/cluster/pause", csrf=token, reason="")).status == 422
     assert (await pages.post("/cluster/pause", csrf=token, reason="moving house")).status == 200
     assert "moving house" in (await pages.get("/cluster/problems")).text

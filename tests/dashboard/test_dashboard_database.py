@@ -1,4 +1,4 @@
-"""A database that hangs, stops and comes back, as a person sees it on a desktop and on a phone."""
+"""A database that hangs, stops and recovers, on a desktop and on a phone."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 from playwright.async_api import expect
 
 from detent.domain.registration import read_document
+from detent.jobs import JobOperations
 from detent.store.jobs import DEFAULT_TENANT
 from tests.dashboard.freezing import frozen
 from tests.dashboard.pages import Pages
@@ -27,7 +28,7 @@ from tests.support.waiting import until
 expect.set_options(timeout=PATIENCE)
 
 DESKTOP, PHONE = 1280, 400
-NOT_ANSWERING = re.compile(r"Database not answering since \d\d:\d\d:\d\dZ\. Figures below are from then\.")
+NOT_ANSWERING = re.compile(r"Database not answering since \d\d:\d\d:\d\dZ\. This page shows data from that time\.")
 RAW = re.compile(r"postgres(ql)?://|asyncpg|Traceback|Exception|Errno|/tmp/|/dev/shm|host=", re.IGNORECASE)
 
 
@@ -43,7 +44,7 @@ async def on_both_widths(url: str, path: str = "/") -> AsyncIterator[list[Browse
 
 
 async def expect_banner(tab: Browser) -> None:
-    """In words, over the whole width, in sight, and readable for everybody; the page below is grey."""
+    """The banner is visible over the whole width and accessible; the page below is grey."""
     banner = tab.page.locator("#stale")
     await expect(banner).to_be_visible()
     await expect(banner).to_have_text(NOT_ANSWERING)
@@ -65,7 +66,7 @@ async def expect_recovery(tab: Browser) -> None:
     assert not (await tab.page.title()).startswith("Not answering")
 
 
-async def test_a_database_that_hangs_shows_on_every_width_until_it_answers(pages: Pages, postgres: Postgres) -> None:
+async def test_a_banner_shows_on_every_width_while_the_database_hangs(pages: Pages, postgres: Postgres) -> None:
     async with on_both_widths(pages.url) as tabs:
         with frozen(postgres.server):
             for tab in tabs:
@@ -74,15 +75,13 @@ async def test_a_database_that_hangs_shows_on_every_width_until_it_answers(pages
             await expect_recovery(tab)
 
 
-async def test_what_is_asked_of_a_database_that_hangs_is_refused_in_words_and_not_done(
-    pages: Pages, postgres: Postgres
-) -> None:
+async def test_pages_and_changes_are_refused_while_the_database_hangs(pages: Pages, postgres: Postgres) -> None:
     document = {"name": "report", "schedule": "every 1h", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}
-    (job,) = await pages.store.jobs.add([read_document(document)], tenant=DEFAULT_TENANT)
+    (job,) = await JobOperations(pages.store).registration.add([read_document(document)], tenant=DEFAULT_TENANT)
     csrf = (await pages.get("/")).csrf
     with frozen(postgres.server):
-        for path in ("/", "/jobs", f"/jobs/{job.id}", "/jobs/new", "/cluster"):
-            shown = await pages.get(path)
+        paths = ("/", "/jobs", f"/jobs/{job.id}", "/jobs/new", "/cluster")
+        for path, shown in zip(paths, await asyncio.gather(*map(pages.get, paths)), strict=True):
             assert (shown.status, shown.headers["Retry-After"]) == (503, "2"), path
             assert "Database not answering." in shown.text
             assert RAW.search(shown.text) is None, shown.text
@@ -101,9 +100,7 @@ async def _answers(pages: Pages) -> bool:
     return (await pages.get("/heartbeat")).status == 200
 
 
-async def test_a_page_that_is_loaded_while_the_database_hangs_appears_by_itself(
-    pages: Pages, postgres: Postgres
-) -> None:
+async def test_a_page_opened_while_the_database_hangs_loads_when_it_answers(pages: Pages, postgres: Postgres) -> None:
     async with running_chromium() as chrome:
         tab = await new_tab(chrome, pages.url, width=PHONE)
         with frozen(postgres.server):
@@ -114,7 +111,7 @@ async def test_a_page_that_is_loaded_while_the_database_hangs_appears_by_itself(
         await expect(tab.page.locator("h1")).to_have_text("Jobs")
 
 
-async def test_the_builder_keeps_what_was_typed_while_the_database_hangs(pages: Pages, postgres: Postgres) -> None:
+async def test_the_builder_keeps_its_input_while_the_database_hangs(pages: Pages, postgres: Postgres) -> None:
     async with running_chromium() as chrome:
         tab = await new_tab(chrome, pages.url, width=DESKTOP)
         await tab.open("/jobs/new")
@@ -122,7 +119,7 @@ async def test_the_builder_keeps_what_was_typed_while_the_database_hangs(pages: 
         with frozen(postgres.server):
             banner = tab.page.locator("#stale")
             await expect(banner).to_contain_text("Database not answering since")
-            await expect(banner).to_contain_text("what you typed is kept")
+            await expect(banner).to_contain_text("your input is kept")
             await tab.page.get_by_role("button", name="Create job").click()
             await expect(tab.page.locator(".toast")).to_contain_text("Nothing was changed")
         await expect(banner).to_be_hidden()
@@ -132,10 +129,8 @@ async def test_the_builder_keeps_what_was_typed_while_the_database_hangs(pages: 
         await tab.page.wait_for_url("**/jobs/0*")
 
 
-async def test_a_browser_whose_key_was_revoked_is_shown_nothing_more_however_much_there_is_to_show(
-    guarded: Pages, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("detent.dashboard.app.STILL_HERE_SECONDS", 0.2)
+async def test_a_stream_ends_when_its_key_is_revoked(guarded: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("detent.dashboard.app.KEEPALIVE_SECONDS", 0.2)
     key = await guarded.store.keys.add("read", tenant=DEFAULT_TENANT)
     await guarded.post("/login", key=key.key, next="/")
     async with guarded.session.get(f"{guarded.url}/live/") as stream:
@@ -146,7 +141,7 @@ async def test_a_browser_whose_key_was_revoked_is_shown_nothing_more_however_muc
 
 
 @pytest.mark.long
-async def test_a_database_that_is_stopped_and_a_server_that_is_gone_show_on_every_width() -> None:
+async def test_a_banner_shows_a_stopped_database_and_a_dead_server() -> None:
     with (
         running_postgres() as postgres,
         postgres.database_apart() as url,
@@ -172,16 +167,14 @@ async def test_a_database_that_is_stopped_and_a_server_that_is_gone_show_on_ever
 
 
 @pytest.mark.long
-async def test_a_node_whose_database_hangs_for_long_shows_it_throughout_and_recovers(
-    cluster: Nodes, postgres: Postgres
-) -> None:
-    """Longer than its lease, and than any statement may take."""
+async def test_the_banner_stays_while_the_database_hangs_for_long(cluster: Nodes, postgres: Postgres) -> None:
+    """The database hangs longer than the lease and than any statement timeout."""
     node = await cluster.start("serve")
     async with on_both_widths(node.url) as tabs:
         with frozen(postgres.server):
             for tab in tabs:
                 await expect_banner(tab)
-            await asyncio.sleep(30)  # it must not come to believe that all is well
+            await asyncio.sleep(30)  # the banner must not disappear
             for tab in tabs:
                 await expect_banner(tab)
         for tab in tabs:

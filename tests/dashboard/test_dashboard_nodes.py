@@ -1,4 +1,4 @@
-"""A node that is killed and one that leaves, as a person sees it on a desktop and on a phone."""
+"""A killed node and a leaving node, on a desktop and on a phone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDTHS = (1280, 400)
 
 
 @pytest.mark.long
-async def test_a_node_that_was_killed_stays_in_the_table_and_among_the_problems(cluster: Nodes) -> None:
+async def test_a_killed_node_stays_in_the_table_and_is_a_problem(cluster: Nodes) -> None:
     watching = await cluster.start("serve")
     dying = await cluster.start("serve")
     leaving = await cluster.start("worker")
@@ -44,9 +44,11 @@ async def test_a_node_that_was_killed_stays_in_the_table_and_among_the_problems(
             assert await tab.overflows() == 0
             await tab.open("/cluster/problems")
             problem = tab.page.locator("#found article.problem")
-            await expect(problem).to_have_count(1)  # who left in good order is no problem
-            told = rf"Node {lost} stopped answering at \d\d:\d\d:\d\d UTC; node {taker} took over its \d+ partitions"
-            await expect(problem).to_contain_text(re.compile(told))
+            await expect(problem).to_have_count(1)  # a node that left cleanly is no problem
+            sentence = (
+                rf"Node {lost} stopped answering at \d\d:\d\d:\d\d UTC; node {taker} took over its \d+ partitions"
+            )
+            await expect(problem).to_contain_text(re.compile(sentence))
             assert await tab.axe() == []
             assert await tab.overflows() == 0
         await tabs[0].page.get_by_role("button", name="Dismiss").click()
@@ -55,7 +57,7 @@ async def test_a_node_that_was_killed_stays_in_the_table_and_among_the_problems(
         await expect(tabs[1].page.locator(f"#node-{lost} .s-lost")).to_be_visible()
 
 
-async def test_a_node_that_was_lost_is_named_with_who_took_over_until_it_is_dismissed(pages: Pages, sql: Any) -> None:
+async def test_a_lost_node_and_its_successor_are_shown_until_dismissed(pages: Pages, sql: Any) -> None:
     lost, taker = node_name(21), node_name(22)
     for node in (21, 22):
         await add_node(sql, node)

@@ -1,10 +1,11 @@
-"""A job that cannot be fired is a problem that somebody sees."""
+"""A job that cannot be fired is shown as a problem."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from detent.domain.registration import read_document
+from detent.jobs import JobOperations
 from tests.dashboard.pages import Pages
 
 JOB: dict[str, Any] = {
@@ -19,7 +20,7 @@ ASIDE = (
 
 
 async def test_a_job_that_is_set_aside_is_a_problem_with_its_reason(pages: Pages, sql: Any) -> None:
-    (job,) = await pages.store.jobs.add([read_document(JOB)])
+    (job,) = await JobOperations(pages.store).registration.add([read_document(JOB)])
     assert "A job cannot be fired" not in (await pages.get("/cluster/problems")).text
     await sql.execute(ASIDE)
     text = (await pages.get("/cluster/problems")).text

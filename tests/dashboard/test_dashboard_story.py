@@ -1,4 +1,4 @@
-"""A job from the builder to its dead letter and back, and a node that dies, as somebody sees it who only looks."""
+"""A job from the builder to a dead letter and back, and a node that dies, in a real browser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ expect.set_options(timeout=PATIENCE)
 
 
 async def build(browser: Browser, url: str, name: str, **fields: str) -> None:
-    """Make a job in the builder, as one types."""
+    """Create a job in the builder by typing."""
     page = browser.page
     await browser.open("/jobs/new")
     await page.fill("#name", name)
@@ -35,16 +35,18 @@ async def build(browser: Browser, url: str, name: str, **fields: str) -> None:
 
 
 @pytest.mark.long
-async def test_a_job_is_built_watched_broken_paused_and_brought_back(cluster: Nodes, sink: Sink, browse: Any) -> None:
+async def test_a_job_is_created_breaks_is_paused_and_its_dead_runs_are_retried(
+    cluster: Nodes, sink: Sink, browse: Any
+) -> None:
     node = await cluster.start("serve")
     await cluster.start("serve")
     async with browse(node.url) as browser:
         page = browser.page
         await build(browser, f"{sink.url}/ok", "<b>hello</b>")
         await expect(page.locator("h1")).to_have_text("<b>hello</b>")
-        # It runs, and the page shows it without being loaded again.
+        # The page shows its runs without a reload.
         await expect(page.locator("#recent .s-succeeded").first).to_be_visible()
-        # It is broken: every key fails three times, which is as often as it is tried.
+        # Break it: every run fails three times, which is the number of its attempts.
         await page.get_by_role("link", name="Edit").click()
         await page.fill("#url", f"{sink.url}/fail/3")
         await page.locator("details:has(#max_retries)").evaluate("element => element.setAttribute('open', '')")
@@ -58,25 +60,25 @@ async def test_a_job_is_built_watched_broken_paused_and_brought_back(cluster: No
         await expect(page.locator(".diff").first).to_contain_text("max_retries")
         run = await dead.get_attribute("href")
         await pause_in_bulk(browser)
-        await bring_back(browser, run or "")
+        await retry_dead_runs(browser, run or "")
 
 
 async def pause_in_bulk(browser: Browser) -> None:
     page = browser.page
     await browser.open("/jobs?search=hello")
     await browser.live()
-    await page.get_by_role("button", name="Pause …").click()
+    await page.get_by_role("button", name="Pause…").click()
     dialog = page.locator("#dialog[open]")
     await expect(dialog).to_contain_text("1 job would be paused")
     await dialog.locator("#bulk-reason").fill("it is broken")
     await dialog.get_by_role("button", name="Pause 1").click()
-    await expect(dialog).to_contain_text("1 job was paused")
+    await expect(dialog).to_contain_text("Paused 1 job")
     assert await browser.axe() == []
-    await dialog.get_by_role("button", name="Good").click()
+    await dialog.get_by_role("button", name="Close").click()
     await expect(page.locator("#rows .s-paused")).to_be_visible()
 
 
-async def bring_back(browser: Browser, run: str) -> None:
+async def retry_dead_runs(browser: Browser, run: str) -> None:
     page = browser.page
     await browser.open(run)
     await browser.live()
@@ -85,14 +87,14 @@ async def bring_back(browser: Browser, run: str) -> None:
     await browser.open("/dead-letters")
     await browser.live()
     await expect(page.locator("#groups")).to_contain_text("HTTP 503")
-    await page.locator("#groups").get_by_role("button", name="Let go on …").click()
+    await page.locator("#groups").get_by_role("button", name="Retry…").click()
     dialog = page.locator("#dialog[open]")
     await dialog.locator("#rate").fill("5/s")
     assert await browser.axe() == []
-    await dialog.get_by_role("button", name="Let go on").click()
-    # One run of the job at a time: the others wait for it, a lot after the other.
-    await expect(dialog.locator("[data-done]")).to_contain_text("on.")
-    await dialog.get_by_role("button", name="Good").click()
+    await dialog.get_by_role("button", name="Retry").click()
+    # The job allows one run at a time, so the others are retried chunk by chunk.
+    await expect(dialog.locator("[data-done]")).to_contain_text("retried.")
+    await dialog.get_by_role("button", name="Close").click()
     await expect(page.locator("#groups")).to_contain_text("No dead letters")
     await browser.open(run)
     await expect(page.locator("#state .s-succeeded")).to_be_visible()
@@ -100,20 +102,18 @@ async def bring_back(browser: Browser, run: str) -> None:
 
 
 @pytest.mark.long
-async def test_a_job_that_is_not_as_expected_shows_by_itself_until_it_is(
-    cluster: Nodes, sink: Sink, browse: Any
-) -> None:
+async def test_a_missed_deadline_is_shown_live_until_it_recovers(cluster: Nodes, sink: Sink, browse: Any) -> None:
     node = await cluster.start("serve")
     async with browse(node.url) as browser:
         page = browser.page
         await build(browser, f"{sink.url}/fail/99", "<b>late</b>", max_retries="0", expect_finish_within="5s")
-        await expect(page.locator("#incidents")).to_contain_text("To succeed within 5 s of each tick")
-        await expect(page.locator("#status .note.bad")).to_contain_text("It had not succeeded within 5 s of its tick")
+        await expect(page.locator("#incidents")).to_contain_text("Each run must succeed within 5 s of its tick")
+        await expect(page.locator("#status .note.bad")).to_contain_text("It did not succeed within 5 s of its tick")
         await browser.open("/")
         await browser.live()
         await expect(page.locator("#alarms [aria-hidden]")).to_have_text("1")
-        await expect(page.locator("#problems .strip.bad")).to_contain_text("<b>late</b> had not succeeded within 5 s")
-        await page.get_by_role("link", name="What to do").click()
+        await expect(page.locator("#problems .strip.bad")).to_contain_text("<b>late</b> did not succeed within 5 s")
+        await page.get_by_role("link", name="View problems").click()
         row = page.locator("#found tr[id^=incident]")
         await expect(row).to_contain_text("<b>late</b>")
         assert await browser.axe() == []
@@ -141,7 +141,7 @@ async def test_a_node_dies_and_the_map_of_partitions_changes(cluster: Nodes, bro
         await expect(held.first).to_be_visible()
         await dying.kill()
         await expect(held).to_have_count(0)
-        await expect(page.locator("#map .nobody")).to_have_count(0)
+        await expect(page.locator("#map .no-leader")).to_have_count(0)
         await expect(page.locator("#elections")).to_contain_text("took")
         await browser.open("/cluster/problems")
         assert await browser.axe() == []
@@ -185,7 +185,7 @@ def _json(text: str) -> str:
 
 
 @pytest.mark.long
-async def test_somebody_logs_in_with_a_key_that_only_reads(cluster: Nodes, browse: Any, database_url: str) -> None:
+async def test_a_login_with_a_read_key(cluster: Nodes, browse: Any, database_url: str) -> None:
     from detent.store import Database, Store
     from detent.store.jobs import DEFAULT_TENANT
 

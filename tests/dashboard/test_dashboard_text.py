@@ -1,4 +1,4 @@
-"""What users wrote is shown as they wrote it, and never becomes part of a page."""
+"""User input is always escaped."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from detent.domain.identity import run_id
 from detent.domain.registration import read_document
+from detent.jobs import JobOperations
 from tests.dashboard.pages import Pages
 
 SCRIPT = "<script>alert('x')</script>"
@@ -24,13 +25,13 @@ DOCUMENT: dict[str, Any] = {
 
 @pytest.fixture
 async def written(pages: Pages, sql: Any) -> dict[str, str]:
-    """A job, a run that is dead and one that succeeded, all full of scripts; their paths."""
-    job, paused = await pages.store.jobs.add(
+    """The paths of two jobs and a dead run with scripts in every field."""
+    job, paused = await JobOperations(pages.store).registration.add(
         [read_document(DOCUMENT), read_document({**DOCUMENT, "name": f"paused {MARKED}"})]
     )
-    await pages.store.jobs.pause(paused.id, f"reason {MARKED}", by=f"by {MARKED}")
-    await pages.store.jobs.patch(job.id, {"tags": [f"other {MARKED}"]}, by=f"by {MARKED}")
-    dead = await pages.store.jobs.trigger(job.id, {MARKED: MARKED})
+    await JobOperations(pages.store).lifecycle.pause(paused.id, f"reason {MARKED}", by=f"by {MARKED}")
+    await JobOperations(pages.store).registration.patch(job.id, {"tags": [f"other {MARKED}"]}, by=f"by {MARKED}")
+    dead = await JobOperations(pages.store).lifecycle.trigger(job.id, {MARKED: MARKED})
     await sql.execute("DELETE FROM live_runs WHERE job = $1", dead.job)
     await sql.execute(
         "INSERT INTO run_history (job, scheduled_at, token, node, started_at, finished_at, serial, revision, attempt,"
@@ -67,21 +68,21 @@ async def test_a_script_in_any_field_is_text_in_every_view(pages: Pages, written
         assert expected in text or expected.replace("&lt;", "\\u003c") in text, f"{path} does not show it:\n{text}"
 
 
-async def test_a_script_is_text_in_what_is_sent_live(pages: Pages, written: dict[str, str]) -> None:
+async def test_a_script_is_text_in_live_updates(pages: Pages, written: dict[str, str]) -> None:
     for path in ("/jobs", "/runs", "/dead-letters", "/timeline", written["job"], written["dead"]):
-        told = await pages.stream(path)
-        assert "&lt;script&gt;alert" in told, path
-        assert "<script" not in told
-        assert "<img" not in told
+        sent = await pages.stream(path)
+        assert "&lt;script&gt;alert" in sent, path
+        assert "<script" not in sent
+        assert "<img" not in sent
 
 
-async def test_a_script_is_text_in_dialogs_and_what_is_said(pages: Pages, written: dict[str, str]) -> None:
+async def test_a_script_is_text_in_dialogs_and_toasts(pages: Pages, written: dict[str, str]) -> None:
     token = (await pages.get("/")).csrf
     shown = await pages.post("/jobs/bulk", csrf=token, action="pause", search="name:job*")
-    said = await pages.post(f"{written['job']}/pause", csrf=token, reason=MARKED)
+    toast = await pages.post(f"{written['job']}/pause", csrf=token, reason=MARKED)
     preview = await pages.post("/jobs/preview", csrf=token, kind="cron", cron=SCRIPT)
     wrong = await pages.post("/jobs", csrf=token, kind="cron", cron="@daily", name="a", max_retries=SCRIPT, url="x")
-    for answer in (shown, said, preview, wrong):
+    for answer in (shown, toast, preview, wrong):
         assert "&lt;script&gt;" in answer.text, answer.text
         assert "<script" not in answer.text
         assert "<img" not in answer.text

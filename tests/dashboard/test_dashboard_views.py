@@ -1,4 +1,4 @@
-"""Every view in a real browser, on two real nodes: nothing to complain about, nothing hard to use, nothing too wide."""
+"""Every page in a real browser, on two real nodes: no errors, accessible, and not too wide."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from playwright.async_api import expect
 
-from detent.devtools.demo.filling import fill
+from detent.devtools.demo.fill import fill
 from detent.store import Database, Store
 from tests.support.browsing import PATIENCE, Browser, new_tab, running_chromium
 from tests.support.processes import Node, Nodes
@@ -21,7 +21,7 @@ expect.set_options(timeout=PATIENCE)
 
 @pytest.fixture
 async def filled(database_url: str) -> dict[str, str]:
-    """A database with two days of history; the views that show something of it, by name."""
+    """A database with two days of history; the paths of the pages by name."""
     database = Database(database_url)
     await database.open()
     store = Store(database)
@@ -81,7 +81,7 @@ async def test_every_view_is_clean_in_both_themes_and_on_a_narrow_screen(
 
 
 async def select_by_key(browser: Browser, node: Node) -> None:
-    """Rows are selected with x, stay so while the page is live, and are what many are changed of."""
+    """Rows selected with x stay selected while the page is live, and bulk actions apply to them."""
     page = browser.page
     await browser.open("/jobs")
     await browser.live()
@@ -91,20 +91,20 @@ async def select_by_key(browser: Browser, node: Node) -> None:
     await expect(label).to_have_text("2 selected:")
     names = await page.locator("tr.chosen .name a").all_text_contents()
     await asyncio.to_thread(node.client.pause_job, "telemetry-rollup")
-    await expect(page.locator("tr.chosen ~ tr .s-paused")).to_have_count(2)  # one is paused from the beginning
+    await expect(page.locator("tr.chosen ~ tr .s-paused")).to_have_count(2)  # one job of the demo is already paused
     await expect(label).to_have_text("2 selected:")
     assert await page.locator("tr.chosen .name a").all_text_contents() == names
-    await page.get_by_role("button", name="Pause …").click()
+    await page.get_by_role("button", name="Pause…").click()
     await expect(page.locator("#dialog .sample li")).to_have_text([f"●active {name}" for name in names])
     await page.locator("#dialog [data-close]").click()
     await page.keyboard.press("Shift+X")
     await expect(label).not_to_have_text("2 selected:")
-    await page.get_by_role("button", name="Select none").click()
-    await expect(label).to_have_text("All that match (everything):")
+    await page.get_by_role("button", name="Clear selection").click()
+    await expect(label).to_have_text("All jobs:")
 
 
 @pytest.mark.long
-async def test_the_keyboard_goes_everywhere(cluster: Nodes, filled: dict[str, str], browse: Any) -> None:
+async def test_keyboard_shortcuts(cluster: Nodes, filled: dict[str, str], browse: Any) -> None:
     node = await cluster.start("serve")
     async with browse(node.url) as browser:
         page = browser.page

@@ -1,38 +1,30 @@
-"""The month of the demo: told quickly, never over somebody's jobs, and without a tick that is not accounted for."""
+"""The demo's history: never added to a database with jobs, and without an unaccounted tick."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from detent.devtools.demo.filling import fill
+from detent.devtools.demo.fill import fill
 from detent.errors import Conflict
-from detent.store import Database, Store
+from detent.jobs import JobOperations
+from detent.store import Store
 
 ECHO = "http://127.0.0.1:9/demo/echo"
-
-
-@pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    database = Database(database_url)
-    await database.open()
-    yield Store(database)
-    await database.close()
 
 
 async def test_every_tick_of_the_demo_is_accounted_for(store: Store, sql: Any) -> None:
     made = await fill(store, 12, ECHO, beside=False)
     now = await store.upkeep.now()
-    audited, following = await store.ledger.audit((now - timedelta(days=12), now), limit=500)
+    audited, following = await JobOperations(store).audit.audit((now - timedelta(days=12), now), limit=500)
     assert following is None
     assert len(audited) == made.jobs
     assert {each.name for each in audited if not each.account.clean} == set()
     states = Counter(row["status"] for row in await sql.fetch("SELECT status FROM run_history"))
-    assert all(states[status] for status in (1, 2, 5))  # some went well, some died, some were missed
+    assert all(states[status] for status in (1, 2, 5))  # succeeded, dead, missed
     outcomes = {row["outcome"] for row in await sql.fetch("SELECT DISTINCT outcome FROM attempts")}
     assert {"failed", "lost", "timeout"} <= outcomes
     assert await sql.fetchval("SELECT count(DISTINCT node) FROM elections") == 3
@@ -46,7 +38,7 @@ async def test_every_tick_of_the_demo_is_accounted_for(store: Store, sql: Any) -
     assert sorted(row["incident"] for row in known) == sorted(still)
 
 
-async def test_a_database_with_jobs_is_left_alone_unless_told(store: Store) -> None:
+async def test_the_demo_refuses_a_database_with_jobs(store: Store) -> None:
     await fill(store, 1, ECHO, beside=False)
     with pytest.raises(Conflict, match="has 25 jobs already"):
         await fill(store, 1, ECHO, beside=False)

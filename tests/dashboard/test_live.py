@@ -1,4 +1,4 @@
-"""One rendering for all who look at the same page, and what each of them is sent."""
+"""One rendering for all visitors of a page, and the messages that each receives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from detent.dashboard.heartbeat import DatabaseSilent, Heartbeat, while_answering, within
+from detent.dashboard.heartbeat import DatabaseHeartbeat, DatabaseSilent, while_answering, within
 from detent.dashboard.live import Hub, Stream, event, message
 from detent.errors import Unavailable
 from tests.support.waiting import until
@@ -33,11 +33,11 @@ async def hub() -> AsyncIterator[Hub]:
     await made.close()
 
 
-async def test_fifty_who_look_at_one_page_share_each_rendering(hub: Hub) -> None:
+async def test_fifty_visitors_of_one_page_share_each_rendering(hub: Hub) -> None:
     page = Counter()
     streams = [hub.stream("jobs", page) for _ in range(50)]
     opened = [each.__enter__() for each in streams]
-    await hub._loop.abort()  # type: ignore[union-attr]  # from here on, passes are the test's own
+    await hub._loop.abort()  # from here on, passes are the test's own
     page.renderings = 0
     for stream in opened:
         stream.fresh = True
@@ -59,7 +59,7 @@ async def test_only_what_changed_is_sent_again(hub: Hub) -> None:
         assert await stream.next() == message({"changing": "b"})
 
 
-async def test_who_comes_later_gets_everything(hub: Hub) -> None:
+async def test_a_later_visitor_gets_all_parts(hub: Hub) -> None:
     page = Counter()
     with hub.stream("jobs", page) as first:
         await first.next()
@@ -67,7 +67,7 @@ async def test_who_comes_later_gets_everything(hub: Hub) -> None:
             assert await second.next() == message({"fixed": "same", "changing": "a"})
 
 
-async def test_nobody_looks_and_nothing_is_rendered(hub: Hub) -> None:
+async def test_without_visitors_nothing_is_rendered(hub: Hub) -> None:
     page = Counter()
     with hub.stream("jobs", page) as stream:
         await stream.next()
@@ -77,7 +77,7 @@ async def test_nobody_looks_and_nothing_is_rendered(hub: Hub) -> None:
     assert page.renderings == before
 
 
-def test_a_browser_that_is_too_slow_gets_everything_later() -> None:
+def test_a_slow_browser_gets_all_parts_later() -> None:
     stream = Stream()
     stream.fresh = False
     for number in range(10):
@@ -85,7 +85,7 @@ def test_a_browser_that_is_too_slow_gets_everything_later() -> None:
     assert stream.fresh
 
 
-async def test_trouble_is_told_in_words_and_the_next_message_has_everything(hub: Hub) -> None:
+async def test_an_error_is_sent_as_a_sentence_and_the_next_message_has_all_parts(hub: Hub) -> None:
     broken = True
 
     async def render() -> dict[str, str]:
@@ -100,7 +100,7 @@ async def test_trouble_is_told_in_words_and_the_next_message_has_everything(hub:
         assert await stream.next() == message({"fixed": "same"})
 
 
-async def test_the_end_of_the_server_ends_every_stream() -> None:
+async def test_closing_the_hub_ends_every_stream() -> None:
     hub = Hub()
     with hub.stream("jobs", Counter()) as stream:
         await stream.next()
@@ -115,13 +115,13 @@ async def test_a_pass_that_takes_long_is_followed_by_a_longer_pause(hub: Hub, mo
     with hub.stream("jobs", Counter()) as stream:
         await stream.next()
         await until(lambda: hub._loop is not None)
-        await hub._loop.abort()  # type: ignore[union-attr]  # as above
+        await hub._loop.abort()  # as above
         monkeypatch.setattr("detent.dashboard.live.monotonic", lambda: next(times))
         assert await hub.tick() == 10.0
 
 
 class Asked:
-    """A database that answers, refuses or hangs, as the test says."""
+    """A database whose answers the test controls."""
 
     def __init__(self) -> None:
         self.questions = 0
@@ -135,14 +135,14 @@ class Asked:
         return self.at
 
 
-async def test_a_heartbeat_is_sent_for_each_answer_of_the_database_and_for_nothing_else() -> None:
+async def test_a_heartbeat_is_sent_only_for_an_answer_of_the_database() -> None:
     asked, times = Asked(), iter(range(100))
-    hub = Hub(Heartbeat(asked, clock=lambda: float(next(times))))
+    hub = Hub(DatabaseHeartbeat(asked, clock=lambda: float(next(times))))
     page = Counter()
     with hub.stream("jobs", page) as stream:
         await until(lambda: page.renderings)
-        await hub._loop.abort()  # type: ignore[union-attr]  # as above
-        await hub._beats.abort()  # type: ignore[union-attr]
+        await hub._loop.abort()  # as above
+        await hub._beats.abort()
         while not stream._waiting.empty():
             await stream.next()
         await hub.beat()
@@ -161,15 +161,15 @@ async def test_a_heartbeat_is_sent_for_each_answer_of_the_database_and_for_nothi
     await hub.close()
 
 
-async def test_many_who_ask_whether_the_database_answers_share_one_statement() -> None:
+async def test_concurrent_heartbeat_requests_share_one_statement() -> None:
     asked = Asked()
-    heartbeat = Heartbeat(asked, clock=lambda: 0.0)
+    heartbeat = DatabaseHeartbeat(asked, clock=lambda: 0.0)
     assert await asyncio.gather(*(heartbeat.answer() for _ in range(50))) == [asked.at] * 50
     assert asked.questions == 1
 
 
-async def test_a_page_waits_for_a_statement_that_hangs_no_longer_than_it_says() -> None:
-    """Also for one that takes its time to be cancelled."""
+async def test_a_page_waits_for_a_hanging_statement_only_until_its_timeout() -> None:
+    """Also if the statement is slow to cancel."""
     cancelled, released = asyncio.Event(), asyncio.Event()
 
     async def hangs() -> None:
@@ -185,9 +185,9 @@ async def test_a_page_waits_for_a_statement_that_hangs_no_longer_than_it_says() 
     released.set()
 
 
-async def test_a_change_may_take_long_while_the_database_answers_others() -> None:
+async def test_a_change_may_take_long_while_the_database_answers_heartbeats() -> None:
     asked, times, done = Asked(), iter(range(100)), asyncio.Event()
-    heartbeat = Heartbeat(asked, clock=lambda: float(next(times)))
+    heartbeat = DatabaseHeartbeat(asked, clock=lambda: float(next(times)))
 
     async def slow() -> str:
         await done.wait()

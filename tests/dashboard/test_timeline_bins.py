@@ -1,4 +1,4 @@
-"""The bins of a timeline: never an empty one where a tick was due, never a gap where none was missed."""
+"""The timeline's marks: every due tick has one, and no gap appears where no tick was missed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from detent.dashboard.drawings import MOST_TOGETHER, Axis, Mark, due_steps, lane
+from detent.dashboard.charts import MAX_STEPS_PER_MARK, Axis, ChartMark, due_steps, lane
 from detent.dashboard.views.timeline import STEPS, ZOOMS
-from detent.domain.ledger import Segment
+from detent.domain.ledger import LedgerSegment
 from detent.domain.registration import read_document
 from detent.domain.schedule import Schedule
+from detent.jobs import JobOperations
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.overview import Step
+from detent.store.overview import TimelineStep
 from tests.dashboard.pages import Pages
 
 EPOCH = datetime(2026, 11, 16, tzinfo=UTC)
@@ -34,37 +35,35 @@ def every(seconds: int) -> Schedule:
 
 
 def axis_at(now: datetime, length: timedelta) -> Axis:
-    """As the view makes it."""
+    """The axis as the page makes it."""
     step = length / STEPS
     since = now - length * 0.6
     since -= timedelta(seconds=since.timestamp() % step.total_seconds())
     return Axis(since, since + length, STEPS)
 
 
-def recorded(ticks: list[datetime], axis: Axis) -> list[Step]:
-    """What the store tells of ticks that succeeded."""
+def recorded(ticks: list[datetime], axis: Axis) -> list[TimelineStep]:
+    """The store's rows for succeeded ticks."""
     counts = Counter(axis.step_of(tick) for tick in ticks)
-    return [Step(JOB, step, "succeeded", count, RUN) for step, count in counts.items()]
+    return [TimelineStep(JOB, step, "succeeded", count, RUN) for step, count in counts.items()]
 
 
 def past_ticks(schedule: Schedule, axis: Axis, now: datetime) -> list[datetime]:
     return schedule.between(axis.since - timedelta(microseconds=1), now, 1_000_000)
 
 
-def drawn(schedule: Schedule, kept: list[datetime], axis: Axis, now: datetime) -> list[Mark]:
-    segment = Segment(EPOCH - timedelta(days=30), None, schedule)
+def drawn(schedule: Schedule, kept: list[datetime], axis: Axis, now: datetime) -> list[ChartMark]:
+    segment = LedgerSegment(EPOCH - timedelta(days=30), None, schedule)
     due = due_steps([segment], schedule.next_after(now), axis, now)
     return lane(recorded(kept, axis), due, axis)
 
 
-def covers(mark: Mark, moment: datetime, axis: Axis) -> bool:
+def covers(mark: ChartMark, moment: datetime, axis: Axis) -> bool:
     return mark.left - 0.002 <= axis.place(moment) < mark.left + mark.width + 0.002
 
 
 @given(seconds=st.integers(30, 90_000), length=zooms, now=moments)
-def test_every_tick_that_ran_is_drawn_as_that_and_nothing_is_said_to_be_missing(
-    seconds: int, length: timedelta, now: datetime
-) -> None:
+def test_every_tick_that_ran_is_drawn_and_none_is_unaccounted(seconds: int, length: timedelta, now: datetime) -> None:
     axis, schedule = axis_at(now, length), every(seconds)
     ticks = past_ticks(schedule, axis, now)
     marks = drawn(schedule, ticks, axis, now)
@@ -74,11 +73,9 @@ def test_every_tick_that_ran_is_drawn_as_that_and_nothing_is_said_to_be_missing(
 
 
 @given(seconds=st.integers(1, 20_000), length=zooms, now=moments)
-def test_ticks_that_come_every_few_steps_are_a_band_without_gaps(
-    seconds: int, length: timedelta, now: datetime
-) -> None:
+def test_regular_ticks_make_a_band_without_gaps(seconds: int, length: timedelta, now: datetime) -> None:
     axis = axis_at(now, length)
-    assume(10 * SECOND <= timedelta(seconds=seconds) <= MOST_TOGETHER * axis.step)
+    assume(10 * SECOND <= timedelta(seconds=seconds) <= MAX_STEPS_PER_MARK * axis.step)
     schedule = every(seconds)
     marks = drawn(schedule, past_ticks(schedule, axis, now), axis, now)
     assert len(marks) > 1
@@ -87,9 +84,7 @@ def test_ticks_that_come_every_few_steps_are_a_band_without_gaps(
 
 
 @given(seconds=st.integers(30, 90_000), length=zooms, now=moments, which=st.integers(0, 10_000))
-def test_a_tick_of_which_nothing_is_on_record_is_told_from_one_that_was_not_due(
-    seconds: int, length: timedelta, now: datetime, which: int
-) -> None:
+def test_a_tick_without_a_record_is_unaccounted(seconds: int, length: timedelta, now: datetime, which: int) -> None:
     axis, schedule = axis_at(now, length), every(seconds)
     ticks = past_ticks(schedule, axis, now)
     assume(ticks)
@@ -99,24 +94,24 @@ def test_a_tick_of_which_nothing_is_on_record_is_told_from_one_that_was_not_due(
     assert covers(gap, axis.start_of(lost), axis)
     for mark in marks:
         if mark.status != "unaccounted":
-            assert schedule.count_between(mark.at - timedelta(microseconds=1), mark.at + axis.step * MOST_TOGETHER)
+            assert schedule.count_between(mark.at - timedelta(microseconds=1), mark.at + axis.step * MAX_STEPS_PER_MARK)
 
 
-def test_a_range_that_was_missed_is_drawn_over_all_its_ticks() -> None:
+def test_a_missed_range_is_drawn_over_all_its_ticks() -> None:
     now = EPOCH + timedelta(hours=12)
     axis, schedule = axis_at(now, ZOOMS["6h"]), every(600)
     ticks = past_ticks(schedule, axis, now)
-    segment = Segment(EPOCH - timedelta(days=1), None, schedule)
+    segment = LedgerSegment(EPOCH - timedelta(days=1), None, schedule)
     due = due_steps([segment], schedule.next_after(now), axis, now)
-    missed = Step(JOB, -1, "missed", 5, RUN, until=ticks[4])
+    missed = TimelineStep(JOB, -1, "missed", 5, RUN, until=ticks[4])
     marks = lane([missed, *recorded(ticks[5:], axis)], due, axis)
     assert [mark.status for mark in marks if mark.at <= now] == ["missed"] * 5 + ["succeeded"] * (len(ticks) - 5)
 
 
-def test_what_is_due_and_not_fired_waits_and_what_falls_into_a_pause_is_paused() -> None:
+def test_a_due_tick_is_pending_until_fired_and_paused_during_a_pause() -> None:
     now = EPOCH + timedelta(hours=12)
     axis, schedule = axis_at(now, ZOOMS["6h"]), every(1800)
-    segment = Segment(EPOCH - timedelta(days=1), None, schedule)
+    segment = LedgerSegment(EPOCH - timedelta(days=1), None, schedule)
     first = schedule.next_after(axis.since)
     due = due_steps([segment], first, axis, now)
     assert {mark.status for mark in lane([], due, axis)} == {"pending", "planned"}
@@ -124,19 +119,19 @@ def test_what_is_due_and_not_fired_waits_and_what_falls_into_a_pause_is_paused()
     assert {mark.status for mark in lane([], due, axis)} == {"paused"}
 
 
-def test_what_was_not_read_is_not_said_to_be_missing() -> None:
+def test_a_tick_that_was_not_read_is_not_unaccounted() -> None:
     now = EPOCH + timedelta(hours=12)
     axis, schedule = axis_at(now, ZOOMS["6h"]), every(600)
-    segment = Segment(EPOCH - timedelta(days=1), None, schedule)
+    segment = LedgerSegment(EPOCH - timedelta(days=1), None, schedule)
     due = due_steps([segment], schedule.next_after(now), axis, now)
     marks = lane([], due, axis, read_since=now + SECOND)
     assert {mark.status for mark in marks} == {"unread", "planned"}
 
 
-async def test_the_page_shows_a_tick_without_a_record_and_none_for_a_job_in_order(pages: Pages, sql: Any) -> None:
+async def test_the_page_shows_an_unaccounted_tick_only_for_its_job(pages: Pages, sql: Any) -> None:
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     specs = [read_document({"name": name, "schedule": "*/10 * * * *", "target": target}) for name in ("good", "gap")]
-    await pages.store.jobs.add(specs, tenant=DEFAULT_TENANT)
+    await JobOperations(pages.store).registration.add(specs, tenant=DEFAULT_TENANT)
     await sql.execute("UPDATE jobs SET since = date_trunc('hour', now()) - interval '3 h' - interval '1 s'")
     for name, number in await sql.fetch("SELECT name, job FROM jobs"):
         await sql.execute(
@@ -149,4 +144,4 @@ async def test_the_page_shows_a_tick_without_a_record_and_none_for_a_job_in_orde
         )
     shown = (await pages.get("/timeline?zoom=6h")).text
     assert shown.count('class="tick s-unaccounted"') == 1
-    assert "due, and nothing is on record of it" in shown
+    assert "due, but no record of it exists" in shown

@@ -1,4 +1,4 @@
-"""Files that others wrote are what they were when they were taken."""
+"""Vendored files match their checksums, and no page loads from another server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_vendored_files_have_their_checksums_and_licences(place: str) -> None:
     assert any(name.startswith("LICENSE") for name in found)
 
 
-def test_nothing_of_ours_asks_another_server_for_anything() -> None:
+def test_no_page_loads_from_another_server() -> None:
     own = [file for file in PACKAGE.rglob("*") if file.suffix in (".js", ".css", ".html", ".svg")]
     for file in own:
         if "vendor" not in file.parts:

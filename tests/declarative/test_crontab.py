@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from detent.declarative.crontab import Options, Translation, Verdict, translate
+from detent.declarative.crontab import ImportOptions, ImportVerdict, Translation, translate
 from detent.declarative.crontab_lines import has_user_column
 from detent.declarative.crontab_names import name_for
 
@@ -72,7 +72,7 @@ EXPECTED: dict[int, tuple[str, str, tuple[str, ...]]] = {
     6: ("blank", "", ()),
     7: ("comment", "", ("kept as a tag of backup",)),
     8: ("comment", "", ("kept as a tag of backup",)),
-    9: ("job", "backup", ("At 02:00 every day (UTC), next Mon 2026-11-16 02:00", "throws its output away")),
+    9: ("job", "backup", ("At 02:00 every day (UTC), next Mon 2026-11-16 02:00", "discards its output")),
     10: ("job", "poll", ("Every 5 minutes", "empty folder")),
     11: ("job", "pay", ("days 1 and 15 of the month or on Monday", "day_match: or", "more often than it seems")),
     12: ("job", "pay-2", ("if that is also on Monday", "day_match: and", "starts again at 1")),
@@ -115,7 +115,7 @@ EXPECTED: dict[int, tuple[str, str, tuple[str, ...]]] = {
 
 
 def translated(text: str, **options: Any) -> Translation:
-    return translate("crontab", text, Options(**{"timezone": "UTC", **options}), NOW)
+    return translate("crontab", text, ImportOptions(**{"timezone": "UTC", **options}), NOW)
 
 
 TRANSLATION = translated(TRICKY)
@@ -123,7 +123,7 @@ TRANSLATION = translated(TRICKY)
 
 @pytest.mark.parametrize("number", range(1, len(TRICKY.splitlines()) + 1))
 def test_every_line_of_a_tricky_crontab_is_explained(number: int) -> None:
-    verdict: Verdict = TRANSLATION.verdicts[number - 1]
+    verdict: ImportVerdict = TRANSLATION.verdicts[number - 1]
     what, name, words = EXPECTED[number]
     said = " ".join(verdict.sentences)
     assert (verdict.line.number, verdict.what) == (number, what), said

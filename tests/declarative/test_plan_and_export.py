@@ -112,7 +112,7 @@ def test_an_export_reads_back_as_no_change(form: Any) -> None:
 
 def test_an_export_of_nothing_is_a_file_of_no_jobs() -> None:
     for form in ("yaml", "json"):
-        found = read_files([(f"jobs.{form}", export([], None, form))], NOW)  # type: ignore[arg-type]
+        found = read_files([(f"jobs.{form}", export([], None, form))], NOW)
         assert found.faults == [] and found.jobs == []
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detent.declarative.json_text import read_json
-from detent.declarative.marks import Marked, Unreadable, resolve
+from detent.declarative.located import LocatedValue, Unreadable, resolve
 from detent.declarative.toml_text import read_toml
 from detent.declarative.yaml_text import read_yaml, write
 
@@ -22,7 +22,7 @@ VALUES = st.recursive(
 )
 
 
-def yaml(text: str) -> Marked:
+def yaml(text: str) -> LocatedValue:
     (marked,) = read_yaml(text)
     return marked
 
@@ -90,10 +90,10 @@ def test_what_is_odd_but_readable_in_yaml_does_not_hide_the_rest() -> None:
     assert [line for line, _ in marked.faults] == [2, 3, 4, 5]
 
 
-def test_aliases_of_aliases_do_not_unfold_without_end() -> None:
+def test_aliases_of_aliases_do_not_expand_without_end() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
-    with pytest.raises(Unreadable, match="unfold"):
+    with pytest.raises(Unreadable, match="expand"):
         read_yaml("\n".join(lines))
 
 
@@ -102,10 +102,10 @@ def test_aliases_of_aliases_do_not_unfold_without_end() -> None:
     [
         ("", 1, "value is missing"),
         ('{\n"a" 1}', 2, "colon"),
-        ("[1,\n]", 1, "comma behind the last"),
+        ("[1,\n]", 1, "comma after the last"),
         ("[1\n 2]", 2, "comma or ]"),
         ("{a: 1}", 1, "double quotes"),
-        ('{"a": 1}\n}', 2, "more behind the end"),
+        ('{"a": 1}\n}', 2, "more text after the end"),
         ("[NaN]", 1, "value is missing"),
         ('["x\ny"]', 1, "quotes"),
         ("[" * 100, 1, "nested deeper"),

@@ -23,59 +23,59 @@ from detent.telemetry.exposition import every_metric
 DOCS = Path(__file__).parents[2] / "docs"
 _TABLE = re.compile(r"(?P<start><!-- table: (?P<name>[a-z ]+) -->\n).*?(?P<end><!-- end of table -->)", re.DOTALL)
 
-# What each setting is for. How it is written is told by the setting itself.
+# What each setting is for. The setting itself says how it is written.
 PURPOSES = {
-    "database_url": "The PostgreSQL to use; without one, the embedded one in `data_dir`.",
+    "database_url": "The PostgreSQL to use; without one, the embedded PostgreSQL in `data_dir`.",
     "database_schema": "The schema that holds detent's tables.",
-    "database_pooler": "What stands between detent and the server: see [poolers](../howto/poolers.md).",
-    "data_dir": "Where the embedded PostgreSQL keeps its data.",
-    "host": "Where the API listens. Anything beyond this machine needs keys.",
-    "port": "The port of the API; 0 takes a free one. Where 8787 is taken and nobody chose, the next one that is free.",
-    "metrics_port": "A port for `/metrics`, `/livez` and `/readyz` alone; 0 takes a free one.",
-    "migrate": "Bring the schema of a database of your own up to date at the start.",
+    "database_pooler": "The kind of pooler between detent and the server: see [poolers](../howto/poolers.md).",
+    "data_dir": "The folder of the embedded PostgreSQL.",
+    "host": "The address the API listens on. Any address but loopback requires keys.",
+    "port": "The port of the API; 0 takes a free one. If no port was set and 8787 is in use, the next free one.",
+    "metrics_port": "A separate port for `/metrics`, `/livez` and `/readyz`; 0 takes a free one.",
+    "migrate": "Apply pending migrations of your own database at start.",
     "app": "The Python jobs to register and run.",
-    "isolate": "Where Python jobs run that do not say: see [isolation](../howto/isolation.md).",
-    "handler_processes": "How many processes run isolated Python jobs; `auto`: twice the processors, at least 4.",
-    "allow_shell": "Run shell jobs here.",
-    "allow_private_targets": "Let HTTP jobs call private addresses; `auto` is yes while listening on loopback only.",
-    "concurrency": "How many runs a worker has under way at once.",
+    "isolate": "Where Python jobs run that do not set it themselves: see [isolation](../howto/isolation.md).",
+    "handler_processes": "The number of processes for isolated Python jobs; `auto`: twice the processors, at least 4.",
+    "allow_shell": "Run shell jobs on this worker.",
+    "allow_private_targets": "Let HTTP jobs call private addresses; `auto`: if the process listens on loopback only.",
+    "concurrency": "How many runs a worker executes at once.",
     "queues": "The queues that a worker serves.",
-    "drain_seconds": "How long runs may go on after SIGTERM.",
-    "lease_ttl_seconds": "How long a node that is silent is believed to be alive.",
-    "coordinator": "What nominates who leads a partition: see [coordinators](../coordination.md).",
-    "clock_step_limit_seconds": "A step of the database's clock beyond this holds all ticks; 0 is never.",
+    "drain_seconds": "How long executing runs may continue after SIGTERM.",
+    "lease_ttl_seconds": "How long a node may be silent before the others evict it.",
+    "coordinator": "What elects the leaders of partitions: see [coordinators](../coordination.md).",
+    "clock_step_limit_seconds": "A larger step of the database's clock holds all ticks; 0: never.",
     "window_seconds": "How far ahead ticks are loaded into memory.",
-    "misfire_grace_seconds": "How late a tick may still run, if its job does not say; `auto` goes by the interval.",
-    "catchup_rate": "How fast a partition makes up for what it missed; `auto`: twice as fast as it ticks.",
-    "history_days": "How long history is kept; older days are dropped, as whole partitions.",
-    "revisions_kept": "How many former revisions of each job are kept; those that a live run needs always are.",
-    "archive_url": "Where a day of history is written before it is dropped; unset, it is not.",
-    "notify_url": "Who is told when a job is [not as expected](../howto/expectations.md), if the job does not say.",
-    "notify_format": "What is sent there: detent's own JSON, or what Slack reads.",
-    "notify_secret": "What messages are signed with; the second of two is on its way out.",
-    "heartbeat_url": "A monitor outside, asked with GET for as long as the cluster does its work.",
-    "heartbeat_seconds": "How often.",
-    "traces": "Where [spans of runs](../howto/logs-and-traces.md) go: nowhere, or where `OTEL_…` variables say.",
-    "trace_ratio": "Which share of all runs is traced.",
-    "api_url": "The server that the command line asks.",
-    "api_key": "The key that the command line shows there.",
-    "log_format": "`auto` is pretty on a terminal and JSON elsewhere.",
-    "log_level": "The least important lines to log.",
+    "misfire_grace_seconds": "How late a tick may run, if its job does not set it; `auto` depends on the interval.",
+    "catchup_rate": "How fast a partition releases missed ticks; `auto`: twice as fast as it normally ticks.",
+    "history_days": "How long history is kept; older days are dropped as whole partitions.",
+    "revisions_kept": "How many former revisions of each job are kept, besides those that unfinished runs need.",
+    "archive_url": "Where a day of history is archived before it is dropped; none: it is not archived.",
+    "notify_url": "Where to report a missed [deadline](../howto/deadlines-and-alerts.md), if the job does not set it.",
+    "notify_format": "The format of these messages: detent's own JSON, or Slack's.",
+    "notify_secret": "The secret that signs messages. During a rotation, the new and the old one.",
+    "heartbeat_url": "An external monitor, called with GET while the cluster works.",
+    "heartbeat_seconds": "The interval of these calls.",
+    "traces": "Where [spans of runs](../howto/logs-and-traces.md) go: nowhere, or where the `OTEL_…` variables say.",
+    "trace_ratio": "The share of runs that is traced.",
+    "api_url": "The server that the command line calls.",
+    "api_key": "The key that the command line sends.",
+    "log_format": "`auto`: readable on a terminal, JSON elsewhere.",
+    "log_level": "The lowest level that is logged.",
     "failpoints": "For the test suite: where to crash. Refused with `production`.",
-    "production": "Refuse what is for tests only.",
+    "production": "Refuse settings that are for tests only.",
     "max_payload_bytes": "The largest payload of a job.",
-    "max_result_bytes": "How much of a result or of an output is kept.",
-    "requests_per_second": "How fast one key may ask; 0 is no limit.",
+    "max_result_bytes": "How much of a result or an output is stored.",
+    "requests_per_second": "How many requests per second one key may send to one server; 0: no limit.",
 }
 UNSET = {
     "database_url": "the embedded one",
     "data_dir": "`~/.local/share/detent`; for root `/var/lib/detent`",
-    "allow_private_targets": "`auto`",
+    "allow_private_targets": "Let HTTP jobs call private addresses; `auto`: if the process listens on loopback only.",
     "misfire_grace_seconds": "`auto`",
     "catchup_rate": "`auto`",
     "handler_processes": "`auto`",
 }
-# Where the schema says less than the reader wants to know.
+# Where the JSON schema says too little.
 KINDS = {
     "target": "a [target](targets.md)",
     "schedule": "a [schedule](../schedules.md)",
@@ -88,13 +88,13 @@ SWITCHES = {True: "`true`", False: "`false`"}
 ENDINGS = {"counter": "_total", "info": "_info"}
 
 TARGET_ADVICE = {
-    ("http", "url"): "The address to call.",
-    ("http", "method"): "How to call it. GET and HEAD send no payload.",
-    ("http", "headers"): "Sent along. The command line shows their names only.",
+    ("http", "url"): "The URL to call.",
+    ("http", "method"): "The HTTP method. GET and HEAD send no payload.",
+    ("http", "headers"): "Additional headers. The command line shows only their names.",
     ("python", "function"): "A function of the workers' app: `module:name`, or the name it is registered under.",
-    ("python", "isolate"): "`process`: in a process of its own, see [isolation](../howto/isolation.md).",
-    ("shell", "command"): "A text for `/bin/sh -c`, or a list of words that is run as it is.",
-    ("shell", "env"): "Added to the command's environment.",
+    ("python", "isolate"): "`process` runs it in a separate process: see [isolation](../howto/isolation.md).",
+    ("shell", "command"): "A string for `/bin/sh -c`, or a list of words that is run directly.",
+    ("shell", "env"): "Additional environment variables of the command.",
 }
 
 
@@ -206,7 +206,7 @@ def bounds_text(field: dict[str, Any]) -> str:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [tuple(head), *rows]
+    lines = [tuple(head), *map(tuple, rows)]
     written = [f"| {' | '.join(map(escaped, line))} |" for line in lines]
     written.insert(1, f"|{' --- |' * len(lines[0])}")
     return "\n".join(written) + "\n"

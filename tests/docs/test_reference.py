@@ -15,6 +15,9 @@ from tests.docs.docs_pages import ROOT, pages
 from tests.docs.reference_pages import PURPOSES, TABLES, filled, pages_with_tables
 
 ALONE = frozenset({"README.md"})
+AT_THE_ROOT = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+# Pages that their own index lists.
+LISTED_ELSEWHERE = ("docs/runbooks/", "docs/benchmarks/", "docs/decisions/")
 _LINK = re.compile(r"\]\((?!https?://)(?P<target>[^)#\s]*)(?:#(?P<anchor>[^)\s]+))?\)")
 _HEADING = re.compile(r"#+ (?P<text>.+)")
 
@@ -34,7 +37,7 @@ def test_every_setting_has_a_purpose() -> None:
     assert set(PURPOSES) == set(SETTINGS)
 
 
-@pytest.mark.parametrize("page", pages())
+@pytest.mark.parametrize("page", [*pages(), *AT_THE_ROOT])
 def test_no_link_leads_nowhere(page: str) -> None:
     source = ROOT / page
     for link in _LINK.finditer(without_code(source.read_text("utf-8"))):
@@ -49,6 +52,24 @@ def test_every_page_is_in_the_navigation_once() -> None:
     listed = list(leaves(configuration["project"]["nav"]))
     expected = [page.removeprefix("docs/") for page in pages() if page not in ALONE]
     assert sorted(listed) == sorted(expected)
+
+
+def test_the_start_page_lists_every_page() -> None:
+    linked = {link["target"] for link in _LINK.finditer((ROOT / "docs/index.md").read_text("utf-8"))}
+    expected = {
+        page.removeprefix("docs/")
+        for page in pages()
+        if page not in ALONE | {"docs/index.md"}
+        and (page.endswith("/index.md") or not page.startswith(LISTED_ELSEWHERE))
+    }
+    assert expected <= linked, f"docs/index.md does not list {sorted(expected - linked)}"
+
+
+@pytest.mark.parametrize("folder", LISTED_ELSEWHERE)
+def test_an_index_lists_every_page_of_its_folder(folder: str) -> None:
+    linked = {link["target"] for link in _LINK.finditer((ROOT / folder / "index.md").read_text("utf-8"))}
+    expected = {page.removeprefix(folder) for page in pages() if page.startswith(folder)} - {"index.md"}
+    assert expected <= linked, f"{folder}index.md does not list {sorted(expected - linked)}"
 
 
 def test_the_readme_comes_to_the_first_command_at_once_and_to_its_end_soon() -> None:

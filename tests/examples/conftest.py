@@ -7,15 +7,11 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from detent.store import Database, Store
-from detent.store.db import connect
-from detent.store.limits import REQUEST_LIMITS
 from tests.support.waiting import until_sync
 
 LISTENING = re.compile(r"^listening on (http://\S+)$", re.MULTILINE)
@@ -35,18 +31,3 @@ def server_url(database_url: str, tmp_path: Path) -> Iterator[str]:
         server.send_signal(signal.SIGTERM)
         assert server.wait(60) == 0, log.read_text()
     assert "Traceback" not in log.read_text(), log.read_text()
-
-
-@pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    database = Database(database_url)
-    await database.open()
-    yield Store(database)
-    await database.close()
-
-
-@pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", REQUEST_LIMITS)
-    yield connection
-    await connection.close()

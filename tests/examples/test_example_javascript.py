@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from detent.client.documents import Client
+from detent.client import Client, JsonClient
 from detent.domain.job import JobSpec, PythonTarget
 from detent.errors import DetentError
+from detent.jobs import JobOperations
 from detent.store import Store
 from tests.support.waiting import until
 
@@ -56,7 +57,7 @@ def job(function: str, name: str, **fields: Any) -> JobSpec:
     return JobSpec(name=name, target=PythonTarget(function=function), **fields)
 
 
-async def ended(client: Client, run_id: str) -> Any:
+async def ended(client: JsonClient, run_id: str) -> Any:
     async def over() -> Any:
         run = client.get_run(run_id)
         return run if run["finished_at"] is not None else None
@@ -70,7 +71,7 @@ async def test_it_completes_a_thousand_runs_each_once_and_each_with_its_own_resu
     at = await look.fetchval("SELECT date_trunc('second', now() + interval '2 s')")
     once = {"at": at.isoformat()}
     specs = [job("add", f"add-{n}", schedule=once, payload={"a": n, "b": 1}) for n in range(RUNS)]
-    await store.jobs.add(specs)
+    await JobOperations(store).registration.add(specs)
     start_worker()
     count = "SELECT count(*) FROM run_history WHERE status = 1"
     await until(lambda: is_equal(look, count, RUNS), 90, "a thousand runs")
@@ -92,29 +93,28 @@ async def is_equal(look: Any, query: str, expected: int) -> bool:
 async def test_a_late_completion_under_an_old_token_is_refused_and_kept_as_stale(
     store: Store, server_url: str, start_worker: StartWorker
 ) -> None:
-    await store.jobs.add([job("add", "late", payload={"a": 1, "b": 2})])
-    with Client(server_url) as client:
+    await JobOperations(store).registration.add([job("add", "late", payload={"a": 1, "b": 2})])
+    with JsonClient(server_url) as client, Client(server_url) as typed:
         run = client.trigger_job("late")
-        body = {"worker": "too-slow", "lease_seconds": 1}
-        (slow,) = client._ask("POST", "/api/v1/queues/javascript/claim", body=body)["runs"]
+        (slow,) = typed.claim_runs("javascript", "too-slow", lease_seconds=1)
         start_worker()
         done = await ended(client, run["id"])
         assert (done["status"], done["result"]) == ("succeeded", 3)
-        assert done["token"] > slow["token"]
+        assert done["token"] > slow.token
         with pytest.raises(DetentError, match="no longer held under this token"):
-            client._ask("POST", f"/api/v1/runs/{run['id']}/complete", body={"token": slow["token"], "result": "late"})
+            typed.complete_run(slow, "late")
         after = client.get_run(run["id"])
     assert (after["status"], after["result"], after["token"]) == ("succeeded", 3, done["token"])
     stale = [attempt for attempt in after["attempts"] if attempt["outcome"] == "stale"]
-    assert [(attempt["token"], attempt["node"]) for attempt in stale] == [(slow["token"], "pull:too-slow")]
+    assert [(attempt["token"], attempt["node"]) for attempt in stale] == [(slow.token, "pull:too-slow")]
 
 
 async def test_what_it_throws_is_tried_again_as_the_job_says(
     store: Store, server_url: str, start_worker: StartWorker
 ) -> None:
-    await store.jobs.add([job("fail", "failing", max_retries=2, retry_base_seconds=0)])
+    await JobOperations(store).registration.add([job("fail", "failing", max_retries=2, retry_base_seconds=0)])
     start_worker()
-    with Client(server_url) as client:
+    with JsonClient(server_url) as client:
         done = await ended(client, client.trigger_job("failing")["id"])
     assert (done["status"], done["attempt"]) == ("dead", 3)
     errors = [attempt["error"] for attempt in done["attempts"]]
@@ -124,9 +124,9 @@ async def test_what_it_throws_is_tried_again_as_the_job_says(
 async def test_a_long_run_is_kept_by_heartbeats_and_stops_when_it_is_cancelled(
     store: Store, look: Any, server_url: str, start_worker: StartWorker
 ) -> None:
-    await store.jobs.add([job("sleep", "long", payload={"milliseconds": 600_000})])
+    await JobOperations(store).registration.add([job("sleep", "long", payload={"milliseconds": 600_000})])
     start_worker()
-    with Client(server_url) as client:
+    with JsonClient(server_url) as client:
         run = client.trigger_job("long")
         await until(lambda: look.fetchval("SELECT count(*) > 0 FROM pull_leases"), 30)
         beaten = "SELECT lease_until > claimed_at + $1::interval FROM pull_leases"
@@ -139,11 +139,11 @@ async def test_a_long_run_is_kept_by_heartbeats_and_stops_when_it_is_cancelled(
 async def test_told_to_stop_it_finishes_what_it_has_and_claims_nothing_more(
     store: Store, look: Any, server_url: str, start_worker: StartWorker
 ) -> None:
-    await store.jobs.add(
+    await JobOperations(store).registration.add(
         [job("sleep", "first", payload={"milliseconds": 1500}), job("add", "second", payload={"a": 1, "b": 1})]
     )
     worker = start_worker()
-    with Client(server_url) as client:
+    with JsonClient(server_url) as client:
         run = client.trigger_job("first")
         await until(lambda: look.fetchval("SELECT count(*) > 0 FROM pull_leases"), 30)
         worker.send_signal(signal.SIGTERM)

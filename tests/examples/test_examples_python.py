@@ -14,6 +14,7 @@ import pytest
 
 from detent import AsyncClient
 from detent.domain.job import JobSpec, PythonTarget
+from detent.jobs import JobOperations
 from detent.store import Store
 from tests.support.serving import serving
 
@@ -30,7 +31,9 @@ def test_the_tests_of_the_example_app_pass() -> None:
 
 async def test_a_worker_in_python_pulls_its_work(store: Store, server_url: str, tmp_path: Path) -> None:
     target = PythonTarget(function="send")
-    await store.jobs.add([JobSpec(name="m", schedule="@daily", target=target, queue="mail", payload={"to": "ü"})])
+    await JobOperations(store).registration.add(
+        [JobSpec(name="m", schedule="@daily", target=target, queue="mail", payload={"to": "ü"})]
+    )
     environ = {"PATH": os.environ["PATH"], "DETENT_API_URL": server_url}
     with (tmp_path / "worker.log").open("wb") as log:
         command = [sys.executable, str(EXAMPLES / "pull_worker.py"), "mail"]

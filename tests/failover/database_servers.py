@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from detent.cluster.admission import Guard
+from detent.cluster.admission import AdmissionCheck
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.errors import DetentError
 from detent.node.session import Session
@@ -123,7 +123,7 @@ class Process:
         self._target = target
         self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.guard = Guard(store, self._settings.clock_step_limit_seconds)
+        self.guard = AdmissionCheck(store, self._settings.clock_step_limit_seconds)
         self.sessions: list[Session] = []
         self.refusals: list[str] = []
 

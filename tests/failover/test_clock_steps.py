@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from detent.cluster.steady import ClockWatch, steady_seconds
+from detent.cluster.clock_watch import ClockWatch, steady_seconds
+from detent.cluster.operations import ClusterOperations
 from detent.runtime.clock import monotonic
 from detent.store import Store
 from tests.failover.database_servers import Process, Servers, opened
@@ -83,7 +84,7 @@ async def test_a_clock_that_steps_forward_by_a_day_holds_all_ticks_until_somebod
         await has_gone_on(one, other)
         assert await ask(server, HOURLY) == 0
         assert await ask(server, SECONDS_RUNS) <= before + 1, "a run that was fired before may end after"
-        await store.holding.resume()
+        await ClusterOperations(store).resume_ticks()
         await until(lambda: ask(server, f"SELECT ({SECONDS_RUNS}) > {before} + 2"), 30, "ticks to fire again")
         await until(lambda: ask(server, f"SELECT ({HOURLY}) >= {HOURS}"), 30, "the hours to be accounted for")
     most = "SELECT max(n) FROM (SELECT count(*) AS n FROM ({}) r GROUP BY job) c"
@@ -99,10 +100,10 @@ async def test_a_clock_that_steps_back_by_a_day_holds_all_ticks_too(server: Serv
         assert "stepped back by" in await until(lambda: ask(server, HOLD), 30, "the hold")
         await has_gone_on(one)
         before = await ask(server, SECONDS_RUNS)
-        await store.holding.resume()
+        await ClusterOperations(store).resume_ticks()
         clock.set("+0")  # a step again, forward this time
         await until(lambda: ask(server, HOLD), 30, "the second hold")
-        await store.holding.resume()
+        await ClusterOperations(store).resume_ticks()
         await until(lambda: ask(server, f"SELECT ({SECONDS_RUNS}) > {before}"), 30, "ticks to fire again")
         assert await ask(server, HOURLY) == 0
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from detent.cluster.admission import Guard, Held, Verdict, judge, why_held
+from detent.cluster.admission import AdmissionCheck, AdmissionVerdict, SuspectedCopy, judge, why_held
 from detent.store.original import DatabaseIdentity, Whereabouts
 from detent.store.pull import Wanted
 from tests.failover.database_servers import Process, Servers, opened
@@ -35,9 +35,24 @@ def url_in(server: Server, database: str) -> str:
     return f"{server.url.rpartition('/')[0]}/{database}"
 
 
+def place_of(server: Server) -> tuple[str, ...]:
+    return ("-h", "127.0.0.1", "-p", str(server.port), "-U", USER)
+
+
 def dump(server: Server, folder: Path) -> Path:
     file = folder / "dump"
-    command = [server.binaries / "pg_dump", "-h", "127.0.0.1", "-p", str(server.port), "-U", USER, "-Fc", "-f", file]
+    command: list[str | Path] = [
+        server.binaries / "pg_dump",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        str(server.port),
+        "-U",
+        USER,
+        "-Fc",
+        "-f",
+        file,
+    ]
     subprocess.run([*command, DATABASE], check=True)
     return file
 
@@ -46,7 +61,17 @@ async def restore(server: Server, file: Path, name: str) -> str:
     """The URL of a new database with what was dumped."""
     async with server.session() as session:
         await session.execute(f"CREATE DATABASE {name}")
-    command = [server.binaries / "pg_restore", "-h", "127.0.0.1", "-p", str(server.port), "-U", USER, "-d", name]
+    command: list[str | Path] = [
+        server.binaries / "pg_restore",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        str(server.port),
+        "-U",
+        USER,
+        "-d",
+        name,
+    ]
     subprocess.run([*command, file], check=True)
     return url_in(server, name)
 
@@ -79,9 +104,9 @@ async def test_a_dump_of_a_running_cluster_restored_beside_it_does_nothing_until
             await until(lambda: len(process.refusals) > 3, 20, "the copy to be looked at more than once")
             assert process.session is None
             assert process.refusals[0] == (
-                "This database may be a copy: it was made as another database of this server (its data was restored "
-                "here). Nothing fires or runs from it, so that nothing is done twice; if the original is gone, or this "
-                "one is to go its own way, run `detent db adopt`."
+                "This database may be a copy: it was created as another database of this server (its data was "
+                "restored here). Nothing fires or runs from it, so that nothing is done twice. If the original is "
+                "gone, or this database is to run on its own, run `detent db adopt`."
             )
             worker = await copied.pull.worker(1, "a worker")
             assert await copied.pull.claim(1, worker, Wanted("default", ("",), True), 10, MINUTE) == []
@@ -94,7 +119,7 @@ async def test_a_dump_of_a_running_cluster_restored_beside_it_does_nothing_until
             assert "say so with `detent db adopt --yes`" in said.stderr
             said = detent("db", "adopt", "--yes", url=copy)
             assert said.returncode == 0, said.stderr
-            assert "Adopted, as incarnation" in said.stderr
+            assert "Adopted as incarnation" in said.stderr
 
             await until(lambda: process.session, 20, "a node to join the adopted copy")
             await until(lambda: ask(copy, f"SELECT ({EVERYTHING}) > {begun}"), 20, "the adopted copy to run")
@@ -115,8 +140,8 @@ async def test_a_dump_restored_on_another_server_is_held(servers: Servers, folde
     # Servers of these tests come from the same files; others have identifiers of their own.
     await ask(copy, "UPDATE cluster SET system_identifier = system_identifier + 1")
     async with opened(copy) as store:
-        with pytest.raises(Held, match="it was made on another server"):
-            await Guard(store, 0).admit()
+        with pytest.raises(SuspectedCopy, match="it was created on another server"):
+            await AdmissionCheck(store, 0).admit()
 
 
 async def test_a_database_made_from_another_as_its_template_is_held(servers: Servers) -> None:
@@ -124,8 +149,8 @@ async def test_a_database_made_from_another_as_its_template_is_held(servers: Ser
     await make_jobs(primary.url)
     await ask(url_in(primary, "postgres"), f"CREATE DATABASE copy TEMPLATE {DATABASE}")
     async with opened(url_in(primary, "copy")) as store:
-        with pytest.raises(Held, match="it was made as another database of this server"):
-            await Guard(store, 0).admit()
+        with pytest.raises(SuspectedCopy, match="it was created as another database of this server"):
+            await AdmissionCheck(store, 0).admit()
 
 
 async def test_files_that_were_recovered_after_a_long_time_are_held_and_after_a_short_one_are_not(
@@ -140,10 +165,10 @@ async def test_files_that_were_recovered_after_a_long_time_are_held_and_after_a_
         await standby.promote()
     await ask(late.url, "UPDATE cluster SET beat_at = now() - interval '3 hours'")
     async with opened(soon.url) as store:
-        assert (await Guard(store, 0).admit()).server.timeline == 2
+        assert (await AdmissionCheck(store, 0).admit()).server.timeline == 2
     async with opened(late.url) as store:
-        with pytest.raises(Held, match="on the new timeline 2, and no node was heard of for 3 hours"):
-            await Guard(store, 0).admit()
+        with pytest.raises(SuspectedCopy, match="on the new timeline 2, and no node has sent a heartbeat for 3 hours"):
+            await AdmissionCheck(store, 0).admit()
 
 
 async def test_the_last_heartbeat_is_known_also_after_the_last_node_has_left(servers: Servers) -> None:
@@ -161,10 +186,10 @@ async def test_a_copy_without_jobs_is_nobodys_copy(servers: Servers) -> None:
     said = detent("db", "adopt", url=copy)
     assert "nothing to adopt in this database: it has no jobs" in said.stderr
     async with opened(copy) as store:
-        await Guard(store, 0).look()  # before anybody adds the first one
+        await AdmissionCheck(store, 0).examine()  # before anybody adds the first one
     await make_jobs(copy)
     async with opened(copy) as store:
-        assert (await Guard(store, 0).admit()).incarnation > 1
+        assert (await AdmissionCheck(store, 0).admit()).incarnation > 1
 
 
 async def test_a_node_on_a_copy_answers_and_says_what_is_wrong(servers: Servers, folder: Path) -> None:
@@ -175,11 +200,11 @@ async def test_a_node_on_a_copy_answers_and_says_what_is_wrong(servers: Servers,
     node = Node(folder, "copy", ["serve", "--port", "0"], environment(folder, **settings))
     try:
         await node.ready()
-        assert node.client.list_jobs()["items"]
-        ready = node.client.ready()
+        assert node.client.list_jobs().page()["items"]
+        ready = node.client.readiness()
         assert ready["status"] == "not ready"
         assert not ready["checks"]["original"]["ok"]
-        assert any("until it is adopted" in problem for problem in node.client.cluster()["problems"])
+        assert any("until it is adopted" in problem for problem in node.client.get_cluster()["problems"])
         told = json.loads(detent("doctor", "--json", url=copy).stdout)
         (finding,) = (one for one in told["checks"] if one["check"] == "original")
         assert finding["status"] == "fail"
@@ -188,7 +213,7 @@ async def test_a_node_on_a_copy_answers_and_says_what_is_wrong(servers: Servers,
         assert node.text.count("This database may be a copy") == 1
         assert detent("db", "adopt", "--yes", url=copy).returncode == 0
         await until(lambda: ask(copy, "SELECT count(*) FROM runs"), 20, "the adopted copy to fire")
-        await until(lambda: node.client.ready()["status"] == "ready", 20, "it to be ready")
+        await until(lambda: node.client.readiness()["status"] == "ready", 20, "it to be ready")
     finally:
         node.close()
 
@@ -205,25 +230,25 @@ def standing(present: Whereabouts, silence: timedelta | None = MINUTE, used: boo
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
-        (standing(THERE), Verdict.ORIGINAL),
-        (standing(THERE, silence=None), Verdict.ORIGINAL),
-        (standing(THERE, silence=timedelta(days=400)), Verdict.ORIGINAL),
-        (standing(THERE._replace(timeline=5)), Verdict.FAILED_OVER),
-        (standing(THERE._replace(timeline=9), silence=9 * MINUTE), Verdict.FAILED_OVER),
-        (standing(THERE._replace(timeline=5), silence=-5 * MINUTE), Verdict.FAILED_OVER),
-        (standing(THERE._replace(timeline=5), silence=11 * MINUTE), Verdict.HELD),
-        (standing(THERE._replace(timeline=5), silence=-11 * MINUTE), Verdict.HELD),
-        (standing(THERE._replace(timeline=5), silence=None), Verdict.HELD),
-        (standing(THERE._replace(timeline=3)), Verdict.HELD),
-        (standing(THERE._replace(system=9)), Verdict.HELD),
-        (standing(THERE._replace(database=9)), Verdict.HELD),
-        (standing(THERE._replace(table=9)), Verdict.HELD),
-        (standing(THERE._replace(database=9, timeline=5)), Verdict.HELD),
-        (standing(THERE._replace(system=9), used=False), Verdict.UNUSED),
-        (standing(THERE._replace(timeline=5), silence=None, used=False), Verdict.UNUSED),
+        (standing(THERE), AdmissionVerdict.ORIGINAL),
+        (standing(THERE, silence=None), AdmissionVerdict.ORIGINAL),
+        (standing(THERE, silence=timedelta(days=400)), AdmissionVerdict.ORIGINAL),
+        (standing(THERE._replace(timeline=5)), AdmissionVerdict.FAILED_OVER),
+        (standing(THERE._replace(timeline=9), silence=9 * MINUTE), AdmissionVerdict.FAILED_OVER),
+        (standing(THERE._replace(timeline=5), silence=-5 * MINUTE), AdmissionVerdict.FAILED_OVER),
+        (standing(THERE._replace(timeline=5), silence=11 * MINUTE), AdmissionVerdict.HELD),
+        (standing(THERE._replace(timeline=5), silence=-11 * MINUTE), AdmissionVerdict.HELD),
+        (standing(THERE._replace(timeline=5), silence=None), AdmissionVerdict.HELD),
+        (standing(THERE._replace(timeline=3)), AdmissionVerdict.HELD),
+        (standing(THERE._replace(system=9)), AdmissionVerdict.HELD),
+        (standing(THERE._replace(database=9)), AdmissionVerdict.HELD),
+        (standing(THERE._replace(table=9)), AdmissionVerdict.HELD),
+        (standing(THERE._replace(database=9, timeline=5)), AdmissionVerdict.HELD),
+        (standing(THERE._replace(system=9), used=False), AdmissionVerdict.UNUSED),
+        (standing(THERE._replace(timeline=5), silence=None, used=False), AdmissionVerdict.UNUSED),
     ],
 )
-def test_what_is_decided_about_a_database(found: DatabaseIdentity, verdict: Verdict) -> None:
+def test_what_is_decided_about_a_database(found: DatabaseIdentity, verdict: AdmissionVerdict) -> None:
     assert judge(found) is verdict
 
 
@@ -231,5 +256,5 @@ def test_why_a_database_is_held_is_said_in_half_a_sentence() -> None:
     assert "another server" in why_held(standing(THERE._replace(system=9, timeline=9)))
     assert "another database of this server" in why_held(standing(THERE._replace(table=9)))
     assert "on timeline 3, and it has been on 4" in why_held(standing(THERE._replace(timeline=3)))
-    assert "no node was ever heard of" in why_held(standing(THERE._replace(timeline=5), silence=None))
+    assert "no node has ever sent a heartbeat" in why_held(standing(THERE._replace(timeline=5), silence=None))
     assert "for 90 minutes" in why_held(standing(THERE._replace(timeline=5), silence=90 * MINUTE))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -11,13 +10,13 @@ from typing import Any
 import asyncpg
 import pytest
 
+from detent.cluster.operations import ClusterOperations
 from detent.domain.misfire import MissedRange
 from detent.domain.run import Call, Outcome, Succeeded
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.cursors import Advance, Cursor, Exceptional, Leap
-from detent.store.db import connect
-from detent.store.limits import REQUEST_LIMITS
-from tests.failover.database_servers import Process, opened
+from tests.failover.database_servers import Process
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 from tests.support.waiting import until
 
@@ -25,19 +24,6 @@ NODE = 11
 HOUR = timedelta(hours=1)
 FINISHED = "SELECT count(*) FROM run_history WHERE status = 1"
 TICKS = "SELECT count(*) FROM runs WHERE serial = 0 AND status NOT IN ('missed', 'skipped')"
-
-
-@pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", REQUEST_LIMITS)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    async with opened(database_url) as made:
-        yield made
 
 
 class Slow:
@@ -63,7 +49,7 @@ async def test_while_all_ticks_are_held_none_fires_and_what_was_fired_runs_on(st
     await add_job(look, await look.fetchval("SELECT date_trunc('second', now())"), every="every 1s", lanes=100)
     async with Process(store, target) as process:
         await target.called.wait()
-        held = await store.holding.pause("somebody", "the shop moves")
+        held = await ClusterOperations(store).pause_ticks("somebody", "the shop moves")
         fired = await look.fetchval(TICKS)
         assert (held.by, held.reason) == ("somebody", "the shop moves")
         target.go_on.set()
@@ -74,7 +60,7 @@ async def test_while_all_ticks_are_held_none_fires_and_what_was_fired_runs_on(st
         assert session.membership.trusted
         assert session.membership.held
         assert await look.fetchval(TICKS) == fired
-        assert await store.holding.resume()
+        assert await ClusterOperations(store).resume_ticks()
         await until(lambda: look.fetchval(f"SELECT ({TICKS}) > $1::bigint + 4", fired), 20, "ticks to fire again")
     ticks = [row["scheduled_at"] for row in await look.fetch("SELECT scheduled_at FROM run_history ORDER BY 1")]
     gaps = {later - earlier for earlier, later in pairwise(ticks)}
@@ -82,13 +68,13 @@ async def test_while_all_ticks_are_held_none_fires_and_what_was_fired_runs_on(st
 
 
 async def test_after_a_long_pause_missed_ticks_go_by_the_jobs_own_rule(store: Store, look: Any) -> None:
-    await store.holding.pause("somebody", "a long one")
+    await ClusterOperations(store).pause_ticks("somebody", "a long one")
     first = await look.fetchval("SELECT date_trunc('minute', now()) - interval '3 hours 30 minutes'")
     job = await add_job(look, first, every=f"{first.minute} * * * *", grace=86_400)
     async with Process(store) as process:
         await until(lambda: process.session and process.session.membership.held, 20, "the node to know")
         assert await look.fetchval("SELECT count(*) FROM runs") == 0
-        await store.holding.resume()
+        await ClusterOperations(store).resume_ticks()
         await until(lambda: look.fetchval(FINISHED), 20, "the latest to run")
     rows = await look.fetch("SELECT status, ticks FROM run_history WHERE job = $1 ORDER BY scheduled_at", job)
     assert [row["status"] for row in rows].count(1) == 1
@@ -96,13 +82,13 @@ async def test_after_a_long_pause_missed_ticks_go_by_the_jobs_own_rule(store: St
 
 
 async def test_a_job_can_be_triggered_while_all_ticks_are_held(store: Store, look: Any) -> None:
-    await store.holding.pause("somebody", "for a while")
+    await ClusterOperations(store).pause_ticks("somebody", "for a while")
     job = await add_job(look, None)
     await add_live_run(look, job, lane=1, token=1)
     async with Process(store):
         await until(lambda: look.fetchval(f"SELECT ({FINISHED}) = 1"), 20, "what waited to be claimed")
         job_id = await look.fetchval("SELECT id FROM jobs WHERE job = $1", job)
-        await store.jobs.trigger(job_id)
+        await JobOperations(store).lifecycle.trigger(job_id)
         await until(lambda: look.fetchval(f"SELECT ({FINISHED}) = 2"), 20, "it to run")
 
 
@@ -111,7 +97,7 @@ async def test_pausing_returns_when_no_fire_is_under_way(store: Store, look: Any
     fire = await asyncpg.connect(database_url, server_settings={"search_path": "detent"})
     async with fire.transaction():
         await fire.execute("SELECT FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE", NODE)  # as a fire does
-        pausing = asyncio.create_task(store.holding.pause("somebody", "now"))
+        pausing = asyncio.create_task(ClusterOperations(store).pause_ticks("somebody", "now"))
         waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%FOR UPDATE%'"
         await until(lambda: look.fetchval(waiting), 10, "it to wait for the fire")
         assert await look.fetchval("SELECT held_at IS NOT NULL FROM cluster")
@@ -137,7 +123,7 @@ async def test_a_fire_is_refused_while_all_ticks_are_held(store: Store, look: An
     assert await store.cursors.fire(NODE, 1, False, batch, **flags) == [Exceptional(job, None, "refused")]
     assert await look.fetchval("SELECT next_tick FROM cursors WHERE job = $1", job) == LONG_AGO
     assert await look.fetchval("SELECT count(*) FROM runs") == 0
-    await store.holding.resume()
+    await ClusterOperations(store).resume_ticks()
     assert await store.cursors.fire(NODE, 1, False, batch, **flags) == []
 
 
@@ -146,7 +132,7 @@ async def test_no_tick_is_missed_while_all_are_held(store: Store, look: Any, hel
     (cursor,) = await store.cursors.load([job])
     assert await store.cursors.miss(NODE, [leap(cursor)]) == set()
     assert await look.fetchval("SELECT count(*) FROM run_history") == 0
-    await store.holding.resume()
+    await ClusterOperations(store).resume_ticks()
     assert await store.cursors.miss(NODE, [leap(cursor)]) == {job}
 
 
@@ -156,8 +142,8 @@ def leap(cursor: Cursor) -> Leap:
 
 
 async def test_pausing_again_changes_the_reason_and_not_the_time(store: Store) -> None:
-    first = await store.holding.pause("one", "first")
-    second = await store.holding.pause("other", "second")
+    first = await ClusterOperations(store).pause_ticks("one", "first")
+    second = await ClusterOperations(store).pause_ticks("other", "second")
     assert (second.at, second.by, second.reason) == (first.at, "other", "second")
-    assert await store.holding.resume()
-    assert not await store.holding.resume()
+    assert await ClusterOperations(store).resume_ticks()
+    assert not await ClusterOperations(store).resume_ticks()

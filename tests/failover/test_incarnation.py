@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from detent.cluster.admission import Guard
+from detent.cluster.admission import AdmissionCheck
 from detent.domain.identity import COUNTER_BITS
 from detent.errors import Unavailable
 from detent.store import servers as known_servers
@@ -84,10 +84,10 @@ async def test_a_fail_over_ends_the_memberships_of_before_however_long_their_lea
     await fail_over(primary, standby)
     assert await ask(standby, "SELECT bool_and(NOT evicted AND expires_at > now()) FROM nodes")
     async with opened(standby.url) as store:
-        await Guard(store, 0).admit()
+        await AdmissionCheck(store, 0).admit()
         assert await ask(standby, "SELECT bool_and(evicted) FROM nodes")
         await store.nodes.join(NodeInfo(3, "host", 1, ("worker",), "1", "2026a", None), timedelta(hours=1))
-        await Guard(store, 0).admit()
+        await AdmissionCheck(store, 0).admit()
         assert await ask(standby, "SELECT NOT evicted FROM nodes WHERE node = 3"), "only the fail-over ends them"
 
 
@@ -102,7 +102,7 @@ async def test_tokens_of_a_raised_incarnation_can_be_read_by_javascript(servers:
             position = await session.fetchval("SELECT pg_current_wal_lsn()::text")
         await until(lambda: ask(standby, "SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn", position), 20)
         await fail_over(primary, standby)
-        admission = await Guard(store, 0).admit()
+        admission = await AdmissionCheck(store, 0).admit()
         assert admission.incarnation > 1
         assert (admission.incarnation << COUNTER_BITS) + 1000 < 2**53
 
@@ -133,12 +133,12 @@ async def test_a_second_fail_over_that_lost_the_first_raise_does_not_give_its_nu
         await until(lambda standby=standby: ask(standby, "SELECT beat_at FROM cluster"), 20, "both to follow")
     await fail_over(primary, first)
     async with opened(first.url) as store:
-        lost = (await Guard(store, 0).admit()).incarnation
+        lost = (await AdmissionCheck(store, 0).admit()).incarnation
     a_new_process()
     await fail_over(first, second)
     await until(lambda: ask(second, AFTER, lost), 5, "the second in which the number was given to be over")
     async with opened(second.url) as store:
-        assert (await Guard(store, 0).admit()).incarnation > lost
+        assert (await AdmissionCheck(store, 0).admit()).incarnation > lost
     assert await ask(second, "SELECT timeline FROM cluster") == 2, "this server never heard of the other timeline 2"
 
 
@@ -152,7 +152,7 @@ async def test_a_process_that_saw_an_incarnation_never_raises_to_less(servers: S
         await until(lambda standby=standby: ask(standby, "SELECT beat_at FROM cluster"), 20, "both to follow")
     await fail_over(primary, first)
     async with opened(url_of(first, second)) as store:
-        guard = Guard(store, 0)
+        guard = AdmissionCheck(store, 0)
         await guard.admit()
         async with first.session() as session:  # as if the first server's clock were ten years ahead
             await session.execute("UPDATE cluster SET incarnation = 900000000")
@@ -206,11 +206,11 @@ async def test_a_node_writes_nothing_on_a_new_timeline_before_it_has_joined_ther
     primary = await servers.primary()
     standby = await servers.standby(primary)
     async with opened(url_of(primary, standby)) as store:
-        guard = Guard(store, 0)
+        guard = AdmissionCheck(store, 0)
         await guard.admit()
         await store.database.fetch(PoolName.WORK, sql.database.CLOCK)
         await fail_over(primary, standby)
-        await until(lambda: answers(store, "people"), 10, "people to reach the new server")
+        await until(lambda: answers(store, PoolName.REQUEST), 10, "people to reach the new server")
         for pool in (PoolName.FIRE, PoolName.WORK, PoolName.FAILOVER):
             with pytest.raises(Unavailable, match="new timeline 2: this node has to join there first"):
                 await store.database.fetch(pool, sql.database.CLOCK)

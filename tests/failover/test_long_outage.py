@@ -22,6 +22,7 @@ from detent.domain.misfire import AUTOMATIC, THRESHOLD, grace_period
 from detent.domain.registration import schedule_of
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.domain.schedule import Schedule
+from detent.jobs import JobOperations
 from detent.store import Store
 from tests.failover.database_servers import Process, Servers, opened
 from tests.failover.set_clock import Clock
@@ -79,7 +80,7 @@ class Window(NamedTuple):
 
 
 async def register(store: Store, session: Any, count: int) -> list[Job]:
-    await store.jobs.add(specs(count))
+    await JobOperations(store).registration.add(specs(count))
     rows = await session.fetch("SELECT * FROM jobs JOIN cursors USING (job, partition) ORDER BY job")
     return [
         Job(row["job"], spec, schedule_of(spec, row["job"], row["created_at"]), row["next_tick"], row["partition"])
@@ -216,7 +217,7 @@ async def made_up(session: Any) -> bool:
 async def clean(store: Store, window: Window) -> bool:
     behind: int | None = 0
     while behind is not None:
-        found, behind = await store.ledger.audit((window.opened - OUTAGE, window.judged), behind=behind)
+        found, behind = await JobOperations(store).audit.audit((window.opened - OUTAGE, window.judged), behind=behind)
         if not all(each.account.clean for each in found):
             return False
     return True

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from detent.cluster.admission import Guard
+from detent.cluster.admission import AdmissionCheck
 from detent.domain.identity import COUNTER_BITS
 from detent.errors import DetentError
 from detent.store import Database, Store, sql
@@ -35,11 +35,12 @@ async def test_a_fire_through_a_pooler_waits_until_its_node_has_joined_the_promo
     with running_pgbouncer(primary.url) as bouncer:
         database = Database(bouncer.url(primary.url), pooled=True, ttl=TTL)
         await database.open()
-        store, guard = Store(database), Guard(Store(database), 0)
+        store, guard = Store(database), AdmissionCheck(Store(database), 0)
         before = await guard.admit()
         await join(store, 1)
         await until(lambda: ask(standby, "SELECT count(*) FROM nodes"), 20, "the standby to know the node")
         (cursor,) = await store.cursors.load([job])
+        assert cursor.next_tick is not None
         batch = [Advance(job, cursor.next_tick, cursor.generation, None, None)]
 
         await fail_over(primary, standby)

@@ -322,8 +322,9 @@ class Direction:
             await asyncio.sleep(0)
 
 
-async def explore(stage: Stage, play: Play, kill: Kill | None = None) -> Report:
-    """Every order of the play's statements; with a kill, those in which it happened."""
+async def explore(stage: Stage, play: Play, kill: Kill | None = None, *, to_the_end: bool = True) -> Report:
+    """Every order of the play's statements; with a kill, those in which it happened. Without
+    `to_the_end` it stops at the first order that breaks a promise."""
     report = Report()
     pending: list[tuple[int, ...]] = [()]
     while pending:
@@ -340,6 +341,8 @@ async def explore(stage: Stage, play: Play, kill: Kill | None = None) -> Report:
             pending += [(*taken[:position], other) for other in performance.choices[position].enabled[1:]]
         if kill is None or performance.killed:
             report.add(performance)
+        if report.violated and not to_the_end:
+            break
     return report
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
-from detent.store.live import Settlement, settle_statement
+from detent.store.live_runs import Settlement, settle_statement
 from tests.interleavings.harness import Actor, Rows, Script
 from tests.interleavings.world import (
     CRASH_CAP,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.interleavings import scenarios
 from tests.interleavings.harness import Stage, explore
 from tests.interleavings.mutants import MUTANTS, Mutant, changed
 
@@ -15,12 +16,13 @@ from tests.interleavings.mutants import MUTANTS, Mutant, changed
 async def test_a_protocol_without_one_of_its_rules_is_found_out(
     stage: Stage, mutant: Mutant, record_property: Callable[[str, Any], None]
 ) -> None:
-    mutated = await explore(stage, mutant.play)
+    mutated = await explore(stage, mutant.play, to_the_end=False)
     record_property("schedules", mutated.schedules)
     print(f"{mutant.name}: {mutated}")  # noqa: T201 - the counts are the evidence
     assert mutated.violated, f"{mutant.name}: {mutated.schedules} schedules and nothing was found"
-    sound = await explore(stage, mutant.sound)
-    assert not sound.violated, str(sound)
+    if mutant.sound not in scenarios.SMALL:  # those are explored by test_interleavings
+        sound = await explore(stage, mutant.sound)
+        assert not sound.violated, str(sound)
 
 
 def test_a_mutant_whose_passage_is_gone_from_the_text_is_an_error() -> None:

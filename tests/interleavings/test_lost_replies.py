@@ -14,9 +14,8 @@ from detent.runtime import failpoints
 from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store.cursors import Advance
-from detent.store.db import OutcomeUnknown, connect
-from detent.store.limits import REQUEST_LIMITS
-from detent.store.live import Retry, Settlement
+from detent.store.db import OutcomeUnknown
+from detent.store.live_runs import Retry, Settlement
 from tests.interleavings.cutting_proxy import CuttingProxy
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 from tests.support.waiting import until
@@ -31,11 +30,9 @@ LOST = ("reply", "request")
 
 
 @pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", REQUEST_LIMITS)
-    await add_node(connection, NODE)
-    yield connection
-    await connection.close()
+async def look(look: Any) -> Any:
+    await add_node(look, NODE)
+    return look
 
 
 @pytest.fixture
@@ -75,9 +72,9 @@ async def test_a_fire_of_unknown_outcome_is_fired_once_and_found_again(
     assert proxy[0].cuts == 1
     again = await store.cursors.fire(NODE, 1, True, batch)
     assert [item.why for item in again] == (["refused"] if lost == "reply" else [])
-    (claim,) = await store.live.reconcile(NODE)
+    (claim,) = await store.live_runs.reconcile(NODE)
     assert (claim.job, claim.scheduled_at, claim.token) == (job, LONG_AGO, TOKEN)
-    assert await store.live.settle(NODE, [ENDED._replace(claim=claim)]) == []
+    assert await store.live_runs.settle(NODE, [ENDED._replace(claim=claim)]) == []
     assert await look.fetchval("SELECT count(*) FROM run_history") == 1
 
 
@@ -85,13 +82,13 @@ async def test_a_fire_of_unknown_outcome_is_fired_once_and_found_again(
 async def test_a_claim_of_unknown_outcome_is_found_by_looking(
     look: Any, proxy: tuple[CuttingProxy, str], store: Store, lost: str
 ) -> None:
-    await store.live.claim(NODE, 1, [1], 10)
+    await store.live_runs.claim(NODE, 1, [1], 10)
     await add_live_run(look, 1)
     lose(proxy, lost)
     with pytest.raises(OutcomeUnknown):
-        await store.live.claim(NODE, 1, [1], 10)
-    found = await store.live.reconcile(NODE)
-    claimed = await store.live.claim(NODE, 1, [1], 10)
+        await store.live_runs.claim(NODE, 1, [1], 10)
+    found = await store.live_runs.reconcile(NODE)
+    claimed = await store.live_runs.claim(NODE, 1, [1], 10)
     assert len(found) == (1 if lost == "reply" else 0)
     assert [claim.token for claim in found + claimed] == [TOKEN + 1]
 
@@ -100,14 +97,14 @@ async def test_a_claim_of_unknown_outcome_is_found_by_looking(
 async def test_a_settle_of_unknown_outcome_may_be_sent_again(
     look: Any, proxy: tuple[CuttingProxy, str], store: Store, lost: str
 ) -> None:
-    await store.live.settle(NODE, [ENDED])
+    await store.live_runs.settle(NODE, [ENDED])
     await add_live_run(look, 1, owner=NODE)
     lose(proxy, lost)
     with pytest.raises(OutcomeUnknown):
-        await store.live.settle(NODE, [ENDED])
-    unmatched = await store.live.settle(NODE, [ENDED])
+        await store.live_runs.settle(NODE, [ENDED])
+    unmatched = await store.live_runs.settle(NODE, [ENDED])
     assert unmatched == ([ENDED] if lost == "reply" else [])
-    assert await store.live.committed([HELD]) == [True]
+    assert await store.live_runs.committed([HELD]) == [True]
     assert [tuple(row) for row in await look.fetch("SELECT status, token, result FROM run_history")] == [
         (1, TOKEN, "done")
     ]
@@ -119,14 +116,14 @@ async def test_a_failure_of_unknown_outcome_is_counted_once(
     look: Any, proxy: tuple[CuttingProxy, str], store: Store, lost: str
 ) -> None:
     failed = Retry(HELD, LONG_AGO, LONG_AGO, "failed", "no", timedelta(0))
-    await store.live.retry(NODE, [failed])
+    await store.live_runs.retry(NODE, [failed])
     await add_live_run(look, 1, owner=NODE)
     lose(proxy, lost)
     with pytest.raises(OutcomeUnknown):
-        await store.live.retry(NODE, [failed])
-    unmatched = await store.live.retry(NODE, [failed])
+        await store.live_runs.retry(NODE, [failed])
+    unmatched = await store.live_runs.retry(NODE, [failed])
     assert unmatched == ([failed] if lost == "reply" else [])
-    assert await store.live.committed([HELD]) == [True]
+    assert await store.live_runs.committed([HELD]) == [True]
     assert await look.fetchval("SELECT attempt FROM live_runs") == 2
     assert await look.fetchval("SELECT count(*) FROM attempts") == 1
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
-from detent.store.live import Settlement, settle_columns
+from detent.store.live_runs import Settlement, settle_columns
 from detent.store.statement import STATEMENTS
 from tests.support.factories import LONG_AGO
 

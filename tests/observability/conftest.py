@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.sessions import look, looking_often, start, store
+from tests.support.sessions import looking_often, start
 
-__all__ = ["look", "looking_often", "start", "store"]
+__all__ = ["looking_often", "start"]

@@ -11,9 +11,9 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from detent.api.app import create_app
+from detent.node.cluster_signals import CachedSignals
 from detent.node.server import ApiServer
 from detent.node.session import Session
-from detent.node.signals import Signals
 from detent.settings.settings import Settings
 from detent.store import Store
 from detent.telemetry.health import Check
@@ -28,8 +28,8 @@ async def _ready() -> dict[str, Check]:
 async def serving(store: Store, session: Session | None, metrics: Metrics) -> AsyncIterator[str]:
     """The address of an API that tells the metrics of a session."""
     if session is not None:
-        metrics.standing = session.standing
-    metrics.cluster = Signals(lambda: store)
+        metrics.gauges = session.gauges
+    metrics.cluster = CachedSignals(lambda: store)
     app = create_app(store, settings=Settings(), readiness=_ready, metrics=metrics)
     async with ApiServer(app, "127.0.0.1", 0) as server:
         yield server.url

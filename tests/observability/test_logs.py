@@ -13,6 +13,7 @@ import structlog
 
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.telemetry import log as logs
 from detent.telemetry import transitions
@@ -22,7 +23,7 @@ from tests.support.waiting import until
 
 SPEAK = (
     "from detent.telemetry.log import configure, logger; configure({!r}, {!r}); "
-    "log = logger('a'); log.{}('said', run='r-1')"
+    "log = logger('a'); log.{}('said', run_id='r-1')"
 )
 
 
@@ -42,13 +43,13 @@ async def fails_first(call: Call) -> Outcome:
 
 async def add(store: Store, name: str, **fields: Any) -> None:
     spec = JobSpec(schedule="every 1s", target=HttpTarget(url="http://127.0.0.1:9/"), name=name, max_runs=1, **fields)
-    await store.jobs.add([spec])
+    await JobOperations(store).registration.add([spec])
 
 
 def of_run(lines: list[Any], last: str) -> list[Any]:
     """The lines of the run that a line of this event is about."""
-    run = next((line["run"] for line in lines if line["event"] == last), None)
-    return [line for line in lines if line.get("run") == run] if run else []
+    run = next((line["run_id"] for line in lines if line["event"] == last), None)
+    return [line for line in lines if line.get("run_id") == run] if run else []
 
 
 async def test_a_run_is_told_of_from_its_fire_to_its_end(store: Store, start: StartSession, lines: list[Any]) -> None:
@@ -88,11 +89,13 @@ async def test_a_skipped_tick_is_told_of_with_the_id_its_run_would_have_had(
         return Succeeded()
 
     await start(slow)
-    await store.jobs.add([JobSpec(schedule="every 1s", target=HttpTarget(url="http://127.0.0.1:9/"))])
+    await JobOperations(store).registration.add(
+        [JobSpec(schedule="every 1s", target=HttpTarget(url="http://127.0.0.1:9/"))]
+    )
     await until(lambda: any(line["event"] == "run succeeded" for line in lines), 15, "a run to succeed")
     skipped = next(line for line in lines if line["event"] == "tick skipped")
     assert skipped["why"] == "overlap"
-    assert skipped["run"] not in {line["run"] for line in lines if line["event"] == "run fired"}
+    assert skipped["run_id"] not in {line["run_id"] for line in lines if line["event"] == "run fired"}
 
 
 async def test_what_every_run_goes_through_is_not_even_made_while_nobody_reads_it(
@@ -109,7 +112,7 @@ async def test_what_every_run_goes_through_is_not_even_made_while_nobody_reads_i
 
 
 def test_of_very_many_some_stand_for_the_rest(lines: list[Any]) -> None:
-    transitions.tell_some("warning", "run dead", [{"run": str(number)} for number in range(1000)])
+    transitions.log_some("warning", "run dead", [{"run_id": str(number)} for number in range(1000)])
     assert len(lines) == transitions.MOST_LINES + 1
     assert lines[-1]["others"] == 1000 - transitions.MOST_LINES
 
@@ -125,9 +128,9 @@ def test_lines_are_json_where_no_terminal_is_and_below_the_level_there_are_none(
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     if shape == "json":
         line = json.loads(done.stderr)
-        assert (line["event"], line["run"], line["level"], line["part"]) == ("said", "r-1", method, "a")
+        assert (line["event"], line["run_id"], line["level"], line["part"]) == ("said", "r-1", method, "a")
         assert line["timestamp"].endswith("Z")
     elif shape == "text":
-        assert "said" in done.stderr and "run=r-1" in done.stderr and not done.stderr.startswith("{")
+        assert "said" in done.stderr and "run_id=r-1" in done.stderr and not done.stderr.startswith("{")
     else:
         assert done.stderr == ""

@@ -22,7 +22,7 @@ RULE_TESTS = [FOLDER / "detent-rules-test.yml", FOLDER / "detent-rules-day-test.
 DASHBOARD = FOLDER / "detent-dashboard.json"
 ROOT = FOLDER.parent
 _METRIC = re.compile(r"\b(?:detent_[a-z0-9_]+|detent:[a-z0-9_:]+[a-z0-9])")
-_HEADINGS = ("## What it means", "## Look", "## Do")
+_HEADINGS = ("## Meaning", "## Diagnosis", "## Action")
 
 
 def rules() -> list[dict[str, Any]]:

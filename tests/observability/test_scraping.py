@@ -10,6 +10,7 @@ from prometheus_client import Metric
 
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.telemetry.exposition import every_metric
 from detent.telemetry.metrics import KINDS, Metrics
@@ -26,8 +27,8 @@ async def by_name(call: Call) -> Outcome:
 
 async def trigger(store: Store, name: str, **fields: Any) -> str:
     spec = JobSpec(schedule="every 1h", target=HttpTarget(url="http://127.0.0.1:9/"), name=name, **fields)
-    (job,) = await store.jobs.add([spec])
-    await store.jobs.trigger(job.id)
+    (job,) = await JobOperations(store).registration.add([spec])
+    await JobOperations(store).lifecycle.trigger(job.id)
     return str(job.id)
 
 

@@ -15,6 +15,7 @@ import pytest
 from detent.domain.identity import RunKey, run_id
 from detent.domain.job import HttpTarget, JobSpec, ShellTarget
 from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.targets.shell import ShellTargetRunner
 from detent.telemetry import tracing
@@ -62,7 +63,9 @@ async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]
 
 async def add(store: Store, **fields: Any) -> None:
     target = HttpTarget(url="http://127.0.0.1:9/")
-    await store.jobs.add([JobSpec(schedule="every 1s", target=target, name="report", max_runs=1, **fields)])
+    await JobOperations(store).registration.add(
+        [JobSpec(schedule="every 1s", target=target, name="report", max_runs=1, **fields)]
+    )
 
 
 async def sent(collector: Collector, count: int) -> dict[str, list[Any]]:

@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
+from detent.cluster.operations import ClusterOperations
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
-from detent.node import session as sessions_of_nodes
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.targets import messenger as messengers
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger
 from detent.telemetry.metrics import Metrics
 from detent.upkeep import expectations as watch
+from detent.upkeep import housekeeping
 from detent.upkeep import notices as sending
 from detent.upkeep import pings as ping
 from tests.observability.receiver import SECRET, Receiver, receiving, silence
@@ -28,7 +30,7 @@ from tests.support.waiting import until
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens every few seconds happens several times in one."""
-    monkeypatch.setattr(sessions_of_nodes, "UPKEEP_EVERY", 0.2)
+    monkeypatch.setattr(housekeeping, "UPKEEP_EVERY", 0.2)
     monkeypatch.setattr(watch, "LOOK_EVERY", 0.1)
     monkeypatch.setattr(sending, "FIRST_PAUSE", 0.05)
     monkeypatch.setattr(sending, "SWEEP_EVERY", 0.3)
@@ -61,7 +63,7 @@ class Target:
 async def add(store: Store, **fields: Any) -> None:
     # Long enough for a run that does not fail, also on a machine that has much else to do.
     values = {"schedule": "every 1s", "name": "report", "expect_finish_within": 2, **fields}
-    await store.jobs.add([JobSpec(target=HttpTarget(url="http://127.0.0.1:9/"), **values)])
+    await JobOperations(store).registration.add([JobSpec(target=HttpTarget(url="http://127.0.0.1:9/"), **values)])
 
 
 async def test_a_job_that_fails_is_told_of_once_and_so_is_its_recovery(
@@ -141,8 +143,8 @@ async def test_a_node_that_lost_its_place_judges_and_sends_nothing_and_does_not_
     await look.execute("UPDATE notices SET ended_at = NULL, due_at = now(); UPDATE expectations SET check_at = now()")
     session.membership.lose("a test")
     address = sending.Address(receiver.url, "webhook", [])
-    sender = sending.Sender(store, session.membership, messenger, address, Metrics())
-    judge = watch.Watch(store, session.membership, lambda: [0], Metrics(), sender.loop.wake)
+    sender = sending.NoticeSender(store, session.membership, messenger, address, Metrics())
+    judge = watch.ExpectationWatch(store, session.membership, lambda: [0], Metrics(), sender.loop.wake)
     assert await judge.tick() > 0 and await sender.tick() > 0
     assert receiver.messages == []
 
@@ -171,7 +173,7 @@ async def test_a_message_that_must_not_or_cannot_go_anywhere_is_given_up(
     expected = {
         "private": "a loopback address",
         "redirect": "redirects are not followed",
-        "nowhere": "There is no address to send it to",
+        "nowhere": "No receiver is configured",
     }
     assert expected[why] in error
     assert "secret" not in error
@@ -188,13 +190,13 @@ async def test_one_node_of_several_sends_signs_of_life_while_ticks_are_not_held(
     took_turns = await look.fetchval("SELECT count(*) FROM turns WHERE task = $1", ping.TASK)
     assert took_turns == 1
     assert {(message.method, message.path) for message in receiver.messages} == {("GET", "/alive")}
-    await store.holding.pause("a test", "to be silent")
+    await ClusterOperations(store).pause_ticks("a test", "to be silent")
     await until(lambda: all(session.membership.held for session in sessions), 20, "the hold to be known")
     asked = ping.Ping(store, sessions[0].membership, messenger, f"{receiver.url}/asked", 0.01)
     for _ in range(3):
         await asked.tick()
     assert [message for message in receiver.messages if message.path == "/asked"] == []
-    await store.holding.resume()
+    await ClusterOperations(store).resume_ticks()
     await until(lambda: asked_again(asked, receiver), 20, "a sign of life")
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.sessions import look, looking_often, start, store
+from tests.support.sessions import looking_often, start
 
-__all__ = ["look", "looking_often", "start", "store"]
+__all__ = ["looking_often", "start"]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from detent.errors import Unavailable
-from detent.node.node import prepare_database
+from detent.node.database import prepare_database
 from detent.store import Database, Store, sql
 from detent.store.cursors import Advance
 from detent.store.db import LockTimeout, OutcomeUnknown, PoolName, connect
@@ -105,7 +105,7 @@ async def test_many_clients_on_few_connections_get_their_own_answers(store: Stor
     async def ask(pool: PoolName, number: int) -> None:
         async with store.database.connection(pool) as connection:
             text = f"SELECT $1::bigint + {number % 7} AS sum, {number % 5} AS also"
-            row = await connection.fetchrow(text, number)
+            (row,) = await connection.fetch(text, number)
             assert (row["sum"], row["also"]) == (number + number % 7, number % 5)
 
     pools = (PoolName.FIRE, PoolName.WORK, PoolName.REQUEST)
@@ -120,15 +120,16 @@ async def test_on_a_timeline_that_nobody_has_joined_yet_a_node_writes_nothing(st
     node = await add_node(look, 1)
     await add_live_run(look, ready)
     (cursor,) = await store.cursors.load([job])
+    assert cursor.next_tick is not None
     batch = [Advance(job, cursor.next_tick, cursor.generation, None, None)]
     await look.execute("UPDATE cluster SET timeline = timeline - 1")
     for careful in (False, True):
         assert [each.why for each in await store.cursors.fire(node, 1, False, batch, careful=careful)] == ["refused"]
-    assert await store.live.claim(node, 1, [1], 10) == []
+    assert await store.live_runs.claim(node, 1, [1], 10) == []
     assert await store.nodes.take(node, 1, {3: None}) == {}
     await look.execute("UPDATE cluster SET timeline = timeline + 1")
     assert await store.cursors.fire(node, 1, False, batch) == []
-    assert len(await store.live.claim(node, 1, [1], 10)) == 2
+    assert len(await store.live_runs.claim(node, 1, [1], 10)) == 2
     assert set(await store.nodes.take(node, 1, {3: None})) == {3}
 
 

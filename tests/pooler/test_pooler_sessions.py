@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from detent import Detent, Run
-from detent.api import desk
-from detent.api.desk import Asking, Desk
+from detent.api import pull_waiters
+from detent.api.pull_waiters import ClaimTerms, PullWaiters
 from detent.domain.identity import PARTITIONS
 from detent.domain.job import HttpTarget, JobSpec, PythonTarget
 from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.jobs import JobOperations
 from detent.node.session import Session
 from detent.scheduler import scheduler
 from detent.settings.settings import Settings
@@ -59,7 +60,7 @@ async def test_a_job_that_is_registered_is_found_by_looking_into_the_feed(
     session = await start()
     await until(lambda: len(session.leadership.terms) == PARTITIONS)
     await until(lambda: session.scheduler._sweep_next > asyncio.get_running_loop().time() + 60, what="the first sweep")
-    await store.jobs.add([spec(schedule=await soon(look))])
+    await JobOperations(store).registration.add([spec(schedule=await soon(look))])
     (run,) = await finished(look)
     assert (run["status"], run["attempt"]) == (1, 1)
 
@@ -79,8 +80,8 @@ async def test_a_run_that_fails_is_tried_again_under_a_higher_token(look: Any, s
         return Failed("not yet") if call.attempt < 3 else Succeeded()
 
     await start(fails_twice)
-    (job,) = await store.jobs.add([spec(max_retries=3)])
-    await store.jobs.trigger(job.id)
+    (job,) = await JobOperations(store).registration.add([spec(max_retries=3)])
+    await JobOperations(store).lifecycle.trigger(job.id)
     (run,) = await finished(look)
     assert (run["status"], run["attempt"]) == (1, 3)
     assert [call.token for call in calls] == sorted({call.token for call in calls})
@@ -95,10 +96,10 @@ async def test_a_run_is_cancelled_while_it_runs(look: Any, store: Store, start: 
         return Succeeded()
 
     await start(hangs)
-    (job,) = await store.jobs.add([spec()])
-    key = await store.jobs.trigger(job.id)
+    (job,) = await JobOperations(store).registration.add([spec()])
+    key = await JobOperations(store).lifecycle.trigger(job.id)
     await asyncio.wait_for(started.wait(), 10)
-    await store.runs.cancel(key)
+    await JobOperations(store).runs.cancel(key)
     (run,) = await finished(look)
     assert (run["status"], run["reason"]) == (3, "cancelled while it ran")
 
@@ -115,8 +116,8 @@ async def test_what_one_session_led_and_held_is_taken_over_by_another(look: Any,
         return Succeeded()
 
     first = await start(hangs_at_first, lease_ttl_seconds=TTL)
-    (job,) = await store.jobs.add([spec(max_retries=3)])
-    await store.jobs.trigger(job.id)
+    (job,) = await JobOperations(store).registration.add([spec(max_retries=3)])
+    await JobOperations(store).lifecycle.trigger(job.id)
     await asyncio.wait_for(hanging.wait(), 10)
     second = await start(hangs_at_first, lease_ttl_seconds=TTL)
     await until(lambda: first.leadership.terms and second.leadership.terms, 20, "the partitions to be shared")
@@ -131,7 +132,9 @@ async def test_a_session_outlives_a_restart_of_the_pooler(
     look: Any, store: Store, start: Any, pgbouncer: PgBouncer
 ) -> None:
     session = await start()
-    await store.jobs.add([spec(name=f"job-{number}", schedule="every 1s") for number in range(5)])
+    await JobOperations(store).registration.add(
+        [spec(name=f"job-{number}", schedule="every 1s") for number in range(5)]
+    )
     for round_ in (1, 2):
         await finished(look, 10 * round_)
         await asyncio.to_thread(pgbouncer.restart)
@@ -171,8 +174,8 @@ async def handled(look: Any, store: Store, effects: Any, app: Detent) -> Any:
     session = Session(store, Settings(), ("scheduler", "worker"), {"python": runner}, [name])
     await session.open()
     try:
-        (job,) = await store.jobs.add([spec(target=PythonTarget(function=name), max_retries=0)])
-        await store.jobs.trigger(job.id)
+        (job,) = await JobOperations(store).registration.add([spec(target=PythonTarget(function=name), max_retries=0)])
+        await JobOperations(store).lifecycle.trigger(job.id)
         return (await finished(look))[0]
     finally:
         await session.close(1)
@@ -220,14 +223,17 @@ async def test_a_handler_sees_the_search_path_that_the_database_gives_to_all(
 async def test_a_worker_that_pulls_is_served_when_the_feed_says_so(
     look: Any, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk, "POLL_EVERY", 3600.0)  # nothing but the feed can tell of it
-    (job,) = await store.jobs.add([spec(queue="mail")])
-    window = Desk(store)
-    asking = Asking(1, "js-1", Wanted("mail", ("",), False), 1, timedelta(seconds=30))
+    monkeypatch.setattr(pull_waiters, "POLL_EVERY", 3600.0)  # nothing but the feed can tell of it
+    (job,) = await JobOperations(store).registration.add([spec(queue="mail")])
+    window = PullWaiters(store)
+    asking = ClaimTerms(1, "js-1", Wanted("mail", ("",), False), 1, timedelta(seconds=30))
     try:
-        waiting = asyncio.create_task(window.claim(asking, 20, asyncio.Event().wait))
-        await until(lambda: look.fetchval("SELECT feed_until > now() FROM cluster"), what="the desk to read the feed")
-        key = await store.jobs.trigger(job.id)
+        hung_up: Any = asyncio.Event().wait
+        waiting = asyncio.create_task(window.claim(asking, 20, hung_up))
+        await until(
+            lambda: look.fetchval("SELECT feed_until > now() FROM cluster"), what="the waiters to read the feed"
+        )
+        key = await JobOperations(store).lifecycle.trigger(job.id)
         (run,) = await waiting
         assert run.claim.key == key
     finally:

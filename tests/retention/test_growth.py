@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -11,15 +10,15 @@ import pytest
 
 from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import NotFound
-from detent.store import Database, Store, sql
-from detent.store.db import PoolName, connect
-from detent.store.limits import REQUEST_LIMITS
+from detent.jobs import JobOperations
+from detent.store import Store, sql
+from detent.store.db import PoolName
 from detent.upkeep import retention as keeping
 from detent.upkeep.retention import Keeper
-from tests.support.factories import add_live_run, add_node
+from tests.retention.conftest import NODE
+from tests.support.factories import add_live_run
 from tests.support.waiting import until
 
-NODE = 11
 DAY = timedelta(days=1)
 KEEP = 90
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
@@ -31,28 +30,9 @@ def none_are_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "SPARED", {"schedules": 0, "queues": 0})
 
 
-@pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", REQUEST_LIMITS)
-    await add_node(connection, NODE)
-    await connection.execute("UPDATE nodes SET knows = $1", KNOWS)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def another(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", REQUEST_LIMITS._replace(idle=60))
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def store(database_url: str, look: Any) -> AsyncIterator[Store]:
-    database = Database(database_url)
-    await database.open()
-    yield Store(database)
-    await database.close()
+@pytest.fixture(autouse=True)
+async def knowing_node(look: Any) -> None:
+    await look.execute("UPDATE nodes SET knows = $1", KNOWS)
 
 
 async def keep_house(look: Any, store: Store, **options: Any) -> None:
@@ -69,7 +49,7 @@ async def a_day_later(look: Any) -> None:
 
 
 async def add(store: Store, schedule: str, **fields: Any) -> Any:
-    (job,) = await store.jobs.add([JobSpec(schedule=schedule, target=HTTP, **fields)])
+    (job,) = await JobOperations(store).registration.add([JobSpec(schedule=schedule, target=HTTP, **fields)])
     return job
 
 
@@ -79,7 +59,7 @@ async def add(store: Store, schedule: str, **fields: Any) -> Any:
 async def test_a_schedule_that_no_job_has_any_more_is_removed_a_day_later(look: Any, store: Store) -> None:
     job = await add(store, "1 1 * * *")
     await add(store, "2 2 * * *")
-    await store.jobs.patch(job.id, {"schedule": "3 3 * * *"})
+    await JobOperations(store).registration.patch(job.id, {"schedule": "3 3 * * *"})
     await look.execute("DELETE FROM segments")
     await keep_house(look, store)
     await keep_house(look, store)
@@ -92,7 +72,7 @@ async def test_a_schedule_that_no_job_has_any_more_is_removed_a_day_later(look: 
 async def test_a_schedule_that_a_span_or_a_catch_up_needs_stays(look: Any, store: Store) -> None:
     jobs = [await add(store, f"{n} 1 * * *") for n in range(3)]
     for n, job in enumerate(jobs):
-        await store.jobs.patch(job.id, {"schedule": f"{n} 2 * * *"})
+        await JobOperations(store).registration.patch(job.id, {"schedule": f"{n} 2 * * *"})
     numbers = [await look.fetchval("SELECT job FROM jobs WHERE id = $1", job.id) for job in jobs]
     await look.execute(
         "INSERT INTO catchups (job, partition, kind, schedule, since, until, next_tick, left_over)"
@@ -109,7 +89,7 @@ async def test_a_schedule_that_a_span_or_a_catch_up_needs_stays(look: Any, store
 
 async def test_a_schedule_that_is_used_again_before_it_goes_stays(look: Any, store: Store) -> None:
     job = await add(store, "1 1 * * *")
-    await store.jobs.patch(job.id, {"schedule": "3 3 * * *"})
+    await JobOperations(store).registration.patch(job.id, {"schedule": "3 3 * * *"})
     await look.execute("DELETE FROM segments")
     await keep_house(look, store)
     await a_day_later(look)
@@ -125,7 +105,7 @@ async def test_a_registration_under_way_keeps_its_schedule_from_being_removed(
     """The registration has read the number and has not committed: the removal must not pull it away from under it."""
 
     job = await add(store, "1 1 * * *")
-    await store.jobs.patch(job.id, {"schedule": "3 3 * * *"})
+    await JobOperations(store).registration.patch(job.id, {"schedule": "3 3 * * *"})
     await look.execute("DELETE FROM segments")
     await keep_house(look, store)
     await a_day_later(look)
@@ -144,7 +124,7 @@ async def test_a_schedule_that_is_removed_under_a_registration_is_written_anew(
 ) -> None:
     """The removal holds the row when the registration wants it: the registration waits, and finds that it is gone."""
     job = await add(store, "1 1 * * *")
-    await store.jobs.patch(job.id, {"schedule": "3 3 * * *"})
+    await JobOperations(store).registration.patch(job.id, {"schedule": "3 3 * * *"})
     await look.execute("DELETE FROM segments")
     await keep_house(look, store)
     async with another.transaction():
@@ -162,7 +142,7 @@ async def test_a_schedule_that_is_removed_under_a_registration_is_written_anew(
 
 async def test_schedules_stay_while_a_node_is_alive_that_does_not_know_the_mark(look: Any, store: Store) -> None:
     job = await add(store, "1 1 * * *")
-    await store.jobs.patch(job.id, {"schedule": "3 3 * * *"})
+    await JobOperations(store).registration.patch(job.id, {"schedule": "3 3 * * *"})
     await look.execute("DELETE FROM segments")
     await keep_house(look, store)
     await a_day_later(look)
@@ -185,17 +165,17 @@ async def test_what_is_remembered_of_schedules_is_bounded(
 async def test_a_queue_that_nothing_is_in_is_removed_a_day_later(look: Any, store: Store) -> None:
     jobs = {name: await add(store, "1 1 * * *", queue=name) for name in ("left", "busy", "limited", "again", "used")}
     for name in ("left", "busy", "limited", "again"):
-        await store.jobs.patch(jobs[name].id, {"queue": "used"})
+        await JobOperations(store).registration.patch(jobs[name].id, {"queue": "used"})
     number = await look.fetchval("SELECT job FROM jobs WHERE id = $1", jobs["busy"].id)
     await add_live_run(look, number, queue=await look.fetchval("SELECT queue FROM queues WHERE name = 'busy'"))
     await look.execute("INSERT INTO limits (tenant, queue, max_concurrent) VALUES (1, 'limited', 3)")
     await keep_house(look, store)
     await look.execute("UPDATE queues SET unused_since = unused_since - interval '25 hours'")
-    await store.jobs.patch(jobs["again"].id, {"queue": "again"})
+    await JobOperations(store).registration.patch(jobs["again"].id, {"queue": "again"})
     await keep_house(look, store)
     names = {row["name"] for row in await look.fetch("SELECT name FROM queues")}
     assert names == {"default", "busy", "limited", "again", "used"}
-    await store.jobs.patch(jobs["left"].id, {"queue": "left"})
+    await JobOperations(store).registration.patch(jobs["left"].id, {"queue": "left"})
     place = "SELECT q.name FROM cursors c JOIN queues q USING (queue) JOIN jobs j USING (job) WHERE id = $1"
     assert await look.fetchval(place, jobs["left"].id) == "left"
 
@@ -211,12 +191,12 @@ async def test_of_former_revisions_so_many_are_kept_and_those_that_live_runs_nee
     job = await add(store, "1 1 * * *", name="edited")
     number = await look.fetchval("SELECT job FROM jobs WHERE id = $1", job.id)
     for n in range(9):
-        await store.jobs.patch(job.id, {"priority": n})
+        await JobOperations(store).registration.patch(job.id, {"priority": n})
     assert await revisions(store, job) == list(range(10, 0, -1))
     await add_live_run(look, number, revision=3)
     await keep_house(look, store, revisions=4)
     assert await revisions(store, job) == [10, 9, 8, 7, 6, 3]
-    definitions = await store.live.definitions([(number, 3)])
+    definitions = await store.live_runs.definitions([(number, 3)])
     assert definitions[number, 3].spec.priority == 1
     await look.execute("DELETE FROM live_runs")
     await keep_house(look, store, revisions=4)
@@ -227,7 +207,7 @@ async def test_what_is_told_of_revisions_that_are_gone_is_true(look: Any, store:
     job = await add(store, "1 1 * * *", name="edited")
     number = await look.fetchval("SELECT job FROM jobs WHERE id = $1", job.id)
     for n in range(9):
-        await store.jobs.patch(job.id, {"priority": n}, by=f"hand {n + 2}")
+        await JobOperations(store).registration.patch(job.id, {"priority": n}, by=f"hand {n + 2}")
     await look.execute(
         "UPDATE jobs SET created_at = now() - interval '10 hours', revised_at = now() - interval '1 hour'"
     )
@@ -238,9 +218,9 @@ async def test_what_is_told_of_revisions_that_are_gone_is_true(look: Any, store:
     await add_live_run(look, number, revision=3)
     await keep_house(look, store, revisions=4)
     with pytest.raises(NotFound, match="no longer kept"):
-        await store.revisions.get(job.id, 2)
+        await JobOperations(store).revisions.get(job.id, 2)
     with pytest.raises(NotFound, match="has no revision 11"):
-        await store.revisions.get(job.id, 11)
+        await JobOperations(store).revisions.get(job.id, 11)
     (at,) = await look.fetchrow("SELECT now() - interval '5 hours 30 minutes'")  # revision 5 was in force
     assert await store.database.fetch(PoolName.REQUEST, sql.revision.FIND_AT, number, at) == []
     (row,) = await store.database.fetch(PoolName.REQUEST, sql.job.READ_FOR_EXPLANATION, number)
@@ -319,12 +299,12 @@ async def test_ticks_of_a_time_whose_history_is_gone_are_unknown_and_not_missing
     await look.execute("UPDATE cursors SET last_tick = next_tick - interval '1 hour'")
     await dropped(look, 1)
     now = await look.fetchval("SELECT now()")
-    found = await store.ledger.ticks(job.id, now - 2 * DAY, now, 500)
+    found = await JobOperations(store).audit.ticks(job.id, now - 2 * DAY, now, 500)
     assert found.fates[0].status == "unknown"
     assert [fate.status for fate in found.fates].count("unknown") == 1
     assert 20 <= [fate.status for fate in found.fates].count("missing") <= 25
     tick = (now - 2 * DAY).replace(minute=0, second=0, microsecond=0)
-    told = " ".join(explain((await store.explaining.story(job.id, tick.isoformat())).facts))
+    told = " ".join(explain((await JobOperations(store).explainer.story(job.id, tick.isoformat())).facts))
     assert "is no longer kept" in told
     assert "Nobody knows" not in told
 

@@ -15,43 +15,20 @@ import pytest
 
 from detent.domain.run import Claim
 from detent.errors import Unavailable
-from detent.store import Database, Store, sql
-from detent.store.db import LockTimeout, connect
-from detent.store.limits import REQUEST_LIMITS
-from detent.store.live import Settlement
+from detent.jobs import JobOperations
+from detent.store import Store, sql
+from detent.store.db import LockTimeout
+from detent.store.live_runs import Settlement
 from detent.store.retention import Part
 from detent.upkeep.archive import Folder
 from detent.upkeep.retention import Keeper
-from tests.support.factories import add_job, add_live_run, add_node
+from tests.retention.conftest import NODE
+from tests.support.factories import add_job, add_live_run
 from tests.support.waiting import until
 
-NODE, OTHER = 11, 12
+OTHER = 12
 DAY = timedelta(days=1)
 KEEP = 90
-
-
-@pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", REQUEST_LIMITS)
-    await add_node(connection, NODE)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def another(database_url: str) -> AsyncIterator[Any]:
-    """Somebody who takes their time."""
-    connection = await connect(database_url, "detent", REQUEST_LIMITS._replace(idle=60))
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def store(database_url: str, look: Any) -> AsyncIterator[Store]:
-    database = Database(database_url)
-    await database.open()
-    yield Store(database)
-    await database.close()
 
 
 async def old_history(look: Any, store: Store, days: int = 200) -> datetime:
@@ -152,7 +129,7 @@ async def test_a_late_settle_still_has_a_home_and_that_is_kept_as_long_as_everyt
     at = first - 100 * DAY
     await add_live_run(look, 1, at, owner=NODE)
     settled = Settlement(Claim(1, 0, at, 0, 1 << 22 | 1, 1), at, at, 1)
-    assert await store.live.settle(NODE, [settled]) == []
+    assert await store.live_runs.settle(NODE, [settled]) == []
     await again(look, store)
     assert await look.fetchval("SELECT scheduled_at FROM run_history") == at
     await look.execute("UPDATE history_parts SET made_at = made_at - interval '91 days' WHERE since = '-infinity'")
@@ -241,7 +218,7 @@ async def test_readers_and_writers_do_not_wait_while_history_goes(look: Any, sto
         now = await look.fetchval("SELECT now()")
         await add_live_run(look, 2, now, owner=NODE)
         settled = Settlement(Claim(2, 0, now, 0, 1 << 22 | 1, 1), now, now, 1)
-        assert await store.live.settle(NODE, [settled]) == []
+        assert await store.live_runs.settle(NODE, [settled]) == []
         assert await look.fetchval("SELECT count(*) FROM run_history") == 1
         assert await another.fetchval("SELECT count(*) FROM run_history") == 1
         assert await store.upkeep.make_history_days(9) == 2
@@ -282,7 +259,7 @@ async def test_a_row_for_a_day_that_is_on_its_way_out_finds_a_home(look: Any, st
     for job, at in ((1, first + timedelta(hours=1)), (2, first - 30 * DAY)):
         await add_live_run(look, job, at, owner=NODE)
         settled = Settlement(Claim(job, 0, at, 0, 1 << 22 | 1, 1), at, at, 1)
-        assert await store.live.settle(NODE, [settled]) == []
+        assert await store.live_runs.settle(NODE, [settled]) == []
     assert await look.fetchval("SELECT count(*) FROM run_history") == 2
 
 
@@ -319,8 +296,8 @@ async def test_a_part_that_somebody_dropped_by_hand_is_noted_and_its_name_may_be
     assert (gone.name, gone.state) == (name, "gone")
     await add_live_run(look, 1, today, owner=NODE)
     settled = Settlement(Claim(1, 0, today, 0, 1 << 22 | 1, 1), today, today, 1)
-    assert await store.live.settle(NODE, [settled]) == []
-    assert await store.retention.look_again(gone, KEEP) is None
+    assert await store.live_runs.settle(NODE, [settled]) == []
+    assert await store.retention.reread(gone, KEEP) is None
     with pytest.raises(Unavailable, match="again"):
         await store.retention.drop(gone._replace(state="detached"))
     await store.retention.drop(gone)
@@ -468,8 +445,8 @@ async def test_what_a_deleted_job_leaves_goes_when_history_knows_nothing_of_it(l
     old, young, alive = [await add_job(look, None, name=name) for name in ("old", "young", "alive")]
     for job, days in ((old, 195), (young, 3)):
         job_id = await look.fetchval("SELECT id FROM jobs WHERE job = $1", job)
-        await store.jobs.patch(job_id, {"priority": 7})
-        await store.jobs.delete(job_id)
+        await JobOperations(store).registration.patch(job_id, {"priority": 7})
+        await JobOperations(store).lifecycle.delete(job_id)
         await look.execute("UPDATE jobs SET updated_at = now() - $2::interval WHERE job = $1", job, days * DAY)
     assert await store.retention.forget_jobs(KEEP) == 0  # history still goes back to the beginning of time
     await keeper(store).tick()
@@ -497,7 +474,7 @@ async def test_somebody_who_backfills_old_ticks_keeps_nothing_of_others_from_bei
     """Their rows make a partition that begins with time, and is kept from then on."""
     first = await old_history(look, store)
     gone, busy = [await add_job(look, None, name=name) for name in ("gone", "busy")]
-    await store.jobs.delete(await look.fetchval("SELECT id FROM jobs WHERE job = $1", gone))
+    await JobOperations(store).lifecycle.delete(await look.fetchval("SELECT id FROM jobs WHERE job = $1", gone))
     await look.execute("UPDATE jobs SET updated_at = now() - interval '195 days' WHERE job = $1", gone)
     await store.pull.worker(1, "gone")
     await look.execute("UPDATE pull_workers SET seen_at = now() - interval '195 days'")
@@ -508,7 +485,7 @@ async def test_somebody_who_backfills_old_ticks_keeps_nothing_of_others_from_bei
         await store.retention.detach(part)
         await store.retention.drop(part)
     settled = Settlement(Claim(busy, 0, first - 500 * DAY, 0, 1 << 22 | 1, 1), first, first, 1)
-    assert await store.live.settle(NODE, [settled]) == []
+    assert await store.live_runs.settle(NODE, [settled]) == []
     assert await look.fetchval("SELECT min(since) = '-infinity' FROM history_bounds")
     await keeper(store).tick()
     assert [row["name"] for row in await look.fetch("SELECT name FROM jobs")] == ["busy"]
@@ -533,6 +510,6 @@ async def test_a_tick_that_is_to_be_skipped_is_so_however_late_its_turn_comes(lo
     )
     for job, at in ((late, tick), (owed, tick), (passed, tick), (lately, now - 80 * DAY)):
         await look.execute("INSERT INTO skips (job, tick, created_by) VALUES ($1, $2, 'ada')", job, at)
-    await store.life.collect()
+    await JobOperations(store).automatic.delete_completed()
     await keeper(store).tick()
     assert {row["job"] for row in await look.fetch("SELECT job FROM skips")} == {late, owed, lately}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ def ticks(text: str, count: int, after: datetime = START, **options: str) -> lis
     return [tick.strftime("%Y-%m-%d %H:%M:%S").removesuffix(":00") for tick in found]
 
 
-def days(text: str, count: int, **options: str) -> list[str]:
+def days(text: str, count: int, **options: Any) -> list[str]:
     return [tick[:10] for tick in ticks(text, count, **options)]
 
 

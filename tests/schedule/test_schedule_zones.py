@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import struct
 import zoneinfo
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
-from detent.domain.schedule import Schedule, ScheduleError, check_timezone, tzdata_version
-from detent.domain.schedule.tzdata_change import changed_ticks, moved_cursors, zones_in
+from detent.domain.schedule import Schedule, check_timezone, tzdata_version
 from detent.domain.schedule.zones import Zone, load_zone
 
 WHEEL = Path(str(resources.files("tzdata").joinpath("zoneinfo")))
@@ -91,51 +90,3 @@ def test_a_schedule_crosses_the_ends_of_chunks() -> None:
     start, end = datetime(2000, 1, 1, tzinfo=UTC), datetime(2060, 1, 1, tzinfo=UTC)
     assert schedule.count_between(start, end) == (end - start).days
     assert len(schedule.between(start, end, 100_000)) == (end - start).days
-
-
-@pytest.fixture
-def other_release(tmp_path: Path) -> Path:
-    """Zone data in which Edmonton has another rule, and everything else is as it was."""
-    for name in ("Europe/Berlin", "America/Edmonton"):
-        target = tmp_path.joinpath(*name.split("/"))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        source = "America/Phoenix" if name == "America/Edmonton" else name
-        target.write_bytes(WHEEL.joinpath(*source.split("/")).read_bytes())
-    return tmp_path
-
-
-def test_jobs_whose_next_tick_changes_with_the_zone_data_are_named(other_release: Path) -> None:
-    now = datetime(2024, 7, 1, tzinfo=UTC)
-    jobs = [
-        ("edmonton", Schedule.parse("0 9 * * *", timezone="America/Edmonton"), now),
-        ("edmonton rule", Schedule.parse("FREQ=DAILY;BYHOUR=9", timezone="America/Edmonton"), now),
-        ("berlin", Schedule.parse("0 9 * * *", timezone="Europe/Berlin"), now),
-        ("interval", Schedule.parse("every 1h", timezone="America/Edmonton", anchor=now), now),
-    ]
-    changes = {change.key: change for change in changed_ticks(jobs, zones_in(other_release))}
-    assert set(changes) == {"edmonton", "edmonton rule"}
-    assert changes["edmonton"].old == datetime(2024, 7, 1, 16, tzinfo=UTC)
-    assert changes["edmonton"].new == datetime(2024, 7, 1, 15, tzinfo=UTC)
-
-
-def test_a_zone_that_a_copy_of_the_data_lacks_is_an_error(other_release: Path) -> None:
-    with pytest.raises(ScheduleError, match="not in that copy"):
-        zones_in(other_release)("Asia/Tokyo")
-
-
-def test_cursors_that_no_longer_fit_the_zone_data_are_named() -> None:
-    schedule = Schedule.parse("0 9 * * *", timezone="Europe/Berlin")
-    last = datetime(2026, 11, 14, 8, tzinfo=UTC)
-    right, wrong = last + timedelta(days=1), last + timedelta(days=1, hours=1)
-    jobs = [("right", schedule, last, right), ("wrong", schedule, last, wrong)]
-    (change,) = moved_cursors(jobs)
-    assert (change.key, change.old, change.new) == ("wrong", wrong, right)
-
-
-def test_the_same_schedule_by_other_zone_data_does_not_share_answers(other_release: Path) -> None:
-    schedule = Schedule.parse("0 9 * * *", timezone="America/Edmonton")
-    now = datetime(2024, 7, 1, tzinfo=UTC)
-    other = schedule.with_zone(zones_in(other_release)("America/Edmonton"))
-    assert schedule.next_after(now) != other.next_after(now)
-    assert schedule.next_after(now) != other.next_after(now)
-    assert schedule.to_stored() == other.to_stored()

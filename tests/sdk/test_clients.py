@@ -18,8 +18,9 @@ import pytest
 
 from detent import AsyncClient, Client, errors
 from detent.api.app import PARTS, create_app
-from detent.client.operation import Listing, Operation, Request
-from detent.client.operations import Operations, get_run
+from detent.client.operation import Listing, Operation, Procedure, Request
+from detent.client.operations import Operations
+from detent.client.runs import get_run
 from detent.contract.pull import ClaimedRun
 from detent.domain.job import HttpTarget, JobSpec, PythonTarget
 from detent.domain.states import RunStatus
@@ -83,7 +84,7 @@ def test_the_key_may_stand_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     with pytest.raises(errors.UsageError, match="which DETENT_API_KEY_FILE names, cannot be read"):
         Client("http://127.0.0.1:9")
     (tmp_path / "key").write_text("dtn_from_a_file\n")
-    assert Client("http://127.0.0.1:9")._connection.server.headers["Authorization"] == "Bearer dtn_from_a_file"
+    assert Client("http://127.0.0.1:9")._connection.address.headers["Authorization"] == "Bearer dtn_from_a_file"
 
 
 async def test_a_job_goes_through_its_whole_life(client: Any) -> None:
@@ -190,7 +191,8 @@ async def test_a_schedule_is_explained_and_the_cluster_is_looked_at(client: Any)
 
 
 async def test_a_listing_goes_over_as_many_pages_as_it_takes(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("detent.client.operations.PAGE_SIZE", 3)
+    for noun in ("jobs", "runs"):
+        monkeypatch.setattr(f"detent.client.{noun}.PAGE_SIZE", 3)
     names = [f"job-{number}" for number in range(8)]
     for name in names:
         await client.create_job({"name": name, "schedule": "@daily", "target": HTTP, "tags": [name[-1:]]})
@@ -368,7 +370,12 @@ async def test_what_is_to_happen_once_is_sent_under_one_key_however_often_it_is_
 
 
 def verbs() -> dict[str, Any]:
-    return {name: verb for name, verb in vars(Operations).items() if not name.startswith("_")}
+    return {
+        name: verb
+        for noun in Operations.__mro__
+        for name, verb in vars(noun).items()
+        if isinstance(verb, Operation | Listing | Procedure)
+    }
 
 
 SAMPLES: dict[str, tuple[Any, ...]] = {
@@ -384,6 +391,26 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "resume_all": (),
     "version": (),
     "fail_run": ("RUN", "error"),
+    "audit": (),
+    "change_jobs": ("pause", "x"),
+    "change_jobs_chunk": ("pause", "x"),
+    "change_tenant": ("x", {}),
+    "discard_dead_letters": (),
+    "drop_catchup": ("x",),
+    "explain_tick": ("x", "2026-01-01T00:00:00Z"),
+    "get_revision": ("x", 1),
+    "list_dead_groups": (),
+    "list_incidents": (),
+    "list_keys": (),
+    "list_queues": (),
+    "list_tenants": (),
+    "liveness": (),
+    "readiness": (),
+    "redrive_dead_letters": (),
+    "roll_back_job": ("x", 1),
+    "skip_tick": ("x", datetime(2026, 1, 1, tzinfo=UTC)),
+    "unskip_tick": ("x", datetime(2026, 1, 1, tzinfo=UTC)),
+    "list_dead_letters": (),
 }
 
 

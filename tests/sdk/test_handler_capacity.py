@@ -17,9 +17,8 @@ from detent.node.readiness import _of_membership
 from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Database, Store
-from detent.store.db import STANDARD, connect
+from detent.store.db import STANDARD
 from detent.store.effects import EffectPool
-from detent.store.limits import REQUEST_LIMITS
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker.queues import book
 from tests.support import factories
@@ -30,16 +29,9 @@ BEGIN_WITHIN = 0.05
 
 
 @pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", REQUEST_LIMITS)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
 async def serve(reach: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[Detent], Any]]:
     """A session with two threads for plain functions, in which a call may wait only for a moment."""
-    monkeypatch.setattr(book, "LOOK_EVERY", 1.0)
+    monkeypatch.setattr(book, "READ_EVERY", 1.0)
     database = Database(**reach)
     await database.open()
     thread = HandlerThread(THREADS)
@@ -182,7 +174,7 @@ async def test_a_result_without_a_text_fails_its_attempt_and_nothing_else(
     session = await serve(app)
     assert (await outcome(look, job))["status"] == 2
     second = await due_job(look, "works")
-    session._jobs_changed(None)
+    session.wakeups.jobs_changed(None)
     assert (await outcome(look, second))["result"] == '"still here"'
     assert calls == [1]
 
@@ -224,7 +216,7 @@ async def test_a_run_that_found_no_thread_is_given_back_and_runs_when_there_is_o
     session = await serve(app)
     await until(lambda: len(hanging.hanging) == THREADS)
     job = await due_job(look, "plain", timeout_seconds=0.2, delivery="at_most_once")
-    session._jobs_changed(None)
+    session.wakeups.jobs_changed(None)
     await given_back(session, look, job)
     assert not hanging.called
     hanging.release.set()
@@ -241,10 +233,10 @@ async def test_a_run_behind_a_blocked_loop_is_given_back_and_plain_functions_go_
     session = await serve(app)
     await until(lambda: hanging.hanging == ["loop"])
     job = await due_job(look, "coroutine", timeout_seconds=0.2)
-    session._jobs_changed(None)
+    session.wakeups.jobs_changed(None)
     await given_back(session, look, job)
     neighbour = await due_job(look, "plain")
-    session._jobs_changed(None)
+    session.wakeups.jobs_changed(None)
     assert (await outcome(look, neighbour))["status"] == 1
     assert hanging.called == ["plain"]
     hanging.release.set()
@@ -260,7 +252,7 @@ async def test_a_run_that_was_given_back_can_be_cancelled_and_is_not_called(look
     session = await serve(app)
     await until(lambda: len(hanging.hanging) == THREADS)
     job = await due_job(look, "plain")
-    session._jobs_changed(None)
+    session.wakeups.jobs_changed(None)
     await given_back(session, look, job)
     await look.execute("UPDATE live_runs SET cancel = true WHERE job = $1", job)
     hanging.release.set()
@@ -276,19 +268,19 @@ async def test_a_worker_without_threads_leaves_runs_to_others_and_says_so(look: 
     session = await serve(app)
     await until(lambda: len(hanging.hanging) == THREADS)
     job = await due_job(look, "plain")
-    session._jobs_changed(None)
+    session.wakeups.jobs_changed(None)
     token = await given_back(session, look, job)
     for _ in range(3):
         await session.worker.tick()
     assert await look.fetchval("SELECT token FROM live_runs WHERE job = $1 AND owner IS NULL", job) == token
-    assert session.standing().handlers_short == 1
+    assert session.gauges().handlers_short == 1
     assert session.capacity.shortages() == [f"All {THREADS} threads for plain functions are busy."]
     check = dict(_of_membership(session))["handlers"]
     assert not check.ok and not check.needed and "left to other workers" in check.why
     hanging.release.set()
     assert (await outcome(look, job))["status"] == 1
     await until(lambda: not session.capacity.shortages())
-    assert session.standing().handlers_short == 0
+    assert session.gauges().handlers_short == 0
 
 
 @pytest.fixture
@@ -306,7 +298,7 @@ def call_of(function: str, timeout_seconds: float) -> Call:
 
 
 def run_of(call: Call) -> Any:
-    return Run(call, backend=None)
+    return Run(call, backend=None)  # type: ignore[arg-type]  # never called
 
 
 async def test_the_time_of_a_run_counts_from_its_call(one_thread: HandlerThread) -> None:

@@ -14,9 +14,8 @@ from detent.errors import OwnershipLost, UsageError
 from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Database, Store
-from detent.store.db import STANDARD, connect
+from detent.store.db import STANDARD
 from detent.store.effects import EffectPool
-from detent.store.limits import REQUEST_LIMITS
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker.queues import book
 from tests.support import factories
@@ -24,16 +23,9 @@ from tests.support.waiting import until
 
 
 @pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", REQUEST_LIMITS)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
 async def serve(reach: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[Detent], Any]]:
     """Run an app's functions in a session of this process. Nobody tells it of queues that a test adds."""
-    monkeypatch.setattr(book, "LOOK_EVERY", 3.0)
+    monkeypatch.setattr(book, "READ_EVERY", 3.0)
     database = Database(**reach)
     await database.open()
     thread = HandlerThread(4)
@@ -252,7 +244,7 @@ async def test_a_long_handler_can_ask_whether_to_go_on(look: Any, serve: Any) ->
     session = await serve(app)
     await until(started.is_set)
     await look.execute("UPDATE live_runs SET cancel = true WHERE job = $1", job)
-    session.worker.reconciling.wake()
+    session.worker.reconciler.loop.wake()
     await until(lambda: stopped)
     assert (await outcome(look, job))["status"] == 3
 
@@ -301,5 +293,5 @@ async def test_what_fails_after_the_commit_leaves_the_run_succeeded(look: Any, s
     job = await due_job(look, "fails late")
     session = await serve(app)
     assert (await outcome(look, job))["status"] == 1
-    await until(lambda: session.worker.room == 200)
+    await until(lambda: session.worker.free_capacity == 200)
     assert await look.fetchval("SELECT count(*) FROM attempts") == 0

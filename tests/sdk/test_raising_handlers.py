@@ -11,7 +11,7 @@ import pytest
 
 from detent import Run
 from detent.domain.job import PythonTarget
-from detent.domain.run import Call, Committed, Failed, Outcome, Succeeded
+from detent.domain.run import Call, Committed, Failed, NotBegun, Outcome, Succeeded
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker.execute import execute
 from tests.support.factories import LONG_AGO
@@ -63,7 +63,7 @@ async def invoke() -> AsyncIterator[Invoke]:
     thread = HandlerThread(1)
     thread.start()
 
-    async def run(function: Callable[..., Any], *, committed: bool = False) -> Outcome:
+    async def run(function: Callable[..., Any], *, committed: bool = False) -> Outcome | NotBegun:
         def make_run(call: Call) -> Run:
             made = Run(call, Unused())
             made.committed = committed

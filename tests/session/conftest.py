@@ -1,5 +1,5 @@
 """Sessions in this process, and a connection to look at the tables."""
 
-from tests.support.sessions import look, looking_often, start, store
+from tests.support.sessions import looking_often, start
 
-__all__ = ["look", "looking_often", "start", "store"]
+__all__ = ["looking_often", "start"]

@@ -10,9 +10,8 @@ import pytest
 from detent.domain.run import Claim
 from detent.store import Store
 from detent.worker import definitions
-from detent.worker.definitions import Definitions
-from detent.worker.held import Held
-from detent.worker.learning import Learner
+from detent.worker.definitions import DefinitionLoader, Definitions
+from detent.worker.held import HeldRun
 from tests.support import factories
 from tests.support.waiting import until
 
@@ -30,17 +29,17 @@ async def jobs(look: Any) -> list[int]:
     return [await factories.add_job(look) for _ in range(5)]
 
 
-async def test_what_was_foreseen_is_known_when_its_run_comes(store: Store, jobs: list[int]) -> None:
-    learner = Learner(store, lambda _held: None, nobody_fails)
-    learner.foresee([*keys(*jobs[:3]), (jobs[0], 99), (12345, 1)])
-    learner.foresee(keys(*jobs))  # while the first are being read
-    held = [Held(claim(job), factories.LONG_AGO) for job in jobs]
-    await until(lambda: all(learner.knows(one) for one in held))
-    assert not learner.knows(Held(claim(12345), factories.LONG_AGO))
-    await learner.stop()
+async def test_a_prefetched_definition_is_known_when_its_run_comes(store: Store, jobs: list[int]) -> None:
+    loader = DefinitionLoader(store, lambda _held: None, nobody_fails)
+    loader.prefetch([*keys(*jobs[:3]), (jobs[0], 99), (12345, 1)])
+    loader.prefetch(keys(*jobs))  # while the first are being read
+    held = [HeldRun(claim(job), factories.LONG_AGO) for job in jobs]
+    await until(lambda: all(loader.knows(one) for one in held))
+    assert not loader.knows(HeldRun(claim(12345), factories.LONG_AGO))
+    await loader.stop()
 
 
-async def nobody_fails(held: Sequence[Held]) -> None:
+async def nobody_fails(held: Sequence[HeldRun]) -> None:
     raise AssertionError(f"{len(held)} could not be read")
 
 

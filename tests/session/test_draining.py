@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from detent.cluster.operations import ClusterOperations
 from detent.domain.identity import node_name
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.node.readiness import Readiness
@@ -31,7 +32,7 @@ class Runs:
 
 async def drain(store: Store, session: Session, draining: bool = True) -> None:
     """As the API does it."""
-    await store.cluster.drain(node_name(session.membership.node), draining)
+    await ClusterOperations(store).drain(node_name(session.membership.node), draining)
     await store.upkeep.wake(RUNS_CHANNEL, "share")
     await until(lambda: session.draining is draining)
 
@@ -81,9 +82,10 @@ async def test_a_draining_worker_is_handed_nothing_and_claims_nothing(look: Any,
     runs.released.set()
     other = await start(runs)
     job = await factories.add_job(look, await soon(look))
+    other.scheduler.jobs_changed({job})  # its first sweep may have come before
     await until(lambda: look.fetchval("SELECT count(*) = 1 FROM run_history WHERE job = $1", job))
     assert await look.fetchval("SELECT node FROM run_history") == other.membership.node
-    assert draining.worker.room == 0
+    assert draining.worker.free_capacity == 0
 
 
 async def test_a_draining_node_is_not_ready_and_says_why(start: Any, store: Store) -> None:

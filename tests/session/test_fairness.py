@@ -14,8 +14,9 @@ import pytest
 
 from detent.domain.job import JobSpec
 from detent.domain.run import Call, Outcome, Succeeded
+from detent.jobs import JobOperations
 from detent.store import Store
-from detent.store.queues import Limits
+from detent.store.queues import RunLimits
 from tests.support.factories import LONG_AGO
 from tests.support.waiting import until
 
@@ -34,7 +35,7 @@ async def add_tenant(store: Store, name: str, **quotas: Any) -> int:
 async def add_job(store: Store, look: Any, tenant: int, name: str, queue: str = "default") -> tuple[int, int]:
     """Its number, and that of its queue."""
     document = {"schedule": "every 1h", "target": HTTP, "name": name, "queue": queue}
-    await store.jobs.add([msgspec.convert(document, JobSpec)], tenant=tenant)
+    await JobOperations(store).registration.add([msgspec.convert(document, JobSpec)], tenant=tenant)
     row = await look.fetchrow("SELECT job, queue FROM cursors WHERE job = (SELECT max(job) FROM jobs)")
     return row["job"], row["queue"]
 
@@ -96,7 +97,9 @@ async def test_shares_are_by_weight(look: Any, store: Store, start: Any) -> None
 async def test_ticks_of_one_tenant_do_not_wait_for_all_ticks_of_another(look: Any, store: Store, start: Any) -> None:
     noisy, quiet = await add_tenant(store, "noisy"), await add_tenant(store, "quiet")
     documents = [{"schedule": "every 1h", "target": HTTP, "name": f"flood-{n}"} for n in range(2500)]
-    await store.jobs.add([msgspec.convert(document, JobSpec) for document in documents], tenant=noisy)
+    await JobOperations(store).registration.add(
+        [msgspec.convert(document, JobSpec) for document in documents], tenant=noisy
+    )
     await add_job(store, look, quiet, "drop")
     due = await look.fetchval("SELECT date_trunc('milliseconds', now() + interval '1 second')")
     await look.execute("UPDATE cursors SET next_tick = $1, fire_at = $1", due)
@@ -111,7 +114,7 @@ async def test_no_more_runs_of_a_queue_are_under_way_than_its_limit_on_all_nodes
 ) -> None:
     job, queue = await add_job(store, look, 1, "narrow", "narrow")
     free = await add_job(store, look, 1, "free")
-    await store.queues.limit("narrow", Limits(3, None), tenant=1)
+    await store.queues.limit("narrow", RunLimits(3, None), tenant=1)
     await add_ready(look, job, queue, 60)
     await add_ready(look, *free, 60)
     calls = Recorder()
@@ -140,7 +143,7 @@ async def test_a_tenants_limit_is_for_all_its_queues(look: Any, store: Store, st
 
 async def test_ticks_of_a_limited_queue_are_not_handed_off(look: Any, store: Store, start: Any) -> None:
     job, _ = await add_job(store, look, 1, "narrow", "narrow")
-    await store.queues.limit("narrow", Limits(1, None), tenant=1)
+    await store.queues.limit("narrow", RunLimits(1, None), tenant=1)
     calls = Recorder()
     calls.go_on.clear()
     session = await start(calls, queues=("default", "narrow"))
@@ -161,7 +164,7 @@ async def test_a_limit_that_is_set_while_runs_are_under_way_counts_them(look: An
     calls.go_on.clear()
     session = await start(calls, concurrency=10)
     await until(lambda: len(calls.order) == 3)
-    await store.queues.limit("default", Limits(3, None), tenant=1)
+    await store.queues.limit("default", RunLimits(3, None), tenant=1)
     await until(lambda: session.worker._claiming.limited)
     await look.execute(
         "INSERT INTO live_runs (job, scheduled_at, token, not_before, queue, revision, lane, priority)"
@@ -179,7 +182,7 @@ async def test_a_limit_that_is_set_while_runs_are_under_way_counts_them(look: An
 
 async def test_a_rate_lets_a_second_bring_no_more_than_it_says(look: Any, store: Store, start: Any) -> None:
     job, queue = await add_job(store, look, 1, "steady", "steady")
-    await store.queues.limit("steady", Limits(None, 25), tenant=1)
+    await store.queues.limit("steady", RunLimits(None, 25), tenant=1)
     await add_ready(look, job, queue, 80)
     calls = Recorder()
     for _ in range(2):

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from detent.cluster.admission import Guard
+from detent.cluster.admission import AdmissionCheck
 from detent.cluster.coordinators.coordinator import PostgresCoordinator
 from detent.domain.identity import RunKey
 from detent.domain.run import Call, Claim, Outcome, Succeeded
 from detent.errors import UsageError
 from detent.node.session import Session
-from detent.scheduler.planning import Patience
+from detent.scheduler.planning import FireMode, Patience
 from detent.scheduler.scheduler import LONGEST_WITHOUT_SWEEP, MANY_DUE
 from detent.settings.settings import Settings
 from detent.store import Store
@@ -50,7 +50,7 @@ async def test_a_node_that_cannot_follow_a_fail_over_yet_is_told_so_and_may_try_
 ) -> None:
     await factories.add_job(look)
     await look.execute("UPDATE cluster SET timeline = 0, beat_at = now()")
-    guard = Guard(store, 0)
+    guard = AdmissionCheck(store, 0)
     other = await connect(database_url, "detent")
     await other.execute("SET idle_in_transaction_session_timeout = 0")
     async with other.transaction():  # another node follows, and the server does not confirm its commit
@@ -61,29 +61,30 @@ async def test_a_node_that_cannot_follow_a_fail_over_yet_is_told_so_and_may_try_
     assert (await guard.admit()).incarnation > 2
 
 
-async def test_the_settle_of_one_run_does_not_let_go_of_the_next_run_of_its_job(start: Any) -> None:
+async def test_the_settle_of_one_run_does_not_remove_the_next_run_of_its_job(start: Any) -> None:
     session = await start()
     worker = session.worker
     first = Claim(1, 0, factories.LONG_AGO, 0, FIRST_TOKEN, 1)
     second = first._replace(scheduled_at=factories.LONG_AGO + timedelta(hours=1))
-    worker._draining = True  # so that neither is called
+    worker.capacity.closed = True  # so that neither is called
     worker._accept([first, second])
-    worker._settled(first)
+    worker._settled([first], ())
     assert [held.claim for held in worker._held] == [second]
 
 
 async def test_a_job_offered_twice_is_in_one_batch_with_its_newer_cursor(look: Any, store: Store, start: Any) -> None:
     job = await factories.add_job(look, await soon(look, 3600))
     (cursor,) = await store.cursors.load([job])
-    firing = (await start()).firing
+    scheduler = (await start()).scheduler
+    firing, in_flight = scheduler.firing, scheduler._ticks.in_flight
     waits = [asyncio.create_task(asyncio.Event().wait()) for _ in range(2)]
     firing._tasks.update({wait: [] for wait in waits})
     edited = cursor._replace(generation=cursor.generation + 1)
     firing.offer([cursor])
     firing.offer([edited])
-    assert firing._next_batch(10) == [edited]
+    assert firing._due.take(10, in_flight) == [edited]
     firing.offer([edited])
-    assert firing._next_batch(10) == []  # its reply is not there yet
+    assert firing._due.take(10, in_flight) == []  # its reply is not there yet
     firing._tasks.clear()
     for wait in waits:
         wait.cancel()
@@ -104,7 +105,7 @@ async def test_a_run_that_cannot_be_started_is_given_back_when_that_is_possible_
     look: Any, start: Any, database_url: str
 ) -> None:
     session = await start(lease_ttl_seconds=1.0)
-    await session.worker.reconciling.stop()  # which would find it too, some time
+    await session.worker.reconciler.loop.stop()  # which would find it too, some time
     other = await connect(database_url, "detent")
     await other.execute("SET idle_in_transaction_session_timeout = 0")
     job = await factories.add_job(look, None)
@@ -131,12 +132,12 @@ async def test_a_run_cancelled_before_its_first_step_frees_its_slot(look: Any, s
     tick = await soon(look, 0)
     await factories.add_live_run(look, job, tick, owner=session.membership.node)
     claim = Claim(job, 0, tick, 0, FIRST_TOKEN, 1)
-    await store.live.cancel([RunKey(job, tick)])
+    await store.live_runs.cancel([RunKey(job, tick)])
     session.worker._accept([claim])
-    session.worker._stop(session.worker._held.find(claim))
+    session.worker.reconciler.stop(session.worker._held.find(claim))
     assert (await ended(look, job))["status"] == 3
     assert called == []
-    await until(lambda: session.worker._running == 0 and not session.worker._held)
+    await until(lambda: session.worker.slots.running == 0 and not session.worker._held)
 
 
 async def test_one_schedule_that_cannot_be_read_stops_only_its_own_jobs(look: Any, start: Any) -> None:
@@ -152,7 +153,7 @@ async def test_one_schedule_that_cannot_be_read_stops_only_its_own_jobs(look: An
     assert await look.fetchval("SELECT next_tick FROM cursors WHERE job = $1", jobs[1]) == tick
 
 
-async def test_room_for_runs_that_were_not_fired_is_given_back(look: Any, start: Any) -> None:
+async def test_capacity_for_runs_that_were_not_fired_is_released(look: Any, start: Any) -> None:
     tick = await soon(look)
     jobs = [await factories.add_job(look, tick) for _ in range(3)]
     await factories.add_live_run(look, jobs[0], tick - timedelta(hours=1), not_before=tick + timedelta(days=1))
@@ -165,11 +166,11 @@ async def test_room_for_runs_that_were_not_fired_is_given_back(look: Any, start:
     session = await start()
     for job in jobs[1:]:
         await ended(look, job)
-    await until(lambda: session.worker.place.reserved == 0 and not session.worker._held)
-    assert session.worker.room == 20
+    await until(lambda: session.worker.capacity.reserved == 0 and not session.worker._held)
+    assert session.worker.free_capacity == 20
 
 
-async def test_a_run_that_may_be_called_once_is_not_called_again_when_its_node_lost_sight_of_it(
+async def test_a_run_that_may_be_called_once_is_not_called_again_when_its_node_lost_track_of_it(
     look: Any, start: Any
 ) -> None:
     called: list[str] = []
@@ -190,34 +191,36 @@ async def test_a_run_that_may_be_called_once_is_not_called_again_when_its_node_l
 async def test_a_late_tick_whose_neighbours_are_far_away_does_not_wait_for_a_lane(look: Any, store: Store) -> None:
     job = await factories.add_job(look, await soon(look, -5))
     (cursor,) = await store.cursors.load([job])
-    assert Patience().way(cursor, cursor.next_tick + timedelta(hours=1), await soon(look, 0)) == "plain"
+    assert cursor.next_tick is not None
+    assert Patience().mode(cursor, cursor.next_tick + timedelta(hours=1), await soon(look, 0)) is FireMode.PLAIN
 
 
 async def test_when_the_databases_clock_steps_back_nothing_counts_as_due(look: Any, start: Any) -> None:
     job = await factories.add_job(look, await soon(look, 30))
     session = await start()
-    await until(lambda: job in session.scheduler._known)
+    ticks = session.scheduler._ticks
+    await until(lambda: job in ticks._known)
     now = session.clock.milliseconds()
-    session.scheduler._wheel.advance(now)
-    session.scheduler._wheel._now = now + 600_000
+    ticks._wheel.advance(now)
+    ticks._wheel._now = now + 600_000
     session.scheduler._offer_due()
-    assert session.scheduler._wheel.present <= session.clock.milliseconds()
-    assert job in session.scheduler._wheel
+    assert ticks._wheel.present <= session.clock.milliseconds()
+    assert job in ticks._wheel
 
 
 async def test_no_sweep_reads_a_flood_again_while_it_is_fired_but_one_comes_in_the_end(start: Any) -> None:
     session = await start()
-    scheduler, firing = session.scheduler, session.firing
+    scheduler, firing = session.scheduler, session.scheduler.firing
     await until(lambda: scheduler._swept_at)
     firing._closed = True  # so that nothing of the flood is sent
-    firing._ready = dict.fromkeys(range(MANY_DUE + 1))
+    firing._due._cursors = dict.fromkeys(range(MANY_DUE + 1))
     swept, scheduler._sweep_next = scheduler._swept_at, 0.0
     await scheduler._look_ahead()
     assert scheduler._swept_at == swept
     scheduler._swept_at, scheduler._sweep_next = swept - LONGEST_WITHOUT_SWEEP, 0.0
     await scheduler._look_ahead()
     assert scheduler._swept_at > swept - LONGEST_WITHOUT_SWEEP
-    firing._ready = {}
+    firing._due._cursors = {}
 
 
 async def test_a_node_that_cannot_open_its_coordinator_leaves_no_heartbeat_behind(
@@ -240,16 +243,16 @@ async def test_a_claim_whose_reply_is_lost_is_looked_into_at_once(
     session = await start()
     worker = session.worker
     await worker.loop.stop()
-    await worker.reconciling.stop()
-    worker.reconciling._awake.clear()
+    await worker.reconciler.loop.stop()
+    worker.reconciler.loop._awake.clear()
 
     async def lost(*_arguments: object, **_named: object) -> list[Claim]:
         raise OutcomeUnknown("the reply was lost")
 
-    monkeypatch.setattr(store.live, "claim", lost)
+    monkeypatch.setattr(store.live_runs, "claim", lost)
     with pytest.raises(OutcomeUnknown):
         await worker.tick()
-    assert worker.reconciling._awake.is_set()
+    assert worker.reconciler.loop._awake.is_set()
 
 
 async def test_a_node_joins_although_a_lock_keeps_it_from_making_days_of_history(

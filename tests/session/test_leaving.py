@@ -94,7 +94,7 @@ async def test_a_share_is_handed_over_without_waiting_for_what_is_done_beside(
     await shared(look, first, second)
     async with other.transaction():
         await other.execute("LOCK TABLE jobs")
-        first.life.loop.wake()
+        first.lifecycle.loop.wake()
         await until(lambda: look.fetchval(WAITING, ""), what="something that takes long")
         closing = asyncio.create_task(first.close(0))
         await until(lambda: len(second.leadership.terms) == PARTITIONS, 5, what="the share to be handed over")

@@ -18,15 +18,17 @@ from uuid import UUID
 
 import pytest
 
+from detent.contract.job import OnResume
 from detent.domain.identity import RunKey, decode_run_id
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.errors import Conflict, NotFound, UsageError
+from detent.jobs import JobOperations
 from detent.store import Store
 from tests.support.waiting import until
 
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
-SCHEDULES = (
+SCHEDULES: tuple[dict[str, Any], ...] = (
     {"schedule": "every 1s"},
     {"schedule": "* * * * * *"},
     {"schedule": "*/2 * * * * *", "timezone": "Europe/Berlin"},
@@ -74,7 +76,9 @@ class World:
 
     async def make(self) -> Watched:
         fields = self.chance.choice(SCHEDULES)
-        (job,) = await self.store.jobs.add([JobSpec(target=HTTP, concurrent_policy="ALLOW", **fields)], by="maker")
+        (job,) = await JobOperations(self.store).registration.add(
+            [JobSpec(target=HTTP, concurrent_policy="ALLOW", **fields)], by="maker"
+        )
         watched = Watched(job.id, asyncio.Lock() if self.chance.random() < 0.5 else None)
         self.jobs.append(watched)
         return watched
@@ -114,25 +118,26 @@ class World:
             job.since = None
 
     async def edit(self, job: Watched) -> None:
-        await self.store.jobs.patch(job.id, self.chance.choice(SCHEDULES), by="editor")
+        await JobOperations(self.store).registration.patch(job.id, self.chance.choice(SCHEDULES), by="editor")
 
     async def touch(self, job: Watched) -> None:
-        await self.store.jobs.patch(job.id, {"payload": self.chance.random()})
+        await JobOperations(self.store).registration.patch(job.id, {"payload": self.chance.random()})
 
     async def pause(self, job: Watched) -> None:
-        await self.store.jobs.pause(job.id, "at random")
+        await JobOperations(self.store).lifecycle.pause(job.id, "at random")
 
     async def resume(self, job: Watched) -> None:
-        on_resume = self.chance.choice(("skip", "once", "all")) if job.alone is None else "skip"
-        await self.store.jobs.resume(job.id, on_resume=on_resume)
+        choices: tuple[OnResume, ...] = ("skip", "once", "all")
+        on_resume = self.chance.choice(choices) if job.alone is None else "skip"
+        await JobOperations(self.store).lifecycle.resume(job.id, on_resume=on_resume)
 
     async def skip(self, job: Watched) -> None:
         found = await self.store.jobs.get(job.id)
         if found is not None and found.next_run_at is not None and found.next_run_at > await self.now():
-            await self.store.life.skip(job.id, found.next_run_at)
+            await JobOperations(self.store).lifecycle.skip(job.id, found.next_run_at)
 
     async def delete(self, job: Watched) -> None:
-        await self.store.jobs.delete(job.id)
+        await JobOperations(self.store).lifecycle.delete(job.id)
         self.jobs.remove(job)
         self.deleted.append(job)
         await self.make()
@@ -150,9 +155,9 @@ class World:
 
     async def every_tick_accounted_for(self, start: datetime) -> Counter[str]:
         window = (start, await self.now())
-        found, following = await self.store.ledger.audit(window, limit=100_000)
+        found, following = await JobOperations(self.store).audit.audit(window, limit=100_000)
         while following is not None:
-            more, following = await self.store.ledger.audit(window, behind=following, limit=100_000)
+            more, following = await JobOperations(self.store).audit.audit(window, behind=following, limit=100_000)
             found += more
         total: Counter[str] = Counter()
         for _, name, account in found:
@@ -175,7 +180,7 @@ async def test_jobs_that_are_changed_around_their_ticks_lose_none_and_double_non
         await start(world.runner, concurrency=50)
     await asyncio.gather(*(world.live(operations // PEOPLE + 1) for _ in range(PEOPLE)))
     for job in world.jobs:
-        await store.jobs.pause(job.id)
+        await JobOperations(store).lifecycle.pause(job.id)
 
     async def settled() -> bool:
         return not await look.fetchval("SELECT EXISTS (SELECT FROM live_runs)")

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from detent import RetryLater
+from detent.domain.identity import MANUAL
 from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.errors import Unavailable
 from detent.node.session import Session
 from detent.store import Store
-from detent.worker import worker
+from detent.worker import attempt as attempt_module
+from detent.worker.execute import execute
 from tests.support import factories
 from tests.support.waiting import until
 
@@ -35,7 +37,7 @@ class Unprintable(Exception):  # noqa: N818 - raised by a handler
 
 
 class Pretender(Exception):  # noqa: N818 - as above
-    @property
+    @property  # type: ignore[misc]  # that is what is tested
     def __class__(self) -> Any:
         raise ValueError("no class")
 
@@ -45,10 +47,12 @@ class Forgetful(RetryLater):
         Exception.__init__(self, "busy")
 
 
-RAISED = [
+TEXT: Any = "60"
+NONE: Any = None
+RAISED: list[tuple[BaseException, str]] = [
     (RetryLater("busy", seconds=timedelta(seconds=60)), "RetryLater: busy"),
-    (RetryLater("busy", seconds="60"), "RetryLater: busy (seconds is '60': give a number of seconds or a timedelta)"),
-    (RetryLater("busy", seconds=None), "RetryLater: busy (seconds is None: give a number of seconds or a timedelta)"),
+    (RetryLater("busy", seconds=TEXT), "RetryLater: busy (seconds is '60': give a number of seconds or a timedelta)"),
+    (RetryLater("busy", seconds=NONE), "RetryLater: busy (seconds is None: give a number of seconds or a timedelta)"),
     (RetryLater("busy", seconds=float("nan")), "RetryLater: busy (seconds is nan: "),
     (Forgetful(), "Forgetful: busy (seconds cannot be read: AttributeError: "),
     (Unprintable(), "Unprintable: its text cannot be read: ValueError: no words"),
@@ -108,7 +112,7 @@ async def attempts(look: Any, job: int) -> list[tuple[int, str, str]]:
 
 
 async def settled_idle(session: Session) -> None:
-    await until(lambda: not session.worker._held and session.worker._running == 0, what="an idle worker")
+    await until(lambda: not session.worker._held and session.worker.slots.running == 0, what="an idle worker")
 
 
 @pytest.mark.parametrize(("error", "text"), RAISED, ids=[text[:30] for _, text in RAISED])
@@ -172,7 +176,7 @@ async def triggered(look: Any, store: Store, session: Session, payload: str) -> 
     job = await factories.add_job(look, None, once=True)
     tick = await soon(look)
     await look.execute("INSERT INTO run_payloads (job, scheduled_at, payload) VALUES ($1, $2, $3)", job, tick, payload)
-    await factories.add_live_run(look, job, tick, serial=worker.MANUAL, once=True)
+    await factories.add_live_run(look, job, tick, serial=MANUAL, once=True)
     session.worker.loop.wake()
     return job
 
@@ -192,7 +196,8 @@ async def test_a_run_is_given_back_only_while_the_database_does_not_answer(
 ) -> None:
     calls, target = counting(Succeeded)
     session = await start(target)
-    read, refused = store.live.own_payload, []
+    refused: list[Any] = []
+    read = store.live_runs.own_payload
 
     async def away(key: Any, **_where: Any) -> str | None:
         if len(refused) < 3:
@@ -200,7 +205,7 @@ async def test_a_run_is_given_back_only_while_the_database_does_not_answer(
             raise Unavailable("The database has no connection to spare.")
         return await read(key)
 
-    monkeypatch.setattr(session.worker._store.live, "own_payload", away)
+    monkeypatch.setattr(session._store.live_runs, "own_payload", away)
     job = await triggered(look, store, session, "7")
     assert (await ended(look, job))["status"] == 1
     assert (len(refused), len(calls)) == (3, 1)
@@ -211,13 +216,12 @@ async def test_a_worker_whose_task_ends_beneath_a_call_has_failed_the_attempt(
 ) -> None:
     """Nothing that is raised above the call may make the run look as if it had not begun."""
     calls, target = counting(Succeeded)
-    execute = worker.execute
 
     async def breaks(call: Call, runners: Any) -> Outcome:
         await execute(call, runners)
         raise RuntimeError("a mistake of our own")
 
-    monkeypatch.setattr(worker, "execute", breaks)
+    monkeypatch.setattr(attempt_module, "execute", breaks)
     job = await due(look, delivery="at_most_once")
     session = await start(target)
     assert (await ended(look, job))["status"] == DEAD
@@ -230,13 +234,12 @@ async def test_a_cancellation_from_nowhere_is_a_failed_attempt(
     look: Any, start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls, target = counting(Succeeded)
-    execute = worker.execute
 
     async def cancelled(call: Call, runners: Any) -> Outcome:
         await execute(call, runners)
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(worker, "execute", cancelled)
+    monkeypatch.setattr(attempt_module, "execute", cancelled)
     job = await due(look, delivery="at_most_once")
     session = await start(target)
     assert (await ended(look, job))["status"] == DEAD
@@ -264,7 +267,7 @@ async def test_definitions_that_fail_to_be_read_for_any_reason_end_only_their_ow
     calls, target = counting(Succeeded)
     jobs = [await factories.add_job(look, None) for _ in range(4)]
     session = await start(target)
-    live = session.worker._store.live
+    live = session._store.live_runs
     read = live.definitions
 
     async def fails_with_bad(wanted: Any) -> Any:

@@ -14,14 +14,18 @@ import pytest
 from detent.domain.identity import RunKey
 from detent.domain.registration import WAITING_LANES
 from detent.domain.run import Call, Cancelled, Failed, Outcome, Succeeded
+from detent.jobs import JobOperations
 from tests.support import factories
 from tests.support.waiting import until
 
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
 POLICIES = ("SKIP", "ALLOW", "QUEUE", "REPLACE")
 LANES = {"SKIP": 1, "ALLOW": 2, **WAITING_LANES}
-RAN, SKIPPED = ("succeeded", None), ("skipped", "overlap")
-STOPPED, REPLACED = ("cancelled", "cancelled while it ran"), ("cancelled", "replaced")
+Fate = tuple[str, str | None]
+RAN: Fate = ("succeeded", None)
+SKIPPED: Fate = ("skipped", "overlap")
+STOPPED: Fate = ("cancelled", "cancelled while it ran")
+REPLACED: Fate = ("cancelled", "replaced")
 
 
 class Recording:
@@ -78,7 +82,7 @@ class Scene:
         return at
 
     def wake_worker(self) -> None:
-        self._session.worker.reconciling.wake()
+        self._session.worker.reconciler.loop.wake()
 
     async def fates(self) -> list[tuple[str, str | None]]:
         rows = await self._look.fetch("SELECT * FROM runs WHERE job = $1 ORDER BY scheduled_at", self.job)
@@ -235,12 +239,12 @@ async def test_a_job_edited_to_one_run_at_a_time_starts_none_beside_those_of_bef
     await scene.tick()
     await until(lambda: len(target.now) == 2)
     first = RunKey(scene.job, scene.ticks[0])
-    await store.live.cancel([first])
+    await store.live_runs.cancel([first])
     scene.wake_worker()
     await until(lambda: len(target.now) == 1)
     await until(lambda: look.fetchval("SELECT count(*) = 1 FROM live_runs"), what="lane 0 to be free")
     job_id = await look.fetchval("SELECT id FROM jobs WHERE job = $1", scene.job)
-    await store.jobs.patch(job_id, {"concurrent_policy": policy, "schedule": "every 2h"})
+    await JobOperations(store).registration.patch(job_id, {"concurrent_policy": policy, "schedule": "every 2h"})
     await scene.tick()
     if policy == "REPLACE":
         await scene.until_fates([STOPPED, STOPPED, ("running", None)])
@@ -248,7 +252,7 @@ async def test_a_job_edited_to_one_run_at_a_time_starts_none_beside_those_of_bef
         waits = SKIPPED if policy == "SKIP" else ("pending", None)
         await scene.until_fates([STOPPED, ("running", None), waits])
     target.let_go()
-    ends = {"SKIP": [RAN, SKIPPED], "QUEUE": [RAN, RAN], "REPLACE": [STOPPED, RAN]}
+    ends: dict[str, list[Fate]] = {"SKIP": [RAN, SKIPPED], "QUEUE": [RAN, RAN], "REPLACE": [STOPPED, RAN]}
     await scene.until_fates([STOPPED, *ends[policy]])
     if policy != "REPLACE":
         assert target.order[:2] == scene.ticks[:2]

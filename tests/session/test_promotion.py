@@ -11,9 +11,9 @@ import pytest
 
 from detent.domain.registration import WAITING_LANES
 from detent.domain.run import Call, Outcome, Succeeded
-from detent.node import session as upkeep
 from detent.store import Store
-from detent.worker import promoting
+from detent.upkeep import housekeeping
+from detent.worker import promotion
 from tests.support import factories
 from tests.support.waiting import until
 
@@ -41,8 +41,8 @@ TICK_NOW = (
 async def test_a_run_that_begins_to_wait_while_the_one_before_ends_is_promoted(
     look: Any, store: Store, start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "UPKEEP_EVERY", 600.0)  # the looks now and then are not what is tested
-    monkeypatch.setattr(promoting, "LOOK_EVERY", 600.0)
+    monkeypatch.setattr(housekeeping, "UPKEEP_EVERY", 600.0)  # the looks now and then are not what is tested
+    monkeypatch.setattr(promotion, "CHECK_EVERY", 600.0)
     for statement in GATE:
         await look.execute(statement)
     first_may_end, looked = asyncio.Event(), asyncio.Event()
@@ -54,7 +54,7 @@ async def test_a_run_that_begins_to_wait_while_the_one_before_ends_is_promoted(
             await first_may_end.wait()
         return Succeeded()
 
-    promote = store.live.promote
+    promote = store.live_runs.promote
 
     async def noting(jobs: Sequence[int] | None = None) -> bool:
         found = await promote(jobs)
@@ -62,7 +62,7 @@ async def test_a_run_that_begins_to_wait_while_the_one_before_ends_is_promoted(
             looked.set()
         return found
 
-    monkeypatch.setattr(store.live, "promote", noting)
+    monkeypatch.setattr(store.live_runs, "promote", noting)
     job = await factories.add_job(look, None, definition=QUEUE, lanes=WAITING_LANES["QUEUE"])
     session = await start(hold_first)
 

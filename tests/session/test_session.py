@@ -103,8 +103,8 @@ async def test_a_running_run_that_is_cancelled_stops_and_is_recorded(look: Any, 
     job = await factories.add_job(look, tick)
     session = await start(hangs)
     await asyncio.wait_for(started.wait(), 10)
-    await store.live.cancel([RunKey(job, tick)])
-    session.worker.reconciling.wake()
+    await store.live_runs.cancel([RunKey(job, tick)])
+    session.worker.reconciler.loop.wake()
     (run,) = await finished(look, job)
     assert (run["status"], run["reason"]) == (3, "cancelled while it ran")
 
@@ -124,7 +124,7 @@ async def test_closing_gives_back_what_waits_and_finishes_what_runs(look: Any, s
     session = await start(waits, concurrency=2)
     await until(lambda: len(running) == 2)
     closing = asyncio.create_task(session.close(10))
-    await until(lambda: session.worker.room == 0)
+    await until(lambda: session.worker.free_capacity == 0)
     release.set()
     await closing
     assert await look.fetchval("SELECT count(*) FROM run_history WHERE status = 1") == 2

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from detent.cluster.operations import ClusterOperations
 from detent.runtime.clock import monotonic
 from detent.scheduler import scheduler as sweeping
 from detent.store import Store
@@ -61,18 +62,18 @@ async def test_every_process_says_that_a_job_is_set_aside(look: Any, store: Stor
     job, _ = await unreadable_job(look)
     session = await start()
     await until(lambda: look.fetchval("SELECT count(*) FROM set_aside_jobs"), what="it is on record")
-    assert (await store.signals.look()).jobs_set_aside == 1
+    assert (await store.signals.read()).jobs_set_aside == 1
     checks = await Readiness(("api",), lambda: store, lambda: None, lambda: False)()
     assert (checks["jobs"].ok, checks["jobs"].needed) == (False, False)
     assert checks["jobs"].why.startswith("1 job is set aside")
-    cluster = await store.cluster.look(operator=True)
+    cluster = await ClusterOperations(store).describe(operator=True)
     assert any("1 job is set aside" in problem for problem in cluster.problems)
     ((name, _, why),) = [each[1:4] for each in await store.set_aside.list(10)]
     assert (name, "lunar" in why) == ("silent", True)
     await look.execute("UPDATE cursors SET generation = generation + 1 WHERE job = $1", job)
-    assert (await store.signals.look()).jobs_set_aside == 0  # until it is tried again, as it is now
+    assert (await store.signals.read()).jobs_set_aside == 0  # until it is tried again, as it is now
     await until(lambda: look.fetchval("SELECT count(*) FROM set_aside_jobs"), what="the changed job is set aside")
-    assert len(session.firing.aside) == 1
+    assert len(session.scheduler.aside) == 1
 
 
 async def test_a_tick_that_the_database_refuses_is_set_aside_and_its_neighbours_fire(look: Any, start: Any) -> None:

@@ -7,15 +7,16 @@ from collections import Counter
 from contextlib import AsyncExitStack
 from typing import Any
 
+from detent.cluster.hints import Hints
 from detent.cluster.leadership import WAITING_PASSES_PER_TTL
 from detent.cluster.rendezvous import share
 from detent.domain.identity import PARTITIONS
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.node.session import Session
 from detent.runtime.service import Loop
+from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.db import PoolName
-from detent.worker.queues.hints import Hints
 from tests.support import factories
 from tests.support.waiting import until
 
@@ -92,7 +93,7 @@ async def test_jobs_fire_once_each_tick_while_sessions_come_and_go(look: Any, st
     """The jobs allow overlap: a session that is abandoned may hold a run, and until that is rescued it is not over, so
     a job that does not allow overlap would skip its tick. Here it always holds some."""
     now = await look.fetchval("SELECT date_trunc('second', now())")
-    document = {"schedule": "every 1s", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}
+    document: dict[str, Any] = {"schedule": "every 1s", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}
     document |= {"concurrent_policy": "ALLOW", "max_concurrent": LANES}
     jobs = [await factories.add_job(look, now, definition=document, lanes=LANES) for _ in range(20)]
     calls: Counter[str] = Counter()
@@ -151,7 +152,7 @@ async def test_a_partition_that_its_owner_does_not_take_is_taken_by_another(look
     """A node that is alive and cannot lead: its heartbeat goes on, its leadership does not."""
     first, second = await start(lease_ttl_seconds=TTL), await start(lease_ttl_seconds=TTL)
     await shared(look, first, second)
-    await second._leading.stop()
+    await second.leadership.loop.stop()
     await look.execute("UPDATE partitions SET holder = NULL WHERE holder = $1", second.membership.node)
     await until(lambda: len(first.leadership.terms) == PARTITIONS, what="the orphans to be taken")
 
@@ -168,7 +169,7 @@ async def test_what_a_session_holds_without_knowing_goes_to_whom_it_belongs(look
 async def test_an_orphan_whose_adoption_was_not_answered_is_led_after_all(look: Any, start: Any) -> None:
     first, second = await start(lease_ttl_seconds=TTL), await start(lease_ttl_seconds=TTL)
     await shared(look, first, second)
-    await second._leading.stop()
+    await second.leadership.loop.stop()
     await look.execute("UPDATE partitions SET holder = NULL WHERE holder = $1", second.membership.node)
     await until(lambda: len(first.leadership.terms) == PARTITIONS, what="the orphans to be taken")
     for partition in share(second.membership.node, [first.membership.node, second.membership.node]):
@@ -179,7 +180,7 @@ async def test_an_orphan_whose_adoption_was_not_answered_is_led_after_all(look: 
 async def test_a_session_that_closes_leaves_nothing_that_it_holds_without_knowing(look: Any, start: Any) -> None:
     session = await start(lease_ttl_seconds=30)
     await shared(look, session)
-    await session._leading.stop()
+    await session.leadership.loop.stop()
     session.leadership.terms.clear()
     await session.close(0)
     assert set(await holders(look)) == {None}
@@ -190,11 +191,11 @@ async def test_a_session_that_waits_for_its_share_looks_often(look: Any, start: 
     """Others tell when they have given it up, which it may not hear."""
     first = await start(lease_ttl_seconds=30)
     await shared(look, first)
-    await first._leading.stop()
+    await first.leadership.loop.stop()
     second = await start(lease_ttl_seconds=30)
     assert await second.leadership.tick() <= 30 / WAITING_PASSES_PER_TTL
-    first._leading = Loop("leadership", first.leadership.tick)
-    first._leading.start()
+    first.leadership.loop = Loop("leadership", first.leadership.tick)
+    first.leadership.loop.start()
     await shared(look, first, second)
     assert await second.leadership.tick() > 30 / WAITING_PASSES_PER_TTL
 
@@ -202,12 +203,15 @@ async def test_a_session_that_waits_for_its_share_looks_often(look: Any, start: 
 async def test_whoever_begins_to_listen_looks_at_everything_that_may_have_been_said(store: Store) -> None:
     called: list[str] = []
 
-    def note(name: str) -> Any:
-        return lambda *_: called.append(name)
-
-    hints = Hints(store, *map(note, ("jobs", "runs", "cancelled", "share")), note("hold"), note("queues"))
+    wakeups = Wakeups()
+    wakeups.jobs_changed.subscribe(lambda _jobs: called.append("jobs"))
+    wakeups.runs_ready.subscribe(lambda: called.append("runs"))
+    wakeups.runs_cancelled.subscribe(lambda: called.append("cancelled"))
+    wakeups.share_changed.subscribe(lambda: called.append("share"))
+    wakeups.hold_changed.subscribe(lambda: called.append("hold"))
+    hints = Hints(store, wakeups)
     await hints.tick()
-    assert {"jobs", "runs", "cancelled", "share", "hold"} <= set(called)
+    assert set(called) == {"jobs", "runs", "cancelled", "share", "hold"}
     called.clear()
     await hints.tick()
     assert called == []
@@ -219,7 +223,7 @@ async def test_a_share_is_taken_also_where_all_connections_for_work_are_in_use(
 ) -> None:
     session = await start(lease_ttl_seconds=30)
     await shared(look, session)
-    await session._leading.stop()
+    await session.leadership.loop.stop()
     gone = await factories.add_node(look, 7, evicted=True)
     await look.execute("UPDATE partitions SET holder = $1", gone)
     async with AsyncExitStack() as busy:

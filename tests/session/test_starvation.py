@@ -11,6 +11,7 @@ import pytest
 
 from detent.domain.job import JobSpec
 from detent.domain.run import Call, Outcome, Succeeded
+from detent.jobs import JobOperations
 from detent.store import Store
 from tests.support.waiting import until
 
@@ -29,7 +30,7 @@ async def add_tenant(store: Store, name: str) -> int:
 
 async def add_flood(store: Store, look: Any, tenant: int, due: Any) -> None:
     """As many jobs as there are runs, all due at one instant."""
-    await store.jobs.add(
+    await JobOperations(store).registration.add(
         [msgspec.convert({"schedule": "every 1d", "target": HTTP, "name": "flood"}, JobSpec)], tenant=tenant
     )
     await look.execute(
@@ -57,7 +58,9 @@ async def test_two_hundred_thousand_due_runs_of_one_tenant_do_not_hold_up_anothe
     due = await look.fetchval("SELECT date_trunc('second', now() + interval '60 seconds')")
     await add_flood(store, look, noisy, due)
     documents = [{"schedule": "every 1s", "target": HTTP, "name": f"quiet-{n}"} for n in range(QUIET_JOBS)]
-    await store.jobs.add([msgspec.convert(document, JobSpec) for document in documents], tenant=quiet)
+    await JobOperations(store).registration.add(
+        [msgspec.convert(document, JobSpec) for document in documents], tenant=quiet
+    )
 
     async def short(_call: Call) -> Outcome:
         await asyncio.sleep(0.001)

@@ -168,7 +168,7 @@ async def test_what_waits_behind_a_long_trial_is_given_back_to_others(
     await until(
         lambda: look.fetchval("SELECT owner IS NULL FROM live_runs WHERE crashes = 0"), what="the plain run back"
     )
-    assert first.worker.room == 0
+    assert first.worker.free_capacity == 0
     second = await start(hangs)
     await over(look, 1)
     assert await look.fetchval("SELECT node FROM run_history") == second.membership.node

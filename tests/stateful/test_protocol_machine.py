@@ -28,7 +28,7 @@ from detent.store import Database, Store, sql
 from detent.store.cursors import Advance, Exceptional
 from detent.store.db import connect
 from detent.store.limits import REQUEST_LIMITS
-from detent.store.live import Retry, Settlement
+from detent.store.live_runs import Retry, Settlement
 from tests.stateful.protocol_model import SECOND, Job, Model, tick
 from tests.support.factories import add_job, add_node
 
@@ -95,7 +95,7 @@ class Machine(RuleBasedStateMachine):
     @rule(node=nodes, limit=st.integers(1, 4))
     def claim(self, node: int, limit: int) -> None:
         ready = self.model.claimable() if self.model.alive(node) else []
-        claims = self.run(self.store.live.claim(node, 1, [1], limit))
+        claims = self.run(self.store.live_runs.claim(node, 1, [1], limit))
         assert len(claims) == min(limit, len(ready))
         for claim in claims:
             assert claim == self.model.claim(node, claim.key)
@@ -108,7 +108,7 @@ class Machine(RuleBasedStateMachine):
     def start_as(self, node: int, claim: Claim, alone: bool = False) -> None:
         verdict = self.model.start(node, claim, alone)
         expected = {} if verdict is None else {(claim.job, claim.lane): verdict}
-        assert self.run(self.store.live.start(node, [claim], [alone])) == expected
+        assert self.run(self.store.live_runs.start(node, [claim], [alone])) == expected
 
     @precondition(lambda self: self.model.grants)
     @rule(number=chosen, status=st.sampled_from([RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED]))
@@ -116,7 +116,7 @@ class Machine(RuleBasedStateMachine):
         node, claim = self.pick_grant(number)
         run = self.model.held(node, claim)
         settlement = Settlement(claim, NOW, NOW, CODES[status])
-        assert self.run(self.store.live.settle(node, [settlement])) == ([] if run is not None else [settlement])
+        assert self.run(self.store.live_runs.settle(node, [settlement])) == ([] if run is not None else [settlement])
         if run is not None:
             self.model.end(run, status)
 
@@ -128,7 +128,7 @@ class Machine(RuleBasedStateMachine):
     def fail_as(self, node: int, claim: Claim) -> None:
         run = self.model.held(node, claim)
         failure = Retry(claim, NOW, NOW, "failed", "no", timedelta(0))
-        assert self.run(self.store.live.retry(node, [failure])) == ([] if run is not None else [failure])
+        assert self.run(self.store.live_runs.retry(node, [failure])) == ([] if run is not None else [failure])
         if run is not None:
             self.model.retry(run)
 
@@ -139,7 +139,7 @@ class Machine(RuleBasedStateMachine):
 
     def give_back_as(self, node: int, claim: Claim) -> None:
         run = self.model.held(node, claim)
-        given = self.run(self.store.live.give_back(node, [claim]))
+        given = self.run(self.store.live_runs.give_back(node, [claim]))
         assert given == ({(claim.job, claim.lane)} if run is not None else set())
         if run is not None:
             self.model.give_back(run)
@@ -150,7 +150,7 @@ class Machine(RuleBasedStateMachine):
         live = list(self.model.live)
         key = self.pick(live if live and number % 4 else [*live, *self.model.ended], number)
         expected = {key: self.model.cancel(key)} if key in self.model.live else {}
-        assert self.run(self.store.live.cancel([key])) == expected
+        assert self.run(self.store.live_runs.cancel([key])) == expected
 
     @rule(number=chosen)
     def edit(self, number: int) -> None:
@@ -278,7 +278,7 @@ def profile(examples: int, steps: int) -> settings:
 
 
 def test_any_sequence_of_verbs_does_what_the_model_says(machine: type[Machine]) -> None:
-    run_state_machine_as_test(machine, settings=profile(100, 50))
+    run_state_machine_as_test(machine, settings=profile(40, 50))
 
 
 @pytest.mark.long

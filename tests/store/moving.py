@@ -11,9 +11,10 @@ from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Claim
 from detent.domain.schedule import Schedule
 from detent.domain.states import CODES, RunStatus
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.cursors import Advance
-from detent.store.live import Settlement
+from detent.store.live_runs import Settlement
 
 NODE = 7
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
@@ -41,7 +42,7 @@ async def full_hour(look: Any) -> datetime:
 
 async def job_of_old(verbs: Store, look: Any, age: timedelta, **fields: Any) -> Job:
     """A job that was made so long ago and has not ticked since."""
-    (job,) = await verbs.jobs.add([spec(**fields)], by="maker")
+    (job,) = await JobOperations(verbs).registration.add([spec(**fields)], by="maker")
     number = await number_of(look, job)
     created = await database_time(look) - age
     await look.execute("UPDATE jobs SET created_at = $2 WHERE job = $1", number, created)
@@ -71,7 +72,7 @@ async def settle(
     outcome = "succeeded" if status is RunStatus.SUCCEEDED else "failed"
     error = None if status is RunStatus.SUCCEEDED else "it broke"
     end = Settlement(claim, started, started + timedelta(seconds=1), CODES[status], reason, None, outcome, error)
-    assert await verbs.live.settle(NODE, [end]) == []
+    assert await verbs.live_runs.settle(NODE, [end]) == []
 
 
 async def run(verbs: Store, look: Any, job: Job, times: int = 1) -> list[datetime]:

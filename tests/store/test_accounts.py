@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from detent.cluster.operations import ClusterOperations
 from detent.contract.job import Job
 from detent.domain.ledger import Account
 from detent.domain.schedule import Schedule
 from detent.domain.states import RunStatus
 from detent.errors import NotFound, UsageError
+from detent.jobs import JobOperations
 from detent.jobs.explanation import explain
 from detent.store import Store
 from tests.store.moving import HOUR, HOURLY, NODE, database_time, fire, full_hour, job_of_old, number_of, run, settle
@@ -29,13 +31,13 @@ async def node(look: Any) -> AsyncIterator[None]:
 
 async def audited(verbs: Store, look: Any, **options: Any) -> dict[str, Account]:
     now = await database_time(look)
-    found, following = await verbs.ledger.audit((now - 30 * DAY, now), **options)
+    found, following = await JobOperations(verbs).audit.audit((now - 30 * DAY, now), **options)
     assert following is None
     return {name: account for _, name, account in found}
 
 
 async def sentences(verbs: Store, job: Job, at: datetime | str) -> str:
-    story = await verbs.explaining.story(job.id, at if isinstance(at, str) else at.isoformat())
+    story = await JobOperations(verbs).explainer.story(job.id, at if isinstance(at, str) else at.isoformat())
     told = explain(story.facts)
     assert all(sentence.endswith(".") for sentence in told), told
     return " ".join(told)
@@ -97,6 +99,7 @@ async def test_ranges_that_begin_the_day_before_are_found_by_the_hour(verbs: Sto
     now = await database_time(look)
     for first in _days(start, now):
         last = schedule.latest(first, min(now, _midnight(first) - timedelta(seconds=1)))
+        assert last is not None
         await look.execute(
             "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, reason, ticks, until)"
             " VALUES ($1, $2, now(), 0, 1, 5, 'grace', $3, $4)",
@@ -106,7 +109,7 @@ async def test_ranges_that_begin_the_day_before_are_found_by_the_hour(verbs: Sto
             last,
         )
     await look.execute("UPDATE cursors SET next_tick = $1, fire_at = $1, last_tick = $2", now + HOUR, now)
-    accounts, _ = await verbs.ledger.audit((now - DAY, now), [number])
+    accounts, _ = await JobOperations(verbs).audit.audit((now - DAY, now), [number])
     assert accounts[0].account.clean, accounts[0].account
     assert accounts[0].account.accounted["missed: grace"] == accounts[0].account.expected > 10_000
 
@@ -126,16 +129,16 @@ async def test_an_audit_goes_page_by_page_over_all_jobs_and_leaves_out_the_long_
     verbs: Store, look: Any
 ) -> None:
     jobs = [await job_of_old(verbs, look, 2.5 * HOUR, name=f"job-{n}") for n in range(5)]
-    await verbs.jobs.delete(jobs[0].id)
+    await JobOperations(verbs).lifecycle.delete(jobs[0].id)
     await look.execute("UPDATE jobs SET since = now() - interval '40 days' WHERE status = 'deleted'")
-    await verbs.jobs.delete(jobs[1].id)
+    await JobOperations(verbs).lifecycle.delete(jobs[1].id)
     now = await database_time(look)
     window = (now - DAY, now)
     assert await verbs.ledger.count(window, None) == 4
     names: list[str] = []
     behind: int | None = 0
     while behind is not None:
-        page, behind = await verbs.ledger.audit(window, behind=behind, limit=2)
+        page, behind = await JobOperations(verbs).audit.audit(window, behind=behind, limit=2)
         names += [each.name for each in page]
     assert names == ["job-1", "job-2", "job-3", "job-4"]
 
@@ -155,24 +158,24 @@ async def test_the_ticks_of_a_job_are_told_from_the_past_to_those_to_come(verbs:
     job = await job_of_old(verbs, look, 3.5 * HOUR)
     ticks = await run(verbs, look, job, 2)
     hour = await full_hour(look)
-    await verbs.life.skip(job.id, hour + 2 * HOUR)
-    found = await verbs.ledger.ticks(job.id, hour - DAY, hour + 2 * HOUR, 50)
+    await JobOperations(verbs).lifecycle.skip(job.id, hour + 2 * HOUR)
+    found = await JobOperations(verbs).audit.ticks(job.id, hour - DAY, hour + 2 * HOUR, 50)
     told = [(fate.at, fate.status) for fate in found.fates]
     assert told[:2] == [(tick, "succeeded") for tick in ticks]
     assert told[-2:] == [(hour + HOUR, "scheduled"), (hour + 2 * HOUR, "to be skipped")]
     assert {status for _, status in told[2:-2]} <= {"due"}
-    page = await verbs.ledger.ticks(job.id, hour - DAY, hour + DAY, 2)
+    page = await JobOperations(verbs).audit.ticks(job.id, hour - DAY, hour + DAY, 2)
     assert ([fate.at for fate in page.fates], page.following) == (ticks, ticks[1])
 
 
 async def test_a_range_is_told_as_one_also_across_pages(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, 5.5 * HOUR)
-    await verbs.jobs.pause(job.id)
-    found = await verbs.ledger.ticks(job.id, await full_hour(look) - DAY, await database_time(look), 1)
+    await JobOperations(verbs).lifecycle.pause(job.id)
+    found = await JobOperations(verbs).audit.ticks(job.id, await full_hour(look) - DAY, await database_time(look), 1)
     (fate,) = found.fates
     assert (fate.status, fate.entry.reason) == ("skipped", "paused")
     if found.following is not None:  # midnight cut the range in two
-        rest = await verbs.ledger.ticks(job.id, found.following, await database_time(look), 50)
+        rest = await JobOperations(verbs).audit.ticks(job.id, found.following, await database_time(look), 50)
         assert fate.ticks + sum(each.ticks for each in rest.fates) in (5, 6)
     else:
         assert fate.ticks in (5, 6)
@@ -181,7 +184,7 @@ async def test_a_range_is_told_as_one_also_across_pages(verbs: Store, look: Any)
 async def test_ticks_of_a_job_that_ticks_once_a_year_are_found(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, HOUR, schedule="0 0 1 1 *")
     now = await database_time(look)
-    found = await verbs.ledger.ticks(job.id, now, now + timedelta(days=366 * 10), 50)
+    found = await JobOperations(verbs).audit.ticks(job.id, now, now + timedelta(days=366 * 10), 50)
     assert (len(found.fates), {fate.status for fate in found.fates}) == (10, {"scheduled"})
 
 
@@ -197,10 +200,10 @@ async def test_a_normal_tick_is_explained_with_its_rule_its_leader_and_its_attem
     )
     told = await sentences(verbs, job, tick)
     assert "is a tick of 'report'. Its schedule was: " in told
-    assert "in Europe/Berlin, by revision 1, made" in told
+    assert "in Europe/Berlin, set by revision 1 at " in told
     assert "by maker." in told
-    assert f"had last been taken by node 0000000000000007, {tick - HOUR:%Y-%m-%d %H:%M:%S} UTC" in told
-    assert "under term 1.3." in told
+    assert f"was node 0000000000000007, since {tick - HOUR:%Y-%m-%d %H:%M:%S} UTC" in told
+    assert "with term 1.3." in told
     assert "which succeeded" in told
     assert "Attempt 1 started 4 ms after the tick on node 0000000000000007 and succeeded after 1.0 s." in told
 
@@ -220,8 +223,11 @@ async def test_a_skipped_overlap_names_the_run_in_its_way(verbs: Store, look: An
     first = await fire(verbs, look, job)
     second = await fire(verbs, look, job)
     told = await sentences(verbs, job, second)
-    run_id = (await verbs.explaining.story(job.id, first.isoformat())).run_id
-    assert f"It did not run: the run of {first:%Y-%m-%d %H:%M:%S} UTC, {run_id}, was not over (is not over yet)" in told
+    run_id = (await JobOperations(verbs).explainer.story(job.id, first.isoformat())).run_id
+    assert (
+        f"It did not run: the run of {first:%Y-%m-%d %H:%M:%S} UTC, {run_id}, was unfinished (has not ended yet)"
+        in told
+    )
 
 
 async def test_a_run_that_began_later_was_not_in_the_way(verbs: Store, look: Any) -> None:
@@ -241,7 +247,7 @@ async def test_a_run_that_began_later_was_not_in_the_way(verbs: Store, look: Any
         "UPDATE run_history SET finished_at = now() + interval '1 h', started_at = now() + interval '1 h'"
     )
     await look.execute("UPDATE run_history SET finished_at = now() WHERE status = 4")
-    assert "another run of the job was not over" in await sentences(verbs, job, skipped), "which one is not known"
+    assert "another run of the job was unfinished" in await sentences(verbs, job, skipped), "which one is not known"
     await look.execute("UPDATE run_history SET started_at = now() - interval '1 s' WHERE scheduled_at = $1", *older)
     assert f"the run of {older[0]:%Y-%m-%d %H:%M:%S} UTC" in await sentences(verbs, job, skipped)
 
@@ -258,9 +264,11 @@ async def test_a_tick_that_jitter_puts_off_is_yet_to_come(verbs: Store, look: An
     await look.execute("UPDATE jobs SET created_at = $1, anchor = $1", tick - 12 * HOUR)
     await look.execute("UPDATE cursors SET next_tick = $1, fire_at = $2", tick, tick + schedule.jitter(number, tick))
     told = await sentences(verbs, job, tick)
-    assert "It is yet to come, in " in told
-    assert "after the tick, by the job's jitter." in told
-    assert [fate.status for fate in (await verbs.ledger.ticks(job.id, tick - HOUR, now, 5)).fates] == ["scheduled"]
+    assert "It fires in " in told
+    assert "after the tick because of jitter." in told
+    assert [fate.status for fate in (await JobOperations(verbs).audit.ticks(job.id, tick - HOUR, now, 5)).fates] == [
+        "scheduled"
+    ]
 
 
 async def test_jitter_is_not_lateness(verbs: Store, look: Any) -> None:
@@ -271,11 +279,11 @@ async def test_jitter_is_not_lateness(verbs: Store, look: Any) -> None:
     delay = schedule.jitter(number, tick)
     assert delay > timedelta(seconds=1)
     await settle(verbs, look, job, tick, late=delay.total_seconds() + 0.02)
-    ((_, _, account),), _ = await verbs.ledger.audit((tick - HOUR, tick + HOUR / 2), [number])
+    ((_, _, account),), _ = await JobOperations(verbs).audit.audit((tick - HOUR, tick + HOUR / 2), [number])
     assert (account.late, dict(account.lateness)) == (0, {20: 1})
 
 
-@pytest.mark.parametrize(("paused", "words"), [(True, "the job was paused, "), (False, "no node fired it in time")])
+@pytest.mark.parametrize(("paused", "words"), [(True, "the job was paused at "), (False, "no node fired it in time")])
 async def test_what_was_to_be_caught_up_with_and_was_given_up_is_explained(
     verbs: Store, look: Any, paused: bool, words: str
 ) -> None:
@@ -288,21 +296,21 @@ async def test_what_was_to_be_caught_up_with_and_was_given_up_is_explained(
     )
     if paused:
         await look.execute("UPDATE jobs SET since = $1, opened = 'paused', opened_by = 'ada'", tick + HOUR / 2)
-    assert await verbs.backfills.drop(job.id) == 1
+    assert await JobOperations(verbs).backfills.drop(job.id) == 1
     told = await sentences(verbs, job, tick + HOUR)
     assert f"It was missed: {words}" in told
-    assert "and it was to be caught up with until that was given up, " in told
+    assert "It waited to be caught up until the catch-up was dropped, " in told
     assert ("no node fired it" in told) is not paused
 
 
 async def test_a_pause_is_explained_with_who_and_why(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, 5.5 * HOUR)
     (tick,) = await run(verbs, look, job)
-    await verbs.jobs.pause(job.id, "too loud", by="ada", until=await database_time(look) + 9 * HOUR)
-    assert "It did not run: the job was paused, " in await sentences(verbs, job, tick + HOUR)
+    await JobOperations(verbs).lifecycle.pause(job.id, "too loud", by="ada", until=await database_time(look) + 9 * HOUR)
+    assert "It did not run: the job was paused at " in await sentences(verbs, job, tick + HOUR)
     assert "by ada (too loud)" in await sentences(verbs, job, tick + HOUR)
     open_pause = await sentences(verbs, job, await full_hour(look) + 3 * HOUR)
-    assert "It does not run: the job is paused" in open_pause
+    assert "It does not run: the job was paused at " in open_pause
     assert "by ada (too loud), until" in open_pause
 
 
@@ -311,7 +319,7 @@ async def test_a_pause_is_explained_with_who_and_why(verbs: Store, look: Any) ->
     [
         ("grace", "it was older than the job's misfire grace"),
         ("policy", "(missed_window SKIP)"),
-        ("limit", "more ticks had been missed than max_missed lets run"),
+        ("limit", "more ticks had been missed than max_missed allows"),
     ],
 )
 async def test_a_missed_tick_is_explained(verbs: Store, look: Any, reason: str, words: str) -> None:
@@ -324,7 +332,7 @@ async def test_a_missed_tick_is_explained(verbs: Store, look: Any, reason: str, 
     )
     told = await sentences(verbs, job, tick + HOUR)
     assert words in told
-    assert "It is one of 3 ticks that are on record as one" in told
+    assert "The ledger has one entry for 3 ticks, from " in told
 
 
 async def test_a_merged_tick_names_the_tick_that_ran(verbs: Store, look: Any) -> None:
@@ -335,24 +343,24 @@ async def test_a_merged_tick_names_the_tick_that_ran(verbs: Store, look: Any) ->
         first,
     )
     told = await sentences(verbs, job, first)
-    assert f"only the latest of the missed ticks, {second:%Y-%m-%d %H:%M:%S} UTC, was to run" in told
+    assert f"only the latest missed tick, {second:%Y-%m-%d %H:%M:%S} UTC, was run" in told
 
 
 async def test_edits_deletions_and_skips_are_explained(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, 5.5 * HOUR)
     (tick,) = await run(verbs, look, job)
     coming = await full_hour(look) + 3 * HOUR
-    await verbs.life.skip(job.id, coming, "holiday", by="ada")
-    assert "It is not to run: it was marked to be skipped" in await sentences(verbs, job, coming)
+    await JobOperations(verbs).lifecycle.skip(job.id, coming, "holiday", by="ada")
+    assert "It will not run: it was marked to be skipped" in await sentences(verbs, job, coming)
     assert "by ada (holiday)." in await sentences(verbs, job, coming)
-    assert "It is yet to come, in " in await sentences(verbs, job, coming - HOUR)
-    await verbs.jobs.patch(job.id, {"schedule": "30 * * * *"}, by="bob")
+    assert "It fires in " in await sentences(verbs, job, coming - HOUR)
+    await JobOperations(verbs).registration.patch(job.id, {"schedule": "30 * * * *"}, by="bob")
     edited = await sentences(verbs, job, tick + HOUR)
-    assert "when the job was given another schedule" in edited
-    assert "by bob, and was given up: nothing fires by being edited." in edited
-    await verbs.jobs.delete(job.id, by="cora")
+    assert "when the schedule was changed" in edited
+    assert "by bob. An edit does not fire ticks." in edited
+    await JobOperations(verbs).lifecycle.delete(job.id, by="cora")
     gone = await sentences(verbs, job, coming + HOUR)
-    assert gone.startswith(f"Nothing was expected of {job.name!r}")
+    assert gone.startswith(f"{job.name!r} had no schedule at ")
     assert "The job was deleted" in gone
     assert "by cora." in gone
 
@@ -361,25 +369,25 @@ async def test_an_instant_that_is_no_tick_names_those_on_both_sides(verbs: Store
     job = await job_of_old(verbs, look, 5.5 * HOUR)
     hour = await full_hour(look)
     told = await sentences(verbs, job, hour - HOUR / 2)
-    assert "is no tick of" in told
+    assert "is not a tick of" in told
     assert f"The nearest ticks are {hour - HOUR:%Y-%m-%d %H:%M:%S} UTC and {hour:%Y-%m-%d %H:%M:%S} UTC." in told
 
 
 async def test_before_a_job_was_made_nothing_was_expected(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, 5.5 * HOUR)
     told = await sentences(verbs, job, await full_hour(look) - 9 * HOUR)
-    assert "The job was made" in told
+    assert "The job was created" in told
     assert "by maker." in told
-    assert "Its first tick after that is" in told
+    assert "Its first tick after that time is" in told
 
 
 async def test_a_tick_that_is_due_is_explained_and_so_is_a_cluster_that_is_paused(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, 1.5 * HOUR)
     tick = await look.fetchval("SELECT next_tick FROM cursors")
-    await verbs.holding.pause("ada", "moving house")
+    await ClusterOperations(verbs).pause_ticks("ada", "moving house")
     told = await sentences(verbs, job, tick)
     assert "and has not fired yet." in told
-    assert "No tick of any job fires at present: the cluster was paused" in told
+    assert "No tick of any job fires at the moment: the cluster was paused" in told
     assert "by ada (moving house)." in told
 
 
@@ -389,21 +397,21 @@ async def test_a_wall_time_that_does_not_exist_is_explained(verbs: Store, look: 
     moved = await job_of_old(verbs, look, age, **fields)
     told = await sentences(verbs, moved, "2026-03-29T02:30:00")
     assert told.startswith("2026-03-29 01:00:00 UTC (03:00:00 in Europe/Berlin) is a tick of")
-    assert "The clock is changed then: 02:30 does not exist on 2026-03-29: runs at 03:00." in told
+    assert "The clocks change then: 02:30 does not exist on 2026-03-29: runs at 03:00." in told
     dropped = await job_of_old(verbs, look, age, **fields, dst_gap="skip")
     told = await sentences(verbs, dropped, "2026-03-29T02:30:00")
-    assert "is no tick of" in told
+    assert "is not a tick of" in told
     assert "02:30 does not exist on 2026-03-29: does not run." in told
 
 
 async def test_what_cannot_be_read_or_found_is_refused(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, HOUR)
     with pytest.raises(UsageError, match="is not an ISO 8601 date"):
-        await verbs.explaining.story(job.id, "yesterday")
+        await JobOperations(verbs).explainer.story(job.id, "yesterday")
     from uuid import uuid4
 
     with pytest.raises(NotFound):
-        await verbs.explaining.story(uuid4(), "2026-01-01T00:00:00Z")
+        await JobOperations(verbs).explainer.story(uuid4(), "2026-01-01T00:00:00Z")
 
 
 async def test_a_run_that_waits_and_one_that_runs_are_explained(verbs: Store, look: Any) -> None:

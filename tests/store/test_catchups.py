@@ -10,7 +10,7 @@ import pytest
 from detent.domain.identity import MANUAL, first_token
 from detent.domain.misfire import CatchUp, MissedRange
 from detent.store import Store
-from detent.store.catchups import Dropping, Due, Release
+from detent.store.catchups import DueCatchUp, RangeDrop, Release
 from detent.store.cursors import Cursor, Leap
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 
@@ -88,7 +88,7 @@ async def test_the_miss_that_moves_the_cursor_leaves_the_ticks_to_be_made_up_for
     made_up = CatchUp(LONG_AGO + HOUR, LONG_AGO + 2 * HOUR, 2)
     assert await verbs.cursors.miss(NODE, [Leap(cursor, LATER, LATER, LAST, missed, made_up)]) == {job}
     (due,) = await verbs.catchups.due({7: 0}, 10)
-    assert due == Due(
+    assert due == DueCatchUp(
         due.catchup, job, 7, "missed", read["schedule"], LONG_AGO + HOUR, LONG_AGO + 2 * HOUR, LONG_AGO + HOUR,
         False, 1, False, "active", 2,
     )  # fmt: skip
@@ -384,7 +384,7 @@ async def test_what_is_dropped_is_in_the_ledger_as_missed(look: Any, verbs: Stor
     job = await a_job(look, revision=1)
     catchup = await a_range(look, job)
     ranges = [MissedRange(LONG_AGO, LAST, 4, "dropped")]
-    assert await verbs.catchups.drop([Dropping(catchup, LONG_AGO, ranges)]) == 4
+    assert await verbs.catchups.drop([RangeDrop(catchup, LONG_AGO, ranges)]) == 4
     assert await standing(look, catchup) is None
     row = await look.fetchrow("SELECT * FROM run_history WHERE job = $1", job)
     assert (row["scheduled_at"], row["until"], row["ticks"], row["status"]) == (LONG_AGO, LAST, 4, 5)
@@ -396,5 +396,5 @@ async def test_a_range_that_has_moved_meanwhile_is_not_dropped_as_it_was(look: A
     catchup = await a_range(look, job)
     await release(look, verbs, catchup)
     ranges = [MissedRange(LONG_AGO, LAST, 4, "dropped")]
-    assert await verbs.catchups.drop([Dropping(catchup, LONG_AGO, ranges)]) == 0
+    assert await verbs.catchups.drop([RangeDrop(catchup, LONG_AGO, ranges)]) == 0
     assert await look.fetchval("SELECT count(*) FROM run_history") == 0

@@ -12,9 +12,10 @@ import pytest
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
 from detent.errors import NotFound
+from detent.jobs import JobOperations
 from detent.store import Store, sql
 from detent.store.job_search import JobSearch
-from detent.store.live import Retry, Settlement
+from detent.store.live_runs import Retry, Settlement
 from detent.store.pull import Wanted
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 from tests.support.waiting import until
@@ -66,7 +67,7 @@ async def open_runs(look: Any) -> int:
 async def test_a_run_that_waits_ends_with_its_job(look: Any, verbs: Store, columns: dict[str, Any]) -> None:
     job = await add_job(look, await far(look))
     await add_live_run(look, job, **columns)
-    await verbs.jobs.delete(await id_of(look, job))
+    await JobOperations(verbs).lifecycle.delete(await id_of(look, job))
     assert await history(look) == [DELETED]
     assert await open_runs(look) == 0
     assert not await look.fetchval("SELECT ended FROM cursors WHERE job = $1", job)
@@ -76,7 +77,7 @@ async def test_runs_of_other_jobs_stay(look: Any, verbs: Store) -> None:
     job, other = [await add_job(look, await far(look)) for _ in range(2)]
     for each in (job, other):
         await add_live_run(look, each)
-    await verbs.jobs.delete(await id_of(look, job))
+    await JobOperations(verbs).lifecycle.delete(await id_of(look, job))
     assert [row["job"] for row in await look.fetch("SELECT job FROM live_runs")] == [other]
 
 
@@ -84,12 +85,12 @@ async def test_a_run_under_way_goes_on_and_is_recorded(look: Any, verbs: Store) 
     job = await add_job(look, await far(look))
     await add_live_run(look, job, owner=NODE)
     await add_live_run(look, job, LONG_AGO + HOUR, lane=-1)
-    await verbs.jobs.delete(await id_of(look, job))
+    await JobOperations(verbs).lifecycle.delete(await id_of(look, job))
     assert await history(look) == [DELETED]
     assert not await look.fetchval("SELECT cancel FROM live_runs")
     assert await verbs.upkeep.end_deleted() == 0
     settlement = Settlement(Claim(job, 0, LONG_AGO, 0, TOKEN, 1), LONG_AGO, LONG_AGO, 1)
-    assert await verbs.live.settle(NODE, [settlement]) == []
+    assert await verbs.live_runs.settle(NODE, [settlement]) == []
     assert await history(look) == [(1, None), DELETED]
     assert await verbs.upkeep.complete_jobs() == []
     assert await look.fetchval("SELECT status FROM jobs WHERE job = $1", job) == "deleted"
@@ -105,15 +106,15 @@ async def test_a_run_that_comes_back_to_wait_ends_soon(look: Any, verbs: Store, 
         worker = await verbs.pull.worker(1, "w")
         (pulled,) = await verbs.pull.claim(1, worker, Wanted("default", ("",), True), 1, timedelta(minutes=1))
         claim = pulled.claim
-    await verbs.jobs.delete(await id_of(look, job))
+    await JobOperations(verbs).lifecycle.delete(await id_of(look, job))
     assert await history(look) == []
     if back == "retry":
-        assert await verbs.live.retry(NODE, [Retry(claim, LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
+        assert await verbs.live_runs.retry(NODE, [Retry(claim, LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
     elif back == "rescue":
         await verbs.nodes.leave(NODE)
         await verbs.nodes.rescue(NODE)
     elif back == "give back":
-        await verbs.live.give_back(NODE, [claim])
+        await verbs.live_runs.give_back(NODE, [claim])
     else:
         await look.execute("UPDATE pull_leases SET lease_until = now() - interval '1 second'")
         await verbs.pull.rescue()
@@ -128,7 +129,7 @@ async def test_many_jobs_deleted_at_once_leave_nothing_that_waits(look: Any, ver
     jobs = [await add_job(look, await far(look)) for _ in range(5)]
     for number, job in enumerate(jobs):
         await add_live_run(look, job, owner=NODE if number == 0 else None)
-    done = await verbs.bulk.apply("delete", JobSearch(), after=0, limit=10, tenant=1)
+    done = await JobOperations(verbs).bulk.apply("delete", JobSearch(), after=0, limit=10, tenant=1)
     assert done.changed == 5
     assert await history(look) == [DELETED] * 4
     assert await open_runs(look) == 1
@@ -140,7 +141,7 @@ async def test_a_claim_under_way_keeps_its_run_and_upkeep_looks_after_it(look: A
     number = await id_of(look, job)
     async with another.transaction():
         assert len(await another.fetch(sql.run.CLAIM.text, NODE, 1, [1], 1, False)) == 1
-        deleting = asyncio.create_task(verbs.jobs.delete(number))
+        deleting = asyncio.create_task(JobOperations(verbs).lifecycle.delete(number))
         await until(lambda: look.fetchval("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
     await deleting
     assert await history(look) == []
@@ -150,11 +151,11 @@ async def test_a_claim_under_way_keeps_its_run_and_upkeep_looks_after_it(look: A
 async def test_a_trigger_that_meets_the_deletion_starts_nothing(look: Any, another: Any, verbs: Store) -> None:
     job = await add_job(look, await far(look))
     number = await id_of(look, job)
-    row = await verbs.jobs.existing(1, number)
+    row = await verbs.jobs.to_change(1, number)
     assert row["job"] == job
     async with another.transaction():
         await another.fetch(sql.run.LOCK_JOB.text, job)
-        triggering = asyncio.create_task(verbs.jobs.trigger(number))
+        triggering = asyncio.create_task(JobOperations(verbs).lifecycle.trigger(number))
         await until(lambda: look.fetchval("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
         await another.execute("UPDATE jobs SET status = 'deleted' WHERE job = $1", job)
     with pytest.raises(NotFound):
@@ -168,9 +169,9 @@ async def test_a_completed_one_off_is_not_collected_while_a_run_of_it_waits(look
         "UPDATE jobs SET status = 'completed', collect_at = now() - interval '1 hour' WHERE job = $1", job
     )
     await add_live_run(look, job, serial=MANUAL)
-    assert await verbs.life.collect() == 0
-    await verbs.runs.cancel(RunKey(job, LONG_AGO, MANUAL))
-    assert await verbs.life.collect() == 1
+    assert await JobOperations(verbs).automatic.delete_completed() == 0
+    await JobOperations(verbs).runs.cancel(RunKey(job, LONG_AGO, MANUAL))
+    assert await JobOperations(verbs).automatic.delete_completed() == 1
 
 
 async def test_the_ledger_of_a_deleted_job_is_whole(look: Any, verbs: Store) -> None:
@@ -178,6 +179,6 @@ async def test_the_ledger_of_a_deleted_job_is_whole(look: Any, verbs: Store) -> 
     job = await add_job(look, await far(look))
     await add_live_run(look, job, await look.fetchval("SELECT date_trunc('milliseconds', now() - interval '1 minute')"))
     number = await id_of(look, job)
-    await verbs.jobs.delete(number)
+    await JobOperations(verbs).lifecycle.delete(number)
     runs, _ = await verbs.runs.list(job=number)
     assert [(run.status, run.reason) for run in runs] == [("cancelled", "job deleted")]

@@ -12,6 +12,7 @@ import pytest
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import Conflict
+from detent.jobs import JobOperations
 from detent.store import Store, sql
 from detent.store.catchups import Release
 from detent.store.cursors import Advance, Exceptional
@@ -20,7 +21,7 @@ from tests.support.waiting import until
 
 NODE = 11
 HOUR = timedelta(hours=1)
-EDITS = {
+EDITS: dict[str, tuple[dict[str, Any], int]] = {
     "SKIP": ({"concurrent_policy": "SKIP"}, 1),
     "QUEUE": ({"concurrent_policy": "QUEUE"}, 1),
     "REPLACE": ({"concurrent_policy": "REPLACE"}, 1),
@@ -47,7 +48,7 @@ class Scene:
         self.job = 0
 
     async def make(self) -> None:
-        (made,) = await self.verbs.jobs.add([spec(concurrent_policy="ALLOW", max_concurrent=10)])
+        (made,) = await JobOperations(self.verbs).registration.add([spec(concurrent_policy="ALLOW", max_concurrent=10)])
         self.id = UUID(str(made.id))
         self.job = await self.look.fetchval("SELECT job FROM jobs WHERE id = $1", self.id)
 
@@ -55,7 +56,7 @@ class Scene:
         await self.make()
         for lane in lanes:
             await add_live_run(self.look, self.job, LONG_AGO + lane * HOUR, lane=lane, owner=NODE)
-        await self.verbs.jobs.patch(self.id, EDITS[policy][0])
+        await JobOperations(self.verbs).registration.patch(self.id, EDITS[policy][0])
 
     async def fire(self) -> list[Exceptional]:
         """The next tick, by the fast statement, and by the careful one where that is refused."""
@@ -102,17 +103,17 @@ async def test_a_tick_waits_behind_a_run_in_a_lane_that_is_no_more(scene: Scene,
     await scene.set(policy, (2, 4))
     assert await scene.fire() == [Exceptional(scene.job, lane, None)]
     for left in (2, 4):
-        await scene.verbs.live.promote()
+        await scene.verbs.live_runs.promote()
         assert lane in await scene.lanes(), f"it moved up beside lane {left}"
         await scene.end(left)
-    assert await scene.verbs.live.promote()
+    assert await scene.verbs.live_runs.promote()
     assert await scene.lanes() == [0]
 
 
 async def test_what_is_to_be_replaced_is_asked_to_stop_in_every_lane(scene: Scene) -> None:
     await scene.set("REPLACE", (2, 4))
     await scene.fire()
-    await scene.verbs.live.promote()
+    await scene.verbs.live_runs.promote()
     rows = await scene.look.fetch("SELECT lane FROM live_runs WHERE cancel ORDER BY lane")
     assert [row["lane"] for row in rows] == [2, 4]
 
@@ -133,10 +134,10 @@ async def test_runs_are_counted_where_fewer_may_run_at_once(scene: Scene) -> Non
 async def test_a_trigger_starts_no_more_than_may_run_at_once(scene: Scene, policy: str) -> None:
     most = EDITS[policy][1]
     await scene.set(policy, tuple(range(3, 3 + most)))
-    await scene.verbs.jobs.trigger(scene.id)
+    await JobOperations(scene.verbs).lifecycle.trigger(scene.id)
     assert [lane for lane in await scene.lanes() if 0 <= lane < 3] == []
     await scene.look.execute("DELETE FROM live_runs WHERE job = $1", scene.job)
-    await scene.verbs.jobs.trigger(scene.id)
+    await JobOperations(scene.verbs).lifecycle.trigger(scene.id)
     assert [lane for lane in await scene.lanes() if 0 <= lane < 3] != []
 
 
@@ -152,7 +153,7 @@ async def test_a_rerun_and_a_redrive_start_no_more_than_may_run_at_once(scene: S
     )
     key = RunKey(scene.job, LONG_AGO)
     with pytest.raises(Conflict):
-        await scene.verbs.reruns.retry(key)
+        await JobOperations(scene.verbs).runs.retry(key)
     assert (await scene.verbs.reruns.redrive([key])).waiting == [key]
     await scene.end(3)
     assert (await scene.verbs.reruns.redrive([key])).runs == [key]
@@ -185,13 +186,13 @@ async def test_missed_ticks_start_no_more_than_may_run_at_once(scene: Scene, pol
 
 
 async def test_a_run_that_waits_takes_a_free_lane_of_a_job_that_has_several_now(look: Any, verbs: Store) -> None:
-    (made,) = await verbs.jobs.add([spec(concurrent_policy="QUEUE")])
+    (made,) = await JobOperations(verbs).registration.add([spec(concurrent_policy="QUEUE")])
     number = UUID(str(made.id))
     job = await look.fetchval("SELECT job FROM jobs WHERE id = $1", number)
     await add_live_run(look, job, owner=NODE)
     await add_live_run(look, job, LONG_AGO + HOUR, lane=-1)
-    await verbs.jobs.patch(number, {"concurrent_policy": "ALLOW", "max_concurrent": 3})
-    assert await verbs.live.promote()
+    await JobOperations(verbs).registration.patch(number, {"concurrent_policy": "ALLOW", "max_concurrent": 3})
+    assert await verbs.live_runs.promote()
     rows = await look.fetch("SELECT lane FROM live_runs ORDER BY lane")
     assert [row["lane"] for row in rows] == [0, 1]
 
@@ -202,7 +203,9 @@ async def test_a_trigger_under_way_during_the_edit_counts(scene: Scene, another:
     async with another.transaction():
         await another.fetch(sql.run.LOCK_JOB.text, scene.job)
         await another.fetch(sql.run.TRIGGER.text, scene.job, MANUAL)
-        edit = asyncio.create_task(scene.verbs.jobs.patch(scene.id, {"concurrent_policy": "SKIP"}))
+        edit = asyncio.create_task(
+            JobOperations(scene.verbs).registration.patch(scene.id, {"concurrent_policy": "SKIP"})
+        )
         await until(
             lambda: scene.look.fetchval("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"),
             what="the edit to wait",

@@ -63,7 +63,7 @@ async def test_a_run_that_is_handed_off_is_the_nodes_own_at_once(look: Any, verb
     await verbs.cursors.fire(NODE, 1, True, [advance(job)], careful=careful)
     (run,) = await live(look, job)
     assert run["owner"] == NODE
-    (claim,) = await verbs.live.reconcile(NODE)
+    (claim,) = await verbs.live_runs.reconcile(NODE)
     assert (claim.job, claim.token) == (job, FIRST_TOKEN)
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from detent.cluster.diagnosis import Tenure, replacements
+from detent.cluster.operations import ClusterOperations
 from detent.cluster.rescue import Rescue
 from detent.domain.identity import node_name
 from detent.errors import NotFound
+from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.telemetry.metrics import Metrics
 from tests.support.factories import add_job, add_live_run, add_node
@@ -29,7 +31,7 @@ async def expire(look: Any, node: int) -> None:
 
 async def take_over(look: Any, verbs: Store, node: int, taker: int) -> None:
     """As the leadership of a live node does it."""
-    rescue = Rescue(verbs, Metrics(), lambda: None, taker)
+    rescue = Rescue(verbs, Metrics(), Wakeups(), taker)
     await rescue.evict()
     await verbs.nodes.take(taker, 1, dict.fromkeys((await verbs.nodes.share(taker)).free))
     await rescue.clean_up([node])
@@ -44,7 +46,7 @@ async def test_a_node_that_was_lost_is_kept_with_who_took_what_it_held(look: Any
         await add_live_run(look, await add_job(look), owner=LOST)
     await expire(look, LOST)
     await take_over(look, verbs, LOST, TAKER)
-    cluster = await verbs.cluster.look(operator=True)
+    cluster = await ClusterOperations(verbs).describe(operator=True)
     assert [node.id for node in cluster.nodes] == [node_name(TAKER)]
     (former,) = cluster.former_nodes
     assert (former.id, former.state, former.partitions, former.back_as) == (node_name(LOST), "lost", 128, None)
@@ -68,7 +70,7 @@ async def test_who_is_no_operator_is_told_neither_where_it_was_nor_how_many_runs
     await add_live_run(look, await add_job(look), owner=LOST)
     await expire(look, LOST)
     await take_over(look, verbs, LOST, TAKER)
-    (former,) = (await verbs.cluster.look(operator=False)).former_nodes
+    (former,) = (await ClusterOperations(verbs).describe(operator=False)).former_nodes
     assert (former.host, former.pid, former.taken_over_by[0].runs) == (None, None, None)
 
 
@@ -78,7 +80,7 @@ async def test_a_node_that_left_in_good_order_is_no_problem(look: Any, verbs: St
     await verbs.nodes.take(TAKER, 1, dict.fromkeys(range(256)))
     await verbs.nodes.leave(LOST)
     await verbs.nodes.forget(LOST)
-    cluster = await verbs.cluster.look(operator=True)
+    cluster = await ClusterOperations(verbs).describe(operator=True)
     assert [(node.id, node.state) for node in cluster.former_nodes] == [(node_name(LOST), "left")]
     assert cluster.problems == []
 
@@ -87,7 +89,7 @@ async def test_a_node_that_was_evicted_by_a_fail_over_is_on_record_too(look: Any
     await add_node(look, LOST, evicted=True)
     await add_node(look, TAKER)
     await verbs.nodes.forget(LOST)
-    (former,) = (await verbs.cluster.look(operator=True)).former_nodes
+    (former,) = (await ClusterOperations(verbs).describe(operator=True)).former_nodes
     assert (former.id, former.state) == (node_name(LOST), "lost")
 
 
@@ -97,7 +99,7 @@ async def test_the_first_record_of_an_end_stays(look: Any, verbs: Store) -> None
     await verbs.nodes.evict_expired()
     await verbs.nodes.leave(LOST)
     await verbs.nodes.forget(LOST)
-    assert (await verbs.cluster.look(operator=True)).former_nodes[0].state == "lost"
+    assert (await ClusterOperations(verbs).describe(operator=True)).former_nodes[0].state == "lost"
 
 
 async def test_a_loss_that_was_dismissed_or_made_good_is_no_problem_any_more(look: Any, verbs: Store) -> None:
@@ -107,14 +109,14 @@ async def test_a_loss_that_was_dismissed_or_made_good_is_no_problem_any_more(loo
         await add_node(look, node)
         await expire(look, node)
         await take_over(look, verbs, node, TAKER)
-    assert len((await verbs.cluster.look(operator=True)).problems) == 2
-    await verbs.cluster.dismiss(node_name(LOST))
-    assert len((await verbs.cluster.look(operator=True)).problems) == 1
+    assert len((await ClusterOperations(verbs).describe(operator=True)).problems) == 2
+    await ClusterOperations(verbs).dismiss(node_name(LOST))
+    assert len((await ClusterOperations(verbs).describe(operator=True)).problems) == 1
     with pytest.raises(NotFound):
-        await verbs.cluster.dismiss(node_name(TAKER))
+        await ClusterOperations(verbs).dismiss(node_name(TAKER))
     await add_node(look, 29)
     await add_node(look, 30)
-    cluster = await verbs.cluster.look(operator=True)
+    cluster = await ClusterOperations(verbs).describe(operator=True)
     assert cluster.problems == []
     assert {node.back_as for node in cluster.former_nodes} == {node_name(29), node_name(30)}
 
@@ -126,7 +128,9 @@ async def test_nodes_that_ended_are_forgotten_after_a_day(look: Any, verbs: Stor
         await verbs.nodes.forget(node)
     await look.execute("INSERT INTO node_take_overs (node, taker, at) VALUES ($1, $2, now())", LOST, TAKER)
     await look.execute("UPDATE former_nodes SET ended_at = now() - interval '25 hours' WHERE node = $1", LOST)
-    assert [node.id for node in (await verbs.cluster.look(operator=True)).former_nodes] == [node_name(SECOND)]
+    assert [node.id for node in (await ClusterOperations(verbs).describe(operator=True)).former_nodes] == [
+        node_name(SECOND)
+    ]
     await verbs.cluster.forget_nodes()
     assert await look.fetchval("SELECT array_agg(node) FROM former_nodes") == [SECOND]
     assert await look.fetchval("SELECT count(*) FROM node_take_overs") == 0

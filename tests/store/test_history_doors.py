@@ -13,16 +13,16 @@ import pytest
 from detent.domain.identity import RunKey
 from detent.domain.misfire import MissedRange
 from detent.domain.run import Claim
+from detent.jobs import JobOperations
 from detent.store import Database, Store
-from detent.store.bulk import BulkStore
-from detent.store.catchups import Dropping, Release
+from detent.store.catchups import RangeDrop, Release
 from detent.store.cursors import Advance, Leap
 from detent.store.db import connect
 from detent.store.job_search import JobSearch
 from detent.store.limits import REQUEST_LIMITS
-from detent.store.live import Retry, Settlement
+from detent.store.live_runs import Retry, Settlement
 from detent.store.pull import Report, Wanted
-from detent.store.requests import Answer
+from detent.store.requests import StoredAnswer
 from detent.store.statement import STATEMENTS
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 
@@ -113,32 +113,32 @@ async def catch_up(look: Any, verbs: Store) -> None:
 
 async def drop_catchups(look: Any, verbs: Store) -> None:
     number = await add_catchup(look, await add_job(look, None))
-    dropping = Dropping(number, LONG_AGO, [MissedRange(LONG_AGO, LONG_AGO, 1, "deleted")])
+    dropping = RangeDrop(number, LONG_AGO, [MissedRange(LONG_AGO, LONG_AGO, 1, "deleted")])
     assert await verbs.catchups.drop([dropping]) == 1
 
 
 async def settle(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=NODE)
-    assert await verbs.live.settle(NODE, [Settlement(claim(1), LONG_AGO, LONG_AGO, 2, error="no")]) == []
+    assert await verbs.live_runs.settle(NODE, [Settlement(claim(1), LONG_AGO, LONG_AGO, 2, error="no")]) == []
 
 
 async def settle_succeeded(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=NODE)
-    assert await verbs.live.settle(NODE, [Settlement(claim(1), LONG_AGO, LONG_AGO, 1)]) == []
+    assert await verbs.live_runs.settle(NODE, [Settlement(claim(1), LONG_AGO, LONG_AGO, 1)]) == []
 
 
 async def settle_retry(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=NODE)
-    assert await verbs.live.retry(NODE, [Retry(claim(1), LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
+    assert await verbs.live_runs.retry(NODE, [Retry(claim(1), LONG_AGO, LONG_AGO, "failed", "no", HOUR)]) == []
 
 
 async def quarantine(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=NODE)
-    assert await verbs.live.quarantine(NODE, claim(1), "no")
+    assert await verbs.live_runs.quarantine(NODE, claim(1), "no")
 
 
 async def stale(look: Any, verbs: Store) -> None:
-    await verbs.live.record_stale(NODE, [Settlement(claim(1), LONG_AGO, LONG_AGO, 1)])
+    await verbs.live_runs.record_stale(NODE, [Settlement(claim(1), LONG_AGO, LONG_AGO, 1)])
 
 
 async def rescue(look: Any, verbs: Store) -> None:
@@ -168,33 +168,32 @@ async def pull_rescue(look: Any, verbs: Store) -> None:
 async def cancel(look: Any, verbs: Store) -> None:
     job = await add_job(look, None)
     await add_live_run(look, job)
-    assert await verbs.runs.cancel(RunKey(job, LONG_AGO)) == "cancelled"
+    assert await JobOperations(verbs).runs.cancel(RunKey(job, LONG_AGO)) == "cancelled"
 
 
 async def cancel_of_a_job(look: Any, verbs: Store) -> None:
     job = await add_job(look, None)
     await add_live_run(look, job)
-    assert len((await verbs.life.cancel_runs(await id_of(look, job))).cancelled) == 1
+    assert len((await JobOperations(verbs).lifecycle.cancel_runs(await id_of(look, job))).cancelled) == 1
 
 
 async def cancel_of_many(look: Any, verbs: Store) -> None:
     await add_live_run(look, await add_job(look, None))
-    assert isinstance(verbs.bulk, BulkStore)
-    assert (await verbs.bulk.apply("cancel", JobSearch(), after=0, limit=10, tenant=1)).changed == 1
+    assert (await JobOperations(verbs).bulk.apply("cancel", JobSearch(), after=0, limit=10, tenant=1)).changed == 1
 
 
 async def promote(look: Any, verbs: Store) -> None:
     job = await add_job(look, None, lanes=-2)
     await add_live_run(look, job)
     await add_live_run(look, job, LONG_AGO + HOUR, lane=-2)
-    assert await verbs.live.promote()
+    assert await verbs.live_runs.promote()
     assert await look.fetchval("SELECT scheduled_at FROM live_runs") == LONG_AGO + HOUR
 
 
 async def trigger_now(look: Any, verbs: Store) -> None:
     job = await add_job(look, None)
     await add_live_run(look, job)
-    await verbs.jobs.trigger(await id_of(look, job))
+    await JobOperations(verbs).lifecycle.trigger(await id_of(look, job))
 
 
 async def trigger_with_an_idempotency_key(look: Any, verbs: Store) -> None:
@@ -202,9 +201,9 @@ async def trigger_with_an_idempotency_key(look: Any, verbs: Store) -> None:
     await add_live_run(look, job)
     number = await id_of(look, job)
 
-    async def work() -> Answer:
-        await verbs.jobs.trigger(number)
-        return Answer(202, {}, b"")
+    async def work() -> StoredAnswer:
+        await JobOperations(verbs).lifecycle.trigger(number)
+        return StoredAnswer(202, {}, b"")
 
     answer, again = await verbs.requests.once(str(number), b"0" * 32, work, tenant=1, idle=HOUR)
     assert (answer.status, again) == (202, False)
@@ -213,19 +212,19 @@ async def trigger_with_an_idempotency_key(look: Any, verbs: Store) -> None:
 async def move_cursors(look: Any, verbs: Store) -> None:
     now: datetime = await look.fetchval("SELECT date_trunc('milliseconds', now())")
     job = await add_job(look, now - 5 * HOUR)
-    await verbs.jobs.pause(await id_of(look, job))
+    await JobOperations(verbs).lifecycle.pause(await id_of(look, job))
 
 
 async def end_deleted(look: Any, verbs: Store) -> None:
     job = await add_job(look, None)
     await add_live_run(look, job)
-    await verbs.jobs.delete(await id_of(look, job))
+    await JobOperations(verbs).lifecycle.delete(await id_of(look, job))
 
 
 async def end_deleted_by_upkeep(look: Any, verbs: Store) -> None:
     job = await add_job(look, None)
     await add_live_run(look, job, owner=NODE)
-    await verbs.jobs.delete(await id_of(look, job))
+    await JobOperations(verbs).lifecycle.delete(await id_of(look, job))
     await look.execute("UPDATE live_runs SET owner = NULL")
     assert await verbs.upkeep.end_deleted() == 1
 
@@ -282,7 +281,7 @@ async def test_one_run_that_cannot_move_up_keeps_no_other_from_it(look: Any, ver
         await add_live_run(look, job, LONG_AGO + HOUR, lane=-2)
     await look.execute(f"ALTER TABLE run_history ADD CONSTRAINT not_this CHECK (job <> {jobs[3]})")
     try:
-        assert await verbs.live.promote()
+        assert await verbs.live_runs.promote()
     finally:
         await look.execute("ALTER TABLE run_history DROP CONSTRAINT not_this")
     rows = await look.fetch("SELECT job FROM live_runs WHERE lane = -2")

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from detent.domain.run import Claim
+from detent.jobs import JobOperations
 from detent.store import Database, Store
 from detent.store.cursors import Advance
 from detent.store.db import MissingHistoryPartition, Rejected, connect
 from detent.store.limits import REQUEST_LIMITS
-from detent.store.live import Retry, Settlement
+from detent.store.live_runs import Retry, Settlement
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 
 NODE = 11
@@ -80,9 +81,9 @@ async def test_a_run_settles_into_a_day_whose_partition_is_gone(look: Any, verbs
         Settlement(claim(1, tomorrow + timedelta(hours=1)), LONG_AGO, LONG_AGO, 1),
         Settlement(claim(2, tomorrow + timedelta(hours=2)), LONG_AGO, LONG_AGO, 2, error="no"),
     ]
-    assert await verbs.live.settle(NODE, batch) == []
+    assert await verbs.live_runs.settle(NODE, batch) == []
     retry = Retry(claim(3, tomorrow + timedelta(hours=3)), LONG_AGO, LONG_AGO, "failed", "no", DAY)
-    assert await verbs.live.retry(NODE, [retry]) == []
+    assert await verbs.live_runs.retry(NODE, [retry]) == []
     assert await look.fetchval("SELECT count(*) FROM run_history") == 2
     assert await look.fetchval("SELECT count(*) FROM attempts") == 2
     assert (tomorrow, tomorrow + DAY) in await bounds(look)
@@ -103,7 +104,7 @@ async def test_a_trigger_that_is_skipped_on_a_day_without_a_partition_is_recorde
     await drop_day(look, await today(look))
     await add_live_run(look, job)
     job_id = await look.fetchval("SELECT id FROM jobs WHERE job = $1", job)
-    await verbs.jobs.trigger(job_id)
+    await JobOperations(verbs).lifecycle.trigger(job_id)
     assert await look.fetchval("SELECT count(*) FROM run_history WHERE job = $1 AND status = 4", job) == 1
 
 
@@ -113,7 +114,10 @@ async def test_many_who_miss_a_partition_at_once_make_it_once(look: Any, verbs: 
     for job in range(1, 9):
         await add_live_run(look, job, tomorrow, owner=NODE)
     settled = await asyncio.gather(
-        *(verbs.live.settle(NODE, [Settlement(claim(job, tomorrow), LONG_AGO, LONG_AGO, 1)]) for job in range(1, 9))
+        *(
+            verbs.live_runs.settle(NODE, [Settlement(claim(job, tomorrow), LONG_AGO, LONG_AGO, 1)])
+            for job in range(1, 9)
+        )
     )
     assert settled == [[]] * 8
     assert await look.fetchval("SELECT count(*) FROM run_history") == 8
@@ -132,7 +136,7 @@ async def test_what_is_older_than_all_of_history_has_one_home_however_old_it_is(
     ages = [day - n * 400 * DAY for n in (1, 5, 20)]
     for job, at in enumerate(ages, 1):
         await add_live_run(look, job, at, owner=NODE)
-        assert await verbs.live.settle(NODE, [Settlement(claim(job, at), at, at, 1)]) == []
+        assert await verbs.live_runs.settle(NODE, [Settlement(claim(job, at), at, at, 1)]) == []
     assert (await bounds(look))[:2] == [(None, day), (day, day + DAY)]
     assert await look.fetchval("SELECT count(*) FROM run_history") == 3
 
@@ -144,21 +148,21 @@ async def test_a_gap_behind_us_is_filled_as_a_whole_and_one_ahead_day_by_day(loo
     for job, at in ((1, LONG_AGO), (2, first + 2 * DAY), (3, first + 4 * DAY)):
         if job > 1:
             await add_live_run(look, job, at, owner=NODE)
-        assert await verbs.live.settle(NODE, [Settlement(claim(job, at), at, at, 1)]) == []
+        assert await verbs.live_runs.settle(NODE, [Settlement(claim(job, at), at, at, 1)]) == []
     assert (await bounds(look))[:2] == [(None, first + 5 * DAY), (first + 5 * DAY, first + 6 * DAY)]
     for number in (5, 6):
         await drop_day(look, first + number * DAY)
     for job, number in ((4, 6), (5, 5)):
         at = first + number * DAY
         await add_live_run(look, job, at, owner=NODE)
-        assert await verbs.live.settle(NODE, [Settlement(claim(job, at), at, at, 1)]) == []
+        assert await verbs.live_runs.settle(NODE, [Settlement(claim(job, at), at, at, 1)]) == []
     assert (first + 5 * DAY, first + 7 * DAY) in await bounds(look)
 
 
 async def test_a_time_far_ahead_has_a_day_of_its_own_and_the_days_before_it_too(look: Any, verbs: Store) -> None:
     far = datetime(2999, 5, 5, 5, tzinfo=UTC)
     await add_live_run(look, 1, far, owner=NODE)
-    assert await verbs.live.settle(NODE, [Settlement(claim(1, far), far, far, 1)]) == []
+    assert await verbs.live_runs.settle(NODE, [Settlement(claim(1, far), far, far, 1)]) == []
     assert await verbs.upkeep.make_history_days(9) == 2
     found = await bounds(look)
     assert found[-1] == (datetime(2999, 5, 5, tzinfo=UTC), datetime(2999, 5, 6, tzinfo=UTC))
@@ -170,12 +174,12 @@ async def test_a_name_that_is_still_in_use_by_a_detached_day_is_not_in_the_way(l
     await look.execute(f"ALTER TABLE run_history DETACH PARTITION run_history_{day:%Y%m%d}")
     await look.execute(f"INSERT INTO run_history_{day:%Y%m%d} SELECT * FROM run_history")
     await add_live_run(look, 1, day, owner=NODE)
-    assert await verbs.live.settle(NODE, [Settlement(claim(1, day), day, day, 1)]) == []
+    assert await verbs.live_runs.settle(NODE, [Settlement(claim(1, day), day, day, 1)]) == []
     assert await look.fetchval(f"SELECT count(*) FROM run_history_{day:%Y%m%d}_") == 1
 
 
 async def test_a_row_that_is_wrong_for_another_reason_is_still_rejected(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, LONG_AGO, owner=NODE)
     with pytest.raises(Rejected) as caught:
-        await verbs.live.settle(NODE, [Settlement(claim(1, LONG_AGO), LONG_AGO, LONG_AGO, 9)])
+        await verbs.live_runs.settle(NODE, [Settlement(claim(1, LONG_AGO), LONG_AGO, LONG_AGO, 9)])
     assert not isinstance(caught.value, MissingHistoryPartition)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from detent.domain.job import HttpTarget, JobSpec, PythonTarget
+from detent.jobs import JobOperations
 from detent.store import Store, job_search
 from detent.store.job_search import JobSearch
 from detent.store.statement import STATEMENTS
@@ -22,7 +23,7 @@ def spec(name: str, **fields: Any) -> JobSpec:
 
 @pytest.fixture
 async def jobs(verbs: Store) -> None:
-    await verbs.jobs.add(
+    await JobOperations(verbs).registration.add(
         [
             spec("Mail-1", tags=["x", "weekly"]),
             spec("mail-2", tags=["x"], queue="bulk"),
@@ -94,8 +95,8 @@ async def test_times_may_be_given_as_such(verbs: Store, look: Any) -> None:
 @pytest.mark.usefixtures("jobs")
 async def test_statuses_choose_and_paused_jobs_have_no_next_tick(verbs: Store) -> None:
     (page, _) = await verbs.jobs.list()
-    await verbs.jobs.pause(page[0].id)
-    await verbs.jobs.delete(page[1].id)
+    await JobOperations(verbs).lifecycle.pause(page[0].id)
+    await JobOperations(verbs).lifecycle.delete(page[1].id)
     assert await names(verbs, statuses=("paused",)) == ["Mail-1"]
     assert await names(verbs, statuses=("deleted",)) == ["mail-2"]
     assert await names(verbs, statuses=("paused", "deleted")) == ["Mail-1", "mail-2"]
@@ -116,7 +117,7 @@ async def test_a_rare_word_is_looked_for_in_bounded_stretches(
 ) -> None:
     monkeypatch.setattr(job_search, "FIRST_STRETCH", 10)
     monkeypatch.setattr(job_search, "MOST_EXAMINED", 100)
-    await verbs.batches.create([spec(f"n{number}") for number in range(300)] + [spec("needle")])
+    await JobOperations(verbs).batches.create([spec(f"n{number}") for number in range(300)] + [spec("needle")])
     first = await look.fetchval("SELECT min(job) FROM jobs")
     page, following = await verbs.jobs.list(JobSearch(words=("needle",)), after=first - 1)
     assert page == []
@@ -129,7 +130,7 @@ async def test_a_rare_word_is_looked_for_in_bounded_stretches(
 
 
 async def test_names_and_tags_are_found_by_their_indexes(verbs: Store, look: Any) -> None:
-    await verbs.batches.create([spec(f"n{number:05}", tags=[f"t{number}"]) for number in range(5000)])
+    await JobOperations(verbs).batches.create([spec(f"n{number:05}", tags=[f"t{number}"]) for number in range(5000)])
     await look.execute("VACUUM ANALYZE jobs")
     await look.execute("VACUUM ANALYZE cursors")
     for name, search, index in (

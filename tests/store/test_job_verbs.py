@@ -13,6 +13,7 @@ from detent.contract.job import Job
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.states import RunStatus
 from detent.errors import Conflict, NotFound, UsageError
+from detent.jobs import JobOperations
 from detent.store import Store, sql
 from detent.store.cursors import Advance
 from tests.store.moving import HOUR, NODE, fire, full_hour, job_of_old, number_of, run, settle, spec
@@ -57,10 +58,10 @@ async def test_a_plain_fire_of_a_job_with_ticks_to_skip_is_refused(verbs: Store,
 
 
 async def test_a_skip_is_asked_for_and_taken_back(verbs: Store, look: Any) -> None:
-    (job,) = await verbs.jobs.add([spec()])
+    (job,) = await JobOperations(verbs).registration.add([spec()])
     tick = await full_hour(look) + 3 * HOUR
     before = await look.fetchrow("SELECT * FROM cursors")
-    skip = await verbs.life.skip(job.id, tick, "holiday", by="ada")
+    skip = await JobOperations(verbs).lifecycle.skip(job.id, tick, "holiday", by="ada")
     after = await look.fetchrow("SELECT * FROM cursors")
     assert (skip.at, skip.reason, skip.created_by) == (tick, "holiday", "ada")
     assert (after["generation"], after["skips"], after["next_tick"]) == (
@@ -68,12 +69,12 @@ async def test_a_skip_is_asked_for_and_taken_back(verbs: Store, look: Any) -> No
         True,
         before["next_tick"],
     )
-    assert [each.at for each in await verbs.life.skips(job.id)] == [tick]
-    await verbs.life.unskip(job.id, tick)
-    assert await verbs.life.skips(job.id) == []
+    assert [each.at for each in await JobOperations(verbs).lifecycle.skips(job.id)] == [tick]
+    await JobOperations(verbs).lifecycle.unskip(job.id, tick)
+    assert await JobOperations(verbs).lifecycle.skips(job.id) == []
     assert not await look.fetchval("SELECT skips FROM cursors")
-    with pytest.raises(NotFound, match="nothing to undo"):
-        await verbs.life.unskip(job.id, tick)
+    with pytest.raises(NotFound, match="is not marked to be skipped"):
+        await JobOperations(verbs).lifecycle.unskip(job.id, tick)
 
 
 async def test_a_fire_that_has_not_seen_a_skip_or_its_undoing_is_refused(verbs: Store, look: Any) -> None:
@@ -85,62 +86,61 @@ async def test_a_fire_that_has_not_seen_a_skip_or_its_undoing_is_refused(verbs: 
         late = Advance(before["job"], before["next_tick"], before["generation"], before["next_tick"] + HOUR, None)
         return [item.why for item in await verbs.cursors.fire(NODE, 1, True, [late], careful=True)]
 
-    await verbs.life.skip(job.id, tick)
+    await JobOperations(verbs).lifecycle.skip(job.id, tick)
     assert await fire_as_read_before() == ["refused"]
     before = await look.fetchrow("SELECT * FROM cursors")
-    await verbs.life.unskip(job.id, tick)
+    await JobOperations(verbs).lifecycle.unskip(job.id, tick)
     assert await fire_as_read_before() == ["refused"]
     assert await look.fetchval("SELECT count(*) FROM live_runs") == 0
 
 
 async def test_what_cannot_be_skipped_is_refused_with_the_ticks_nearby(verbs: Store, look: Any) -> None:
-    (job,) = await verbs.jobs.add([spec(name="report")])
+    (job,) = await JobOperations(verbs).registration.add([spec(name="report")])
     hour = await full_hour(look)
-    with pytest.raises(UsageError, match="only a tick that is yet to come"):
-        await verbs.life.skip(job.id, hour)
+    with pytest.raises(UsageError, match="only a future tick"):
+        await JobOperations(verbs).lifecycle.skip(job.id, hour)
     with pytest.raises(UsageError) as wrong:
-        await verbs.life.skip(job.id, hour + 2.5 * HOUR)
+        await JobOperations(verbs).lifecycle.skip(job.id, hour + 2.5 * HOUR)
     ticks = [(hour + n * HOUR).isoformat().replace("+00:00", "Z") for n in (2, 3)]
     assert wrong.value.message.endswith(f"which is no tick of 'report': the nearest are {ticks[0]} and {ticks[1]}.")
     assert wrong.value.pointer == "/at"
     await look.execute("UPDATE jobs SET status = 'completed'")
     with pytest.raises(Conflict, match="no tick left to skip"):
-        await verbs.life.skip(job.id, hour + HOUR)
+        await JobOperations(verbs).lifecycle.skip(job.id, hour + HOUR)
 
 
 # -- cancel, trigger
 
 
 async def test_all_open_runs_of_a_job_are_cancelled(verbs: Store, look: Any) -> None:
-    (job,) = await verbs.jobs.add([spec(concurrent_policy="ALLOW")])
+    (job,) = await JobOperations(verbs).registration.add([spec(concurrent_policy="ALLOW")])
     number, hour = await number_of(look, job), await full_hour(look)
     await add_live_run(look, number, hour - HOUR, owner=NODE)
     await add_live_run(look, number, hour, lane=1)
-    done = await verbs.life.cancel_runs(job.id)
+    done = await JobOperations(verbs).lifecycle.cancel_runs(job.id)
     assert (done.cancelled, done.stopping) == ([RunKey(number, hour)], [RunKey(number, hour - HOUR)])
     assert await look.fetchval("SELECT cancel FROM live_runs")
     await look.execute("DELETE FROM live_runs")
-    assert await verbs.life.cancel_runs(job.id) == ([], [])
+    assert await JobOperations(verbs).lifecycle.cancel_runs(job.id) == ([], [])
 
 
 async def test_a_trigger_keeps_its_payload_for_the_run_and_its_repeats(verbs: Store, look: Any) -> None:
-    (job,) = await verbs.jobs.add([spec(payload={"n": 1}, concurrent_policy="ALLOW")])
-    key = await verbs.jobs.trigger(job.id, {"n": 2})
+    (job,) = await JobOperations(verbs).registration.add([spec(payload={"n": 1}, concurrent_policy="ALLOW")])
+    key = await JobOperations(verbs).lifecycle.trigger(job.id, {"n": 2})
     assert key.serial == MANUAL
-    assert await verbs.live.own_payload(key) == '{"n": 2}'
-    assert await verbs.live.own_payload(key._replace(serial=MANUAL + 1)) == '{"n": 2}'
-    plain = await verbs.jobs.trigger(job.id)
-    assert await verbs.live.own_payload(plain) is None
-    null = await verbs.jobs.trigger(job.id, None)
-    assert await verbs.live.own_payload(null) == "null"
+    assert await verbs.live_runs.own_payload(key) == '{"n": 2}'
+    assert await verbs.live_runs.own_payload(key._replace(serial=MANUAL + 1)) == '{"n": 2}'
+    plain = await JobOperations(verbs).lifecycle.trigger(job.id)
+    assert await verbs.live_runs.own_payload(plain) is None
+    null = await JobOperations(verbs).lifecycle.trigger(job.id, None)
+    assert await verbs.live_runs.own_payload(null) == "null"
 
 
 @pytest.mark.parametrize(("payload", "words"), [({"a": "x" * 2000}, "are allowed"), ({"a": "\0"}, "NUL")])
 async def test_a_payload_that_cannot_be_kept_is_refused(verbs: Store, look: Any, payload: Any, words: str) -> None:
-    (job,) = await verbs.jobs.add([spec()])
-    verbs.jobs.max_payload_bytes = 1000
+    (job,) = await JobOperations(verbs).registration.add([spec()])
     with pytest.raises(UsageError, match=words):
-        await verbs.jobs.trigger(job.id, payload)
+        await JobOperations(verbs, max_payload_bytes=1000).lifecycle.trigger(job.id, payload)
     assert await look.fetchval("SELECT count(*) FROM live_runs") == 0
 
 
@@ -158,9 +158,9 @@ async def test_a_job_is_paused_after_as_many_dead_runs_in_a_row_as_it_bears(verb
     number = await number_of(look, job)
     dead, good = RunStatus.DEAD, RunStatus.SUCCEEDED
     await dead_runs(verbs, look, job, dead, dead, good, dead, dead)
-    assert await verbs.life.pause_failing([number]) == []
+    assert await JobOperations(verbs).automatic.pause_failing([number]) == []
     await dead_runs(verbs, look, job, dead)
-    assert await verbs.life.pause_failing([number]) == [job.id]
+    assert await JobOperations(verbs).automatic.pause_failing([number]) == [job.id]
     paused = await verbs.jobs.get(job.id)
     assert (paused.status, paused.paused_reason, paused.paused_by) == ("paused", "the last 3 runs were dead", "detent")
 
@@ -169,8 +169,8 @@ async def test_after_it_was_resumed_or_changed_a_failing_job_has_all_its_chances
     job = await job_of_old(verbs, look, 9.5 * HOUR, auto_pause_after=2)
     number = await number_of(look, job)
     await dead_runs(verbs, look, job, RunStatus.DEAD, RunStatus.DEAD)
-    await verbs.jobs.patch(job.id, {"payload": 1})
-    assert await verbs.life.pause_failing([number]) == []
+    await JobOperations(verbs).registration.patch(job.id, {"payload": 1})
+    assert await JobOperations(verbs).automatic.pause_failing([number]) == []
 
 
 async def test_whether_a_job_is_paused_is_told_by_its_latest_runs_alone(verbs: Store, look: Any) -> None:
@@ -187,22 +187,22 @@ async def test_whether_a_job_is_paused_is_told_by_its_latest_runs_alone(verbs: S
     (plan,) = await look.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql.job.FIND_DEAD_STREAKS.text}", [number])
     removed = re.findall(r'"Rows Removed by Filter": (\d+)', plan[0])
     assert sum(map(int, removed)) < 100, "history was walked through for runs that count"
-    assert await verbs.life.pause_failing([number]) == []
+    assert await JobOperations(verbs).automatic.pause_failing([number]) == []
 
 
 async def test_a_job_that_does_not_say_so_is_never_paused_by_itself(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, 5.5 * HOUR)
     await dead_runs(verbs, look, job, RunStatus.DEAD, RunStatus.DEAD)
-    assert await verbs.life.pause_failing([await number_of(look, job)]) == []
+    assert await JobOperations(verbs).automatic.pause_failing([await number_of(look, job)]) == []
 
 
 # -- revisions
 
 
 async def test_every_revision_says_who_made_it_when_and_what_it_was(verbs: Store, look: Any) -> None:
-    (job,) = await verbs.jobs.add([spec(name="report", priority=1)], by="ada")
-    await verbs.jobs.patch(job.id, {"priority": 2}, by="bob")
-    await verbs.jobs.patch(job.id, {"priority": 3, "name": "reports"}, by="cora")
+    (job,) = await JobOperations(verbs).registration.add([spec(name="report", priority=1)], by="ada")
+    await JobOperations(verbs).registration.patch(job.id, {"priority": 2}, by="bob")
+    await JobOperations(verbs).registration.patch(job.id, {"priority": 3, "name": "reports"}, by="cora")
     found, following = await verbs.revisions.list(job.id)
     assert [(each.revision, each.changed_by, each.definition.priority) for each in found] == [
         (3, "cora", 3),
@@ -214,7 +214,7 @@ async def test_every_revision_says_who_made_it_when_and_what_it_was(verbs: Store
     page, following = await verbs.revisions.list(job.id, limit=1)
     assert (len(page), following) == (2, 3)
     assert (await verbs.revisions.list(job.id, below=following, limit=1))[0][0].revision == 2
-    back, change = await verbs.jobs.become(job.id, await verbs.revisions.definition(job.id, 1), by="dan")
+    back, change = await JobOperations(verbs).revisions.roll_back(job.id, 1, by="dan")
     assert (back.name, back.priority, back.revision, change) == ("report", 1, 4, "updated")
     with pytest.raises(NotFound, match="no revision 9"):
-        await verbs.revisions.get(job.id, 9)
+        await JobOperations(verbs).revisions.get(job.id, 9)

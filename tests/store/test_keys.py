@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import asyncpg
 import pytest
 
-from detent.api.auth import NOBODY
+from detent.api.auth import ANONYMOUS
 from detent.domain.identity import RunKey, decode_run_id
 from detent.errors import Conflict, NotFound
-from detent.store import Database, Store, history
+from detent.jobs import JobOperations
+from detent.store import Store, history
 from detent.store.db import LockTimeout
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import Credential, KeyHolder, read_key
 from tests.support.factories import LONG_AGO, add_job, add_live_run
 
 FORM = re.compile(r"dtn_[a-z2-7]{10}_[a-z2-7]{52}")
-
-
-@pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    database = Database(database_url)
-    await database.open()
-    yield Store(database)
-    await database.close()
-
-
-@pytest.fixture
-async def sql(database_url: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(database_url, server_settings={"search_path": "detent"})
-    yield connection
-    await connection.close()
 
 
 def credential(text: str) -> Credential:
@@ -167,7 +151,8 @@ async def test_keys_are_listed_in_pages_for_one_tenant(store: Store) -> None:
     for number in range(7):
         await store.keys.add("read", tenant=DEFAULT_TENANT)
         made.append((await store.keys.add("read", tenant=tenant, name=str(number))).id)
-    seen, after = [], 0
+    after: int | None = 0
+    seen = []
     while after is not None:
         page, after = await store.keys.list(tenant=tenant, after=after, limit=3)
         seen += [key.id for key in page]
@@ -242,7 +227,7 @@ async def test_a_run_of_another_tenant_is_neither_found_nor_cancelled(store: Sto
     key = RunKey(job, LONG_AGO, 0)
     assert await store.runs.get(key, tenant=tenant) is None
     with pytest.raises(NotFound):
-        await store.runs.cancel(key, tenant=tenant)
+        await JobOperations(store).runs.cancel(key, tenant=tenant)
     assert await sql.fetchval("SELECT count(*) FROM live_runs WHERE NOT cancel") == 1
     assert await store.runs.get(key, tenant=DEFAULT_TENANT)
 
@@ -263,7 +248,7 @@ async def test_who_names_the_runs_of_another_tenant_does_not_lock_them(store: St
 async def test_a_request_for_no_tenant_finds_nothing(store: Store, sql: Any) -> None:
     job = await add_job(sql, name="j")
     await add_live_run(sql, job, LONG_AGO)
-    nobody = NOBODY.tenant
+    nobody = ANONYMOUS.tenant
     assert await store.jobs.list(tenant=nobody) == ([], None)
     assert await store.jobs.find("j", tenant=nobody) is None
     assert await store.runs.list(tenant=nobody) == ([], None)

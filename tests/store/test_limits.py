@@ -11,12 +11,12 @@ import pytest
 
 from detent.domain.run import Claim
 from detent.store import Store
-from detent.store.live import Settlement
-from detent.store.queues import Limits, QueueRow, Ready
+from detent.store.live_runs import Settlement
+from detent.store.queues import QueueRow, ReadyQueue, RunLimits
 from tests.support.factories import LONG_AGO, add_live_run, add_node, add_queue
 
 NODE, OTHER = 11, 12
-NOTHING = Limits(None, None)
+NOTHING = RunLimits(None, None)
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ async def claim(verbs: Store, queue: int, limit: int = 100, node: int = NODE) ->
 
 
 async def settle(verbs: Store, claims: list[Claim], node: int = NODE) -> None:
-    assert await verbs.live.settle(node, [Settlement(each, LONG_AGO, LONG_AGO, 1) for each in claims]) == []
+    assert await verbs.live_runs.settle(node, [Settlement(each, LONG_AGO, LONG_AGO, 1) for each in claims]) == []
 
 
 # --- between tenants ---
@@ -63,8 +63,8 @@ async def test_only_queues_and_priorities_with_something_to_start_are_ready(look
     await add_runs(look, mine, 1, first=20, priority=1, not_before=later)
     await add_runs(look, theirs, 2)
     await add_runs(look, theirs, 1, first=10, priority=7, owner=NODE)
-    assert await verbs.queues.ready([mine, empty]) == [Ready(mine, 5), Ready(mine, 9)]
-    assert await verbs.queues.ready([mine, theirs]) == [Ready(mine, 5), Ready(mine, 9), Ready(theirs, 5)]
+    assert await verbs.queues.ready([mine, empty]) == [ReadyQueue(mine, 5), ReadyQueue(mine, 9)]
+    assert await verbs.queues.ready([mine, theirs]) == [ReadyQueue(mine, 5), ReadyQueue(mine, 9), ReadyQueue(theirs, 5)]
     assert await verbs.queues.ready([]) == []
 
 
@@ -73,7 +73,7 @@ async def test_each_tenant_gets_its_share_by_priority_and_age(look: Any, verbs: 
     await add_runs(look, flood, 50, priority=9)
     await add_runs(look, quiet, 3, priority=0)
     await add_runs(look, quiet, 2, first=100, priority=4)
-    places = [(1, Ready(flood, 9)), (2, Ready(quiet, 0)), (2, Ready(quiet, 4))]
+    places = [(1, ReadyQueue(flood, 9)), (2, ReadyQueue(quiet, 0)), (2, ReadyQueue(quiet, 4))]
     claims = await verbs.queues.claim_shares(NODE, 1, {1: 4, 2: 3}, places)
     assert Counter(each.queue for each in claims) == {flood: 4, quiet: 3}
     assert {quiet * 10_000 + 100, quiet * 10_000 + 101} < {each.job for each in claims if each.queue == quiet}
@@ -85,14 +85,17 @@ async def test_an_evicted_node_gets_no_share(look: Any, verbs: Store) -> None:
     queue = await add_queue(look, "flood")
     await add_runs(look, queue, 2)
     await look.execute("UPDATE nodes SET evicted = true WHERE node = $1", NODE)
-    assert await verbs.queues.claim_shares(NODE, 1, {1: 5}, [(1, Ready(queue, 5))]) == []
+    assert await verbs.queues.claim_shares(NODE, 1, {1: 5}, [(1, ReadyQueue(queue, 5))]) == []
 
 
 async def test_two_nodes_never_share_a_run(look: Any, verbs: Store) -> None:
     queue = await add_queue(look, "flood")
     await add_runs(look, queue, 40)
     taken = await asyncio.gather(
-        *(verbs.queues.claim_shares(node, 1, {1: 15}, [(1, Ready(queue, 5))]) for node in (NODE, OTHER, NODE, OTHER))
+        *(
+            verbs.queues.claim_shares(node, 1, {1: 15}, [(1, ReadyQueue(queue, 5))])
+            for node in (NODE, OTHER, NODE, OTHER)
+        )
     )
     jobs = [each.job for claims in taken for each in claims]
     assert len(jobs) == len(set(jobs)) <= 40
@@ -103,7 +106,7 @@ async def test_two_nodes_never_share_a_run(look: Any, verbs: Store) -> None:
 
 async def test_no_more_than_the_limit_are_under_way_and_an_end_makes_room(look: Any, verbs: Store) -> None:
     queue = await add_queue(look, "narrow")
-    await verbs.queues.limit("narrow", Limits(3, None), tenant=1)
+    await verbs.queues.limit("narrow", RunLimits(3, None), tenant=1)
     await add_runs(look, queue, 10)
     first = await claim(verbs, queue, 2)
     assert len(first) == 2
@@ -118,7 +121,7 @@ async def test_no_more_than_the_limit_are_under_way_and_an_end_makes_room(look: 
 @pytest.mark.parametrize("waits", ["retrying", "given back", "rescued"])
 async def test_a_run_that_nobody_holds_takes_no_place(look: Any, verbs: Store, waits: str) -> None:
     queue = await add_queue(look, "narrow")
-    await verbs.queues.limit("narrow", Limits(1, None), tenant=1)
+    await verbs.queues.limit("narrow", RunLimits(1, None), tenant=1)
     await add_runs(look, queue, 2)
     (held,) = await claim(verbs, queue, 1)
     if waits == "retrying":
@@ -126,7 +129,7 @@ async def test_a_run_that_nobody_holds_takes_no_place(look: Any, verbs: Store, w
             "UPDATE live_runs SET owner = NULL, not_before = now() + interval '1 hour' WHERE job = $1", held.job
         )
     elif waits == "given back":
-        await verbs.live.give_back(NODE, [held])
+        await verbs.live_runs.give_back(NODE, [held])
     else:
         await verbs.nodes.leave(NODE)
         await verbs.nodes.rescue(NODE)
@@ -136,7 +139,7 @@ async def test_a_run_that_nobody_holds_takes_no_place(look: Any, verbs: Store, w
 
 async def test_a_limit_holds_while_many_nodes_claim_at_once(look: Any, verbs: Store) -> None:
     queue = await add_queue(look, "narrow")
-    await verbs.queues.limit("narrow", Limits(5, None), tenant=1)
+    await verbs.queues.limit("narrow", RunLimits(5, None), tenant=1)
     await add_runs(look, queue, 60)
     most = 0
     for _ in range(15):
@@ -155,7 +158,7 @@ async def test_a_claim_that_meets_another_under_the_same_limit_does_not_wait_for
     look: Any, verbs: Store, another: Any
 ) -> None:
     queue = await add_queue(look, "narrow")
-    await verbs.queues.limit("narrow", Limits(5, None), tenant=1)
+    await verbs.queues.limit("narrow", RunLimits(5, None), tenant=1)
     await add_runs(look, queue, 1)
     async with another.transaction():
         await another.execute("SELECT FROM limits FOR NO KEY UPDATE")
@@ -167,8 +170,8 @@ async def test_a_claim_that_meets_another_under_the_same_limit_does_not_wait_for
 async def test_runs_that_are_under_way_when_a_limit_is_set_count(look: Any, verbs: Store) -> None:
     queue = await add_queue(look, "narrow")
     await add_runs(look, queue, 6)
-    before = await verbs.live.claim(NODE, 1, [queue], 4)
-    await verbs.queues.limit("narrow", Limits(5, None), tenant=1)
+    before = await verbs.live_runs.claim(NODE, 1, [queue], 4)
+    await verbs.queues.limit("narrow", RunLimits(5, None), tenant=1)
     assert len(await claim(verbs, queue)) == 1
     await settle(verbs, before)
     assert len(await claim(verbs, queue)) == 1
@@ -176,16 +179,16 @@ async def test_runs_that_are_under_way_when_a_limit_is_set_count(look: Any, verb
 
 async def test_what_a_node_took_before_it_knew_of_a_limit_counts_once_it_does(look: Any, verbs: Store) -> None:
     queue = await add_queue(look, "narrow")
-    await verbs.queues.limit("narrow", Limits(2, None), tenant=1)
+    await verbs.queues.limit("narrow", RunLimits(2, None), tenant=1)
     await add_runs(look, queue, 6)
-    await verbs.live.claim(NODE, 1, [queue], 1)
+    await verbs.live_runs.claim(NODE, 1, [queue], 1)
     await verbs.queues.mark_limited(NODE, [queue])
     assert len(await claim(verbs, queue, node=OTHER)) == 1
 
 
 async def test_a_limit_of_nothing_stops_a_queue_and_taking_it_away_opens_it(look: Any, verbs: Store) -> None:
     queue = await add_queue(look, "narrow")
-    await verbs.queues.limit("narrow", Limits(0, None), tenant=1)
+    await verbs.queues.limit("narrow", RunLimits(0, None), tenant=1)
     await add_runs(look, queue, 1)
     assert await claim(verbs, queue) == []
     await verbs.queues.limit("narrow", NOTHING, tenant=1)
@@ -197,7 +200,7 @@ async def test_a_queue_is_limited_under_whatever_it_needs_and_a_tenant_in_all_it
 ) -> None:
     tenant, mail = await tenant_with_queue(verbs, look, "acme", "mail")
     shell, files = await add_queue(look, "mail", "shell", tenant), await add_queue(look, "files", tenant=tenant)
-    await verbs.queues.limit("mail", Limits(3, None), tenant=tenant)
+    await verbs.queues.limit("mail", RunLimits(3, None), tenant=tenant)
     await verbs.tenants.change("acme", {"max_concurrent": 4})
     for queue in (mail, shell, files):
         await add_runs(look, queue, 10)
@@ -212,7 +215,7 @@ async def test_a_queue_is_limited_under_whatever_it_needs_and_a_tenant_in_all_it
 async def test_the_queue_of_another_tenant_has_no_part_in_it(look: Any, verbs: Store) -> None:
     tenant, theirs = await tenant_with_queue(verbs, look, "acme", "narrow")
     mine = await add_queue(look, "narrow")
-    await verbs.queues.limit("narrow", Limits(1, None), tenant=tenant)
+    await verbs.queues.limit("narrow", RunLimits(1, None), tenant=tenant)
     await add_runs(look, mine, 5)
     await add_runs(look, theirs, 5)
     assert (await row_of(verbs, mine)).limits == ()
@@ -224,7 +227,7 @@ async def test_the_queue_of_another_tenant_has_no_part_in_it(look: Any, verbs: S
 
 async def test_no_more_start_than_the_rate_allows(look: Any, verbs: Store) -> None:
     queue = await add_queue(look, "steady")
-    await verbs.queues.limit("steady", Limits(None, 10), tenant=1)
+    await verbs.queues.limit("steady", RunLimits(None, 10), tenant=1)
     await add_runs(look, queue, 200)
     await look.execute("UPDATE limits SET filled_at = now() - interval '1 hour'")
     assert len(await claim(verbs, queue)) == 10
@@ -238,7 +241,7 @@ async def test_no_more_start_than_the_rate_allows(look: Any, verbs: Store) -> No
 
 async def test_a_slow_rate_starts_one_at_a_time(look: Any, verbs: Store) -> None:
     queue = await add_queue(look, "steady")
-    await verbs.queues.limit("steady", Limits(None, 0.1), tenant=1)
+    await verbs.queues.limit("steady", RunLimits(None, 0.1), tenant=1)
     await add_runs(look, queue, 5)
     assert await claim(verbs, queue) == []
     await look.execute("UPDATE limits SET filled_at = now() - interval '1 day'")
@@ -248,7 +251,7 @@ async def test_a_slow_rate_starts_one_at_a_time(look: Any, verbs: Store) -> None
 
 async def test_a_clock_that_stepped_back_does_not_stop_a_queue(look: Any, verbs: Store) -> None:
     queue = await add_queue(look, "steady")
-    await verbs.queues.limit("steady", Limits(None, 4), tenant=1)
+    await verbs.queues.limit("steady", RunLimits(None, 4), tenant=1)
     await add_runs(look, queue, 20)
     await look.execute("UPDATE limits SET filled_at = now() + interval '1 day', tokens = 0")
     assert len(await claim(verbs, queue)) == 4
@@ -259,7 +262,7 @@ async def test_a_clock_that_stepped_back_does_not_stop_a_queue(look: Any, verbs:
 
 async def test_what_is_not_claimed_is_not_spent(look: Any, verbs: Store) -> None:
     queue = await add_queue(look, "steady")
-    await verbs.queues.limit("steady", Limits(None, 2), tenant=1)
+    await verbs.queues.limit("steady", RunLimits(None, 2), tenant=1)
     await look.execute("UPDATE limits SET filled_at = now() - interval '1 minute'")
     for _ in range(5):
         assert await claim(verbs, queue) == []
@@ -278,7 +281,7 @@ async def test_queues_are_listed_with_limits_and_what_is_in_them(look: Any, verb
     await add_runs(
         look, queue, 1, first=60, not_before=await look.fetchval("SELECT now() + $1::interval", timedelta(hours=1))
     )
-    await verbs.queues.limit("planned", Limits(2, 0.5), tenant=1)
+    await verbs.queues.limit("planned", RunLimits(2, 0.5), tenant=1)
     found = {each.name: each for each in await verbs.queues.list(tenant=1)}
     assert set(found) == {"default", "mail", "planned"}
     assert (found["mail"].waiting, found["mail"].running, found["mail"].oldest_ready_at) == (4, 1, LONG_AGO)

@@ -334,7 +334,7 @@ async def test_the_printed_script_does_the_same_as_the_runner(
     )
     psql = postgres.server.binaries / "psql"
     script = migrate.script("detent", folder)
-    command = [psql, "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", empty_database_url]
+    command: list[str | Path] = [psql, "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", empty_database_url]
     await asyncio.to_thread(subprocess.run, command, input=script, text=True, check=True)
     await migrate.check(connection, folder)
     assert await migrate.migrate(connection, folder) == []
@@ -358,7 +358,7 @@ async def test_our_own_migrations_leave_nothing_pending(database_url: str) -> No
 
 
 async def test_our_own_script_can_be_run_by_hand(postgres: Postgres, empty_database_url: str, connection: Any) -> None:
-    command = [postgres.server.binaries / "psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]
+    command: list[str | Path] = [postgres.server.binaries / "psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]
     await asyncio.to_thread(
         subprocess.run,
         [*command, empty_database_url],

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from detent.domain.identity import MANUAL, RunKey, first_token
+from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.cursors import Advance, Exceptional
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
@@ -60,7 +61,7 @@ async def test_a_job_that_is_alone_starts_in_lane_0_whatever_its_policy(
 @pytest.mark.parametrize("columns", [{"owner": NODE}, {"attempt": 2}, {}], ids=["running", "retrying", "pending"])
 @pytest.mark.parametrize(("lanes", "lane"), [(QUEUE, -1), (REPLACE, -2)])
 async def test_a_second_tick_waits_behind_a_run_in_any_state(
-    look: Any, verbs: Store, lanes: int, lane: int, columns: dict[str, int], careful: bool
+    look: Any, verbs: Store, lanes: int, lane: int, columns: dict[str, Any], careful: bool
 ) -> None:
     job = await add_job(look, LONG_AGO + HOUR, lanes=lanes)
     await add_live_run(look, job, **columns)
@@ -113,9 +114,9 @@ async def test_a_waiting_run_moves_up_when_lane_0_is_free_and_can_then_be_claime
 ) -> None:
     job = await add_job(look, lanes=lane)
     await add_live_run(look, job, LONG_AGO, lane=lane, serial=MANUAL, attempt=2, crashes=1, once=True, priority=7)
-    assert await verbs.live.claim(NODE, 1, [1], 10) == []
-    assert await verbs.live.promote()
-    (claim,) = await verbs.live.claim(NODE, 1, [1], 10)
+    assert await verbs.live_runs.claim(NODE, 1, [1], 10) == []
+    assert await verbs.live_runs.promote()
+    (claim,) = await verbs.live_runs.claim(NODE, 1, [1], 10)
     assert (claim.job, claim.lane, claim.serial, claim.attempt, claim.crashes) == (job, 0, MANUAL, 2, 1)
     assert claim.once
     assert len(await live(look, job)) == 1
@@ -125,8 +126,8 @@ async def test_nothing_moves_up_while_lane_0_is_taken(look: Any, verbs: Store) -
     job = await add_job(look, lanes=QUEUE)
     await add_live_run(look, job, owner=NODE)
     await add_live_run(look, job, LONG_AGO + HOUR, lane=-1)
-    assert not await verbs.live.promote()
-    assert not await verbs.live.promote([job])
+    assert not await verbs.live_runs.promote()
+    assert not await verbs.live_runs.promote([job])
     assert [lane for lane, *_ in await live(look, job)] == [0, -1]
 
 
@@ -134,7 +135,7 @@ async def test_a_waiting_run_moves_up_only_with_the_jobs_that_are_named(look: An
     named, other = [await add_job(look, lanes=QUEUE) for _ in range(2)]
     for job in (named, other):
         await add_live_run(look, job, lane=-1)
-    assert await verbs.live.promote([named])
+    assert await verbs.live_runs.promote([named])
     assert [lane for lane, *_ in await live(look, named) + await live(look, other)] == [0, -1]
 
 
@@ -144,20 +145,20 @@ async def test_a_run_that_is_to_be_replaced_is_asked_to_stop_and_the_next_waits_
     job = await add_job(look, lanes=REPLACE)
     await add_live_run(look, job, owner=NODE)
     await add_live_run(look, job, LONG_AGO + HOUR, lane=-2)
-    assert not await verbs.live.promote()
+    assert not await verbs.live_runs.promote()
     assert await live(look, job) == [(0, LONG_AGO, NODE, True), (-2, LONG_AGO + HOUR, None, False)]
-    assert not await verbs.live.promote(), "asked once is asked"
+    assert not await verbs.live_runs.promote(), "asked once is asked"
     await look.execute("DELETE FROM live_runs WHERE job = $1 AND lane = 0", job)
-    assert await verbs.live.promote()
+    assert await verbs.live_runs.promote()
     assert await live(look, job) == [(0, LONG_AGO + HOUR, None, False)]
 
 
 @pytest.mark.parametrize("columns", [{"attempt": 2}, {}], ids=["retrying", "pending"])
-async def test_a_run_in_nobodys_hands_is_replaced_on_the_spot(look: Any, verbs: Store, columns: dict[str, int]) -> None:
+async def test_a_run_in_nobodys_hands_is_replaced_on_the_spot(look: Any, verbs: Store, columns: dict[str, Any]) -> None:
     job = await add_job(look, lanes=REPLACE)
     await add_live_run(look, job, **columns)
     await add_live_run(look, job, LONG_AGO + HOUR, lane=-2)
-    assert await verbs.live.promote([job])
+    assert await verbs.live_runs.promote([job])
     assert await live(look, job) == [(0, LONG_AGO + HOUR, None, False)]
     assert await ledger(look, job) == [(LONG_AGO, 3, "replaced")]
 
@@ -168,7 +169,7 @@ async def test_a_run_whose_node_is_gone_makes_way_for_the_one_that_replaces_it(l
     await add_live_run(look, job, owner=OTHER, cancel=True)
     await add_live_run(look, job, LONG_AGO + HOUR, lane=-2)
     await verbs.nodes.rescue(OTHER)
-    assert await verbs.live.promote()
+    assert await verbs.live_runs.promote()
     assert await live(look, job) == [(0, LONG_AGO + HOUR, None, False)]
     assert [status for _, status, _ in await ledger(look, job)] == [3]
 
@@ -177,7 +178,7 @@ async def test_after_an_edit_to_another_policy_both_that_wait_run_one_after_the_
     job = await add_job(look, lanes=SKIP)
     await add_live_run(look, job, LONG_AGO, lane=-1)
     await add_live_run(look, job, LONG_AGO + HOUR, lane=-2)
-    assert await verbs.live.promote()
+    assert await verbs.live_runs.promote()
     assert await live(look, job) == [(0, LONG_AGO, None, False), (-2, LONG_AGO + HOUR, None, False)]
 
 
@@ -192,7 +193,7 @@ async def test_a_trigger_beside_a_run_follows_the_policy(
 ) -> None:
     job = await add_job(look, lanes=lanes)
     await add_live_run(look, job, owner=NODE)
-    key = await verbs.jobs.trigger(await id_of(look, job))
+    key = await JobOperations(verbs).lifecycle.trigger(await id_of(look, job))
     run = await verbs.runs.get(key)
     assert run is not None
     assert run.status == status
@@ -204,7 +205,7 @@ async def test_a_trigger_beside_a_run_follows_the_policy(
 async def test_a_trigger_of_a_job_that_is_alone_starts_at_once_whatever_its_policy(look: Any, verbs: Store) -> None:
     for lanes in (SKIP, QUEUE, REPLACE, 3):
         job = await add_job(look, lanes=lanes)
-        await verbs.jobs.trigger(await id_of(look, job))
+        await JobOperations(verbs).lifecycle.trigger(await id_of(look, job))
         assert [lane for lane, *_ in await live(look, job)] == [max(lanes - 1, 0)]
 
 
@@ -219,7 +220,7 @@ async def test_a_repeat_replaces_what_runs(look: Any, verbs: Store) -> None:
         token,
     )
     await add_live_run(look, job, owner=NODE)
-    await verbs.reruns.retry(RunKey(job, LONG_AGO - HOUR))
+    await JobOperations(verbs).runs.retry(RunKey(job, LONG_AGO - HOUR))
     assert await live(look, job) == [(0, LONG_AGO, NODE, True), (-2, LONG_AGO - HOUR, None, False)]
 
 
@@ -227,5 +228,5 @@ async def test_a_run_that_somebody_cancels_makes_way_for_the_one_that_waits(look
     job = await add_job(look, lanes=QUEUE)
     await add_live_run(look, job)
     await add_live_run(look, job, LONG_AGO + HOUR, lane=-1)
-    await verbs.runs.cancel(RunKey(job, LONG_AGO))
+    await JobOperations(verbs).runs.cancel(RunKey(job, LONG_AGO))
     assert await live(look, job) == [(0, LONG_AGO + HOUR, None, False)]

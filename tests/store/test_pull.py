@@ -11,10 +11,11 @@ import pytest
 from detent.domain.identity import RunKey
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
+from detent.jobs import JobOperations
 from detent.store import Store, sql
-from detent.store.live import Settlement
+from detent.store.live_runs import Settlement
 from detent.store.nodes import CRASH_CAP
-from detent.store.pull import Beat, Pulled, Report, Wanted
+from detent.store.pull import PullBeat, Pulled, Report, Wanted
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node, add_queue
 from tests.support.waiting import until
 
@@ -49,7 +50,7 @@ async def theirs(look: Any) -> int:
 
 async def add_run(look: Any, needs: str = "", queue: str = "default", tenant: int = 1, **columns: Any) -> RunKey:
     number = await add_queue(look, queue, needs, tenant)
-    spec = {key: columns.pop(key) for key in ("timeout_seconds", "max_retries") if key in columns}
+    spec: dict[str, Any] = {key: columns.pop(key) for key in ("timeout_seconds", "max_retries") if key in columns}
     target = {"type": "http", "url": "http://127.0.0.1:9/"}
     job = await add_job(look, None, definition={"schedule": "every 1h", "target": target, **spec}, queue=number)
     await look.execute("UPDATE jobs SET tenant = $2 WHERE job = $1", job, tenant)
@@ -169,7 +170,7 @@ async def test_no_worker_ever_gets_another_tenants_runs(look: Any, verbs: Store,
     assert their_worker != worker
     (pulled,) = await claim(verbs, their_worker, tenant=theirs)
     assert pulled.claim.key == key
-    assert await verbs.pull.heartbeat(MINE, [Beat(key, pulled.claim.token, MINUTE)]) == [None]
+    assert await verbs.pull.heartbeat(MINE, [PullBeat(key, pulled.claim.token, MINUTE)]) == [None]
     assert await verbs.pull.settle(MINE, [success(pulled.claim)]) == [None]
     assert await verbs.pull.held(MINE, key, pulled.claim.token) is None
     assert await verbs.pull.recorded(MINE, key, pulled.claim.token) is None
@@ -205,12 +206,12 @@ async def test_a_worker_is_known_by_its_name(verbs: Store, worker: int) -> None:
 async def test_embedded_workers_do_not_touch_a_pulled_run(look: Any, verbs: Store, worker: int) -> None:
     held = await claimed(look, verbs, worker)
     before = tuple(await live(look))
-    assert await verbs.live.claim(NODE, 1, [1], 10) == []
-    assert await verbs.live.reconcile(NODE) == []
-    assert not await verbs.live.start(NODE, [held])
-    assert not await verbs.live.give_back(NODE, [held])
+    assert await verbs.live_runs.claim(NODE, 1, [1], 10) == []
+    assert await verbs.live_runs.reconcile(NODE) == []
+    assert not await verbs.live_runs.start(NODE, [held])
+    assert not await verbs.live_runs.give_back(NODE, [held])
     done = Settlement(held, LONG_AGO, LONG_AGO, SUCCEEDED)
-    assert await verbs.live.settle(NODE, [done]) == [done]
+    assert await verbs.live_runs.settle(NODE, [done]) == [done]
     await look.execute("UPDATE nodes SET evicted = true")
     assert await verbs.nodes.rescue(NODE) == []
     assert await verbs.nodes.forget(NODE)
@@ -219,10 +220,10 @@ async def test_embedded_workers_do_not_touch_a_pulled_run(look: Any, verbs: Stor
 
 async def test_workers_that_pull_do_not_touch_an_embedded_workers_run(look: Any, verbs: Store, worker: int) -> None:
     await add_run(look)
-    (ours,) = await verbs.live.claim(NODE, 1, [1], 10)
+    (ours,) = await verbs.live_runs.claim(NODE, 1, [1], 10)
     before = tuple(await live(look))
     assert await claim(verbs, worker) == []
-    assert await verbs.pull.heartbeat(MINE, [Beat(ours.key, ours.token, MINUTE)]) == [None]
+    assert await verbs.pull.heartbeat(MINE, [PullBeat(ours.key, ours.token, MINUTE)]) == [None]
     assert await verbs.pull.settle(MINE, [success(ours)]) == [None]
     assert await verbs.pull.rescue() == []
     await verbs.pull.give_back([ours])
@@ -235,7 +236,7 @@ async def test_both_kinds_of_workers_on_one_queue_share_its_runs_and_none_is_tak
     keys = {await add_run(look) for _ in range(60)}
 
     async def embedded() -> list[RunKey]:
-        return [taken.key for taken in await verbs.live.claim(NODE, 1, [1], 5)]
+        return [taken.key for taken in await verbs.live_runs.claim(NODE, 1, [1], 5)]
 
     async def pulling() -> list[RunKey]:
         return [pulled.claim.key for pulled in await claim(verbs, worker, limit=5)]
@@ -264,7 +265,7 @@ async def test_the_claim_reads_along_the_index_of_what_is_ready(look: Any, worke
 
 async def test_a_heartbeat_extends_the_lease_from_the_databases_now(look: Any, verbs: Store, worker: int) -> None:
     held = await claimed(look, verbs, worker, lease=timedelta(seconds=5))
-    (extended,) = await verbs.pull.heartbeat(MINE, [Beat(held.key, held.token, MINUTE)])
+    (extended,) = await verbs.pull.heartbeat(MINE, [PullBeat(held.key, held.token, MINUTE)])
     assert extended is not None
     assert not extended.cancel
     left = await look.fetchval("SELECT lease_until - now() FROM pull_leases")
@@ -274,7 +275,7 @@ async def test_a_heartbeat_extends_the_lease_from_the_databases_now(look: Any, v
 
 async def test_a_heartbeat_names_the_token_of_now(look: Any, verbs: Store, worker: int) -> None:
     held = await claimed(look, verbs, worker)
-    beats = [Beat(held.key, token, MINUTE) for token in (held.token - 1, held.token, held.token + 1)]
+    beats = [PullBeat(held.key, token, MINUTE) for token in (held.token - 1, held.token, held.token + 1)]
     answers = await verbs.pull.heartbeat(MINE, beats)
     assert [answer is not None for answer in answers] == [False, True, False]
 
@@ -284,24 +285,24 @@ async def test_a_lease_that_ran_out_goes_on_while_nobody_has_taken_its_run(
 ) -> None:
     held = await claimed(look, verbs, worker)
     await run_out(look)
-    (extended,) = await verbs.pull.heartbeat(MINE, [Beat(held.key, held.token, MINUTE)])
+    (extended,) = await verbs.pull.heartbeat(MINE, [PullBeat(held.key, held.token, MINUTE)])
     assert extended is not None
     assert await verbs.pull.rescue() == []
 
 
 async def test_no_heartbeat_goes_beyond_the_time_limit_of_the_run(look: Any, verbs: Store, worker: int) -> None:
     held = await claimed(look, verbs, worker, timeout_seconds=30)
-    (extended,) = await verbs.pull.heartbeat(MINE, [Beat(held.key, held.token, timedelta(hours=1))])
+    (extended,) = await verbs.pull.heartbeat(MINE, [PullBeat(held.key, held.token, timedelta(hours=1))])
     assert extended is not None
     assert extended.lease_until == await look.fetchval("SELECT ends_at FROM pull_leases")
     await look.execute("UPDATE pull_leases SET ends_at = now(), lease_until = now()")
-    assert await verbs.pull.heartbeat(MINE, [Beat(held.key, held.token, MINUTE)]) == [None]
+    assert await verbs.pull.heartbeat(MINE, [PullBeat(held.key, held.token, MINUTE)]) == [None]
 
 
 async def test_a_heartbeat_tells_that_the_run_is_asked_to_stop(look: Any, verbs: Store, worker: int) -> None:
     held = await claimed(look, verbs, worker)
-    assert await verbs.runs.cancel(held.key) is RunStatus.RUNNING
-    (extended,) = await verbs.pull.heartbeat(MINE, [Beat(held.key, held.token, MINUTE)])
+    assert await JobOperations(verbs).runs.cancel(held.key) is RunStatus.RUNNING
+    (extended,) = await verbs.pull.heartbeat(MINE, [PullBeat(held.key, held.token, MINUTE)])
     assert extended is not None
     assert extended.cancel
 
@@ -312,10 +313,10 @@ async def test_a_heartbeat_after_the_rescue_is_refused_and_extends_nothing(
     held = await claimed(look, verbs, worker)
     await run_out(look)
     assert len(await verbs.pull.rescue()) == 1
-    assert await verbs.pull.heartbeat(MINE, [Beat(held.key, held.token, MINUTE)]) == [None]
+    assert await verbs.pull.heartbeat(MINE, [PullBeat(held.key, held.token, MINUTE)]) == [None]
     (again,) = await claim(verbs, worker, lease=timedelta(seconds=5))
     assert again.claim.token > held.token
-    assert await verbs.pull.heartbeat(MINE, [Beat(held.key, held.token, MINUTE)]) == [None]
+    assert await verbs.pull.heartbeat(MINE, [PullBeat(held.key, held.token, MINUTE)]) == [None]
     assert await look.fetchval("SELECT lease_until FROM pull_leases") == again.lease_until
 
 
@@ -334,7 +335,7 @@ async def test_a_heartbeat_that_waited_for_a_rescue_is_refused(
     await run_out(look)
     async with another.transaction():
         assert len(await another.fetch(sql.pull.RESCUE.text, CRASH_CAP, 10)) == 1
-        beat = asyncio.create_task(verbs.pull.heartbeat(MINE, [Beat(held.key, held.token, MINUTE)]))
+        beat = asyncio.create_task(verbs.pull.heartbeat(MINE, [PullBeat(held.key, held.token, MINUTE)]))
         await until(lambda: waiting_for_a_lock(look))
     assert await beat == [None]
 
@@ -467,7 +468,7 @@ async def test_an_at_most_once_run_counts_as_started_when_it_was_handed_over(
 
 async def test_a_lost_run_that_was_asked_to_stop_is_cancelled(look: Any, verbs: Store, worker: int) -> None:
     held = await claimed(look, verbs, worker)
-    await verbs.runs.cancel(held.key)
+    await JobOperations(verbs).runs.cancel(held.key)
     await run_out(look)
     assert len(await verbs.pull.rescue()) == 1
     assert [row[0] for row in await ended(look)] == [CODES[RunStatus.CANCELLED]]
@@ -523,9 +524,9 @@ async def test_a_run_that_failed_waits_for_its_next_try(look: Any, verbs: Store,
 async def test_a_run_may_go_on_in_an_embedded_worker(look: Any, verbs: Store, worker: int) -> None:
     held = await claimed(look, verbs, worker)
     await verbs.pull.settle(MINE, [failure(held, timedelta(0))])
-    (taken,) = await verbs.live.claim(NODE, 1, [1], 10)
+    (taken,) = await verbs.live_runs.claim(NODE, 1, [1], 10)
     assert (taken.token, taken.attempt) == (held.token + 1, 2)
-    assert await verbs.live.settle(NODE, [Settlement(taken, LONG_AGO, LONG_AGO, SUCCEEDED)]) == []
+    assert await verbs.live_runs.settle(NODE, [Settlement(taken, LONG_AGO, LONG_AGO, SUCCEEDED)]) == []
 
 
 async def test_a_run_that_was_asked_to_stop_has_no_next_try_but_may_still_succeed(
@@ -534,7 +535,7 @@ async def test_a_run_that_was_asked_to_stop_has_no_next_try_but_may_still_succee
     first = await claimed(look, verbs, worker)
     second = await claimed(look, verbs, worker)
     for held in (first, second):
-        await verbs.runs.cancel(held.key)
+        await JobOperations(verbs).runs.cancel(held.key)
     answers = await verbs.pull.settle(MINE, [failure(first), success(second)])
     assert answers == [RunStatus.CANCELLED, RunStatus.SUCCEEDED]
     assert {row[:2] for row in await ended(look)} == {(3, "cancelled"), (1, None)}
@@ -552,7 +553,7 @@ async def test_a_report_under_an_old_token_leaves_the_lease_of_now(look: Any, ve
     held = await claimed(look, verbs, worker)
     assert await verbs.pull.settle(MINE, [success(held)._replace(token=held.token - 1)]) == [None]
     await verbs.pull.give_back([held._replace(token=held.token - 1)])
-    (extended,) = await verbs.pull.heartbeat(MINE, [Beat(held.key, held.token, MINUTE)])
+    (extended,) = await verbs.pull.heartbeat(MINE, [PullBeat(held.key, held.token, MINUTE)])
     assert extended is not None
     assert (await live(look))["owner"] == -worker
 
@@ -608,7 +609,7 @@ async def test_heartbeats_reports_and_rescues_at_once_never_stand_in_each_others
         await add_run(look)
     held = [pulled.claim for pulled in await claim(verbs, worker)]
     await look.execute("UPDATE pull_leases SET lease_until = now() - interval '1 second' WHERE job % 2 = 0")
-    beats = [Beat(run.key, run.token, MINUTE) for run in held]
+    beats = [PullBeat(run.key, run.token, MINUTE) for run in held]
     reports = [success(run) for run in held]
     answers = await asyncio.gather(
         verbs.pull.heartbeat(MINE, beats),

@@ -12,10 +12,11 @@ import pytest
 
 from detent.domain.job import JobSpec
 from detent.errors import Conflict, QuotaReached, UsageError
+from detent.jobs import JobOperations
 from detent.store import Store, sql
 from detent.store import tenants as tenants_module
 from detent.store.db import PoolName
-from detent.store.tenants import room_for, use_room
+from detent.store.tenants import reserved, use_quota
 from tests.support.factories import add_node
 from tests.support.waiting import until
 
@@ -54,9 +55,9 @@ async def test_a_new_tenant_may_have_a_hundred_thousand_jobs_and_the_default_one
 async def test_the_job_after_the_last_one_is_refused_with_what_is_used_and_who_can_raise_it(
     verbs: Store, tenant: int
 ) -> None:
-    await verbs.jobs.add([spec() for _ in range(LIMIT)], tenant=tenant)
+    await JobOperations(verbs).registration.add([spec() for _ in range(LIMIT)], tenant=tenant)
     with pytest.raises(QuotaReached) as caught:
-        await verbs.jobs.add([spec()], tenant=tenant)
+        await JobOperations(verbs).registration.add([spec()], tenant=tenant)
     assert (caught.value.limit, caught.value.used) == (LIMIT, LIMIT)
     for part in ("'acme'", "5 jobs", "may have 5", "administrator", "detent tenant quota acme"):
         assert part in caught.value.message
@@ -64,8 +65,8 @@ async def test_the_job_after_the_last_one_is_refused_with_what_is_used_and_who_c
 
 
 async def test_a_batch_that_does_not_fit_registers_nothing_and_keeps_no_room(verbs: Store, tenant: int) -> None:
-    await verbs.batches.create([spec(), spec()], tenant=tenant)
-    for verb in (verbs.batches.create, verbs.batches.upsert):
+    await JobOperations(verbs).batches.create([spec(), spec()], tenant=tenant)
+    for verb in (JobOperations(verbs).batches.create, JobOperations(verbs).batches.upsert):
         with pytest.raises(QuotaReached):
             await verb([spec(f"job-{number}") for number in range(LIMIT)], tenant=tenant)
     assert await used(verbs) == 2
@@ -74,38 +75,39 @@ async def test_a_batch_that_does_not_fit_registers_nothing_and_keeps_no_room(ver
 
 async def test_an_upsert_counts_only_the_jobs_that_are_new(verbs: Store, tenant: int) -> None:
     for _ in range(2):
-        await verbs.batches.upsert([spec(f"job-{number}") for number in range(LIMIT)], tenant=tenant)
-        await verbs.jobs.upsert(spec("job-1", priority=7), tenant=tenant)
+        await JobOperations(verbs).batches.upsert([spec(f"job-{number}") for number in range(LIMIT)], tenant=tenant)
+        await JobOperations(verbs).registration.upsert(spec("job-1", priority=7), tenant=tenant)
     assert await used(verbs) == LIMIT
     with pytest.raises(QuotaReached):
-        await verbs.jobs.upsert(spec("one-more"), tenant=tenant)
+        await JobOperations(verbs).registration.upsert(spec("one-more"), tenant=tenant)
 
 
 async def test_what_is_refused_for_another_reason_gives_its_room_back(verbs: Store, tenant: int, look: Any) -> None:
-    await verbs.jobs.add([spec("taken")], tenant=tenant)
+    await JobOperations(verbs).registration.add([spec("taken")], tenant=tenant)
     with pytest.raises(Conflict):
-        await verbs.jobs.add([spec("taken")], tenant=tenant)
+        await JobOperations(verbs).registration.add([spec("taken")], tenant=tenant)
     with pytest.raises(UsageError):
-        await verbs.jobs.add([spec(schedule="every tuesday")], tenant=tenant)
+        await JobOperations(verbs).registration.add([spec(schedule="every tuesday")], tenant=tenant)
     with pytest.raises(UsageError):
-        await verbs.batches.create([spec(), UsageError("unreadable")], tenant=tenant)
+        await JobOperations(verbs).batches.create([spec(), UsageError("unreadable")], tenant=tenant)
     assert await used(verbs) == 1
     assert await look.fetchval("SELECT count(*) FROM job_reservations") == 0
 
 
 async def test_a_deleted_job_makes_room_once(verbs: Store, tenant: int) -> None:
-    first, *_ = await verbs.jobs.add([spec() for _ in range(LIMIT)], tenant=tenant)
-    await verbs.jobs.pause(first.id, tenant=tenant)
+    first, *_ = await JobOperations(verbs).registration.add([spec() for _ in range(LIMIT)], tenant=tenant)
+    await JobOperations(verbs).lifecycle.pause(first.id, tenant=tenant)
     assert await used(verbs) == LIMIT
-    await verbs.jobs.delete(first.id, tenant=tenant)
+    await JobOperations(verbs).lifecycle.delete(first.id, tenant=tenant)
     assert await used(verbs) == LIMIT - 1
-    await verbs.jobs.add([spec()], tenant=tenant)
+    await JobOperations(verbs).registration.add([spec()], tenant=tenant)
     assert await used(verbs) == LIMIT
 
 
 async def test_registrations_at_the_same_time_never_go_beyond_the_limit(verbs: Store, tenant: int) -> None:
     tried = await asyncio.gather(
-        *(verbs.jobs.add([spec()], tenant=tenant) for _ in range(3 * LIMIT)), return_exceptions=True
+        *(JobOperations(verbs).registration.add([spec()], tenant=tenant) for _ in range(3 * LIMIT)),
+        return_exceptions=True,
     )
     assert sum(isinstance(each, list) for each in tried) == LIMIT
     assert sum(isinstance(each, QuotaReached) for each in tried) == 2 * LIMIT
@@ -114,18 +116,20 @@ async def test_registrations_at_the_same_time_never_go_beyond_the_limit(verbs: S
 
 async def test_a_registration_does_not_wait_for_one_that_is_under_way(verbs: Store, tenant: int) -> None:
     """The row of the counter is locked for a statement, not until the jobs are committed."""
-    await verbs.jobs.add([spec("first")], tenant=tenant)  # with its queue and its schedule, which are shared
+    await JobOperations(verbs).registration.add(
+        [spec("first")], tenant=tenant
+    )  # with its queue and its schedule, which are shared
     inserted, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly() -> None:
         async with verbs.database.joined():
-            await verbs.jobs.add([spec("slow")], tenant=tenant)
+            await JobOperations(verbs).registration.add([spec("slow")], tenant=tenant)
             inserted.set()
             await go_on.wait()
 
     slow = asyncio.create_task(slowly())
     await inserted.wait()
-    await verbs.jobs.add([spec("quick")], tenant=tenant)
+    await JobOperations(verbs).registration.add([spec("quick")], tenant=tenant)
     assert await used(verbs) == 3
     go_on.set()
     await slow
@@ -136,29 +140,29 @@ async def test_a_transaction_that_is_rolled_back_leaves_a_reservation_that_is_gi
 ) -> None:
     with pytest.raises(LookupError):
         async with verbs.database.joined():
-            await verbs.jobs.add([spec(), spec()], tenant=tenant)
+            await JobOperations(verbs).registration.add([spec(), spec()], tenant=tenant)
             raise LookupError
     assert await used(verbs) == 2
-    assert await verbs.tenants.give_up_reservations() == 0
+    assert await verbs.tenants.release_stale() == 0
     await look.execute("UPDATE job_reservations SET made_at = now() - $1::interval", timedelta(minutes=11))
-    assert await verbs.tenants.give_up_reservations() == 2
+    assert await verbs.tenants.release_stale() == 2
     assert await used(verbs) == 0
 
 
 async def test_a_reservation_that_was_given_up_meanwhile_registers_nothing(verbs: Store, tenant: int) -> None:
     database = verbs.database
     with pytest.raises(Exception, match="took too long"):
-        async with room_for(database, tenant, 1, 1000) as room:
-            await tenants_module._give_up(database, room.reservation or 0)
-            await database.transaction(PoolName.REQUEST, lambda connection: use_room(connection, room))
+        async with reserved(database, tenant, 1, 1000) as room:
+            await tenants_module._release(database, room.reservation or 0)
+            await database.transaction(PoolName.REQUEST, lambda connection: use_quota(connection, room))
     assert await used(verbs) == 0
 
 
 async def test_a_wrong_count_is_put_right_also_while_jobs_are_being_registered(
     verbs: Store, tenant: int, look: Any
 ) -> None:
-    await verbs.jobs.add([spec(), spec()], tenant=tenant)
-    async with room_for(verbs.database, tenant, 1, 1000):
+    await JobOperations(verbs).registration.add([spec(), spec()], tenant=tenant)
+    async with reserved(verbs.database, tenant, 1, 1000):
         await look.execute("UPDATE tenant_jobs SET jobs = jobs + 40 WHERE tenant = $1", tenant)
         assert await verbs.tenants.recount() >= 1
         assert await used(verbs) == 3
@@ -166,26 +170,26 @@ async def test_a_wrong_count_is_put_right_also_while_jobs_are_being_registered(
 
 
 async def test_a_lower_limit_keeps_the_jobs_there_are(verbs: Store, tenant: int) -> None:
-    jobs = await verbs.jobs.add([spec() for _ in range(LIMIT)], tenant=tenant)
+    jobs = await JobOperations(verbs).registration.add([spec() for _ in range(LIMIT)], tenant=tenant)
     await verbs.tenants.change("acme", {"max_jobs": 1})
     assert (await verbs.jobs.list(tenant=tenant))[0][0].id == jobs[0].id
     with pytest.raises(QuotaReached):
-        await verbs.jobs.add([spec()], tenant=tenant)
+        await JobOperations(verbs).registration.add([spec()], tenant=tenant)
     await verbs.tenants.change("acme", {"max_jobs": None})
-    await verbs.jobs.add([spec()], tenant=tenant)
+    await JobOperations(verbs).registration.add([spec()], tenant=tenant)
 
 
 async def test_a_tenants_payloads_may_be_smaller_than_the_servers(verbs: Store, tenant: int) -> None:
     await verbs.tenants.change("acme", {"max_payload_bytes": 20})
-    (job,) = await verbs.jobs.add([spec(payload="x" * 10)], tenant=tenant)
+    (job,) = await JobOperations(verbs).registration.add([spec(payload="x" * 10)], tenant=tenant)
     large = "x" * 40
     with pytest.raises(UsageError, match="20 are allowed"):
-        await verbs.jobs.add([spec(payload=large)], tenant=tenant)
+        await JobOperations(verbs).registration.add([spec(payload=large)], tenant=tenant)
     with pytest.raises(UsageError, match="20 are allowed"):
-        await verbs.batches.create([spec(payload=large)], tenant=tenant)
+        await JobOperations(verbs).batches.create([spec(payload=large)], tenant=tenant)
     with pytest.raises(UsageError, match="20 are allowed"):
-        await verbs.jobs.patch(job.id, {"payload": large}, tenant=tenant)
-    await verbs.jobs.add([spec(payload=large)])
+        await JobOperations(verbs).registration.patch(job.id, {"payload": large}, tenant=tenant)
+    await JobOperations(verbs).registration.add([spec(payload=large)])
     assert await used(verbs) == 1
 
 
@@ -232,10 +236,12 @@ async def test_registrations_that_wait_for_the_counter_delay_no_claim_and_no_set
     verbs: Store, tenant: int, look: Any, counter_held: None
 ) -> None:
     node = await add_node(look, 1)
-    registrations = [asyncio.create_task(verbs.jobs.add([spec()], tenant=tenant)) for _ in range(8)]
+    registrations = [
+        asyncio.create_task(JobOperations(verbs).registration.add([spec()], tenant=tenant)) for _ in range(8)
+    ]
     await until(lambda: waiting_for_locks(look), what="a registration to wait for the counter")
-    assert await verbs.live.claim(node, 1, [1], 10) == []
-    assert await verbs.live.reconcile(node) == []
+    assert await verbs.live_runs.claim(node, 1, [1], 10) == []
+    assert await verbs.live_runs.reconcile(node) == []
     assert not any(task.done() for task in registrations), "the claim had to wait for the registrations"
     for task in registrations:
         task.cancel()
@@ -246,10 +252,10 @@ async def test_far_from_the_quota_registrations_do_not_wait_for_the_counter(
     verbs: Store, tenant: int, another: Any
 ) -> None:
     await verbs.tenants.change("acme", {"max_jobs": 100_000})
-    await verbs.jobs.add([spec("first")], tenant=tenant)
+    await JobOperations(verbs).registration.add([spec("first")], tenant=tenant)
     async with another.transaction():
         await another.execute("UPDATE tenant_jobs SET jobs = jobs WHERE tenant = $1", tenant)
-        await asyncio.gather(*(verbs.jobs.add([spec()], tenant=tenant) for _ in range(10)))
+        await asyncio.gather(*(JobOperations(verbs).registration.add([spec()], tenant=tenant) for _ in range(10)))
         assert await used(verbs) == 11
     assert await used(verbs) == 11
 
@@ -258,10 +264,10 @@ async def test_two_reservations_at_the_same_moment_do_not_wait_for_each_other(
     verbs: Store, tenant: int, another: Any
 ) -> None:
     await verbs.tenants.change("acme", {"max_jobs": 100_000})
-    await verbs.jobs.add([spec("first")], tenant=tenant)
+    await JobOperations(verbs).registration.add([spec("first")], tenant=tenant)
     async with another.transaction():
         await another.fetch(sql.tenant.RESERVE_JOBS.text, *reserving(tenant, 1))
-        await verbs.jobs.add([spec("second")], tenant=tenant)
+        await JobOperations(verbs).registration.add([spec("second")], tenant=tenant)
     assert await used(verbs) == 3, "two jobs, and a reservation that is not used yet"
 
 
@@ -288,27 +294,30 @@ async def test_room_that_was_reserved_ahead_is_there_for_whoever_needs_it_at_the
     monkeypatch.setattr(tenants_module, "FAR", 10)
     await verbs.tenants.change("acme", {"max_jobs": 40})
     tried = await asyncio.gather(
-        *(verbs.jobs.add([spec() for _ in range(1 + number % 3)], tenant=tenant) for number in range(60)),
+        *(
+            JobOperations(verbs).registration.add([spec() for _ in range(1 + number % 3)], tenant=tenant)
+            for number in range(60)
+        ),
         return_exceptions=True,
     )
     assert not [each for each in tried if isinstance(each, Exception) and not isinstance(each, QuotaReached)]
     assert sum(len(each) for each in tried if isinstance(each, list)) <= 40
     while await used(verbs) < 40:
-        await verbs.jobs.add([spec()], tenant=tenant)
+        await JobOperations(verbs).registration.add([spec()], tenant=tenant)
     with pytest.raises(QuotaReached) as caught:
-        await verbs.jobs.add([spec()], tenant=tenant)
+        await JobOperations(verbs).registration.add([spec()], tenant=tenant)
     assert caught.value.used == 40
     assert await counts(look, tenant) == (40, 40)
 
 
 async def test_room_that_was_reserved_ahead_does_not_outlive_a_lower_quota(verbs: Store, tenant: int) -> None:
     await verbs.tenants.change("acme", {"max_jobs": None})
-    await verbs.jobs.add([spec()], tenant=tenant)
+    await JobOperations(verbs).registration.add([spec()], tenant=tenant)
     await verbs.tenants.change("acme", {"max_jobs": 1})
     with pytest.raises(QuotaReached):
-        await verbs.jobs.add([spec()], tenant=tenant)
+        await JobOperations(verbs).registration.add([spec()], tenant=tenant)
     await verbs.tenants.change("acme", {"max_jobs": 2})
-    await verbs.jobs.add([spec()], tenant=tenant)
+    await JobOperations(verbs).registration.add([spec()], tenant=tenant)
     assert await used(verbs) == 2
 
 
@@ -316,9 +325,9 @@ async def test_room_that_was_reserved_ahead_and_that_nobody_took_is_given_up_wit
     verbs: Store, tenant: int, look: Any
 ) -> None:
     await verbs.tenants.change("acme", {"max_jobs": 100_000})
-    await verbs.jobs.add([spec()], tenant=tenant)
+    await JobOperations(verbs).registration.add([spec()], tenant=tenant)
     assert await counts(look, tenant) == (1 + tenants_module.AHEAD, 1 + tenants_module.AHEAD)
     await look.execute("UPDATE job_reservations SET made_at = now() - $1::interval", timedelta(minutes=11))
-    assert await verbs.tenants.give_up_reservations() == 0
+    assert await verbs.tenants.release_stale() == 0
     assert await counts(look, tenant) == (1, 1)
     assert await verbs.tenants.recount() == 0

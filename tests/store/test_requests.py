@@ -10,28 +10,29 @@ from typing import Any
 import pytest
 
 from detent.domain.job import HttpTarget, JobSpec
-from detent.errors import Conflict
+from detent.errors import Conflict, IdempotencyKeyReused, RequestInProgress
+from detent.jobs import JobOperations
 from detent.store import Store
-from detent.store.requests import Answer, OtherRequest, UnderWay
+from detent.store.requests import StoredAnswer
 
 DIGEST = b"d" * 32
 IDLE = timedelta(seconds=2)
 SPEC = JobSpec(name="one", schedule="@daily", target=HttpTarget(url="http://127.0.0.1:9/"))
 
 
-def registering(verbs: Store, *names: str) -> Callable[[], Awaitable[Answer]]:
-    async def work() -> Answer:
+def registering(verbs: Store, *names: str) -> Callable[[], Awaitable[StoredAnswer]]:
+    async def work() -> StoredAnswer:
         from msgspec.structs import replace
 
         for name in names:
-            await verbs.jobs.add([replace(SPEC, name=name)])
-        return Answer(201, {"Location": "/x"}, b'{"names": 1}')
+            await JobOperations(verbs).registration.add([replace(SPEC, name=name)])
+        return StoredAnswer(201, {"Location": "/x"}, b'{"names": 1}')
 
     return work
 
 
 async def ask(
-    verbs: Store, key: str, work: Callable[[], Awaitable[Answer]], digest: bytes = DIGEST, tenant: int = 1
+    verbs: Store, key: str, work: Callable[[], Awaitable[StoredAnswer]], digest: bytes = DIGEST, tenant: int = 1
 ) -> Any:
     return await verbs.requests.once(key, digest, work, tenant=tenant, idle=IDLE)
 
@@ -41,7 +42,7 @@ async def names(look: Any) -> list[str]:
 
 
 async def test_the_second_time_the_answer_comes_from_the_first(verbs: Store, look: Any) -> None:
-    answer = Answer(201, {"Location": "/x"}, b'{"names": 1}')
+    answer = StoredAnswer(201, {"Location": "/x"}, b'{"names": 1}')
     assert await ask(verbs, "k", registering(verbs, "one")) == (answer, False)
     assert await ask(verbs, "k", registering(verbs, "two")) == (answer, True)
     assert await names(look) == ["one"]
@@ -50,15 +51,15 @@ async def test_the_second_time_the_answer_comes_from_the_first(verbs: Store, loo
 
 async def test_a_key_belongs_to_one_request_and_to_one_tenant(verbs: Store, look: Any) -> None:
     await ask(verbs, "k", registering(verbs, "one"))
-    with pytest.raises(OtherRequest, match="was used for another request"):
+    with pytest.raises(IdempotencyKeyReused, match="was used for another request"):
         await ask(verbs, "k", registering(verbs, "two"), digest=b"e" * 32)
     assert (await ask(verbs, "k", registering(verbs, "two"), digest=b"e" * 32, tenant=2))[1] is False
     assert await names(look) == ["one", "two"]
 
 
 async def test_work_that_fails_leaves_nothing_and_its_key_is_free(verbs: Store, look: Any) -> None:
-    await verbs.jobs.add([SPEC])
-    with pytest.raises(Conflict, match="already a job named 'one'"):
+    await JobOperations(verbs).registration.add([SPEC])
+    with pytest.raises(Conflict, match="job named 'one' already exists"):
         await ask(verbs, "k", registering(verbs, "two", "one"))
     assert await names(look) == ["one"]
     assert await look.fetchval("SELECT count(*) FROM requests") == 0
@@ -68,10 +69,10 @@ async def test_work_that_fails_leaves_nothing_and_its_key_is_free(verbs: Store, 
 async def test_work_and_answer_commit_together(verbs: Store, look: Any) -> None:
     seen: list[Any] = []
 
-    async def work() -> Answer:
-        await verbs.jobs.add([SPEC])
+    async def work() -> StoredAnswer:
+        await JobOperations(verbs).registration.add([SPEC])
         seen.append(await names(look))
-        return Answer(201, {}, b"")
+        return StoredAnswer(201, {}, b"")
 
     await ask(verbs, "k", work)
     seen.append(await names(look))
@@ -82,14 +83,14 @@ async def test_work_and_answer_commit_together(verbs: Store, look: Any) -> None:
 async def test_a_request_under_way_keeps_its_twin_out_and_nobody_else(verbs: Store, look: Any) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
-    async def slow() -> Answer:
+    async def slow() -> StoredAnswer:
         begun.set()
         await go_on.wait()
         return await registering(verbs, "one")()
 
     first = asyncio.create_task(ask(verbs, "k", slow))
     await begun.wait()
-    with pytest.raises(UnderWay, match="under way"):
+    with pytest.raises(RequestInProgress, match="under way"):
         await ask(verbs, "k", registering(verbs, "two"))
     assert (await ask(verbs, "other", registering(verbs, "three")))[1] is False
     go_on.set()
@@ -104,18 +105,18 @@ async def test_many_at_once_with_one_key_do_the_work_once(verbs: Store, look: An
     )
     done = [result for result in results if isinstance(result, tuple)]
     assert sum(not again for _, again in done) == 1
-    assert all(isinstance(result, tuple | UnderWay) for result in results)
+    assert all(isinstance(result, tuple | RequestInProgress) for result in results)
     assert len(await names(look)) == 1
 
 
 async def test_a_connection_that_breaks_in_the_middle_leaves_nothing(verbs: Store, look: Any) -> None:
-    async def work() -> Answer:
-        await verbs.jobs.add([SPEC])
+    async def work() -> StoredAnswer:
+        await JobOperations(verbs).registration.add([SPEC])
         await look.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE state = 'idle in transaction' AND datname = current_database()"
         )
-        return Answer(201, {}, b"")
+        return StoredAnswer(201, {}, b"")
 
     with pytest.raises(Exception, match=r".") as caught:
         await ask(verbs, "k", work)
@@ -141,7 +142,7 @@ async def test_answers_are_kept_a_day_and_then_removed(verbs: Store, look: Any) 
 
 
 async def test_verbs_outside_of_a_request_have_connections_of_their_own(verbs: Store) -> None:
-    async def work() -> Answer:
+    async def work() -> StoredAnswer:
         other = asyncio.get_running_loop().create_future()
         import contextvars
 
@@ -149,10 +150,10 @@ async def test_verbs_outside_of_a_request_have_connections_of_their_own(verbs: S
             other.set_result(await verbs.jobs.list())
 
         task = asyncio.get_running_loop().create_task(outside(), context=contextvars.Context())
-        await verbs.jobs.add([SPEC])
+        await JobOperations(verbs).registration.add([SPEC])
         assert (await other)[0] == []
         await task
-        return Answer(200, {}, b"")
+        return StoredAnswer(200, {}, b"")
 
     await ask(verbs, "k", work)
     assert len((await verbs.jobs.list())[0]) == 1

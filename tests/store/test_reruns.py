@@ -12,17 +12,18 @@ import pytest
 from detent.domain.identity import MANUAL, RunKey, run_id
 from detent.domain.states import CODES, RunStatus
 from detent.errors import Conflict, NotFound
+from detent.jobs import JobOperations
 from detent.store import Store, reruns, sql
 from detent.store.cursors import Advance
-from detent.store.dead_letters import Done, Which
-from detent.store.live import Settlement
+from detent.store.dead_letters import DeadLetterChunk, DeadLetterFilter
+from detent.store.live_runs import Settlement
 from detent.store.statement import STATEMENTS
 from tests.support.factories import add_job, add_live_run, add_node
 
 NODE = 7
 AT = datetime.now(UTC).replace(hour=0, minute=5, second=0, microsecond=0)
 HOUR = timedelta(hours=1)
-EVERY = Which()
+EVERY = DeadLetterFilter()
 
 
 async def finished(
@@ -44,14 +45,14 @@ async def job_id(look: Any, job: int) -> UUID:
 
 async def settle(verbs: Store, look: Any, status: RunStatus = RunStatus.SUCCEEDED) -> None:
     await add_node(look, NODE)
-    claims = await verbs.live.claim(NODE, 1, [1], 100)
+    claims = await verbs.live_runs.claim(NODE, 1, [1], 100)
     now = await look.fetchval("SELECT now()")
-    assert await verbs.live.settle(NODE, [Settlement(claim, now, now, CODES[status]) for claim in claims]) == []
+    assert await verbs.live_runs.settle(NODE, [Settlement(claim, now, now, CODES[status]) for claim in claims]) == []
 
 
 async def test_a_re_run_of_a_tick_is_a_new_serial_with_a_key_of_its_own(verbs: Store, look: Any) -> None:
     job = await add_job(look, definition={"schedule": "@daily", "target": {"type": "http", "url": "http://x/"}})
-    first = await verbs.reruns.retry(await finished(look, job))
+    first = await JobOperations(verbs).runs.retry(await finished(look, job))
     run = await verbs.runs.get(first)
     assert first == RunKey(job, AT, 1)
     assert run is not None
@@ -61,7 +62,7 @@ async def test_a_re_run_of_a_tick_is_a_new_serial_with_a_key_of_its_own(verbs: S
         f"{run.job_id}:{int(AT.timestamp())}:1",
     )
     await settle(verbs, look)
-    assert await verbs.reruns.retry(first) == RunKey(job, AT, 2)
+    assert await JobOperations(verbs).runs.retry(first) == RunKey(job, AT, 2)
     dead = await verbs.runs.get(RunKey(job, AT))
     assert dead is not None
     assert dead.idempotency_key == f"{run.job_id}:{int(AT.timestamp())}"
@@ -69,9 +70,9 @@ async def test_a_re_run_of_a_tick_is_a_new_serial_with_a_key_of_its_own(verbs: S
 
 async def test_a_re_run_of_a_manual_run_appends_to_the_key_of_that_run(verbs: Store, look: Any) -> None:
     job = await add_job(look)
-    key = await verbs.jobs.trigger(await job_id(look, job))
+    key = await JobOperations(verbs).lifecycle.trigger(await job_id(look, job))
     await settle(verbs, look, RunStatus.DEAD)
-    again = await verbs.reruns.retry(key)
+    again = await JobOperations(verbs).runs.retry(key)
     run = await verbs.runs.get(again)
     assert again == key._replace(serial=MANUAL + 1)
     assert run is not None
@@ -94,44 +95,44 @@ async def test_the_latest_finished_run_is_run_again_and_what_never_ran_does_not_
     job = await add_job(look)
     id_ = await job_id(look, job)
     with pytest.raises(Conflict, match="no finished run"):
-        await verbs.reruns.retry_latest(id_)
+        await JobOperations(verbs).runs.retry_latest(id_)
     await finished(look, job, AT, RunStatus.SUCCEEDED)
     await finished(look, job, AT + HOUR, RunStatus.MISSED)
     await finished(look, job, AT + 2 * HOUR, RunStatus.SKIPPED)
-    assert await verbs.reruns.retry_latest(id_) == RunKey(job, AT, 1)
+    assert await JobOperations(verbs).runs.retry_latest(id_) == RunKey(job, AT, 1)
     with pytest.raises(NotFound):
-        await verbs.reruns.retry_latest(uuid4())
+        await JobOperations(verbs).runs.retry_latest(uuid4())
 
 
 @pytest.mark.parametrize("status", [RunStatus.MISSED, RunStatus.SKIPPED, RunStatus.CANCELLED, RunStatus.SUCCEEDED])
 async def test_every_finished_run_can_be_run_again(verbs: Store, look: Any, status: RunStatus) -> None:
     job = await add_job(look)
-    assert await verbs.reruns.retry(await finished(look, job, status=status)) == RunKey(job, AT, 1)
+    assert await JobOperations(verbs).runs.retry(await finished(look, job, status=status)) == RunKey(job, AT, 1)
 
 
 async def test_what_cannot_be_run_again_says_why(verbs: Store, look: Any) -> None:
     job = await add_job(look)
     key = await finished(look, job)
     with pytest.raises(NotFound, match="There is no run"):
-        await verbs.reruns.retry(key._replace(serial=3))
+        await JobOperations(verbs).runs.retry(key._replace(serial=3))
     with pytest.raises(NotFound):
-        await verbs.reruns.retry(key, tenant=2)
-    again = await verbs.reruns.retry(key)
+        await JobOperations(verbs).runs.retry(key, tenant=2)
+    again = await JobOperations(verbs).runs.retry(key)
     with pytest.raises(Conflict, match="still pending"):
-        await verbs.reruns.retry(again)
-    with pytest.raises(Conflict, match="runs already"):
-        await verbs.reruns.retry(key)
+        await JobOperations(verbs).runs.retry(again)
+    with pytest.raises(Conflict, match="maximum of unfinished runs"):
+        await JobOperations(verbs).runs.retry(key)
     await look.execute("DELETE FROM live_runs")
     await look.execute("UPDATE jobs SET status = 'deleted'")
     with pytest.raises(Conflict, match="is deleted"):
-        await verbs.reruns.retry(key)
+        await JobOperations(verbs).runs.retry(key)
     assert await look.fetchval("SELECT count(*) FROM live_runs") == 0
 
 
 async def test_retries_at_once_get_one_serial_each(verbs: Store, look: Any) -> None:
     job = await add_job(look, lanes=10)
     key = await finished(look, job)
-    found = await asyncio.gather(*(verbs.reruns.retry(key) for _ in range(5)))
+    found = await asyncio.gather(*(JobOperations(verbs).runs.retry(key) for _ in range(5)))
     assert sorted(again.serial for again in found) == [1, 2, 3, 4, 5]
 
 
@@ -140,7 +141,7 @@ async def test_a_redriven_run_is_the_same_run_with_its_key_and_a_higher_token(ve
     key = await finished(look, job)
     before = await verbs.runs.get(key)
     done = await verbs.reruns.redrive([key])
-    assert done == reruns.Redriven([key], [], False)
+    assert done == reruns.RedrivenRuns([key], [], False)
     run = await verbs.runs.get(key)
     assert run is not None
     assert before is not None
@@ -180,9 +181,9 @@ async def test_a_redrive_takes_as_many_runs_as_a_job_has_lanes_and_a_second_one_
     one = await add_job(look)
     two = await add_job(look, lanes=2)
     keys = [await finished(look, job, AT + n * HOUR) for job in (one, two) for n in range(3)]
-    done = await verbs.dead_letters.redrive(EVERY)
+    done = await JobOperations(verbs).dead_letters.redrive(EVERY)
     assert (set(done.runs), done.remaining) == ({keys[0], keys[3], keys[4]}, 3)
-    assert await verbs.dead_letters.redrive(EVERY) == Done([], 3)
+    assert await JobOperations(verbs).dead_letters.redrive(EVERY) == DeadLetterChunk([], 3)
     named = await verbs.reruns.redrive(keys)
     assert (named.runs, set(named.waiting)) == ([], {keys[1], keys[2], keys[5]})
     assert await look.fetchval("SELECT count(*) FROM live_runs") == 3
@@ -224,24 +225,26 @@ async def test_only_dead_runs_of_ones_own_living_jobs_are_redriven(verbs: Store,
     keys = [await finished(look, job) for job in (good, gone, foreign)]
     keys.append(await finished(look, good, AT + HOUR, RunStatus.SUCCEEDED))
     assert (await verbs.reruns.redrive([*keys, keys[0]])).runs == [keys[0]]
-    assert await verbs.dead_letters.redrive(EVERY) == Done([], 0)
-    assert await verbs.dead_letters.redrive(EVERY, tenant=2) == Done([keys[2]], 0)
+    assert await JobOperations(verbs).dead_letters.redrive(EVERY) == DeadLetterChunk([], 0)
+    assert await JobOperations(verbs).dead_letters.redrive(EVERY, tenant=2) == DeadLetterChunk([keys[2]], 0)
 
 
 async def test_a_redrive_brings_back_as_many_as_it_may_and_says_how_many_are_left(verbs: Store, look: Any) -> None:
     job = await add_job(look, lanes=10)
     keys = [await finished(look, job, AT + n * HOUR) for n in range(4)]
-    only = Which(job=await job_id(look, job))
-    assert await verbs.dead_letters.redrive(only, 2) == Done(keys[:2], 2)
-    assert await verbs.dead_letters.redrive(only, 2) == Done(keys[2:], 0)
-    assert await verbs.dead_letters.redrive(only, 2) == Done([], 0)
+    only = DeadLetterFilter(job=await job_id(look, job))
+    assert await JobOperations(verbs).dead_letters.redrive(only, 2) == DeadLetterChunk(keys[:2], 2)
+    assert await JobOperations(verbs).dead_letters.redrive(only, 2) == DeadLetterChunk(keys[2:], 0)
+    assert await JobOperations(verbs).dead_letters.redrive(only, 2) == DeadLetterChunk([], 0)
 
 
 async def test_a_redrive_leaves_alone_what_died_after_it_was_begun(verbs: Store, look: Any) -> None:
     """Or it would go on for ever with runs that die again."""
     job = await add_job(look, lanes=10)
     keys = [await finished(look, job, AT + n * HOUR) for n in range(4)]
-    assert await verbs.dead_letters.redrive(Which(before=AT + HOUR)) == Done(keys[:2], 0)
+    assert await JobOperations(verbs).dead_letters.redrive(DeadLetterFilter(before=AT + HOUR)) == DeadLetterChunk(
+        keys[:2], 0
+    )
 
 
 async def test_dead_letters_are_listed_newest_first_in_pages(verbs: Store, look: Any) -> None:
@@ -346,8 +349,10 @@ async def test_a_group_is_listed_redriven_and_discarded_alone(verbs: Store, look
     slow, gone, silent = [group.group for group in (await verbs.dead_letters.groups()).items]
     page, _ = await verbs.dead_letters.list(group=gone)
     assert [run.id for run in page] == [run_id(key) for key in keys["gone"][::-1]]
-    assert await verbs.dead_letters.redrive(Which(group=slow), 3) == Done(keys["slow"][:3], 2)
-    assert await verbs.dead_letters.discard_all(Which(group=gone)) == Done(keys["gone"], 0)
+    assert await JobOperations(verbs).dead_letters.redrive(DeadLetterFilter(group=slow), 3) == DeadLetterChunk(
+        keys["slow"][:3], 2
+    )
+    assert await verbs.dead_letters.discard_all(DeadLetterFilter(group=gone)) == DeadLetterChunk(keys["gone"], 0)
     left = await verbs.dead_letters.groups()
     assert [(group.group, group.runs) for group in left.items] == [(slow, 2), (silent, 1)]
 
@@ -355,21 +360,25 @@ async def test_a_group_is_listed_redriven_and_discarded_alone(verbs: Store, look
 async def test_a_discarded_run_stays_in_history_and_is_neither_listed_nor_redriven(verbs: Store, look: Any) -> None:
     job = await add_job(look)
     dead, alive = await finished(look, job), await finished(look, job, AT + HOUR, RunStatus.SUCCEEDED)
-    assert await verbs.dead_letters.discard([dead, alive]) == Done([dead], 0)
+    assert await verbs.dead_letters.discard([dead, alive]) == DeadLetterChunk([dead], 0)
     run = await verbs.runs.get(dead)
     assert run is not None
     assert (run.status, run.reason) == (RunStatus.DEAD, "discarded")
     assert await verbs.dead_letters.list() == ([], None)
     assert (await verbs.reruns.redrive([dead])).runs == []
-    assert await verbs.dead_letters.redrive(EVERY) == Done([], 0)
-    assert await verbs.dead_letters.discard([dead]) == Done([], 0)
-    assert await verbs.reruns.retry(dead) == dead._replace(serial=1), "who wants it all the same can still run it again"
+    assert await JobOperations(verbs).dead_letters.redrive(EVERY) == DeadLetterChunk([], 0)
+    assert await verbs.dead_letters.discard([dead]) == DeadLetterChunk([], 0)
+    assert await JobOperations(verbs).runs.retry(dead) == dead._replace(serial=1), (
+        "who wants it all the same can still run it again"
+    )
 
 
 async def test_discarding_goes_on_some_at_a_time_and_touches_no_other_tenant(verbs: Store, look: Any) -> None:
     job = await add_job(look)
     keys = [await finished(look, job, AT + n * HOUR) for n in range(5)]
-    assert await verbs.dead_letters.discard_all(EVERY, tenant=2) == Done([], 0)
-    assert await verbs.dead_letters.discard(keys, tenant=2) == Done([], 0)
-    assert await verbs.dead_letters.discard_all(EVERY, 3) == Done(keys[:3], 2)
-    assert await verbs.dead_letters.discard_all(Which(before=AT + 3 * HOUR), 3) == Done([keys[3]], 0)
+    assert await verbs.dead_letters.discard_all(EVERY, tenant=2) == DeadLetterChunk([], 0)
+    assert await verbs.dead_letters.discard(keys, tenant=2) == DeadLetterChunk([], 0)
+    assert await verbs.dead_letters.discard_all(EVERY, 3) == DeadLetterChunk(keys[:3], 2)
+    assert await verbs.dead_letters.discard_all(DeadLetterFilter(before=AT + 3 * HOUR), 3) == DeadLetterChunk(
+        [keys[3]], 0
+    )

@@ -10,7 +10,7 @@ import pytest
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Claim, Failed
 from detent.store import Store
-from detent.store.live import Retry, Settlement
+from detent.store.live_runs import Retry, Settlement
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
 from detent.worker.settle import decide
 from tests.support.factories import LONG_AGO, add_live_run, add_node
@@ -65,11 +65,11 @@ async def test_a_run_that_had_started_has_lost_an_attempt(look: Any, verbs: Stor
 async def test_a_rescued_run_is_claimed_by_another_under_a_higher_token(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=GONE)
     await verbs.nodes.rescue(GONE)
-    (claim,) = await verbs.live.claim(NODE, 1, [1], 10)
+    (claim,) = await verbs.live_runs.claim(NODE, 1, [1], 10)
     assert (claim.token, claim.crashes) == (TOKEN + 2, 1)
     late = Settlement(Claim(1, 0, LONG_AGO, 0, TOKEN, 1), STARTED, STARTED, 1)
-    assert await verbs.live.settle(GONE, [late]) == [late]
-    assert await verbs.live.committed([late.claim]) == [False]
+    assert await verbs.live_runs.settle(GONE, [late]) == [late]
+    assert await verbs.live_runs.committed([late.claim]) == [False]
 
 
 async def test_an_at_most_once_run_that_had_started_is_dead(look: Any, verbs: Store) -> None:
@@ -116,12 +116,12 @@ async def test_a_start_alone_is_recorded_until_others_start_too(look: Any, verbs
     for job in (1, 2):
         await add_live_run(look, job, owner=GONE, crashes=2)
     claims = [Claim(job, 0, LONG_AGO, 0, TOKEN, 1) for job in (1, 2)]
-    assert await verbs.live.start(GONE, claims, [True, False]) == {(1, 0): "go", (2, 0): "go"}
+    assert await verbs.live_runs.start(GONE, claims, [True, False]) == {(1, 0): "go", (2, 0): "go"}
     alone = "SELECT alone FROM live_runs ORDER BY job"
     assert [row["alone"] for row in await look.fetch(alone)] == [True, None]
-    await verbs.live.accompany(NODE, claims[0])  # somebody else's
+    await verbs.live_runs.accompany(NODE, claims[0])  # somebody else's
     assert [row["alone"] for row in await look.fetch(alone)] == [True, None]
-    await verbs.live.accompany(GONE, claims[0])
+    await verbs.live_runs.accompany(GONE, claims[0])
     assert [row["alone"] for row in await look.fetch(alone)] == [None, None]
 
 
@@ -170,11 +170,11 @@ async def test_lost_attempts_leave_a_run_all_its_retries(look: Any, verbs: Store
         await look.execute("UPDATE live_runs SET owner = $1, started_at = $2", GONE, STARTED if loss else None)
         assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, False)]
     for expected in (Retry, Settlement):
-        (claim,) = await verbs.live.claim(NODE, 1, [1], 1)
+        (claim,) = await verbs.live_runs.claim(NODE, 1, [1], 1)
         outcome = decide(claim, spec, Failed("broken"), STARTED, STARTED, 0.0)
         assert isinstance(outcome, expected), f"attempt {claim.attempt}, {claim.crashes} losses"
         if isinstance(outcome, Retry):
-            assert await verbs.live.retry(NODE, [outcome]) == []
+            assert await verbs.live_runs.retry(NODE, [outcome]) == []
 
 
 @pytest.mark.parametrize("started_at", [None, STARTED])
@@ -184,7 +184,7 @@ async def test_a_run_that_was_asked_to_stop_is_cancelled(look: Any, verbs: Store
     assert await ended(look) == [(3, "lost", TOKEN, GONE, 1)]
     assert await live(look) is None
     late = Claim(1, 0, LONG_AGO, 0, TOKEN, 1)
-    assert await verbs.live.committed([late]) == [False], "the owner's own settle did not commit"
+    assert await verbs.live_runs.committed([late]) == [False], "the owner's own settle did not commit"
 
 
 async def test_only_the_runs_of_an_evicted_node_are_rescued(look: Any, verbs: Store) -> None:

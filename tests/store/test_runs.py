@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import asyncpg
 import msgspec
 import pytest
 
@@ -16,9 +14,10 @@ from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.errors import Conflict, NotFound
-from detent.store import Database, Store, history
+from detent.jobs import JobOperations
+from detent.store import Store, history
 from detent.store import sql as statements
-from detent.store.live import Retry, Settlement
+from detent.store.live_runs import Retry, Settlement
 from tests.support.factories import add_job, add_live_run, add_node
 from tests.support.waiting import until
 
@@ -27,19 +26,9 @@ AT = datetime.now(UTC).replace(hour=0, minute=5, second=0, microsecond=0)
 
 
 @pytest.fixture
-async def store(database_url: str) -> AsyncIterator[Store]:
-    database = Database(database_url)
-    await database.open()
-    yield Store(database)
-    await database.close()
-
-
-@pytest.fixture
-async def sql(database_url: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(database_url, server_settings={"search_path": "detent"})
-    await add_node(connection, NODE)
-    yield connection
-    await connection.close()
+async def sql(sql: Any) -> Any:
+    await add_node(sql, NODE)
+    return sql
 
 
 async def add_history(sql: Any, job: int, at: datetime, status: RunStatus, **columns: Any) -> RunKey:
@@ -64,7 +53,7 @@ async def add_history(sql: Any, job: int, at: datetime, status: RunStatus, **col
 
 async def claimed(store: Store, sql: Any, job: int) -> Claim:
     await add_live_run(sql, job, AT)
-    (claim,) = await store.live.claim(NODE, 1, [1], 10)
+    (claim,) = await store.live_runs.claim(NODE, 1, [1], 10)
     return claim
 
 
@@ -84,7 +73,7 @@ async def test_a_run_that_succeeded_first_time_shows_its_one_attempt(store: Stor
     claim = await claimed(store, sql, job)
     started, finished = AT + timedelta(milliseconds=20), AT + timedelta(milliseconds=45.5)
     done = Settlement(claim, started, finished, CODES[RunStatus.SUCCEEDED], result='{"a": [1, "ü"]}')
-    assert await store.live.settle(NODE, [done]) == []
+    assert await store.live_runs.settle(NODE, [done]) == []
     run = await store.runs.get(claim.key)
     assert run is not None
     assert (run.status, run.attempt, run.token, run.error) == (RunStatus.SUCCEEDED, 1, claim.token, None)
@@ -102,14 +91,14 @@ async def test_a_run_that_failed_and_then_succeeded_shows_both_attempts(store: S
     claim = await claimed(store, sql, job)
     first = AT + timedelta(seconds=1)
     failure = Retry(claim, first, first + timedelta(seconds=1), "failed", "status 500", timedelta(0))
-    assert await store.live.retry(NODE, [failure]) == []
+    assert await store.live_runs.retry(NODE, [failure]) == []
     waiting = await store.runs.get(claim.key)
     assert waiting is not None
     assert (waiting.status, waiting.attempt, waiting.error) == (RunStatus.RETRYING, 2, "status 500")
-    (again,) = await store.live.claim(NODE, 1, [1], 10)
+    (again,) = await store.live_runs.claim(NODE, 1, [1], 10)
     later = AT + timedelta(seconds=9)
     done = Settlement(again, later, later, CODES[RunStatus.SUCCEEDED])
-    assert await store.live.settle(NODE, [done]) == []
+    assert await store.live_runs.settle(NODE, [done]) == []
     run = await store.runs.get(claim.key)
     assert run is not None
     assert [attempt.outcome for attempt in run.attempts] == ["failed", "succeeded"]
@@ -121,7 +110,7 @@ async def test_a_dead_run_tells_its_last_error(store: Store, sql: Any) -> None:
     job = await add_job(sql)
     claim = await claimed(store, sql, job)
     end = Settlement(claim, AT, AT, CODES[RunStatus.DEAD], "exhausted", outcome="timeout", error="no answer in 5 s")
-    await store.live.settle(NODE, [end])
+    await store.live_runs.settle(NODE, [end])
     run = await store.runs.get(claim.key)
     assert run is not None
     assert (run.status, run.reason, run.error) == (RunStatus.DEAD, "exhausted", "no answer in 5 s")
@@ -149,14 +138,14 @@ async def test_text_that_is_not_json_is_shown_as_text(store: Store, sql: Any) ->
 async def test_the_key_of_a_run_follows_the_revision_it_was_fired_with(store: Store, sql: Any) -> None:
     target = HttpTarget(url="http://127.0.0.1:9/")
     spec = JobSpec(name="keyed", schedule="@daily", target=target, idempotency_key_template="old-{{date}}")
-    job, _ = await store.jobs.upsert(spec)
+    job, _ = await JobOperations(store).registration.upsert(spec)
     number = await store.jobs.number(job.id)
     assert number is not None
     old = await add_history(sql, number, AT, RunStatus.SUCCEEDED, revision=1)
     changed = msgspec.structs.replace(spec, idempotency_key_template="new-{{date}}")
-    await store.jobs.upsert(changed)
+    await JobOperations(store).registration.upsert(changed)
     new = await add_history(sql, number, AT + timedelta(seconds=1), RunStatus.SUCCEEDED, revision=2)
-    manual = await store.jobs.trigger(job.id)
+    manual = await JobOperations(store).lifecycle.trigger(job.id)
     keys = [run.idempotency_key for key in (old, new, manual) if (run := await store.runs.get(key))]
     assert keys == [f"old-{AT:%Y-%m-%d}", f"new-{AT:%Y-%m-%d}", f"{job.id}:{run_id(manual)}"]
 
@@ -264,11 +253,11 @@ async def test_a_run_that_nobody_holds_is_cancelled_at_once(store: Store, sql: A
     job = await add_job(sql)
     await add_live_run(sql, job, AT)
     key = RunKey(job, AT, 0)
-    assert await store.runs.cancel(key) is RunStatus.CANCELLED
+    assert await JobOperations(store).runs.cancel(key) is RunStatus.CANCELLED
     run = await store.runs.get(key)
     assert run is not None
     assert run.status is RunStatus.CANCELLED
-    assert await store.runs.cancel(key) is RunStatus.CANCELLED
+    assert await JobOperations(store).runs.cancel(key) is RunStatus.CANCELLED
 
 
 async def test_a_running_run_is_asked_to_stop_and_its_node_is_told(store: Store, sql: Any) -> None:
@@ -276,7 +265,7 @@ async def test_a_running_run_is_asked_to_stop_and_its_node_is_told(store: Store,
     await sql.add_listener("detent_runs", lambda *said: heard.append(said[3]))
     job = await add_job(sql)
     claim = await claimed(store, sql, job)
-    assert await store.runs.cancel(claim.key) is RunStatus.RUNNING
+    assert await JobOperations(store).runs.cancel(claim.key) is RunStatus.RUNNING
     run = await store.runs.get(claim.key)
     assert run is not None
     assert (run.status, run.reason) == (RunStatus.RUNNING, "cancelling")
@@ -287,6 +276,6 @@ async def test_a_finished_run_cannot_be_cancelled(store: Store, sql: Any) -> Non
     job = await add_job(sql)
     key = await add_history(sql, job, AT, RunStatus.SUCCEEDED)
     with pytest.raises(Conflict, match="already succeeded"):
-        await store.runs.cancel(key)
+        await JobOperations(store).runs.cancel(key)
     with pytest.raises(NotFound):
-        await store.runs.cancel(RunKey(job, AT, 9))
+        await JobOperations(store).runs.cancel(RunKey(job, AT, 9))

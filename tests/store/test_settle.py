@@ -14,9 +14,10 @@ from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Claim, Failed, Succeeded
 from detent.domain.states import RunStatus
 from detent.runtime import failpoints
+from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, Rejected
-from detent.store.live import Retry, Settlement
+from detent.store.live_runs import Retry, Settlement
 from detent.telemetry.metrics import Metrics
 from detent.worker.settle import Settler
 from tests.support.factories import LONG_AGO, add_live_run, add_node
@@ -77,7 +78,7 @@ async def test_plain_successes_are_written_as_they_are_whatever_they_agree_in(
         claims.append(await held(look, job, **columns))
     begun = [STARTED + timedelta(microseconds=claim.job) for claim in claims]
     batch = [Settlement(claim, at, at + SECOND, 1) for claim, at in zip(claims, begun, strict=True)]
-    assert await verbs.live.settle(NODE, batch) == []
+    assert await verbs.live_runs.settle(NODE, batch) == []
     assert await live(look) == []
     found = [
         (row["job"], row["scheduled_at"], row["serial"], row["token"], row["started_at"], row["finished_at"])
@@ -107,7 +108,7 @@ async def live(look: Any) -> list[Any]:
 
 async def test_a_settled_run_moves_to_history_with_its_words(look: Any, verbs: Store) -> None:
     claim = await held(look, attempt=1, revision=4, serial=3)
-    assert await verbs.live.settle(NODE, [success(claim)]) == []
+    assert await verbs.live_runs.settle(NODE, [success(claim)]) == []
     (row,) = await history(look)
     assert (row["job"], row["scheduled_at"], row["serial"], row["status"]) == (1, LONG_AGO, 3, 1)
     assert (row["token"], row["node"], row["attempt"], row["revision"]) == (TOKEN, NODE, 1, 4)
@@ -118,7 +119,7 @@ async def test_a_settled_run_moves_to_history_with_its_words(look: Any, verbs: S
 
 async def test_every_attempt_that_was_not_a_plain_success_is_kept(look: Any, verbs: Store) -> None:
     late, dead = await held(look, 1, attempt=2), await held(look, 2)
-    await verbs.live.settle(NODE, [success(late), death(dead)])
+    await verbs.live_runs.settle(NODE, [success(late), death(dead)])
     assert await attempts(look) == [(1, TOKEN, 2, "succeeded", None), (2, TOKEN, 1, "failed", "broken")]
     assert [(row["status"], row["reason"], row["result"]) for row in await history(look)] == [
         (1, None, "fine"),
@@ -131,8 +132,8 @@ async def test_a_settle_of_what_is_not_held_changes_nothing(look: Any, verbs: St
     claim = await held(look)
     before = await live(look)
     late = success(claim._replace(**change))
-    assert await verbs.live.settle(NODE, [late]) == [late]
-    assert await verbs.live.committed([late.claim]) == [False]
+    assert await verbs.live_runs.settle(NODE, [late]) == [late]
+    assert await verbs.live_runs.committed([late.claim]) == [False]
     assert (await live(look), await history(look)) == (before, [])
 
 
@@ -141,29 +142,29 @@ async def test_a_settle_by_a_node_that_is_not_the_owner_changes_nothing(
     look: Any, verbs: Store, owner: int | None
 ) -> None:
     claim = await held(look, owner=owner)
-    assert await verbs.live.settle(NODE, [success(claim)]) == [success(claim)]
+    assert await verbs.live_runs.settle(NODE, [success(claim)]) == [success(claim)]
     assert await history(look) == []
 
 
 async def test_one_lost_run_does_not_hold_up_its_neighbours(look: Any, verbs: Store) -> None:
     claims = [await held(look, job) for job in (1, 2, 3)]
     late = success(claims[1]._replace(token=TOKEN + 5))
-    assert await verbs.live.settle(NODE, [success(claims[2]), late, success(claims[0])]) == [late]
+    assert await verbs.live_runs.settle(NODE, [success(claims[2]), late, success(claims[0])]) == [late]
     assert [row["job"] for row in await history(look)] == [1, 3]
 
 
 async def test_a_later_run_in_the_same_lane_is_not_mistaken_for_the_one_before(look: Any, verbs: Store) -> None:
     claim = await held(look, scheduled_at=LONG_AGO + SECOND)
     late = success(claim._replace(scheduled_at=LONG_AGO))
-    assert await verbs.live.settle(NODE, [late]) == [late]
+    assert await verbs.live_runs.settle(NODE, [late]) == [late]
     assert len(await live(look)) == 1
 
 
 async def test_a_settle_sent_twice_is_known_to_have_committed(look: Any, verbs: Store) -> None:
     claim = await held(look)
-    await verbs.live.settle(NODE, [success(claim)])
-    assert await verbs.live.settle(NODE, [success(claim)]) == [success(claim)]
-    assert await verbs.live.committed([claim, claim._replace(token=TOKEN + 1)]) == [True, False]
+    await verbs.live_runs.settle(NODE, [success(claim)])
+    assert await verbs.live_runs.settle(NODE, [success(claim)]) == [success(claim)]
+    assert await verbs.live_runs.committed([claim, claim._replace(token=TOKEN + 1)]) == [True, False]
     assert len(await history(look)) == 1
 
 
@@ -172,16 +173,16 @@ async def test_a_settle_whose_reply_is_dropped_is_of_unknown_outcome(look: Any, 
     failpoints.arm("W5=drop")
     try:
         with pytest.raises(OutcomeUnknown):
-            await verbs.live.settle(NODE, [success(claim)])
+            await verbs.live_runs.settle(NODE, [success(claim)])
     finally:
         failpoints.arm("")
-    assert await verbs.live.committed([claim]) == [True]
+    assert await verbs.live_runs.committed([claim]) == [True]
 
 
 async def test_a_result_that_cannot_be_stored_rejects_its_batch(look: Any, verbs: Store) -> None:
     claims = [await held(look, job) for job in (1, 2)]
     with pytest.raises(Rejected):
-        await verbs.live.settle(NODE, [success(claims[0]), success(claims[1], "a NUL \x00 in a text")])
+        await verbs.live_runs.settle(NODE, [success(claims[0]), success(claims[1], "a NUL \x00 in a text")])
     assert len(await live(look)) == 2
 
 
@@ -190,23 +191,23 @@ async def test_a_result_that_cannot_be_stored_rejects_its_batch(look: Any, verbs
 
 async def test_a_failed_attempt_is_kept_and_the_next_one_waits(look: Any, verbs: Store) -> None:
     claim = await held(look, attempt=2, started_at=LONG_AGO)
-    assert await verbs.live.retry(NODE, [failure(claim, timedelta(hours=1))]) == []
+    assert await verbs.live_runs.retry(NODE, [failure(claim, timedelta(hours=1))]) == []
     (row,) = await live(look)
     assert (row["owner"], row["started_at"], row["attempt"], row["token"]) == (None, None, 3, TOKEN)
     wait: timedelta = await look.fetchval("SELECT not_before - now() FROM live_runs")
     assert timedelta(minutes=59) < wait <= timedelta(hours=1)
     assert await attempts(look) == [(1, TOKEN, 2, "failed", "broken")]
     assert await history(look) == []
-    assert await verbs.live.claim(NODE, 1, [1], 1) == []
+    assert await verbs.live_runs.claim(NODE, 1, [1], 1) == []
 
 
 async def test_the_next_attempt_has_a_token_of_its_own(look: Any, verbs: Store) -> None:
     claim = await held(look)
-    await verbs.live.retry(NODE, [failure(claim, timedelta(0))])
-    (again,) = await verbs.live.claim(NODE, 1, [1], 1)
+    await verbs.live_runs.retry(NODE, [failure(claim, timedelta(0))])
+    (again,) = await verbs.live_runs.claim(NODE, 1, [1], 1)
     assert (again.attempt, again.token) == (2, TOKEN + 1)
-    assert await verbs.live.settle(NODE, [success(claim)]) == [success(claim)], "the first attempt is over"
-    assert await verbs.live.settle(NODE, [success(again)]) == []
+    assert await verbs.live_runs.settle(NODE, [success(claim)]) == [success(claim)], "the first attempt is over"
+    assert await verbs.live_runs.settle(NODE, [success(again)]) == []
     assert [row[1:4] for row in await attempts(look)] == [(TOKEN, 1, "failed"), (TOKEN + 1, 2, "succeeded")]
 
 
@@ -215,16 +216,16 @@ async def test_a_retry_of_what_is_not_held_changes_nothing(look: Any, verbs: Sto
     claim = await held(look)
     before = await live(look)
     late = failure(claim._replace(**change))
-    assert await verbs.live.retry(NODE, [late]) == [late]
-    assert await verbs.live.retry(OTHER, [failure(claim)]) == [failure(claim)]
+    assert await verbs.live_runs.retry(NODE, [late]) == [late]
+    assert await verbs.live_runs.retry(OTHER, [failure(claim)]) == [failure(claim)]
     assert (await live(look), await attempts(look)) == (before, [])
 
 
 async def test_a_failure_reported_twice_is_counted_once(look: Any, verbs: Store) -> None:
     claim = await held(look)
-    await verbs.live.retry(NODE, [failure(claim)])
-    assert await verbs.live.retry(NODE, [failure(claim)]) == [failure(claim)]
-    assert await verbs.live.committed([claim]) == [True]
+    await verbs.live_runs.retry(NODE, [failure(claim)])
+    assert await verbs.live_runs.retry(NODE, [failure(claim)]) == [failure(claim)]
+    assert await verbs.live_runs.committed([claim]) == [True]
     assert (await live(look))[0]["attempt"] == 2
 
 
@@ -232,13 +233,13 @@ async def test_a_run_that_was_asked_to_stop_is_not_tried_again(look: Any, verbs:
     """Waiting for a next attempt would hold the lane of a run that everybody believes is cancelled."""
     stopped, other = await held(look, 1, cancel=True), await held(look, 2)
     hour = timedelta(hours=1)
-    assert await verbs.live.retry(NODE, [failure(stopped, hour), failure(other, hour)]) == []
+    assert await verbs.live_runs.retry(NODE, [failure(stopped, hour), failure(other, hour)]) == []
     (row,) = await history(look)
     assert (row["job"], row["status"], row["reason"], row["token"], row["attempt"]) == (1, 3, "cancelled", TOKEN, 1)
     assert [(row["job"], row["attempt"]) for row in await live(look)] == [(2, 2)]
     assert [row[0] for row in await attempts(look)] == [1, 2]
-    assert await verbs.live.retry(NODE, [failure(stopped)]) == [failure(stopped)]
-    assert await verbs.live.committed([stopped]) == [True]
+    assert await verbs.live_runs.retry(NODE, [failure(stopped)]) == [failure(stopped)]
+    assert await verbs.live_runs.committed([stopped]) == [True]
 
 
 # --- stale ---
@@ -248,10 +249,10 @@ async def test_a_stale_result_is_kept_and_changes_nothing_else(look: Any, verbs:
     claim = await held(look, token=TOKEN + 1, owner=OTHER)
     before = await live(look)
     late = success(claim._replace(token=TOKEN))
-    await verbs.live.record_stale(NODE, [late])
+    await verbs.live_runs.record_stale(NODE, [late])
     assert await attempts(look) == [(1, TOKEN, 1, "stale", "refused: succeeded")]
     assert (await live(look), await history(look)) == (before, [])
-    assert await verbs.live.committed([late.claim]) == [False], "a stale result is not a settled one"
+    assert await verbs.live_runs.committed([late.claim]) == [False], "a stale result is not a settled one"
 
 
 async def test_a_stale_result_takes_the_place_of_the_lost_attempt_it_belongs_to(look: Any, verbs: Store) -> None:
@@ -259,15 +260,15 @@ async def test_a_stale_result_takes_the_place_of_the_lost_attempt_it_belongs_to(
     await verbs.nodes.leave(NODE)
     await verbs.nodes.rescue(NODE)
     assert [row[3] for row in await attempts(look)] == ["lost"]
-    await verbs.live.record_stale(NODE, [success(claim)])
-    await verbs.live.record_stale(NODE, [success(claim)])
+    await verbs.live_runs.record_stale(NODE, [success(claim)])
+    await verbs.live_runs.record_stale(NODE, [success(claim)])
     assert await attempts(look) == [(1, TOKEN, 1, "stale", "refused: succeeded")]
 
 
 async def test_a_stale_result_never_overwrites_a_settled_attempt(look: Any, verbs: Store) -> None:
     claim = await held(look)
-    await verbs.live.retry(NODE, [failure(claim)])
-    await verbs.live.record_stale(NODE, [success(claim)])
+    await verbs.live_runs.retry(NODE, [failure(claim)])
+    await verbs.live_runs.record_stale(NODE, [success(claim)])
     assert await attempts(look) == [(1, TOKEN, 1, "failed", "broken")]
 
 
@@ -288,7 +289,9 @@ async def test_a_result_that_cannot_be_stored_stops_none_of_its_neighbours(
     )
     settled: list[Claim] = []
     metrics = Metrics()
-    settler = Settler(verbs, NODE, settled=settled.append, retrying=lambda _: None, metrics=metrics)
+    settler = Settler(
+        verbs, NODE, settled=lambda claims, _delays: settled.extend(claims), wakeups=Wakeups(), metrics=metrics
+    )
     for claim in claims.values():  # the first two are sent at once, the others together
         settler.add(claim, None, Succeeded("fine"), STARTED, FINISHED)
     await settler.drain(10)
@@ -308,7 +311,7 @@ async def test_a_failure_that_cannot_be_recorded_ends_its_run(look: Any, verbs: 
         LONG_AGO,
         claim.token,
     )
-    settler = Settler(verbs, NODE, settled=lambda _: None, retrying=lambda _: None, metrics=Metrics())
+    settler = Settler(verbs, NODE, settled=lambda _claims, _delays: None, wakeups=Wakeups(), metrics=Metrics())
     spec = JobSpec(schedule="every 1h", target=HttpTarget(url="http://127.0.0.1:9/"))
     settler.add(claim, spec, Failed("broken"), STARTED, FINISHED)
     await settler.drain(10)
@@ -319,13 +322,13 @@ async def test_a_failure_that_cannot_be_recorded_ends_its_run(look: Any, verbs: 
 
 async def test_a_run_given_back_is_as_it_was_before_its_claim_but_for_the_token(look: Any, verbs: Store) -> None:
     claim = await held(look, started_at=LONG_AGO)
-    assert await verbs.live.give_back(NODE, [claim]) == {(1, 0)}
+    assert await verbs.live_runs.give_back(NODE, [claim]) == {(1, 0)}
     (row,) = await live(look)
     assert (row["owner"], row["started_at"], row["token"]) == (None, None, TOKEN + 1)
     assert (row["attempt"], row["crashes"], row["not_before"]) == (1, 0, LONG_AGO)
     assert await attempts(look) == []
-    assert await verbs.live.settle(NODE, [success(claim)]) == [success(claim)]
-    (again,) = await verbs.live.claim(NODE, 1, [1], 1)
+    assert await verbs.live_runs.settle(NODE, [success(claim)]) == [success(claim)]
+    (again,) = await verbs.live_runs.claim(NODE, 1, [1], 1)
     assert again.token == TOKEN + 2
 
 
@@ -333,8 +336,8 @@ async def test_a_run_given_back_is_as_it_was_before_its_claim_but_for_the_token(
 async def test_giving_back_what_is_not_held_changes_nothing(look: Any, verbs: Store, change: dict[str, Any]) -> None:
     claim = await held(look)
     before = await live(look)
-    assert await verbs.live.give_back(NODE, [claim._replace(**change)]) == set()
-    assert await verbs.live.give_back(OTHER, [claim]) == set()
+    assert await verbs.live_runs.give_back(NODE, [claim._replace(**change)]) == set()
+    assert await verbs.live_runs.give_back(OTHER, [claim]) == set()
     assert await live(look) == before
 
 
@@ -344,7 +347,7 @@ async def test_giving_back_what_is_not_held_changes_nothing(look: Any, verbs: St
 @pytest.mark.parametrize("state", [{}, {"attempt": 3}, {"crashes": 1}], ids=str)
 async def test_a_run_nobody_holds_is_cancelled_on_the_spot(look: Any, verbs: Store, state: dict[str, Any]) -> None:
     await add_live_run(look, 1, **state)
-    assert await verbs.live.cancel([RunKey(1, LONG_AGO)]) == {RunKey(1, LONG_AGO): None}
+    assert await verbs.live_runs.cancel([RunKey(1, LONG_AGO)]) == {RunKey(1, LONG_AGO): None}
     (row,) = await history(look)
     assert (row["status"], row["reason"], row["attempt"]) == (3, "cancelled", state.get("attempt", 1))
     assert await live(look) == []
@@ -353,38 +356,38 @@ async def test_a_run_nobody_holds_is_cancelled_on_the_spot(look: Any, verbs: Sto
 async def test_a_run_somebody_holds_is_asked_to_stop(look: Any, verbs: Store) -> None:
     claim = await held(look)
     for _ in range(2):
-        assert await verbs.live.cancel([claim.key]) == {claim.key: NODE}
+        assert await verbs.live_runs.cancel([claim.key]) == {claim.key: NODE}
     assert [(row["owner"], row["cancel"], row["token"]) for row in await live(look)] == [(NODE, True, TOKEN)]
     assert await history(look) == []
     stopped = Settlement(claim, STARTED, FINISHED, 3, "cancelled", None, "cancelled", "cancelled")
-    assert await verbs.live.settle(NODE, [stopped]) == []
+    assert await verbs.live_runs.settle(NODE, [stopped]) == []
     assert [(row["status"], row["reason"]) for row in await history(look)] == [(3, "cancelled")]
 
 
 async def test_cancelling_what_is_not_live_answers_nothing(look: Any, verbs: Store) -> None:
     claim = await held(look)
-    await verbs.live.settle(NODE, [success(claim)])
+    await verbs.live_runs.settle(NODE, [success(claim)])
     before = await history(look)
     unknown = [claim.key, RunKey(1, LONG_AGO, 5), RunKey(9, datetime.fromisoformat("2021-01-01T00:00:00+00:00"))]
-    assert await verbs.live.cancel(unknown) == {}
+    assert await verbs.live_runs.cancel(unknown) == {}
     assert await history(look) == before
 
 
 async def test_one_run_of_several_lanes_is_cancelled_by_its_key(look: Any, verbs: Store) -> None:
     for lane in range(3):
         await add_live_run(look, 1, LONG_AGO + lane * SECOND, lane=lane)
-    await verbs.live.cancel([RunKey(1, LONG_AGO + SECOND)])
+    await verbs.live_runs.cancel([RunKey(1, LONG_AGO + SECOND)])
     assert [row["lane"] for row in await look.fetch("SELECT lane FROM live_runs ORDER BY lane")] == [0, 2]
     assert [row["scheduled_at"] for row in await history(look)] == [LONG_AGO + SECOND]
 
 
 Verb = Callable[[Store, Claim], Awaitable[Any]]
 AFTER_A_WAIT: dict[str, Verb] = {
-    "settle_succeeded": lambda store, claim: store.live.settle(NODE, [success(claim, None)]),
-    "settle": lambda store, claim: store.live.settle(NODE, [success(claim)]),
-    "retry": lambda store, claim: store.live.retry(NODE, [failure(claim)]),
-    "start": lambda store, claim: store.live.start(NODE, [claim]),
-    "give_back": lambda store, claim: store.live.give_back(NODE, [claim]),
+    "settle_succeeded": lambda store, claim: store.live_runs.settle(NODE, [success(claim, None)]),
+    "settle": lambda store, claim: store.live_runs.settle(NODE, [success(claim)]),
+    "retry": lambda store, claim: store.live_runs.retry(NODE, [failure(claim)]),
+    "start": lambda store, claim: store.live_runs.start(NODE, [claim]),
+    "give_back": lambda store, claim: store.live_runs.give_back(NODE, [claim]),
 }
 # Each: what it answers, and how the run stands then: live and owned, or not, or ended with this status.
 WHAT_BECAME: dict[str, tuple[object, str]] = {

@@ -15,7 +15,7 @@ from detent.errors import OwnershipLost, Unavailable
 from detent.store import listen, sql
 from detent.store.db import STANDARD, Database, OutcomeUnknown, PoolName
 from detent.store.effects import EffectPool
-from detent.store.live import Settlement
+from detent.store.live_runs import Settlement
 from tests.support.factories import LONG_AGO
 from tests.support.fleet.network import HOLD, REPLIES, SWALLOW, Link, Links
 from tests.support.waiting import until
@@ -102,7 +102,7 @@ async def test_nobody_waits_for_the_connection_of_a_statement_that_was_given_up(
     database, links, link = linked
     links.cut(link, REPLIES, HOLD)
     asking = asyncio.create_task(database.fetch(PoolName.WORK, sql.partition.READ_SHARE, 1))
-    await until(lambda: database._pools["work"].idle == 0, what="the statement to be under way")
+    await until(lambda: database._pools[PoolName.WORK].idle == 0, what="the statement to be under way")
     asking.cancel()
     await asyncio.sleep(0)
     asking.cancel()  # as those do who have waited long enough

@@ -10,9 +10,9 @@ import pytest
 
 from detent.domain.identity import RunKey
 from detent.domain.run import Claim
-from detent.domain.states import CODES, FINAL, OPEN, TRANSITIONS, Event, RunStatus
+from detent.domain.states import CODES, END_CODES, FINAL, OPEN, TRANSITIONS, Event, RunStatus
 from detent.store import Store
-from detent.store.live import Retry, Settlement
+from detent.store.live_runs import Retry, Settlement
 from tests.support.factories import LONG_AGO, add_live_run, add_node
 
 NODE = 11
@@ -65,21 +65,21 @@ async def apply(verbs: Store, event: Event) -> None:
     """What a worker, a survivor or a person does; whoever has lost the run is told so and stops."""
     match event:
         case Event.CLAIM:
-            await verbs.live.claim(NODE, 1, [1], 1)
+            await verbs.live_runs.claim(NODE, 1, [1], 1)
         case Event.GIVE_BACK:
-            await verbs.live.give_back(NODE, [CLAIM])
+            await verbs.live_runs.give_back(NODE, [CLAIM])
         case Event.SUCCEED:
-            await verbs.live.settle(NODE, [settlement(RunStatus.SUCCEEDED, "succeeded")])
+            await verbs.live_runs.settle(NODE, [settlement(RunStatus.SUCCEEDED, "succeeded")])
         case Event.FAIL:
-            await verbs.live.retry(NODE, [Retry(CLAIM, LONG_AGO, LONG_AGO, "failed", "no", timedelta(0))])
+            await verbs.live_runs.retry(NODE, [Retry(CLAIM, LONG_AGO, LONG_AGO, "failed", "no", timedelta(0))])
         case Event.LOSE:
             await verbs.nodes.leave(NODE)
             await verbs.nodes.rescue(NODE)
         case Event.EXHAUST:
-            await verbs.live.settle(NODE, [settlement(RunStatus.DEAD, "failed")])
+            await verbs.live_runs.settle(NODE, [settlement(RunStatus.DEAD, "failed")])
         case Event.CANCEL:
-            await verbs.live.cancel([RunKey(1, LONG_AGO)])
-            await verbs.live.settle(NODE, [settlement(RunStatus.CANCELLED, "cancelled")])
+            await verbs.live_runs.cancel([RunKey(1, LONG_AGO)])
+            await verbs.live_runs.settle(NODE, [settlement(RunStatus.CANCELLED, "cancelled")])
 
 
 @pytest.mark.parametrize("event", Event)
@@ -115,6 +115,11 @@ def test_the_table_leads_out_of_every_open_state_and_never_out_of_a_final_one() 
         reached |= {after for (state, _), after in TRANSITIONS.items() if state in reached}
     assert reached == set(RunStatus) - {RunStatus.SKIPPED, RunStatus.MISSED}, "what never ran has no transitions"
     assert CODES.keys() == FINAL
+
+
+def test_workers_can_end_a_run_only_as_the_table_says() -> None:
+    ends = {Event.SUCCEED: RunStatus.SUCCEEDED, Event.EXHAUST: RunStatus.DEAD, Event.CANCEL: RunStatus.CANCELLED}
+    assert {event: CODES[status] for event, status in ends.items()} == END_CODES
 
 
 # --- rows that lie ---

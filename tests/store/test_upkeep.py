@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from detent.store import Store
-from detent.store.upkeep import Due
+from detent.store.upkeep import PendingUpkeep
 from tests.support.factories import add_job, add_live_run
 
 SOON = timedelta(seconds=5)
@@ -26,7 +26,7 @@ OVERDUE = (
 
 async def due(store: Store, look: Any) -> set[str]:
     found = await store.upkeep.due(await look.fetchval("SELECT now()"), SOON)
-    return {name for name in Due._fields if getattr(found, name)}
+    return {name for name in PendingUpkeep._fields if getattr(found, name)}
 
 
 async def test_where_there_is_nothing_to_do_one_statement_says_so(verbs: Store, look: Any) -> None:

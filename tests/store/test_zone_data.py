@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from detent.domain.schedule import Schedule, tzdata_version
+from detent.jobs import JobOperations
+from detent.jobs.zone_data import next_by_new_data
 from detent.store import Store
-from detent.store.zone_data import next_by_new_data
 from tests.store.moving import HOUR, NODE, database_time, fire, full_hour, job_of_old, run
 from tests.support.factories import add_node
 
@@ -34,7 +35,7 @@ async def test_a_next_tick_that_the_new_data_moves_is_moved_and_others_stay(verb
     await look.execute(wrong, hour + 1.5 * HOUR, "moved")
     await look.execute(wrong, hour + HOUR, "same")
     generation = await look.fetchval("SELECT generation FROM cursors JOIN jobs USING (job) WHERE name = 'same'")
-    assert await verbs.zone_data.renew(NEW) == 1
+    assert await JobOperations(verbs).zone_data.renew(NEW) == 1
     rows = await look.fetch("SELECT j.*, c.next_tick, c.generation FROM jobs j JOIN cursors c USING (job) ORDER BY job")
     assert [(row["next_tick"], row["tzdata"], row["opened"]) for row in rows] == [
         (hour + HOUR, NEW, "zone data"),
@@ -44,13 +45,13 @@ async def test_a_next_tick_that_the_new_data_moves_is_moved_and_others_stay(verb
     assert rows[1]["generation"] == generation
     closed = await look.fetch("SELECT tzdata, closed FROM segments")
     assert [tuple(row) for row in closed] == [("2020a", "zone data")] * 2
-    assert await verbs.zone_data.renew(NEW) == 0
+    assert await JobOperations(verbs).zone_data.renew(NEW) == 0
     assert await look.fetchval("SELECT tzdata FROM cluster") == NEW
 
 
 async def test_an_older_release_changes_nothing(verbs: Store, look: Any) -> None:
     await job_of_old(verbs, look, HOUR, timezone="Europe/Berlin")
-    assert await verbs.zone_data.renew("1999z") == 0
+    assert await JobOperations(verbs).zone_data.renew("1999z") == 0
     assert await look.fetchval("SELECT tzdata FROM jobs") == NEW
 
 
@@ -63,11 +64,11 @@ async def test_a_tick_that_is_due_stays_due_and_what_does_not_fit_the_old_data_i
     await look.execute(
         "UPDATE run_history SET scheduled_at = scheduled_at + interval '1 minute' WHERE scheduled_at = $1", ticks[0]
     )
-    assert await verbs.zone_data.renew(NEW) == 0
+    assert await JobOperations(verbs).zone_data.renew(NEW) == 0
     assert await look.fetchval("SELECT next_tick FROM cursors") == ticks[1] + HOUR
     assert await fire(verbs, look, job) == ticks[1] + HOUR
     now = await database_time(look)
-    ((_, _, account),), _ = await verbs.ledger.audit((now - timedelta(days=1), now))
+    ((_, _, account),), _ = await JobOperations(verbs).audit.audit((now - timedelta(days=1), now))
     assert (account.clean, account.other_zone_data) == (False, 2)
 
 

@@ -1,6 +1,6 @@
-"""A real Chromium, looked over the shoulder: nothing it complains about goes unnoticed.
+"""A real Chromium whose errors are recorded.
 
-Where it is missing, root installs Debian's package; others are told how; under CI that is a failure.
+If it is missing, root installs Debian's package; other users see the command; under CI the test fails.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support import guardian
 PATIENCE = 90_000.0  # milliseconds; many tests may run on few processors
 INSTALL = ("apt-get", "install", "-y", "--no-install-recommends", "chromium")
 AXE = Path(__file__).parents[1] / "dashboard" / "vendor" / "axe-4.14.0.min.js"
-LOOK = "async () => (await axe.run(document, {resultTypes: ['violations']})).violations"
+RUN_AXE = "async () => (await axe.run(document, {resultTypes: ['violations']})).violations"
 
 
 def require_chromium() -> str:
@@ -53,7 +53,7 @@ def _install() -> None:
 
 
 class Browser:
-    """One tab; `complaints` are errors on its console, scripts that failed, and dialogs that a script opened."""
+    """One tab; `complaints` are console errors, failed scripts and failed requests."""
 
     def __init__(self, url: str, page: Page) -> None:
         self.url = url
@@ -79,10 +79,10 @@ class Browser:
         await self.page.wait_for_selector('#live-state[data-live="on"]:has-text("live")')
 
     async def axe(self) -> list[str]:
-        """What makes the page hard to use for some."""
+        """Accessibility violations."""
         if not await self.page.evaluate("() => 'axe' in window"):
             await self.page.evaluate(AXE.read_text())
-        found: list[dict[str, Any]] = await self.page.evaluate(LOOK)
+        found: list[dict[str, Any]] = await self.page.evaluate(RUN_AXE)
         return [f"{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]
 
     async def overflows(self) -> int:
@@ -116,7 +116,7 @@ async def running_chromium() -> AsyncIterator[Chrome]:
 
 
 async def new_tab(chrome: Chrome, url: str, *, width: int = 1440, height: int = 900, theme: str = "light") -> Browser:
-    """A tab that shares nothing with others but the process."""
+    """A tab with its own context: it shares only the process with others."""
     context = await chrome.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if theme == "dark" else "light"
     )

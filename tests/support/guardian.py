@@ -95,7 +95,9 @@ def _locked_folder(place: Path) -> Path:
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     held = [lock]
-    os.register_at_fork(after_in_child=lambda: held and os.close(held.pop()))  # a child that lives on must not hold it
+    os.register_at_fork(
+        after_in_child=lambda: os.close(held.pop()) if held else None
+    )  # a child that lives on must not hold it
     return folder.rename(place / f"{PREFIX}{name}")
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from detent.client.documents import Client
+from detent.client import JsonClient
 from tests.support.sink import Sink
 from tests.support.waiting import until
 
@@ -47,17 +47,17 @@ def instant(text: str) -> datetime:
 ALLOWED = {"concurrent_policy": "ALLOW", "max_concurrent": 50, "max_retries": 5, "retry_base_seconds": 0.1}
 
 
-def create_ticking(client: Client, name: str, target: dict[str, Any], seconds: int = 1, **fields: Any) -> Watched:
+def create_ticking(client: JsonClient, name: str, target: dict[str, Any], seconds: int = 1, **fields: Any) -> Watched:
     document = {"name": name, "schedule": {"every": f"{seconds}s"}, "target": target, **ALLOWED, **fields}
     job = client.create_job(document)
     return Watched(job["id"], name, instant(job["next_run_at"]), timedelta(seconds=seconds))
 
 
-def pause_all(client: Client, jobs: Iterable[Watched]) -> list[Watched]:
+def pause_all(client: JsonClient, jobs: Iterable[Watched]) -> list[Watched]:
     return [_pause(client, job) for job in jobs]
 
 
-def _pause(client: Client, job: Watched) -> Watched:
+def _pause(client: JsonClient, job: Watched) -> Watched:
     sent = datetime.now(UTC)
     client.pause_job(job.id)
     return job._replace(pause_sent=sent, paused=datetime.now(UTC))

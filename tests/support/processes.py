@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from detent.client.documents import Client
+from detent.client import JsonClient
 from tests.support.waiting import until
 
 START_SECONDS = 60.0
@@ -54,7 +54,7 @@ class Node:
                 stderr=log,
                 start_new_session=True,
             )
-        self._client: Client | None = None
+        self._client: JsonClient | None = None
 
     # --- what it says ---
 
@@ -70,9 +70,9 @@ class Node:
         return found[1]
 
     @property
-    def client(self) -> Client:
+    def client(self) -> JsonClient:
         if self._client is None:
-            self._client = Client(self.url)
+            self._client = JsonClient(self.url)
         return self._client
 
     def events(self, event: str) -> list[dict[str, Any]]:

@@ -10,9 +10,7 @@ import pytest
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.node.session import Session
 from detent.settings.settings import Settings
-from detent.store import Database, Store
-from detent.store.db import connect
-from detent.store.limits import REQUEST_LIMITS
+from detent.store import Store
 from detent.targets.messenger import Messenger
 from detent.telemetry.metrics import Metrics
 from detent.worker import worker
@@ -26,26 +24,10 @@ async def no_op(_call: Call) -> Outcome:
 
 
 @pytest.fixture
-async def look(database_url: str) -> AsyncIterator[Any]:
-    """A connection to look at the tables, past any pooler."""
-    connection = await connect(database_url, "detent", REQUEST_LIMITS)
-    yield connection
-    await connection.close()
-
-
-@pytest.fixture
-async def store(reach: dict[str, Any]) -> AsyncIterator[Store]:
-    database = Database(**reach)
-    await database.open()
-    yield Store(database)
-    await database.close()
-
-
-@pytest.fixture
 def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is told of what tests change in the tables, so what is a last resort elsewhere is the rule here."""
     monkeypatch.setattr(worker, "POLL_EVERY", 1.0)
-    monkeypatch.setattr(book, "LOOK_EVERY", 3.0)
+    monkeypatch.setattr(book, "READ_EVERY", 3.0)
 
 
 @pytest.fixture

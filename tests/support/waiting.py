@@ -11,7 +11,7 @@ from typing import Any
 INTERVAL = 0.02
 
 
-async def until(predicate: Callable[[], Any], timeout: float = 10.0, what: str = "") -> Any:
+async def until(predicate: Callable[..., Any], timeout: float = 10.0, what: str = "") -> Any:
     """The first true answer of `predicate`, which may be a coroutine function; fails after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:
@@ -25,7 +25,7 @@ async def until(predicate: Callable[[], Any], timeout: float = 10.0, what: str =
         await asyncio.sleep(INTERVAL)
 
 
-def until_sync(predicate: Callable[[], Any], timeout: float = 10.0, what: str = "") -> Any:
+def until_sync(predicate: Callable[..., Any], timeout: float = 10.0, what: str = "") -> Any:
     """As `until`, for tests without an event loop."""
     deadline = time.monotonic() + timeout
     while not (answer := predicate()):
@@ -35,6 +35,6 @@ def until_sync(predicate: Callable[[], Any], timeout: float = 10.0, what: str = 
     return answer
 
 
-def _still_waiting(predicate: Callable[[], Any], timeout: float, what: str, answer: Any) -> str:
+def _still_waiting(predicate: Callable[..., Any], timeout: float, what: str, answer: Any) -> str:
     name = what or getattr(predicate, "__qualname__", repr(predicate))
     return f"waited {timeout:g} s for {name}; the last answer was {answer!r}"

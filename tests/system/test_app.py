@@ -75,14 +75,14 @@ async def triggered(node: Node, job: str, look: Any) -> str:
 
 async def first_result(node: Node, job: str) -> Any:
     def succeeded() -> list[Any]:
-        return list(node.client.job_runs(job, status="succeeded", limit=1)["items"])
+        return list(node.client.list_runs(job, status=["succeeded"]).page(1)["items"])
 
     (run,) = await until(succeeded, 20, f"{job} to succeed")
     return run["result"]
 
 
 def revisions(node: Node) -> dict[str, int]:
-    return {job["name"]: job["revision"] for job in node.client.list_jobs()["items"]}
+    return {job["name"]: job["revision"] for job in node.client.list_jobs().page()["items"]}
 
 
 async def test_functions_of_both_kinds_are_registered_at_start_and_run(cluster: Nodes, folder: Path) -> None:
@@ -101,7 +101,7 @@ async def test_functions_of_both_kinds_are_registered_at_start_and_run(cluster: 
 async def test_a_second_start_changes_only_what_was_changed_in_the_code(cluster: Nodes, folder: Path) -> None:
     write(folder, "shop", SHOP)
     node = await cluster.start("serve", "--app", "shop.jobs:app")
-    ids = {job["name"]: job["id"] for job in node.client.list_jobs()["items"]}
+    ids = {job["name"]: job["id"] for job in node.client.list_jobs().page()["items"]}
     node = await restarted(cluster, node, "shop.jobs:app")
     assert revisions(node) == {"count-stock": 1, "greet": 1}
     assert node.events("job registered") == []
@@ -110,7 +110,7 @@ async def test_a_second_start_changes_only_what_was_changed_in_the_code(cluster:
     node = await restarted(cluster, node, "shop.jobs:app")
     assert revisions(node) == {"count-stock": 1, "greet": 2}
     assert node.client.get_job("greet")["schedule"] == {"every": "2s"}
-    assert {job["name"]: job["id"] for job in node.client.list_jobs()["items"]} == ids
+    assert {job["name"]: job["id"] for job in node.client.list_jobs().page()["items"]} == ids
     assert await first_result(node, "greet") == "hello Ada"
 
 

@@ -28,7 +28,7 @@ from tests.support.processes import Node, Nodes
 from tests.support.sink import Sink, http_target
 from tests.support.waiting import until
 
-Way = Callable[[str], dict[str, str]]
+Way = Callable[[str], dict[str, Any]]
 
 
 CONNECTIONS = 40
@@ -70,7 +70,7 @@ async def test_a_node_outlives_a_restart_of_its_database(
     await node.says("membership lost")
     await come_back(server, how)
     await node.says("joined", 2)
-    assert node.client.ready()["status"] == "ready"
+    assert node.client.readiness()["status"] == "ready"
 
     look = await connect(server.url, "detent", REQUEST_LIMITS)
     await succeeded_after(look, await database_now(look), jobs)

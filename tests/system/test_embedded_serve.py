@@ -51,7 +51,7 @@ async def runs_again(node: Node, job: str) -> None:
     now = datetime.now(UTC)
 
     def newest() -> bool:
-        runs = node.client.job_runs(job, status="succeeded", limit=1)["items"]
+        runs = node.client.list_runs(job, status=["succeeded"]).page(1)["items"]
         return bool(runs) and datetime.fromisoformat(runs[0]["scheduled_at"]) > now
 
     await until(newest, 30, f"{job} to run")
@@ -74,7 +74,7 @@ async def test_an_interrupt_ends_everything_and_the_next_start_finds_its_data(
     assert postmaster(data) != server
     assert second.client.get_job("kept")["id"] == job.id
     await runs_again(second, "kept")
-    listed = {run["id"] for run in second.client.job_runs("kept", limit=500)["items"]}
+    listed = {run["id"] for run in second.client.list_runs("kept").page(500)["items"]}
     assert ran <= listed
 
 

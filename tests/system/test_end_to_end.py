@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from detent.client.documents import Client
+from detent.client import JsonClient
 from detent.errors import Conflict, NotFound, UsageError
 from tests.support.ledger import database_now
 from tests.support.processes import Node, Nodes, command_line
@@ -30,7 +30,7 @@ async def detent(node: Node, folder: Path, *arguments: str, code: int = 0) -> st
     return out if code == 0 else err
 
 
-async def ended(client: Client, run: str) -> dict[str, Any]:
+async def ended(client: JsonClient, run: str) -> dict[str, Any]:
     def over() -> Any:
         found = client.get_run(run)
         return found if found["finished_at"] else None
@@ -45,7 +45,7 @@ async def test_a_job_made_over_the_api_lives_a_whole_life(node: Node, sink: Sink
         {"name": "report", "schedule": {"every": "1h"}, "target": http_target(sink), "payload": {"week": 46}}
     )
     assert client.get_job("report") == client.get_job(job["id"])
-    assert [item["name"] for item in client.list_jobs(prefix="rep")["items"]] == ["report"]
+    assert [item["name"] for item in client.list_jobs(prefix="rep").page()["items"]] == ["report"]
 
     run = await ended(client, client.trigger_job("report")["id"])
     assert (run["status"], run["attempt"], run["result"]["body"]) == ("succeeded", 1, "effect 1")
@@ -57,7 +57,7 @@ async def test_a_job_made_over_the_api_lives_a_whole_life(node: Node, sink: Sink
         1,
     )
     assert json.loads(call.body) == {"week": 46}
-    assert client.job_runs("report")["items"][0]["id"] == run["id"]
+    assert client.list_runs("report").page()["items"][0]["id"] == run["id"]
 
     assert client.pause_job("report", "holidays")["next_run_at"] is None
     assert client.get_job("report")["paused_reason"] == "holidays"
@@ -92,7 +92,7 @@ async def test_bad_input_is_refused_by_the_same_sentence_everywhere(node: Node, 
         node.client.create_job(document)
     said = await detent(node, folder, "job", "create", "odd", "--cron", "61 * * * *", "--url", f"{sink.url}/ok", code=2)
     assert refused.value.message in said
-    assert node.client.list_jobs()["items"] == []
+    assert node.client.list_jobs().page()["items"] == []
 
 
 async def test_a_one_off_made_on_an_idle_node_starts_at_its_time_and_completes_its_job(
@@ -104,7 +104,7 @@ async def test_a_one_off_made_on_an_idle_node_starts_at_its_time_and_completes_i
     assert sink.calls[0].scheduled_at == datetime.fromisoformat(at)
     assert sink.calls[0].lateness >= 0
     await until(lambda: node.client.get_job("soon")["status"] == "completed", 20, "the job to be completed")
-    (run,) = node.client.job_runs("soon")["items"]
+    (run,) = node.client.list_runs("soon").page()["items"]
     assert (run["status"], run["scheduled_at"]) == ("succeeded", at.replace("+00:00", "000Z"))
     with pytest.raises(Conflict):
         node.client.pause_job("soon")
@@ -146,14 +146,14 @@ async def test_a_created_job_is_there_although_the_answer_was_lost(cluster: Node
         node.client.create_job(document)
     assert await node.ended() == -signal.SIGKILL
     node = await cluster.start("serve")
-    assert [job["name"] for job in node.client.list_jobs()["items"]] == ["once"]
-    node.client.put_job("once", document)
+    assert [job["name"] for job in node.client.list_jobs().page()["items"]] == ["once"]
+    node.client.upsert_job(document)
     assert node.client.change == "unchanged"
 
 
 async def test_the_server_says_how_it_is(node: Node) -> None:
-    assert node.client.live()
-    ready = node.client.ready()
+    assert node.client.liveness()["status"] == "ok"
+    ready = node.client.readiness()
     assert ready["status"] == "ready"
     assert all(ready["checks"].values())
     assert node.client.version()["api"] == "v1"
@@ -165,7 +165,7 @@ async def test_the_demo_shows_life_at_once(cluster: Nodes, folder: Path) -> None
     assert len(listed.split()) == 3
     for name in ("demo-greeting", "demo-echo", "demo-flaky"):
         node.client.trigger_job(name)
-    runs = [run["id"] for run in node.client.list_runs()["items"]]
+    runs = [run["id"] for run in node.client.list_runs().page()["items"]]
     for run in runs:
         assert (await ended(node.client, run))["status"] == "succeeded"
     assert "demo-greeting" in await detent(node, folder, "run", "list")

@@ -15,7 +15,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from detent.client.documents import Client
+from detent.client import JsonClient
 from tests.support.processes import Node, Nodes
 from tests.support.sink import Sink, http_target
 from tests.support.waiting import until
@@ -59,7 +59,7 @@ async def lock_the_cursor(_node: Node, look: Any) -> None:
 async def change(node: Node, _look: Any) -> None:
     def at_once() -> None:
         node.client.pause_job("second")
-        node.client.patch_job("second", {"payload": {"changed": True}})
+        node.client.edit_job("second", {"payload": {"changed": True}})
         node.client.resume_job("second")
 
     await asyncio.to_thread(at_once)
@@ -70,7 +70,7 @@ async def register(node: Node, _look: Any) -> None:
 
 
 def _register(url: str, client_number: int) -> None:
-    with Client(url) as client:
+    with JsonClient(url) as client:
         for number in range(EACH):
             name = f"later-{client_number}-{number}"
             schedule = {"at": "2099-01-01T00:00:00Z"}

@@ -57,7 +57,7 @@ async def node(cluster: Nodes, folder: Path) -> Node:
     return await cluster.start("serve", "--app", "shop.jobs:app")
 
 
-def attempts_of(node: Node, run: str) -> list[tuple[str, str]]:
+def attempts_of(node: Node, run: str) -> list[tuple[str, str | None]]:
     return [(attempt["outcome"], attempt["error"]) for attempt in node.client.get_run(run)["attempts"]]
 
 
@@ -70,7 +70,7 @@ async def ended(node: Node, run: str) -> dict[str, Any]:
 
 
 def successes(node: Node) -> int:
-    return len(node.client.job_runs("calm", status="succeeded", limit=100)["items"])
+    return len(node.client.list_runs("calm", status=["succeeded"]).page(100)["items"])
 
 
 async def process_of(folder: Path) -> int:
@@ -131,7 +131,7 @@ async def test_an_effect_in_another_process_commits_with_its_run(node: Node, loo
 async def test_a_worker_can_isolate_every_function_and_its_processes_end_with_it(cluster: Nodes, folder: Path) -> None:
     write(folder, "shop", SHOP)
     node = await cluster.start("serve", "--app", "shop.jobs:app", "--isolate", "process", "--handler-processes", "1")
-    (run,) = await until(lambda: node.client.job_runs("calm", status="succeeded", limit=1)["items"], 30, "a tick")
+    (run,) = await until(lambda: node.client.list_runs("calm", status=["succeeded"]).page(1)["items"], 30, "a tick")
     process = node.client.get_run(run["id"])["result"]
     assert process != node.process.pid and is_alive(process)
     await node.kill()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detent.client.documents import Client
+from detent.client import JsonClient
 from tests.support.ledger import (
     Watched,
     attempts_of,
@@ -35,7 +35,7 @@ LOSING = ("S5", "S6", "W3", "W4")
 
 
 # Nodes share the partitions: of so many jobs each has some.
-def dozen_of_jobs(client: Client, sink: Sink) -> list[Watched]:
+def dozen_of_jobs(client: JsonClient, sink: Sink) -> list[Watched]:
     return [create_ticking(client, f"job-{n}", http_target(sink), payload={"number": n}) for n in range(12)]
 
 

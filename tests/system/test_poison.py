@@ -12,7 +12,7 @@ from detent.errors import Unavailable
 from tests.support.processes import Node, Nodes
 from tests.support.waiting import until
 
-CALM = 12
+CALM = 5
 MOST_DEATHS = 20
 APP = """
     import asyncio
@@ -30,7 +30,7 @@ APP = """
         await asyncio.sleep(2)
         return "calm"
 
-    for number in range(12):
+    for number in range(5):
         app.job(name=f"calm-{number}", every="1h")(rest)
 """
 

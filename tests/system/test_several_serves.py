@@ -71,8 +71,8 @@ async def test_serves_on_one_data_folder_share_the_work_and_take_the_next_ports(
     assert default_port < ports[0] < ports[1]
     for node, port in zip((first, second), ports, strict=True):
         assert f"port {default_port} is in use, listening on {port}\n" in node.text
-    await until(lambda: all(n["partitions"] > 50 for n in first.client.cluster()["nodes"]), 20)
-    cluster = second.client.cluster()
+    await until(lambda: all(n["partitions"] > 50 for n in first.client.get_cluster()["nodes"]), 20)
+    cluster = second.client.get_cluster()
     assert sorted(node["address"] for node in cluster["nodes"]) == sorted((first.url, second.url))
     assert cluster["problems"] == []
     code, out, _ = await command_line(folder, first.url, "top", "--once")
@@ -87,13 +87,13 @@ async def test_a_node_is_drained_while_it_runs_and_brought_back(cluster: Nodes, 
     first.client.create_job({"name": "long", "schedule": {"every": "1h"}, "target": target})
     first.client.trigger_job("long")
     await until(lambda: len(sink.calls) == 1)
-    (runs,) = [node for node in first.client.cluster()["nodes"] if node["running"]]
+    (runs,) = [node for node in first.client.get_cluster()["nodes"] if node["running"]]
     busy, other = (first, second) if runs["id"] == first.identities[0] else (second, first)
     begun = asyncio.create_task(command_line(folder, other.url, "node", "drain", runs["id"][:6], "--yes", "--wait"))
     await until(lambda: get(f"{busy.url}/readyz")[0] == 503)
     assert json.loads(get(f"{busy.url}/readyz")[1])["status"] == "draining"
     assert get(f"{other.url}/readyz")[0] == get(f"{busy.url}/livez")[0] == 200
-    await until(lambda: other.client.cluster()["partitions"][0]["node"] == other.identities[0])
+    await until(lambda: other.client.get_cluster()["partitions"][0]["node"] == other.identities[0])
     assert not begun.done()
     sink.release()
     code, _, said = await begun
@@ -101,7 +101,7 @@ async def test_a_node_is_drained_while_it_runs_and_brought_back(cluster: Nodes, 
     code, _, said = await command_line(folder, other.url, "node", "drain", runs["id"][:6], "--undo")
     assert (code, said) == (0, f"Node {runs['id'][:8]} takes part again.\n")
     await until(lambda: get(f"{busy.url}/readyz")[0] == 200)
-    await until(lambda: len({p["node"] for p in other.client.cluster()["partitions"]}) == 2)
+    await until(lambda: len({p["node"] for p in other.client.get_cluster()["partitions"]}) == 2)
 
 
 async def test_a_process_without_an_api_answers_probes_on_a_port_of_its_own(cluster: Nodes, look: Any) -> None:

@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ importlib.util.find_spec = lambda name, package=None: None if name == "pixeltabl
 """
 
 
-async def refusal(nodes: Nodes, code: int, role: str, *arguments: str, **variables: str) -> str:
+async def refusal(nodes: Nodes, code: int, role: str, *arguments: str, **variables: Any) -> str:
     """The one sentence with which a start is refused."""
     node = nodes.begin(role, *arguments, **variables)
     assert await node.ended() == code, node.text
@@ -81,7 +82,7 @@ async def test_an_external_database_is_not_migrated_unasked(nodes: Nodes, empty_
 
 async def test_an_external_database_is_migrated_when_told(nodes: Nodes, empty_database_url: str) -> None:
     node = await nodes.start("serve", "--migrate", database_url=empty_database_url)
-    assert node.client.list_jobs()["items"] == []
+    assert node.client.list_jobs().page()["items"] == []
     node.close()
 
 
@@ -89,7 +90,7 @@ async def test_the_command_that_is_named_migrates_it(nodes: Nodes, empty_databas
     code, said = await nodes.run("db", "migrate", DETENT_DATABASE_URL=empty_database_url)
     assert code == 0, said
     node = await nodes.start("serve", database_url=empty_database_url)
-    assert node.client.list_jobs()["items"] == []
+    assert node.client.list_jobs().page()["items"] == []
     node.close()
 
 
@@ -219,13 +220,13 @@ async def test_two_that_start_on_an_empty_data_folder_at_once_both_serve(nodes: 
     data = str(folder / "data")
     both = await asyncio.gather(*(nodes.start("serve", "--data-dir", data) for _ in range(2)))
     for node in both:
-        assert node.client.ready()["status"] == "ready"
+        assert node.client.readiness()["status"] == "ready"
     await until(lambda: all(node.events("partitions taken") for node in both), what="both to have their share")
 
 
 async def test_an_api_alone_is_ready_without_being_a_member(cluster: Nodes) -> None:
     node = await cluster.start("api")
-    checks = node.client.ready()["checks"]
+    checks = node.client.readiness()["checks"]
     assert all(check["ok"] for check in checks.values())
     assert {"database", "schema", "history", "not draining"} <= set(checks)
     assert not {"member", "heartbeat", "partitions"} & set(checks)

@@ -97,7 +97,7 @@ async def test_a_reply_that_is_lost_strands_nothing(cluster: Nodes, look: Any, s
     if failpoint.startswith("S"):
         await node.says("run adopted")
     else:
-        await node.says("settle failed, trying again")
+        await node.says("settle failed, retrying")
     await books_are_in_order(look, node, sink, jobs)
     assert await look.fetchval("SELECT count(*) FROM attempts") == 0
     assert all(len(calls) == 1 for calls in sink.by_run().values())

@@ -50,7 +50,7 @@ def closing(sink: Sink) -> Sink:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")  # type: ignore[attr-defined]
         writer.close()  # type: ignore[attr-defined]
 
-    sink.answer = answer  # type: ignore[assignment]
+    sink.answer = answer
     return sink
 
 

@@ -126,7 +126,7 @@ async def test_what_is_not_http_fails_the_attempt(runner: HttpTargetRunner, sink
 async def test_a_success_that_breaks_off_is_not_believed(runner: HttpTargetRunner, sink: Sink, body: bytes) -> None:
     says(sink, HEAD + body)
     outcome = failed(await runner(http_call(sink.url)))
-    assert outcome.error == f"The answer of {sink.url} broke off before its end."
+    assert outcome.error == f"The connection broke before the answer of {sink.url} was complete."
     assert outcome.retryable
     assert result_of(outcome)["status"] == 200
 

@@ -7,6 +7,7 @@ import json
 import socket
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from typing import Any
 
 import pytest
 import uvloop
@@ -21,7 +22,7 @@ from tests.targets.target_helpers import RUN_ID, Sink, answer, failed, http_call
 
 async def test_a_call_carries_the_facts_of_the_run(runner: HttpTargetRunner, sink: Sink) -> None:
     sink.answer = answer("200 OK", b"done")
-    window = {"window": lambda: datetime(2026, 2, 28, 6, 30, tzinfo=UTC)}
+    window: dict[str, Any] = {"window": lambda: datetime(2026, 2, 28, 6, 30, tzinfo=UTC)}
     outcome = await runner(http_call(sink.url + "/hook?x=1", {"a": [1, "ü"]}, attempt=3, **window))
     assert succeeded(outcome) == {"status": 200, "body": "done"}
     (request,) = sink.received
@@ -201,7 +202,7 @@ async def test_an_answer_is_stored_as_text_that_the_database_can_hold(
 ) -> None:
     sink.answer = answer("200 OK", body)
     outcome = await runner(http_call(sink.url))
-    stored = json.loads(outcome.result or "")  # type: ignore[union-attr]
+    stored = json.loads(outcome.result or "")
     assert "\0" not in stored["body"]
     assert stored["body"] == (text if text is not None else body.decode())
 

@@ -174,7 +174,7 @@ async def test_a_worker_without_room_for_folders_says_so(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     outcome = failed(await shell(shell_call("true")))
-    assert outcome.error == "No working folder could be made for the command: no such file or directory."
+    assert outcome.error == "No working folder could be created for the command: no such file or directory."
     assert outcome.retryable
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from detent.domain.job import HttpTarget, PythonTarget, ShellTarget
-from detent.domain.target_errors import TargetError
 from detent.domain.target_rules import check_target
-from detent.domain.target_url import check_url, parse_url
+from detent.domain.target_url import TargetError, check_url, parse_url
 
 GOOD_URLS = [
     ("http://example.com", "example.com", 80),

@@ -19,10 +19,9 @@ from detent.domain.schedule import Schedule
 from detent.errors import Unavailable
 from detent.runtime import clock as clocks
 from detent.runtime import service
-from detent.scheduler import handing, planning
+from detent.runtime.wakeups import Wakeups
+from detent.scheduler import handoff, planning
 from detent.scheduler import scheduler as scheduler_module
-from detent.scheduler.firing import Firing
-from detent.scheduler.planning import Planner
 from detent.scheduler.scheduler import Scheduler
 from detent.store.cursors import Advance, Cursor, Exceptional, Leap
 from detent.telemetry.metrics import Metrics
@@ -110,18 +109,18 @@ class Worker:
     """A worker that says what the test says."""
 
     def __init__(self, room: int = 0, *, busy: bool = True) -> None:
-        self.open_room = room
+        self.open_capacity = room
         self.busy = busy
         self.settled = 0
-        self.breath = 100
+        self.max_waiting = 100
 
-    def takes(self, _queue: int) -> bool:
+    def serves(self, _queue: int) -> bool:
         return True
 
-    def looks_first(self) -> bool:
+    def checks_backlog(self) -> bool:
         return False
 
-    def foresee(self, _jobs: object) -> None:
+    def prefetch(self, _jobs: object) -> None:
         pass
 
     def reserve(self, queues: Sequence[int]) -> list[bool]:
@@ -139,19 +138,19 @@ class Node:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, worker: Worker | None) -> None:
         self.now = 1000.0
-        for module in (clocks, handing, planning, scheduler_module, service):
+        for module in (clocks, handoff, planning, scheduler_module, service):
             monkeypatch.setattr(module, "monotonic", lambda: self.now)
         self.clock = clocks.DatabaseClock()
         self.clock.observe(NOW, self.now, 0.0)
         self.store = Store()
         self.metrics = Metrics()
-        parts: Any = (self.store, Membership(), self.clock)
+        parts: tuple[Any, Any, Any] = (self.store, Membership(), self.clock)
         book: Any = Book()
-        self.scheduler = Scheduler(*parts, window_seconds=60)
-        self.firing = self.scheduler.firing = Firing(
-            *parts, worker, moved=self.scheduler.moved, reload=self.scheduler.reload, announce=lambda: None,
-            unknown=lambda: None, metrics=self.metrics, planner=Planner(), book=book,
-        )  # fmt: skip
+        taking: Any = worker
+        self.scheduler = Scheduler(
+            *parts, worker=taking, book=book, wakeups=Wakeups(), metrics=self.metrics, window_seconds=60
+        )
+        self.firing = self.scheduler.firing
         self.scheduler.lead([PARTITION])
 
     async def tick(self) -> float:
@@ -184,7 +183,7 @@ async def test_a_tick_that_waits_for_the_worker_is_sent_although_the_timer_came_
     node.add([cursor()])
     await node.tick()
     assert node.ticks_sent == []
-    node.now += handing.MOMENT - 0.0008  # uvloop's timers can be that early
+    node.now += handoff.MOMENT - 0.0008  # uvloop's timers can be that early
     node.firing.pump()
     await node.silence(5)
     assert NOW in node.ticks_sent
@@ -195,7 +194,7 @@ async def test_a_tick_that_waits_for_the_worker_is_sent_when_nothing_ever_wakes_
 ) -> None:
     node = Node(monkeypatch, Worker(room=0))
     node.add([cursor()])
-    await node.silence(handing.MOMENT + 0.2)
+    await node.silence(handoff.MOMENT + 0.2)
     assert node.ticks_sent[:1] == [NOW]
 
 
@@ -211,7 +210,7 @@ async def test_the_sweep_offers_a_due_tick_again_that_memory_believes_to_be_unde
 ) -> None:
     node = Node(monkeypatch, None)
     node.add([cursor()])
-    node.firing._ready[1] = cursor()  # in the books, but in no line: as after a lost wake-up
+    node.firing._due._cursors[1] = cursor()  # known, but in no line: as after a lost wake-up
     await node.silence(scheduler_module.SWEEP_EVERY + 1)
     assert NOW in node.ticks_sent
 

@@ -13,7 +13,7 @@ from detent.contract.run import Attempt, Run
 from detent.domain.ledger import Entry
 from detent.domain.schedule import Schedule
 from detent.domain.states import RunStatus
-from detent.jobs.explanation import Change, Facts, Rule, explain, span
+from detent.jobs.explanation import Facts, JobEvent, RuleInForce, explain, span
 
 AT = datetime(2026, 3, 10, 8, 0, tzinfo=UTC)
 DAILY = Schedule.parse("0 9 * * *", timezone="Europe/Berlin")
@@ -23,8 +23,8 @@ RUN_ID = UUID("01a1df62-89c3-7000-8000-000000000004")
 
 
 def facts(**known: Any) -> Facts:
-    rule = Rule(DAILY, 3, Change(datetime(2026, 3, 1, 12, tzinfo=UTC), "deploys"))
-    fields = {"job": "report", "at": AT, "now": AT + timedelta(hours=4), "created": Change(AT - 99 * SECOND, "ada")}
+    rule = RuleInForce(DAILY, 3, JobEvent(datetime(2026, 3, 1, 12, tzinfo=UTC), "deploys"))
+    fields = {"job": "report", "at": AT, "now": AT + timedelta(hours=4), "created": JobEvent(AT - 99 * SECOND, "ada")}
     return Facts(**{**fields, "partition": 17, "rule": rule, "is_tick": True, **known})
 
 
@@ -76,9 +76,9 @@ def test_a_tick_is_told_in_utc_and_on_the_wall_clock_with_the_revision_in_force(
         "2026-03-10 08:00:00 UTC (09:00:00 in Europe/Berlin) is a tick of 'report'. Its schedule is: "
     )
     assert (
-        "in Europe/Berlin, by revision 3, made 2026-03-01 12:00:00 UTC (13:00:00 in Europe/Berlin) by deploys." in text
+        "in Europe/Berlin, set by revision 3 at 2026-03-01 12:00:00 UTC (13:00:00 in Europe/Berlin) by deploys." in text
     )
-    assert text.endswith("It is yet to come, in 2 h.")
+    assert text.endswith("It fires in 2 h.")
 
 
 def test_every_attempt_of_a_run_is_told() -> None:
@@ -94,7 +94,7 @@ def test_every_attempt_of_a_run_is_told() -> None:
     assert f"Attempt 1 started 4 ms after the tick on node {NODE} and failed after 2.0 s: HTTP 503." in text
     assert f"Attempt 2 on node {NODE} was lost with its node." in text
     assert "Attempt 3 started 1 min 30 s after the tick" in text
-    assert "and ran out of time after 5 min: No answer within 300 s." in text
+    assert "and timed out after 5 min: No answer within 300 s." in text
     assert "Attempt 4 started 6 min 40 s after the tick" in text
 
 
@@ -102,7 +102,7 @@ def test_every_attempt_of_a_run_is_told() -> None:
     ("status", "words"),
     [
         ("pending", "which waits for a worker."),
-        ("retrying", "which waits for its next try, attempt 1."),
+        ("retrying", "which waits for its next attempt, number 1."),
         ("running", f"which is running on node {NODE}."),
     ],
 )
@@ -113,14 +113,14 @@ def test_a_run_that_is_not_over_is_told(status: str, words: str) -> None:
 def test_a_tick_that_the_clock_moved_says_so() -> None:
     schedule = Schedule.parse("30 2 * * *", timezone="Europe/Berlin")
     at = datetime(2026, 3, 29, 1, tzinfo=UTC)
-    text = " ".join(explain(facts(at=at, now=at, rule=Rule(schedule), status="due")))
-    assert "The clock is changed then: 02:30 does not exist on 2026-03-29: runs at 03:00." in text
+    text = " ".join(explain(facts(at=at, now=at, rule=RuleInForce(schedule), status="due")))
+    assert "The clocks change then: 02:30 does not exist on 2026-03-29: runs at 03:00." in text
 
 
 def test_a_tick_in_the_repeated_hour_says_so() -> None:
     schedule = Schedule.parse("30 2 * * *", timezone="Europe/Berlin")
     at = datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
-    text = " ".join(explain(facts(at=at, now=at, rule=Rule(schedule), status="due")))
+    text = " ".join(explain(facts(at=at, now=at, rule=RuleInForce(schedule), status="due")))
     assert "02:30 comes twice on 2026-10-25: runs once, the first time." in text
 
 
@@ -131,42 +131,42 @@ def test_an_ordinary_day_has_no_word_about_clocks() -> None:
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("overlap", "another run of the job was not over"),
+        ("overlap", "another run of the job was unfinished"),
         (
             "paused",
-            "the job was paused, 2026-03-09 08:00:00 UTC (09:00:00 in Europe/Berlin) by ada (why).",
+            "the job was paused at 2026-03-09 08:00:00 UTC (09:00:00 in Europe/Berlin) by ada (why).",
         ),
-        ("by request", "It did not run: somebody asked for it to be skipped."),
-        ("edited", "nothing fires by being edited."),
+        ("by request", "It did not run: it was marked to be skipped."),
+        ("edited", "An edit does not fire ticks."),
         ("deleted", "had not fired when the job was deleted"),
         ("quota", "It did not run: quota."),
     ],
 )
 def test_each_reason_for_a_skipped_tick_is_told(reason: str, words: str) -> None:
-    pause = Change(AT - timedelta(days=1), "ada", "why") if reason == "paused" else None
+    pause = JobEvent(AT - timedelta(days=1), "ada", "why") if reason == "paused" else None
     assert words in told(**outcome("skipped", reason), pause=pause)
 
 
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("grace", "when one looked, 3 h after it, it was older than the job's misfire grace."),
-        ("merged", "only the latest of the missed ticks was to run (missed_window RUN_ONCE)."),
-        ("policy", "none of the missed ticks was to run (missed_window SKIP)."),
-        ("limit", "more ticks had been missed than max_missed lets run."),
-        ("dropped", "it was to be caught up with until that was given up, 2026-03-10 11:00:00 UTC"),
-        ("deleted", "it was to be caught up with until the job was deleted, 2026-03-10 11:00:00 UTC"),
-        ("max_runs", "it was to be caught up with until the job had made all its runs, 2026-03-10 11:00:00 UTC"),
+        ("grace", "When a node processed it 3 h later, it was older than the job's misfire grace."),
+        ("merged", "only the latest missed tick was run (missed_window RUN_ONCE)."),
+        ("policy", "no missed tick was run (missed_window SKIP)."),
+        ("limit", "more ticks had been missed than max_missed allows."),
+        ("dropped", "It waited to be caught up until the catch-up was dropped, 2026-03-10 11:00:00 UTC"),
+        ("deleted", "It waited to be caught up until the job was deleted, 2026-03-10 11:00:00 UTC"),
+        ("max_runs", "It waited to be caught up until the job had used all its max_runs, 2026-03-10 11:00:00 UTC"),
     ],
 )
 def test_each_reason_for_a_missed_tick_is_told(reason: str, words: str) -> None:
     text = told(**outcome("missed", reason, ticks=5), recorded_at=AT + timedelta(hours=3))
     assert words in text
-    assert "It is one of 5 ticks that are on record as one" in text
+    assert "The ledger has one entry for 5 ticks, from " in text
 
 
 def test_an_instant_without_neighbours_and_a_job_without_a_rule_are_told() -> None:
-    assert told(is_tick=False).endswith("It had no tick before, and has none after that.")
+    assert told(is_tick=False).endswith("It has no tick before or after that time.")
     assert "there is none after that" in told(is_tick=False, before=AT)
     assert "there is none before that" in told(is_tick=False, after=AT)
     assert "it had no tick left" in " ".join(explain(facts(rule=None, completed=True)))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from detent import NotRetryable, RetryLater
-from detent.targets.raised import LONGEST_ERROR, LONGEST_WAIT, describe, failure_of
+from detent.targets.exceptions import LONGEST_ERROR, LONGEST_WAIT, describe, failure_of
 
 
 class OutOfStockError(LookupError):

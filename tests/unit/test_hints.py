@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from detent.cluster import hints as module
+from detent.cluster.hints import Hints
+from detent.runtime.wakeups import Wakeups
 from detent.store.db import OutcomeUnknown
-from detent.worker.queues import hints as module
-from detent.worker.queues.hints import Hints
 from tests.support.waiting import until
 
 
@@ -31,10 +32,6 @@ class Upkeep:
         meanwhile()
 
 
-def nothing(*_: Any) -> None:
-    pass
-
-
 @pytest.fixture
 def upkeep() -> Upkeep:
     return Upkeep()
@@ -44,7 +41,7 @@ def upkeep() -> Upkeep:
 def hints(upkeep: Upkeep, monkeypatch: pytest.MonkeyPatch) -> Hints:
     monkeypatch.setattr(module, "GATHER", 0.001)
     store: Any = SimpleNamespace(upkeep=upkeep, database=SimpleNamespace(pooled=False))
-    return Hints(store, nothing, nothing, nothing, nothing, nothing, nothing)
+    return Hints(store, Wakeups())
 
 
 async def test_announcements_that_come_together_are_one(hints: Hints, upkeep: Upkeep) -> None:

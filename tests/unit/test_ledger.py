@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from detent.domain.ledger import Account, Entry, Segment, fates, quantile, rounded_up, settle_account
+from detent.domain.ledger import Account, Entry, LedgerSegment, quantile, rounded_up, settle_account
+from detent.domain.ledger_ticks import fates
 from detent.domain.schedule import Schedule
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -31,14 +32,14 @@ def span_of_ticks(first: datetime, last: datetime, ticks: int, status: str = "mi
 
 def account_of(
     entries: list[Entry],
-    *segments: Segment,
+    *segments: LedgerSegment,
     until: datetime = LAST,
     next_tick: datetime | None = FOLLOWING,
     **options: Any,
 ) -> Account:
     account = Account()
     settle_account(
-        account, segments or [Segment(LONG_AGO, None, HOURLY)], entries, (START, until), next_tick, **options
+        account, segments or [LedgerSegment(LONG_AGO, None, HOURLY)], entries, (START, until), next_tick, **options
     )
     return account
 
@@ -101,7 +102,7 @@ def test_a_run_at_an_instant_that_is_no_tick_is_extra() -> None:
 
 
 def test_a_run_from_before_the_job_was_there_is_nobodys_business() -> None:
-    segment = Segment(hour(2), None, HOURLY)
+    segment = LedgerSegment(hour(2), None, HOURLY)
     account = account_of([done(hour(n)) for n in (1, 3, 4, 5)], segment)
     assert account.clean
     assert account.expected == 3
@@ -109,26 +110,26 @@ def test_a_run_from_before_the_job_was_there_is_nobodys_business() -> None:
 
 def test_segments_of_two_schedules_are_added_up_and_an_instant_at_the_seam_belongs_to_the_first() -> None:
     half_hourly = Schedule.parse("*/30 * * * *")
-    segments = Segment(LONG_AGO, hour(2), HOURLY), Segment(hour(2), None, half_hourly)
+    segments = LedgerSegment(LONG_AGO, hour(2), HOURLY), LedgerSegment(hour(2), None, half_hourly)
     account = account_of([done(hour(n)) for n in (1, 2, 2.5, 3)], *segments, until=hour(3))
     assert account.clean
     assert account.expected == 4
 
 
 def test_the_ticks_of_a_pause_that_is_not_over_are_open() -> None:
-    segments = Segment(LONG_AGO, hour(2), HOURLY), Segment(hour(2), None, HOURLY, paused=True)
+    segments = LedgerSegment(LONG_AGO, hour(2), HOURLY), LedgerSegment(hour(2), None, HOURLY, paused=True)
     account = account_of([done(hour(1)), done(hour(2), "skipped", "paused")], *segments, next_tick=None)
     assert account.clean
     assert account.open == Counter({"paused": 3})
 
 
 def test_nothing_is_expected_after_the_end_of_the_last_segment() -> None:
-    account = account_of([done(hour(1))], Segment(LONG_AGO, hour(1.5), HOURLY), next_tick=None)
+    account = account_of([done(hour(1))], LedgerSegment(LONG_AGO, hour(1.5), HOURLY), next_tick=None)
     assert (account.expected, account.clean) == (1, True)
 
 
 def test_the_ticks_of_other_zone_data_are_set_apart() -> None:
-    segment = Segment(LONG_AGO, None, HOURLY, tzdata="2020a")
+    segment = LedgerSegment(LONG_AGO, None, HOURLY, tzdata="2020a")
     account = account_of([done(hour(n)) for n in (1, 2, 3.5, 4, 5)], segment, zone_data="2026b")
     assert (account.clean, account.other_zone_data) == (False, 2)
     assert not account_of([], segment, zone_data="2020a").clean
@@ -136,16 +137,16 @@ def test_the_ticks_of_other_zone_data_are_set_apart() -> None:
 
 def test_what_was_backfilled_may_be_on_record_whatever_the_schedule_of_that_time_was() -> None:
     half_hourly = Schedule.parse("*/30 * * * *")
-    backfill = Segment(hour(1), hour(3), half_hourly, optional=True)
+    backfill = LedgerSegment(hour(1), hour(3), half_hourly, optional=True)
     entries = [done(hour(n)) for n in (1, 1.5, 2, 2.5, 3, 4, 5)]
-    account = account_of(entries, backfill, Segment(LONG_AGO, None, HOURLY))
+    account = account_of(entries, backfill, LedgerSegment(LONG_AGO, None, HOURLY))
     assert (account.expected, account.clean) == (5, True)
-    assert account_of([*entries, done(hour(4.5))], backfill, Segment(LONG_AGO, None, HOURLY)).extra_count == 1
+    assert account_of([*entries, done(hour(4.5))], backfill, LedgerSegment(LONG_AGO, None, HOURLY)).extra_count == 1
 
 
 def test_an_interval_is_counted_from_its_anchor() -> None:
     schedule = Schedule.parse("every 90m", anchor=hour(0.25))
-    account = account_of([done(hour(n)) for n in (0.25, 1.75, 3.25, 4.75)], Segment(LONG_AGO, None, schedule))
+    account = account_of([done(hour(n)) for n in (0.25, 1.75, 3.25, 4.75)], LedgerSegment(LONG_AGO, None, schedule))
     assert (account.clean, account.expected) == (True, 4)
 
 
@@ -167,7 +168,7 @@ def test_the_quantile_of_nothing_is_nothing() -> None:
 
 def test_each_tick_is_told_with_its_fate_and_a_range_as_one() -> None:
     entries = [done(hour(1)), span_of_ticks(hour(2), hour(4), 3), done(hour(6), "pending", open=True)]
-    told = fates([Segment(LONG_AGO, None, HOURLY)], entries, START, hour(9), hour(7), hour(6.1), {hour(8)})
+    told = fates([LedgerSegment(LONG_AGO, None, HOURLY)], entries, START, hour(9), hour(7), hour(6.1), {hour(8)})
     assert [(fate.at, fate.status, fate.ticks) for fate in told] == [
         (hour(1), "succeeded", 1),
         (hour(2), "missed", 3),
@@ -183,6 +184,6 @@ def test_many_ticks_are_compared_quickly_when_they_agree() -> None:
     schedule = Schedule.parse("* * * * *")
     ticks = schedule.between(START, START + timedelta(days=1), 2000)
     account = account_of(
-        [done(tick) for tick in ticks], Segment(LONG_AGO, None, schedule), until=START + timedelta(days=1)
+        [done(tick) for tick in ticks], LedgerSegment(LONG_AGO, None, schedule), until=START + timedelta(days=1)
     )
     assert (account.expected, account.accounted["succeeded"], account.clean) == (1440, 1440, True)

@@ -75,7 +75,7 @@ def test_a_message_says_in_a_sentence_what_was_missed() -> None:
         "The job 'report' did not start within 5 s of its tick at 2026-11-15 09:00:00 UTC, 3 times in a row."
     )
     assert sentence(notice(event="recovered")) == (
-        "The job 'report' succeeds again. It had not been as expected since 2026-11-15 09:10:00 UTC."
+        "The job 'report' succeeds in time again. It had missed its deadline since 2026-11-15 09:10:00 UTC."
     )
 
 

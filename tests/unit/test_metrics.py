@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from detent.domain.states import RunStatus
 from detent.telemetry.exposition import Exposition
-from detent.telemetry.metrics import ClusterSignals, Distribution, Metrics, Standing
+from detent.telemetry.metrics import ClusterSignals, Distribution, Metrics, NodeGauges
 
-STANDING = Standing(
+GAUGES = NodeGauges(
     partitions_led=86,
     partitions_flapping=2,
     heartbeat_age=0.5,
@@ -102,7 +102,7 @@ async def test_a_member_tells_of_its_place_and_others_do_not() -> None:
     found = await exposed(metrics)
     assert ("detent_partitions_led",) not in found
     assert found["detent_member",] == 0
-    metrics.standing = lambda: STANDING
+    metrics.gauges = lambda: GAUGES
     found = await exposed(metrics)
     assert (found["detent_member",], found["detent_partitions_led",], found["detent_leader_status",]) == (1, 86, 1)
     assert found["detent_partitions_flapping",] == 2
@@ -126,7 +126,7 @@ async def test_the_cluster_is_told_of_while_the_database_answers() -> None:
 
 async def test_the_build_is_told_and_no_label_can_grow() -> None:
     metrics = Metrics()
-    metrics.standing = lambda: STANDING
+    metrics.gauges = lambda: GAUGES
     metrics.cluster = told
     before = await exposed(metrics)
     assert len([key for key in before if key[0] == "detent_build_info"]) == 1

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from detent.scheduler import planning
-from detent.scheduler.planning import SHORTEST_PAUSE_MS, Patience, Planned
+from detent.scheduler.planning import SHORTEST_PAUSE_MS, FireMode, Patience, Planned
 from detent.store.cursors import Cursor
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -26,7 +26,7 @@ def cursor_at(tick: datetime) -> Cursor:
 def planned_at(tick: datetime, interval: float) -> Planned:
     before = cursor_at(tick)
     following = tick + timedelta(seconds=interval)
-    return Planned(before, before._replace(next_tick=following, fire_at=following), "patient")
+    return Planned(before, before._replace(next_tick=following, fire_at=following), FireMode.PATIENT)
 
 
 class Tick(NamedTuple):
@@ -59,9 +59,9 @@ class Job:
     def _try(self, tick: float) -> float:
         planned = planned_at(START + timedelta(seconds=tick), self.interval)
         now = START + timedelta(seconds=self.now)
-        way = self.patience.way(planned.before, planned.after.next_tick, now)
+        mode = self.patience.mode(planned.before, planned.after.next_tick, now)
         free = self.now >= self.free_at
-        if way == "patient" and not free:
+        if mode is FireMode.PATIENT and not free:
             self.now += self.patience.pause(planned) / 1000
             return tick
         self.ticks.append(Tick(tick, self.now - tick, free))
@@ -107,7 +107,7 @@ def test_whatever_a_run_takes_the_lag_shrinks(
 def test_a_waiting_tick_is_tried_less_and_less_often() -> None:
     patience = Patience()
     planned = planned_at(START, 3600)
-    assert patience.way(planned.before, planned.after.next_tick, START + timedelta(hours=1)) == "patient"
+    assert patience.mode(planned.before, planned.after.next_tick, START + timedelta(hours=1)) is FireMode.PATIENT
     pauses = [patience.pause(planned) for _ in range(8)]
     assert pauses[0] == SHORTEST_PAUSE_MS
     assert pauses == sorted(pauses)
@@ -117,5 +117,5 @@ def test_a_waiting_tick_is_tried_less_and_less_often() -> None:
 def test_the_pauses_of_a_waiting_tick_are_a_small_part_of_its_interval() -> None:
     patience = Patience()
     planned = planned_at(START, 1)
-    patience.way(planned.before, planned.after.next_tick, START + timedelta(seconds=5))
+    patience.mode(planned.before, planned.after.next_tick, START + timedelta(seconds=5))
     assert max(patience.pause(planned) for _ in range(20)) <= 1000 / planning.TRIES_PER_INTERVAL

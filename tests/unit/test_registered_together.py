@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from detent.domain.documents import MAX_DEPTH, check_text, looks_sound
 from detent.domain.job import HttpTarget, JobSpec
-from detent.domain.registration import Prepared, Timings, place, prepare
-from detent.domain.target_errors import TargetError
-from detent.domain.target_url import check_url, parse_url
+from detent.domain.registration import PreparedJob, Timings, place, prepare
+from detent.domain.target_url import TargetError, check_url, parse_url
 from detent.errors import UsageError
 
 NOW = datetime(2026, 11, 15, 9, 30, 0, 123_456, tzinfo=UTC)
@@ -41,7 +40,7 @@ OTHERWISE: list[dict[str, Any]] = [
 ]
 
 
-def prepared(number: int, timings: Timings | None, created_at: datetime, **fields: Any) -> Prepared:
+def prepared(number: int, timings: Timings | None, created_at: datetime, **fields: Any) -> PreparedJob:
     spec = JobSpec(**{"schedule": "every 1h", "target": HTTP, "name": f"n{number}", **fields})
     return prepare(spec, JOB_ID, number, created_at, timings=timings)
 

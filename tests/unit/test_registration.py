@@ -17,7 +17,7 @@ from detent.domain.idempotency import idempotency_key
 from detent.domain.identity import MANUAL, RunKey, partition_of, run_id
 from detent.domain.job import HttpTarget, JobSpec, PythonTarget, ShellTarget, needs_of
 from detent.domain.refusal import refused
-from detent.domain.registration import Place, Prepared, is_job_id, next_tick, place, prepare
+from detent.domain.registration import CursorPlace, PreparedJob, is_job_id, next_tick, place, prepare
 from detent.errors import UsageError
 
 NOW = datetime(2026, 11, 15, 9, 30, 0, 123_456, tzinfo=UTC)
@@ -26,7 +26,7 @@ JOB_ID = UUID("01980a3e-7c3f-7000-8000-00000000002a")
 HTTP = HttpTarget(url="https://example.org/hook")
 
 
-def job(**fields: Any) -> Prepared:
+def job(**fields: Any) -> PreparedJob:
     number = fields.pop("number", 42)
     return prepare(JobSpec(**{"schedule": "every 1h", "target": HTTP, **fields}), JOB_ID, number, NOW)
 
@@ -39,7 +39,7 @@ def refusal(**fields: Any) -> UsageError:
 
 def test_an_interval_counts_from_the_creation_of_its_job() -> None:
     made = job(schedule="every 5m")
-    assert place(made, NOW) == Place(WHOLE + timedelta(minutes=5), WHOLE + timedelta(minutes=5), -1)
+    assert place(made, NOW) == CursorPlace(WHOLE + timedelta(minutes=5), WHOLE + timedelta(minutes=5), -1)
     later = NOW + timedelta(hours=7, seconds=1)
     assert next_tick(made.schedule, later, None) == WHOLE + timedelta(hours=7, minutes=5)
 

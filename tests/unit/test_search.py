@@ -93,11 +93,11 @@ BAD_JOBS = {
     "colour:red": "Known are name, tag, status, target, queue, next",
     "nmae:x": "did you mean name?",
     "http://example.org": "in quotes",
-    "name:": "nothing behind name",
-    '""': "nothing behind a quotation mark",
-    'name:"a': "no other half",
-    'na"me': "stands in a word",
-    '"a"b': "stands in a word",
+    "name:": "no value after name",
+    '""': "no value after a quotation mark",
+    'name:"a': "unmatched quotation mark",
+    'na"me': "inside a word",
+    '"a"b': "inside a word",
     "status:gone": "active, paused, completed or deleted",
     "status:": "nothing behind status",
     "target:ftp": "http, python or shell",
@@ -142,7 +142,7 @@ def test_a_search_for_runs_that_cannot_be_read_is_refused(text: str) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     for search, start in ((job_search, JobSearch()), (run_search, RunSearch())):
         try:
-            search(text, start)  # type: ignore[operator]  # the two take what belongs to them
+            search(text, start)  # type: ignore[arg-type]  # the two take what belongs to them
         except UsageError as error:
             assert error.pointer == "/search"
 

@@ -10,7 +10,7 @@ import pytest
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Cancelled, Claim, Committed, Failed, Outcome, Succeeded
 from detent.domain.states import CODES, RunStatus
-from detent.store.live import Retry, Settlement
+from detent.store.live_runs import Retry, Settlement
 from detent.worker.settle import decide
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)

@@ -31,11 +31,11 @@ def test_a_look_that_came_too_early_is_followed_by_another(clock: list[float]) -
     due = Retries()
     due.add(103.0)
     clock[0] = 103.0 - 0.0008
-    due.looked(clock[0])
+    due.claimed(clock[0])
     assert due.pause(10.0) < 0.001
     clock[0] = 103.0
-    due.looked(clock[0])
+    due.claimed(clock[0])
     assert due.pause(10.0) == pytest.approx(SLACK)
     clock[0] = 103.0 + SLACK + 0.001
-    due.looked(clock[0])
+    due.claimed(clock[0])
     assert due.pause(10.0) == 10.0

@@ -11,13 +11,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from detent.api import (
+    backfills,
     batch,
     bulk,
-    catching_up,
     cluster,
+    cluster_pause,
     dead_letters,
     health,
-    holding,
     incidents,
     jobs,
     keys,
@@ -32,13 +32,15 @@ from detent.api import (
     runs,
     tenants,
 )
-from detent.api.auth import Door
+from detent.api.auth import Authenticator
 from detent.api.context import Api, Readiness
-from detent.api.desk import Desk
-from detent.api.guard import Guard
+from detent.api.guard import LocalGuard
 from detent.api.limits import Limiter
 from detent.api.problems import PAGES, Refusal
+from detent.api.pull_waiters import PullWaiters
 from detent.api.routing import JSON_HEADERS, Endpoint, starlette_routes
+from detent.cluster.operations import ClusterOperations
+from detent.jobs import JobOperations
 from detent.settings.settings import Settings
 from detent.store import Store
 from detent.telemetry.metrics import Metrics
@@ -51,14 +53,14 @@ PARTS = (
         batch,
         bulk,
         jobs,
-        catching_up,
+        backfills,
         lifecycle,
         runs,
         dead_letters,
         incidents,
         preview,
         cluster,
-        holding,
+        cluster_pause,
         pull,
         queues,
     ),
@@ -67,10 +69,11 @@ PARTS = (
 
 
 def create_app(store: Store, *, settings: Settings, readiness: Readiness, metrics: Metrics) -> Starlette:
-    store.jobs.max_payload_bytes = store.batches.max_payload_bytes = settings.max_payload_bytes
-    door = Door(store.keys, Limiter(settings.requests_per_second), local=settings.local)
-    desk = Desk(store)
-    api = Api(store, settings, readiness, door, desk, PulledRuns(store, metrics))
+    use_cases = JobOperations(store, settings.max_payload_bytes)
+    authenticator = Authenticator(store.keys, Limiter(settings.requests_per_second), local=settings.local)
+    waiters = PullWaiters(store)
+    pulled = PulledRuns(store, use_cases, metrics)
+    api = Api(store, use_cases, ClusterOperations(store), settings, readiness, authenticator, waiters, pulled)
     endpoints = all_endpoints()
     described = msgspec.json.encode(openapi.document(endpoints))
 
@@ -85,12 +88,12 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
             Route(PAGES, problem_pages.show_all),
             Route(f"{PAGES}/{{slug}}", problem_pages.show),
         ],
-        middleware=[Middleware(Guard, local=settings.local)],
+        middleware=[Middleware(LocalGuard, local=settings.local)],
         exception_handlers={HTTPException: _unmatched},
     )
     app.router.redirect_slashes = False
     app.state.api = api
-    app.state.close = desk.close
+    app.state.close = waiters.close
     return app
 
 
@@ -99,7 +102,7 @@ def all_endpoints() -> list[Endpoint]:
 
 
 async def _unmatched(request: Request, error: Exception) -> Response:
-    """A path that is not there, or not with this method."""
+    """The answer for an unknown path, or for a method that the path does not have."""
     if not isinstance(error, HTTPException):
         return problems.answer(error, request.headers)
     path = request.scope["path"]
@@ -108,6 +111,6 @@ async def _unmatched(request: Request, error: Exception) -> Response:
         sentence = f"{request.method} cannot be used at {path}: use {allowed.replace(', ', ' or ')}."
         refusal = Refusal(405, "method-not-allowed", sentence, {"Allow": allowed})
     else:
-        sentence = f"There is nothing at {path}: /openapi.json tells what there is."
+        sentence = f"There is nothing at {path}: /openapi.json lists all paths."
         refusal = Refusal(error.status_code, "not-found", sentence)
     return problems.answer(refusal, request.headers)

@@ -1,7 +1,7 @@
-"""Who is asking, and what they may do.
+"""Authentication and authorisation of requests.
 
-A server that listens on loopback only takes whoever reaches it as the administrator of the default tenant. Any other
-asks for a key. A key that is given is always checked, and every key that is not good is refused in the same words.
+A server that listens on loopback only treats every caller as the administrator of the default tenant. Any other server
+requires a key. A key that is sent is always checked, and every bad key is refused with the same message.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from starlette.requests import Request
 
 from detent.api.limits import Limiter, network_of
 from detent.api.problems import Refusal
+from detent.contract.key import KeyScope
 from detent.errors import NotAuthorised
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.keys import Credential, KeyScope, KeyStore, read_key
+from detent.store.keys import Credential, KeyStore, read_key
 
-# What a route asks for. `public` asks for nothing, not even for a key.
+# What a route requires. `public` requires nothing, not even a key.
 Scope = Literal["public", "read", "work", "operate", "write", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
-# What a key of each scope may do: they build upon each other, except for a worker's, which can only do work.
+# What a key of each scope may do: each includes those before it, except `work`, which can only execute runs.
 GRANTS: dict[KeyScope, frozenset[Scope]] = {
     "read": frozenset({"read"}),
     "work": frozenset({"work"}),
@@ -39,8 +40,8 @@ MOST_REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose rows a request can see, and what it may do with them. `key` is the public id of its key, if it has one, and
-    `name` what people call that key."""
+    """The tenant whose rows a request can see, and its scope. `key` is the public id of its key, if it has one, and
+    `name` the name of that key."""
 
     tenant: int
     scope: KeyScope | None
@@ -49,7 +50,7 @@ class Caller:
 
     @property
     def by(self) -> str:
-        """Who this is, for whoever looks at what was changed."""
+        """The name that is recorded with a change."""
         if self.key is None:
             return "loopback"
         return self.name or f"key:{self.key}"
@@ -61,12 +62,12 @@ class Caller:
         raise NotAuthorised(f"This key has the scope {self.scope}, and this needs {needed}: use a key with {enough}.")
 
 
-# Sees no rows and may do nothing: what public routes are called as.
-NOBODY = Caller(0, None)
+# Sees no rows and may do nothing: the caller of public routes.
+ANONYMOUS = Caller(0, None)
 LOCAL = Caller(DEFAULT_TENANT, "admin")
 
 
-class Door:
+class Authenticator:
     def __init__(
         self, keys: KeyStore, limiter: Limiter, *, local: bool, now: Callable[[], float] = time.monotonic
     ) -> None:
@@ -77,10 +78,10 @@ class Door:
         self._now = now
         self._remembered: dict[bytes, tuple[float, Caller | None]] = {}
 
-    async def admit(self, request: Request, needed: Scope) -> Caller:
-        """Who this is, if they may do what needs this scope."""
+    async def authorise(self, request: Request, needed: Scope) -> Caller:
+        """The caller, if it has this scope; otherwise an error that says what is missing."""
         if needed == "public":
-            return NOBODY
+            return ANONYMOUS
         if self._local and "authorization" not in request.headers:
             return LOCAL
         caller = await self._identify(request)
@@ -89,24 +90,24 @@ class Door:
 
     @property
     def local(self) -> bool:
-        """Whether whoever reaches this server is let in without a key."""
+        """Whether this server needs no key."""
         return self._local
 
-    async def vouch(self, text: str, address: str) -> Caller | None:
-        """Whose key this text is, for somebody who logs in with it; as slow for those who guess as every request."""
-        self.count_stranger(address)
+    async def authenticate(self, text: str, address: str) -> Caller | None:
+        """The caller whose key this text is, for a login. Guessing is limited as for every request."""
+        self.count_unauthenticated(address)
         return await self._look_up(read_key(text.strip()))
 
     def count(self, key_id: str) -> None:
-        """One request of somebody who logged in with this key."""
+        """Count one request of a session with this key."""
         self._limiter.take(f"key {key_id}")
 
-    def count_stranger(self, address: str) -> None:
-        """One request of somebody whom nobody knows."""
+    def count_unauthenticated(self, address: str) -> None:
+        """Count one unauthenticated request against its network."""
         self._limiter.take(network_of(address))
 
     def forget(self, key_id: str) -> None:
-        """This key was revoked: here it is refused from now on."""
+        """Refuse this key from now on: it was revoked."""
         for digest, (_, caller) in list(self._remembered.items()):
             if caller is not None and caller.key == key_id:
                 del self._remembered[digest]
@@ -115,7 +116,7 @@ class Door:
         credential = _credential(request.headers)
         caller = self._known(credential)
         if caller is None:
-            # Counted before the key is looked up, so that guessing is slow and costs the database little.
+            # Counted before the lookup, so that guessing is slow and costs the database little.
             self._limiter.take(network_of(request.client.host) if request.client else "")
             caller = await self._look_up(credential)
         if caller is None:
@@ -151,7 +152,7 @@ def _no_key() -> Refusal:
     return Refusal(
         401,
         "not-authenticated",
-        "This server asks for a key: send the header Authorization: Bearer dtn_… with one, or set DETENT_API_KEY.",
+        "This server requires a key: send the header Authorization: Bearer dtn_…, or set DETENT_API_KEY.",
         {"WWW-Authenticate": 'Bearer realm="detent"'},
     )
 
@@ -160,6 +161,6 @@ def _bad_key() -> Refusal:
     return Refusal(
         401,
         "not-authenticated",
-        "This key is not taken: it is mistyped, expired, revoked or not of this server; use another.",
+        "This key is not valid here: it is mistyped, expired, revoked or of another server; use another.",
         {"WWW-Authenticate": 'Bearer realm="detent", error="invalid_token"'},
     )

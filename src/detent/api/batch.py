@@ -10,13 +10,13 @@ from msgspec import Meta, Raw, Struct
 
 from detent.api.context import PREFIX, Api
 from detent.api.problems import Refusal
-from detent.api.reading import Upload, decode_plain, not_json, too_deep
+from detent.api.request_parsing import Upload, decode_plain, not_json, too_deep
 from detent.api.routing import Routes
 from detent.contract.job import BatchItem, BatchResult
 from detent.domain.job import JobSpec, Name
 from detent.domain.refusal import refused
 from detent.errors import UsageError
-from detent.store.batches import Registered
+from detent.jobs.batches import RegisteredJob
 
 routes = Routes(PREFIX)
 
@@ -45,12 +45,12 @@ class BatchBody(Upload):
     described: ClassVar[Any] = Annotated[list[JobSpec], Meta(min_length=1, max_length=MOST_JOBS)] | Jobs
 
     async def read(self) -> list[JobSpec | UsageError]:
-        """Each job, or what is wrong with it, with the loop's turn in between."""
+        """Each job, or its error; yields to the event loop now and then."""
         items = _lines(self.raw) if self.media_type == NDJSON else _items(self.raw)
         if not items:
-            raise UsageError("There is no job in the batch: give one to ten thousand.")
+            raise UsageError("The batch has no job: give one to ten thousand.")
         if len(items) > MOST_JOBS:
-            raise UsageError(f"There are {len(items)} jobs in the batch and {MOST_JOBS} are allowed: send it in parts.")
+            raise UsageError(f"The batch has {len(items)} jobs and {MOST_JOBS} are allowed: send it in parts.")
         read: list[JobSpec | UsageError] = []
         for position, item in enumerate(items):
             if position % READ_AT_A_TIME == 0:
@@ -60,8 +60,8 @@ class BatchBody(Upload):
 
 
 class BatchQuery(Struct, forbid_unknown_fields=True):
-    """`upsert`: a job whose name is there already is made to be this; what is this already is left alone. `owner` is
-    the label of who keeps these jobs; left out, jobs that are there keep the one they have."""
+    """`upsert`: update jobs whose names exist; a job that is the same already stays unchanged. `owner` is the label of
+    the team or file that manages these jobs; without it, existing jobs keep theirs."""
 
     mode: Literal["create", "upsert"] = "create"
     owner: Name | None = None
@@ -71,15 +71,15 @@ class BatchQuery(Struct, forbid_unknown_fields=True):
 async def create_jobs(api: Api, query: BatchQuery, body: BatchBody) -> BatchResult:
     """Register many jobs, all or none."""
     items = await body.read()
-    verb = api.store.batches.create if query.mode == "create" else api.store.batches.upsert
+    verb = api.jobs.batches.create if query.mode == "create" else api.jobs.batches.upsert
     return _result(await verb(items, tenant=api.tenant, owner=query.owner, by=api.by))
 
 
-def _result(told: list[Registered]) -> BatchResult:
+def _result(registered: list[RegisteredJob]) -> BatchResult:
     counts = dict.fromkeys(("created", "updated", "unchanged"), 0)
-    for each in told:
+    for each in registered:
         counts[each.change] += 1
-    return BatchResult(**counts, items=[BatchItem(*each) for each in told])
+    return BatchResult(**counts, items=[BatchItem(*each) for each in registered])
 
 
 def _lines(raw: bytes) -> list[Any]:
@@ -97,7 +97,7 @@ def _items(raw: bytes) -> list[Any]:
         if wrapped:
             raise refused(error, document, RawJobs) from error
         raise UsageError(
-            'The body is no list of jobs: send [job, …], {"jobs": [job, …]}, or one job in each line as NDJSON.'
+            'The body is not a list of jobs: send [job, …], {"jobs": [job, …]}, or one job per line as NDJSON.'
         ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise not_json(error) from error

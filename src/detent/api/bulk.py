@@ -1,7 +1,7 @@
-"""POST /bulk: one change for all the jobs that a search finds, a chunk in each call.
+"""POST /bulk: one change for all jobs that a search finds, one chunk per call.
 
-The answer to a chunk has the cursor of the next one. A call that was interrupted, or the whole of them, may be made
-again: what is changed already is left alone.
+The answer to a chunk has the cursor of the next one. Calls may be repeated: a job that is changed already stays as it
+is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from detent.api.search import job_search
 from detent.contract.job import BulkAction, BulkJob, BulkResult, OnResume
 from detent.contract.page import Instant
 from detent.errors import UsageError
-from detent.store.bulk import Pause
+from detent.jobs.bulk import BulkPause
 from detent.store.job_search import JobSearch
 
 routes = Routes(PREFIX)
@@ -55,20 +55,20 @@ async def change_many(api: Api, body: BulkRequest) -> BulkResult:
 
 
 async def change_found(api: Api, body: BulkRequest, search: JobSearch) -> BulkResult:
-    """As change_many, for a search that is not written."""
+    """As change_many, for a search that is not text."""
     api.caller.check(SCOPES[body.action])
     _check_pause(body)
     bound = binding(api.tenant, _Asked(body.action, body.filter, body.dry_run))
     after = read_after_job(body.cursor, bound)
     if body.dry_run:
-        counted = await api.store.bulk.count(body.action, search, after=after, tenant=api.tenant)
+        counted = await api.jobs.bulk.count(body.action, search, after=after, tenant=api.tenant)
         sample = [BulkJob(each.id, each.name, each.status) for each in counted.sample]
         following = None if counted.following is None else after_job(counted.following, bound)
         return BulkResult(
             action=body.action, dry_run=True, matched=counted.matched, sample=sample, next_cursor=following
         )
-    pause = Pause(body.reason, body.until, body.on_resume)
-    done = await api.store.bulk.apply(
+    pause = BulkPause(body.reason, body.until, body.on_resume)
+    done = await api.jobs.bulk.apply(
         body.action, search, after=after, limit=body.limit, tenant=api.tenant, by=api.by, pause=pause
     )
     following = None if done.following is None else after_job(done.following, bound)
@@ -78,7 +78,7 @@ async def change_found(api: Api, body: BulkRequest, search: JobSearch) -> BulkRe
 
 
 def _check_pause(body: BulkRequest) -> None:
-    """What is about pauses is not beside other actions."""
+    """Fields about pauses are refused with other actions."""
     about: dict[str, tuple[BulkAction, ...]] = {
         "reason": ("pause",),
         "until": ("pause",),
@@ -86,9 +86,7 @@ def _check_pause(body: BulkRequest) -> None:
     }
     for field, actions in about.items():
         if getattr(body, field) is not None and body.action not in actions:
-            message = (
-                f"{field} is given, which is for {' and '.join(actions)}, and not for {body.action}: leave it out."
-            )
+            message = f"{field} goes with {' and '.join(actions)}, not with {body.action}: leave it out."
             raise UsageError(message, f"/{field}")
 
 

@@ -1,7 +1,7 @@
 """ETag, If-Match and If-None-Match.
 
-The tag of a job is its revision, so it changes with the definition and with nothing else: who wants to see its last run
-asks without a condition. A change that names a revision is made to that revision or not at all.
+The tag of a job is its revision, so it changes with the definition and with nothing else: to see the last run, read the
+job without a condition. A change that names a revision is made to that revision or not at all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from detent.api.problems import Refusal
-from detent.store.job_rows import Expected
+from detent.jobs.edits import Expected
 
 _TAG = re.compile(r'\s*(?P<weak>W/)?"(?P<tag>[\x21\x23-\x7e\x80-\xff]*)"\s*')
 PATTERN = r'^(\*|"[0-9]{1,9}"(, "[0-9]{1,9}")*)$'
@@ -29,7 +29,7 @@ class ChangeHeaders(Struct):
 
 
 class PutHeaders(Struct):
-    """As ChangeHeaders; `If-None-Match: *` means that there must be no such job yet."""
+    """As ChangeHeaders; with `If-None-Match: *` the job must not exist yet."""
 
     if_match: Tags | None = None
     if_none_match: Tags | None = None

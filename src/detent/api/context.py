@@ -1,6 +1,6 @@
-"""What every route is given: the parts of the server, and who is asking.
+"""What every route gets: the parts of the server, and the caller.
 
-Every verb of the store that reads or changes somebody's rows is called with `tenant=api.tenant`.
+Every verb that reads or changes rows of a tenant is called with `tenant=api.tenant`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from detent.api.auth import NOBODY, Caller, Door
-from detent.api.desk import Desk
+from detent.api.auth import ANONYMOUS, Authenticator, Caller
+from detent.api.pull_waiters import PullWaiters
+from detent.cluster.operations import ClusterOperations
 from detent.errors import NotAuthorised
+from detent.jobs import JobOperations
 from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.jobs import DEFAULT_TENANT
@@ -24,21 +26,23 @@ Readiness = Callable[[], Awaitable[Mapping[str, Check]]]
 @dataclass(frozen=True, slots=True)
 class Api:
     store: Store
+    jobs: JobOperations
+    cluster: ClusterOperations
     settings: Settings
     readiness: Readiness
-    door: Door
-    desk: Desk
+    authenticator: Authenticator
+    waiters: PullWaiters
     pulled: PulledRuns
-    caller: Caller = NOBODY
+    caller: Caller = ANONYMOUS
 
     @property
     def tenant(self) -> int:
-        """Whose rows this request is about. It comes from the key alone, never from the path or the body."""
+        """The tenant of this request. It comes from the key alone, never from the path or the body."""
         return self.caller.tenant
 
     @property
     def by(self) -> str:
-        """Who this request is from, for whoever looks at what it changed."""
+        """The name of the caller, recorded with what it changes."""
         return self.caller.by
 
     @property
@@ -47,6 +51,6 @@ class Api:
 
 
 def check_default_tenant(api: Api, what: str) -> None:
-    """For what concerns all tenants; `what` begins the sentence."""
+    """Refuse requests about all tenants from other tenants; `what` begins the sentence."""
     if api.tenant != DEFAULT_TENANT:
         raise NotAuthorised(f"{what} with a key of the default tenant that has the scope admin: use such a key.")

@@ -1,7 +1,7 @@
-"""Where a list goes on. Opaque to clients: only the list that gave a cursor out can read it.
+"""Cursors of lists: opaque to clients, and readable only by the list that issued them.
 
-A cursor is bound to its tenant and to the query it belongs to: with another it is refused. It needs no secret for
-that, because what a cursor leads to is filtered by tenant anyway.
+A cursor is bound to its tenant and its query, and refused with any other. It needs no secret, because the rows that it
+leads to are filtered by tenant anyway.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LATEST = 253_370_764_800_000_000  # the year 9999, in microseconds
 
 
 def binding(tenant: int, query: msgspec.Struct, *more: object) -> str:
-    """What a list is of: whose rows, which query apart from the place in it, and what its path names."""
+    """A digest of what a list shows: its tenant, its query without cursor and limit, and what its path names."""
     asked = {name: value for name, value in msgspec.structs.asdict(query).items() if name not in ("cursor", "limit")}
     whole = msgspec.json.encode([tenant, type(query).__name__, asked, *more], order="deterministic")
     return hashlib.blake2b(whole, digest_size=9).hexdigest()

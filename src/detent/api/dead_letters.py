@@ -1,7 +1,7 @@
-"""Routes about runs that were given up, and about runs that are run once more.
+"""Routes about dead runs, and about running a run again.
 
-A retry is a new run of the same tick with a key of its own. A re-drive is the same run going on, with the key it had,
-so that a receiver that had done the work can tell.
+A retry is a new run of the same tick, with its own idempotency key. A redrive continues the same run with the same key,
+so that a receiver that has done the work recognises it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from detent.contract.page import Instant, Page
 from detent.contract.run import DeadGroups, Discarded, Left, Redriven, Run
 from detent.domain.identity import RunKey, decode_run_id, run_id
 from detent.errors import UsageError
-from detent.store.dead_letters import MOST_AT_ONCE, MOST_LOOKED_AT, Which
-from detent.telemetry.transitions import tell_asked
+from detent.store.dead_letters import MOST_AT_ONCE, MOST_EXAMINED, DeadLetterFilter
+from detent.telemetry.transitions import log_requested
 
 routes = Routes(PREFIX)
 
@@ -32,7 +32,7 @@ AtOnce = Annotated[int, Meta(ge=1, le=MOST_AT_ONCE)]
 
 
 class DeadLetterQuery(Struct, forbid_unknown_fields=True):
-    """`job` is a name or an id, `group` one of those that /dead-letters/groups tells."""
+    """`job` is a name or an id, `group` one of /dead-letters/groups."""
 
     job: JobReference | None = None
     group: Group | None = None
@@ -47,8 +47,8 @@ class GroupQuery(Struct, forbid_unknown_fields=True):
 
 
 class ChosenRuns(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which dead runs: those of `runs`; or `all` there are, of one job if `job` (a name or an id) is given, of one
-    group of errors if `group` is, and only those that were dead at `before` if that is; at most `limit` of them now."""
+    """Which dead runs: those in `runs`, or `all`. With `all`, `job` (a name or an id) limits them to one job, `group`
+    to one group of errors, and `before` to those that were dead then. At most `limit` of them at once."""
 
     runs: RunIds | None = None
     all: bool = False
@@ -60,14 +60,14 @@ class ChosenRuns(Struct, forbid_unknown_fields=True, kw_only=True):
 
 @routes.post("/jobs/{id}/retry", scope="operate", status=202, once=True)
 async def retry_job(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - the name of the path parameter is part of the contract
-    """Run a job's latest finished run once more, at once."""
-    return await _answer(api, await api.store.reruns.retry_latest(await job_id(api, id), tenant=api.tenant))
+    """Run a job's latest finished run again, now."""
+    return await _answer(api, await api.jobs.runs.retry_latest(await job_id(api, id), tenant=api.tenant))
 
 
 @routes.post("/runs/{id}/retry", scope="operate", status=202, once=True)
 async def retry_run(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - as above
-    """Run a finished run once more, at once, as a new run of the same tick."""
-    return await _answer(api, await api.store.reruns.retry(run_key(id), tenant=api.tenant))
+    """Run a finished run again, now, as a new run of the same tick."""
+    return await _answer(api, await api.jobs.runs.retry(run_key(id), tenant=api.tenant))
 
 
 @routes.get("/dead-letters")
@@ -77,7 +77,7 @@ async def list_dead_letters(api: Api, query: DeadLetterQuery) -> Page[Run]:
 
 
 async def page_of_dead_letters(api: Api, query: DeadLetterQuery, among: int | None = None) -> Page[Run]:
-    """`among`: a group is looked for only in so many of the newest."""
+    """`among`: search a group only in so many of the newest dead runs."""
     job = None if query.job is None else await job_id(api, query.job)
     bound = binding(api.tenant, query)
     after = read_after_run(query.cursor, bound)
@@ -89,28 +89,28 @@ async def page_of_dead_letters(api: Api, query: DeadLetterQuery, among: int | No
 
 @routes.get("/dead-letters/groups")
 async def list_dead_groups(api: Api, query: GroupQuery) -> DeadGroups:
-    """List dead runs by what their errors have in common: without numbers, ids and addresses."""
+    """List dead runs grouped by error, where numbers, ids and addresses do not count."""
     return await dead_groups(api, query)
 
 
-async def dead_groups(api: Api, query: GroupQuery, among: int = MOST_LOOKED_AT) -> DeadGroups:
-    """`among`: so many of the newest dead runs are looked at."""
+async def dead_groups(api: Api, query: GroupQuery, among: int = MOST_EXAMINED) -> DeadGroups:
+    """`among`: group only so many of the newest dead runs."""
     job = None if query.job is None else await job_id(api, query.job)
     return await api.store.dead_letters.groups(job=job, among=among, tenant=api.tenant)
 
 
 @routes.post("/dead-letters/redrive", scope="operate", once=True)
 async def redrive_dead_letters(api: Api, body: ChosenRuns) -> Redriven:
-    """Let dead runs go on as themselves, with all their tries anew."""
+    """Redrive dead runs: continue them with all their attempts again."""
     if body.runs is None:
         which = await _which(api, body)
-        done = await api.store.dead_letters.redrive(which, body.limit, tenant=api.tenant)
-        tell_asked("run redriven", [run_id(key) for key in done.runs], api.by)
+        done = await api.jobs.dead_letters.redrive(which, body.limit, tenant=api.tenant)
+        log_requested("run redriven", [run_id(key) for key in done.runs], api.by)
         return Redriven(redriven=[run_id(key) for key in done.runs], left=[], remaining=done.remaining)
     keys = _named(body, body.runs)
     did = await api.store.reruns.redrive(list(keys.values()), tenant=api.tenant)
     redriven, waiting = ({run_id(key) for key in some} for some in (did.runs, did.waiting))
-    tell_asked("run redriven", redriven, api.by)
+    log_requested("run redriven", redriven, api.by)
     named = list(dict.fromkeys(body.runs))
     left = [Left(each, "overlap" if each in waiting else "not dead") for each in named if each not in redriven]
     return Redriven(redriven=[each for each in named if each in redriven], left=left, remaining=len(waiting))
@@ -118,37 +118,37 @@ async def redrive_dead_letters(api: Api, body: ChosenRuns) -> Redriven:
 
 @routes.post("/dead-letters/discard", scope="operate", once=True)
 async def discard_dead_letters(api: Api, body: ChosenRuns) -> Discarded:
-    """Deal with dead runs for good: they stay in history, and are listed here no more."""
+    """Discard dead runs: they stay in history, and are no longer listed here."""
     if body.runs is None:
         which = await _which(api, body)
         done = await api.store.dead_letters.discard_all(which, body.limit, tenant=api.tenant)
-        tell_asked("run discarded", [run_id(key) for key in done.runs], api.by)
+        log_requested("run discarded", [run_id(key) for key in done.runs], api.by)
         return Discarded(discarded=len(done.runs), left=[], remaining=done.remaining)
     keys = _named(body, body.runs)
     done = await api.store.dead_letters.discard(list(keys.values()), tenant=api.tenant)
     discarded = {run_id(key) for key in done.runs}
-    tell_asked("run discarded", discarded, api.by)
+    log_requested("run discarded", discarded, api.by)
     left = [each for each in dict.fromkeys(body.runs) if each not in discarded]
     return Discarded(discarded=len(discarded), left=left, remaining=0)
 
 
-async def _which(api: Api, body: ChosenRuns) -> Which:
+async def _which(api: Api, body: ChosenRuns) -> DeadLetterFilter:
     if not body.all:
-        raise UsageError('Give either the runs, {"runs": [id, …]}, or {"all": true}.', "/runs")
+        raise UsageError('Give either {"runs": [id, …]} or {"all": true}.', "/runs")
     job = None if body.job is None else await job_id(api, body.job)
-    return Which(job, body.group, body.before)
+    return DeadLetterFilter(job, body.group, body.before)
 
 
 def _named(body: ChosenRuns, ids: list[UUID]) -> dict[UUID, RunKey]:
     if body.all:
-        raise UsageError('Give either the runs, {"runs": [id, …]}, or {"all": true}.', "/runs")
+        raise UsageError('Give either {"runs": [id, …]} or {"all": true}.', "/runs")
     for name, given in (("job", body.job), ("group", body.group), ("before", body.before)):
         if given is not None:
-            raise UsageError(f"A {name} is given beside runs, which are named already: leave it out.", f"/{name}")
+            raise UsageError(f"{name} goes with all, not with runs: leave it out.", f"/{name}")
     return {found: key for found in ids if (key := decode_run_id(found)) is not None}
 
 
 async def _answer(api: Api, key: RunKey) -> Reply[Run]:
     run = await found_run(api, str(run_id(key)))
-    tell_asked("run asked for again", [run.id], api.by)
+    log_requested("run retried on request", [run.id], api.by)
     return Reply(run, Location=f"{PREFIX}/runs/{run.id}")

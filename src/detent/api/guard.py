@@ -1,8 +1,8 @@
-"""Who may speak to a server that asks for no key.
+"""Protects a server without keys from web pages.
 
-A server on loopback trusts whoever can reach it, and a web page in the user's browser can. So a request must name this
-server as its host, which a page that rebinds its own name cannot do, and a change must not come from another origin.
-A server that others can reach asks for keys instead (`auth.py`), and answers to any name.
+A server on loopback trusts every caller, and a web page in the user's browser can be one. So a request must name this
+server as its host, which a page that rebinds its own name cannot do, and a change must not come from another origin. A
+server that other machines can reach requires keys instead (`auth.py`), and answers to any name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from detent.api.problems import Refusal
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class Guard:
+class LocalGuard:
     def __init__(self, app: ASGIApp, local: bool) -> None:
         self._app = app
         self._local = local
@@ -40,12 +40,12 @@ class Guard:
     def _refusal(self, method: str, headers: Headers) -> Refusal | None:
         host = headers.get("host", "")
         if self._local and not is_loopback(host_name(host)):
-            detail = f"This server answers to localhost only, and the request asks for {host or 'no host'!r}: "
+            detail = f"This server answers to localhost only, and the request names {host or 'no host'!r}: "
             return Refusal(421, "wrong-host", detail + "use http://localhost or its address.")
         origin = headers.get("origin")
         if origin is not None and method not in SAFE and urlsplit(origin).netloc.lower() != host.lower():
             return Refusal(
-                403, "cross-origin", f"Changes are not taken from web pages of another origin, here {origin!r}."
+                403, "cross-origin", f"Changes from web pages of another origin, here {origin!r}, are refused."
             )
         return None
 

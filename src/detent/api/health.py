@@ -1,4 +1,4 @@
-"""What machines ask before they send work, and what they collect: is it alive, is it ready, which version, how much."""
+"""Probes and metrics: is the process alive, is it ready, which version is it, what does it count."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from starlette.routing import Route
 
 from detent.api.context import Api, Readiness
 from detent.api.routing import JSON_HEADERS, Reply, Routes
+from detent.contract.server import Version
 from detent.domain.schedule import tzdata_version
 from detent.telemetry.exposition import Exposition
-from detent.telemetry.health import Ready, summary
+from detent.telemetry.health import ReadinessCheck, summary
 from detent.telemetry.metrics import Metrics
 from detent.version import __version__
 
@@ -30,12 +31,6 @@ class ReadyQuery(Struct, forbid_unknown_fields=True):
     verbose: bool = False
 
 
-class Version(Struct):
-    version: str
-    api: str
-    tzdata: str
-
-
 @routes.get("/livez", scope="public")
 async def live(api: Api) -> Alive:
     """Whether the process answers at all."""
@@ -43,20 +38,20 @@ async def live(api: Api) -> Alive:
 
 
 @routes.get("/readyz", scope="public", or_else=(503,))
-async def ready(api: Api, query: ReadyQuery) -> Reply[Ready]:
-    """Whether everything it needs is there: 200 or 503."""
+async def ready(api: Api, query: ReadyQuery) -> Reply[ReadinessCheck]:
+    """Whether the process is ready for work: 200 or 503."""
     answer, status = summary(await api.readiness(), query.verbose)
     return Reply(answer, status)
 
 
 @routes.get("/version", scope="public")
 async def version(api: Api) -> Version:
-    """Which detent this is."""
+    """The version of detent and of its zone data."""
     return Version(__version__, "v1", tzdata_version())
 
 
 def metrics_route(metrics: Metrics) -> Route:
-    """GET /metrics, which is no JSON."""
+    """GET /metrics, as text."""
     expose = Exposition(metrics)
 
     async def show(request: Request) -> Response:
@@ -67,7 +62,7 @@ def metrics_route(metrics: Metrics) -> Route:
 
 
 def create_probes(readiness: Readiness, metrics: Metrics) -> Starlette:
-    """For processes without an API: the same questions, and nothing else."""
+    """The same probes for processes without an API, and nothing else."""
 
     async def alive(request: Request) -> Response:
         return _json(Alive(), 200)
@@ -84,5 +79,5 @@ async def _nothing_to_close() -> None:
     return
 
 
-def _json(answer: Alive | Ready, status: int) -> Response:
+def _json(answer: Alive | ReadinessCheck, status: int) -> Response:
     return Response(msgspec.json.encode(answer), status, JSON_HEADERS, media_type="application/json")

@@ -1,8 +1,8 @@
-"""Requests that may be sent again: with an Idempotency-Key, the second is answered as the first was.
+"""Requests that may be sent again: with an Idempotency-Key, the second gets the answer of the first.
 
-The key is the client's own, and good for a day. The same key with another request is refused (422), and while the first
-is still being served the second has to wait (409). Only what was done is kept: a request that was refused may be put
-right and sent again under its key.
+The client chooses the key, which is valid for a day. The same key with another request is refused (422), and while the
+first request is still in progress the second is too (409). Only successful requests are stored: a request that was
+refused may be corrected and sent again with its key.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from starlette.responses import Response
 from detent.api.context import Api
 from detent.api.problems import Refusal
 from detent.runtime import failpoints
-from detent.store.requests import Answer
+from detent.store.requests import StoredAnswer
 
 HEADER = "Idempotency-Key"
 PATTERN = r"^[!-~]{1,255}$"
 _KEY = re.compile(PATTERN)
-# Reading ten thousand jobs is done inside the transaction, and may take seconds on a busy machine.
+# A batch of ten thousand jobs is read inside the transaction, which may take seconds on a busy machine.
 IDLE = timedelta(seconds=2)
 IDLE_PER_BYTE = timedelta(microseconds=5)
 LONGEST_IDLE = timedelta(seconds=60)
@@ -32,7 +32,7 @@ Serve = Callable[[], Awaitable[Response]]
 
 
 async def served_once(api: Api, request: Request, raw: bytes, serve: Serve) -> Response:
-    """Served, unless the same request was served before; `raw` is its body."""
+    """Serve a request, unless the same one was served before; `raw` is its body."""
     await failpoints.hit("A1")
     key = request.headers.get(HEADER)
     response = await (serve() if key is None else _with_key(api, request, raw, serve, key))
@@ -45,10 +45,10 @@ async def _with_key(api: Api, request: Request, raw: bytes, serve: Serve, key: s
         detail = f"The header {HEADER} must have 1 to 255 visible ASCII characters, such as those of a UUID."
         raise Refusal(400, "malformed-request", detail)
 
-    async def work() -> Answer:
+    async def work() -> StoredAnswer:
         response = await serve()
         headers = {name: value for name, value in response.headers.items() if name != "content-length"}
-        return Answer(response.status_code, headers, bytes(response.body))
+        return StoredAnswer(response.status_code, headers, bytes(response.body))
 
     idle = min(IDLE + len(raw) * IDLE_PER_BYTE, LONGEST_IDLE)
     answer, again = await api.store.requests.once(key, _digest(request, raw), work, tenant=api.tenant, idle=idle)

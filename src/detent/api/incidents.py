@@ -1,4 +1,4 @@
-"""Routes about jobs that were not as expected."""
+"""Routes about incidents: missed deadlines of jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class IncidentQuery(Struct, forbid_unknown_fields=True):
 
 @routes.get("/incidents")
 async def list_incidents(api: Api, query: IncidentQuery) -> Page[Incident]:
-    """List the times that jobs did not start or finish as expected, from the newest to the oldest."""
+    """List incidents, jobs that did not start or finish in time, from the newest to the oldest."""
     job = None if query.job is None else await job_id(api, query.job)
     bound = binding(api.tenant, query)
     found = await api.store.expectations.incidents(

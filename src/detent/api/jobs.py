@@ -1,4 +1,4 @@
-"""Routes about jobs. Wherever a job is named in a path, its id and its name both do."""
+"""Routes about jobs. A path accepts the id or the name of a job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from detent.domain.registration import is_job_id
 from detent.domain.states import RunStatus
 from detent.errors import NotFound, UsageError
 from detent.store.job_search import JobSearch
-from detent.telemetry.transitions import tell_asked
+from detent.telemetry.transitions import log_requested
 
 routes = Routes(PREFIX)
 
@@ -33,8 +33,8 @@ Reason = Annotated[str, Meta(max_length=1000)]
 
 
 class JobQuery(Struct, forbid_unknown_fields=True):
-    """`search` is the grammar of api/search.py; `prefix` is the beginning of the name. All that is given must hold, and
-    without a status jobs that were deleted are left out."""
+    """`search` is the grammar of api/search.py; `prefix` is the beginning of the name. All filters must match. Without
+    a status, deleted jobs are left out."""
 
     search: SearchText | None = None
     status: JobStatus | None = None
@@ -47,7 +47,7 @@ class JobQuery(Struct, forbid_unknown_fields=True):
 
 
 class PutQuery(Struct, forbid_unknown_fields=True):
-    """`owner` is the label of who keeps this job; left out, the job keeps the one it has."""
+    """`owner` is the label of the team or file that manages this job; without it, the job keeps its owner."""
 
     owner: Name | None = None
 
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
         """Some fields of a job; null puts one back to its default."""
 
 else:
-    # The fields of a job as people write it, each of which may be left out or null.
+    # The fields of a JobSpec, each of which may be left out or null.
     JobPatch = msgspec.defstruct(
         "JobPatch",
         [(field.name, field.type | None | UnsetType, UNSET) for field in msgspec.structs.fields(JobSpec)],
@@ -78,9 +78,9 @@ else:
     )
 
 
-class Pause(Struct, forbid_unknown_fields=True):
-    """Why a job is paused, for whoever looks at it; until when, or until somebody resumes it; and what then becomes of
-    the ticks of the pause: none of them runs, the latest does, or all do. They are skipped if nothing is said."""
+class PauseRequest(Struct, forbid_unknown_fields=True):
+    """Why a job is paused; until when, or until it is resumed; and which ticks of the pause run then: none (`skip`, the
+    default), the latest (`once`) or all."""
 
     reason: Reason | None = None
     until: Instant | None = None
@@ -88,13 +88,13 @@ class Pause(Struct, forbid_unknown_fields=True):
 
 
 class Resume(Struct, forbid_unknown_fields=True):
-    """What becomes of the ticks of the pause, if it is to be something else than the pause said."""
+    """Which ticks of the pause run, if not as the pause said."""
 
     on_resume: OnResume | None = None
 
 
 class Trigger(Struct, forbid_unknown_fields=True):
-    """What this run is given instead of the payload of its job."""
+    """The payload of this run, instead of its job's."""
 
     payload: Any | UnsetType = UNSET
 
@@ -102,7 +102,7 @@ class Trigger(Struct, forbid_unknown_fields=True):
 @routes.post("/jobs", status=201, scope="write", once=True)
 async def create_job(api: Api, body: JobSpec) -> Reply[Job]:
     """Register a job."""
-    (job,) = await api.store.jobs.add([body], tenant=api.tenant, by=api.by)
+    (job,) = await api.jobs.registration.add([body], tenant=api.tenant, by=api.by)
     return Reply(job, Location=f"{PREFIX}/jobs/{job.id}")
 
 
@@ -128,14 +128,14 @@ async def list_jobs(api: Api, query: JobQuery) -> Page[Job]:
 
 @routes.put("/jobs/by-name/{name}", or_else=(201,), scope="write")
 async def put_job(api: Api, name: str, query: PutQuery, body: JobSpec, headers: PutHeaders) -> Reply[Job]:
-    """Make the job of this name be this; nothing happens when it is this already."""
+    """Create or update the job of this name; nothing changes when it is the same already."""
     if body.name is not None and body.name != name:
         raise UsageError(
             f"The name is {shown(body.name)} in the body and {shown(name)} in the path: leave it out of the body.",
             "/name",
         )
     named = msgspec.structs.replace(body, name=name)
-    job, change = await api.store.jobs.upsert(
+    job, change = await api.jobs.registration.upsert(
         named, tenant=api.tenant, owner=query.owner, expected=expected(headers), by=api.by
     )
     status = 201 if change == "created" else 200
@@ -144,7 +144,7 @@ async def put_job(api: Api, name: str, query: PutQuery, body: JobSpec, headers: 
 
 @routes.get("/jobs/{id}", or_else=(304,))
 async def get_job(api: Api, id: str, headers: ReadHeaders) -> Reply[Job]:  # noqa: A002 - part of the contract
-    """Look at one job."""
+    """Get one job."""
     if is_job_id(id):
         job = await api.store.jobs.get(UUID(id), tenant=api.tenant)
     else:
@@ -158,24 +158,26 @@ async def get_job(api: Api, id: str, headers: ReadHeaders) -> Reply[Job]:  # noq
 
 @routes.patch("/jobs/{id}", scope="write")
 async def patch_job(api: Api, id: str, body: JobPatch, headers: ChangeHeaders) -> Reply[Job]:  # noqa: A002 - as above
-    """Change some fields of a job, which never runs it; null puts a field back to its default."""
+    """Change some fields of a job; null sets a field back to its default. A change never triggers a run."""
     fields = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     number = await job_id(api, id)
-    job, change = await api.store.jobs.patch(number, fields, tenant=api.tenant, expected=expected(headers), by=api.by)
+    job, change = await api.jobs.registration.patch(
+        number, fields, tenant=api.tenant, expected=expected(headers), by=api.by
+    )
     return Reply(job, Detent_Change=change)
 
 
 @routes.delete("/jobs/{id}", scope="write")
 async def delete_job(api: Api, id: str, headers: ChangeHeaders) -> None:  # noqa: A002 - as above
-    """Delete a job: no more ticks, its name is free, runs in flight go on and history stays."""
-    await api.store.jobs.delete(await job_id(api, id), tenant=api.tenant, expected=expected(headers), by=api.by)
+    """Delete a job: it ticks no more and its name is free; running runs continue and history stays."""
+    await api.jobs.lifecycle.delete(await job_id(api, id), tenant=api.tenant, expected=expected(headers), by=api.by)
 
 
 @routes.post("/jobs/{id}/pause", scope="operate")
-async def pause_job(api: Api, id: str, body: Pause | None) -> Job:  # noqa: A002 - as above
+async def pause_job(api: Api, id: str, body: PauseRequest | None) -> Job:  # noqa: A002 - as above
     """Stop a job from ticking until it is resumed, or until a time."""
-    asked = body or Pause()
-    return await api.store.jobs.pause(
+    asked = body or PauseRequest()
+    return await api.jobs.lifecycle.pause(
         await job_id(api, id),
         asked.reason,
         until=asked.until,
@@ -187,20 +189,20 @@ async def pause_job(api: Api, id: str, body: Pause | None) -> Job:  # noqa: A002
 
 @routes.post("/jobs/{id}/resume", scope="operate")
 async def resume_job(api: Api, id: str, body: Resume | None) -> Job:  # noqa: A002 - as above
-    """Let a paused job go on with its next tick to come."""
+    """Resume a paused job with its next tick."""
     on_resume = body.on_resume if body else None
-    return await api.store.jobs.resume(await job_id(api, id), on_resume=on_resume, tenant=api.tenant, by=api.by)
+    return await api.jobs.lifecycle.resume(await job_id(api, id), on_resume=on_resume, tenant=api.tenant, by=api.by)
 
 
 @routes.post("/jobs/{id}/trigger", status=202, scope="operate", once=True)
 async def trigger_job(api: Api, id: str, body: Trigger | None) -> Reply[Run]:  # noqa: A002 - as above
-    """Run a job now, beside its schedule. Where it may not run at once, the answer is a run that was skipped."""
+    """Run a job now, in addition to its schedule. If an overlap forbids that, the answer is a skipped run."""
     payload = body.payload if body else UNSET
-    key = await api.store.jobs.trigger(await job_id(api, id), payload, tenant=api.tenant)
+    key = await api.jobs.lifecycle.trigger(await job_id(api, id), payload, tenant=api.tenant)
     run = await api.store.runs.get(key, tenant=api.tenant)
     if run is None:
         raise NotFound(f"There is no run {run_id(key)}.")
-    tell_asked("run triggered", [run.id], api.by)
+    log_requested("run triggered", [run.id], api.by)
     return Reply(run, Location=f"{PREFIX}/runs/{run.id}")
 
 
@@ -243,4 +245,4 @@ async def job_id(api: Api, reference: str) -> UUID:
 
 
 def unknown_job(reference: str) -> NotFound:
-    return NotFound(f"There is no job {reference!r}: list the jobs to see those there are.")
+    return NotFound(f"There is no job {reference!r}: list the jobs to see their names.")

@@ -1,4 +1,4 @@
-"""Routes about keys. Admins of the default tenant look after all tenants, others after their own."""
+"""Routes about keys. Administrators of the default tenant manage the keys of all tenants, others those of their own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from detent.api.context import PREFIX, Api, check_default_tenant
 from detent.api.cursors import after_key, binding, read_after_key
 from detent.api.jobs import Limit
 from detent.api.routing import Reply, Routes
+from detent.contract.key import ApiKey, KeyScope, NewApiKey
 from detent.contract.page import Page
 from detent.domain.job import Name
 from detent.errors import UsageError
-from detent.store.keys import ApiKey, KeyScope, NewApiKey, TenantName
+from detent.store.keys import TenantName
 
 routes = Routes(PREFIX)
 
@@ -21,7 +22,7 @@ TEN_YEARS = 315_360_000
 
 
 class KeySpec(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A key to be made. `tenant` is for administrators of the default tenant; others make keys for their own."""
+    """A key to create. `tenant` is for administrators of the default tenant; others create keys for their own."""
 
     scope: KeyScope
     name: Name | None = None
@@ -46,7 +47,7 @@ class KeyQuery(Struct, forbid_unknown_fields=True):
 # Not `once`: the answer to a request with an Idempotency-Key is kept, and this one has a secret in it.
 @routes.post("/keys", status=201, scope="admin")
 async def create_key(api: Api, body: KeySpec) -> Reply[NewApiKey]:
-    """Make a key. Its text is in this answer and nowhere else."""
+    """Create a key. Its text is in this answer and nowhere else."""
     key = await api.store.keys.add(
         body.scope,
         tenant=await _tenant(api, body.tenant),
@@ -59,7 +60,7 @@ async def create_key(api: Api, body: KeySpec) -> Reply[NewApiKey]:
 
 @routes.get("/keys", scope="admin")
 async def list_keys(api: Api, query: KeyQuery) -> Page[ApiKey]:
-    """List keys in the order of their creation, also those that are no longer good."""
+    """List keys in the order of their creation, including expired and revoked ones."""
     tenant = await _tenant(api, query.tenant)
     bound = binding(tenant, query)
     keys, following = await api.store.keys.list(
@@ -70,19 +71,19 @@ async def list_keys(api: Api, query: KeyQuery) -> Page[ApiKey]:
 
 @routes.delete("/keys/{id}", scope="admin")
 async def revoke_key(api: Api, id: str, query: TenantOfKeys) -> None:  # noqa: A002 - the name is part of the contract
-    """Revoke a key: within seconds no server takes it any more."""
+    """Revoke a key: every server refuses it within seconds."""
     await api.store.keys.revoke(id, tenant=await _tenant(api, query.tenant))
-    api.door.forget(id)
+    api.authenticator.forget(id)
 
 
 async def _tenant(api: Api, name: str | None) -> int:
-    """Whose keys these are. Whether another tenant is there is told only to those who look after all."""
+    """The tenant of these keys. Only administrators of the default tenant learn which tenants exist."""
     if name is None:
         return api.tenant
     number = await api.store.tenants.number(name)
     if number == api.tenant:
         return number
-    check_default_tenant(api, "Other tenants are looked after")
+    check_default_tenant(api, "Other tenants are managed")
     if number is None:
-        raise UsageError(f"There is no tenant {name!r}: make it first with POST {PREFIX}/tenants.", "/tenant")
+        raise UsageError(f"There is no tenant {name!r}: create it first with POST {PREFIX}/tenants.", "/tenant")
     return number

@@ -1,4 +1,4 @@
-"""Routes about ticks: what became of each, why, and whether any is missing."""
+"""Routes about ticks: the status of each, the reason, and whether any is missing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from detent.api.routing import Routes
 from detent.contract.page import Instant, Page
 from detent.contract.tick import AuditedJob, AuditPage, Explanation, ExtraEntry, LedgerTick, UnknownSpan
 from detent.domain.identity import RunKey, run_id
-from detent.domain.ledger import CATCHING_UP, UNKNOWN, Fate
+from detent.domain.ledger import CATCHING_UP
+from detent.domain.ledger_ticks import UNKNOWN, Fate
 from detent.domain.misfire import THRESHOLD
 from detent.errors import UsageError
+from detent.jobs.audit import JobAccount
 from detent.jobs.explanation import explain
-from detent.store.ledger import Audited
 
 routes = Routes(PREFIX)
 
@@ -30,7 +31,7 @@ JobReference = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class TickQuery(Struct, forbid_unknown_fields=True, rename={"from_": "from"}):
-    """Ticks from `from` to `to`, both included: the last and the next 24 hours, if nothing is said."""
+    """Ticks from `from` to `to`, both included; by default the last and the next 24 hours."""
 
     from_: Instant | None = None
     to: Instant | None = None
@@ -45,8 +46,8 @@ class ExplainQuery(Struct, forbid_unknown_fields=True):
 
 
 class AuditQuery(Struct, forbid_unknown_fields=True):
-    """Ticks after `since`, a time, up to `until`: the last 24 hours, if nothing is said. `job`, a name or an id, may be
-    given more than once. A run is late that starts more than `late_ms` after its tick."""
+    """Ticks after `since` up to `until`; by default the last 24 hours. `job`, a name or an id, may be given more than
+    once. A run is late when it starts more than `late_ms` after its tick."""
 
     since: Instant | None = None
     until: Instant | None = None
@@ -58,22 +59,22 @@ class AuditQuery(Struct, forbid_unknown_fields=True):
 
 @routes.get("/jobs/{id}/ticks")
 async def list_ticks(api: Api, id: str, query: TickQuery) -> Page[LedgerTick]:  # noqa: A002 - the name of the path parameter is part of the contract
-    """List the ticks of a job with what became of each, from the oldest to those to come."""
+    """List the ticks of a job with the status of each, from the oldest to the future ones."""
     job = await job_id(api, id)
     bound = binding(api.tenant, query, str(job))
     now = await api.store.upkeep.now()
     start, end = _utc(query.from_, "from") or now - DAY, _utc(query.to, "to") or now + DAY
     _check_window(start, end, "from", "to")
     after = read_after_tick(query.cursor, bound) or start - MICROSECOND
-    found = await api.store.ledger.ticks(job, after, end, query.limit, tenant=api.tenant)
+    found = await api.jobs.audit.ticks(job, after, end, query.limit, tenant=api.tenant)
     items = [_tick(fate, found.job, found.zone) for fate in found.fates]
     return Page(items, None if found.following is None else after_tick(found.following, bound))
 
 
 @routes.get("/jobs/{id}/explain")
 async def explain_tick(api: Api, id: str, query: ExplainQuery) -> Explanation:  # noqa: A002 - as above
-    """Tell in sentences what became of one instant of a job, and why."""
-    story = await api.store.explaining.story(await job_id(api, id), query.at, tenant=api.tenant)
+    """Explain in sentences what happened at one instant of a job, and why."""
+    story = await api.jobs.explainer.story(await job_id(api, id), query.at, tenant=api.tenant)
     facts = story.facts
     return Explanation(
         job_id=story.job_id,
@@ -90,8 +91,8 @@ async def explain_tick(api: Api, id: str, query: ExplainQuery) -> Explanation:  
 
 @routes.get("/audit")
 async def audit(api: Api, query: AuditQuery) -> AuditPage:
-    """Compare the ticks that were to be expected with what is on record, job by job."""
-    # Not to the window: a client that was told which one it is names it when it goes on.
+    """Compare the expected ticks with the recorded ones, job by job."""
+    # Not bound to the window: the client repeats the window of the first page with each cursor.
     bound = binding(api.tenant, AuditQuery(job=query.job, late_ms=query.late_ms))
     now = await api.store.upkeep.now()
     until = min(_utc(query.until, "until") or now, now)
@@ -100,7 +101,7 @@ async def audit(api: Api, query: AuditQuery) -> AuditPage:
     kept = await api.store.ledger.kept_since()
     window = (since if kept is None else min(max(since, kept - MICROSECOND), until), until)
     jobs = await _numbers(api, query.job)
-    audited, following = await api.store.ledger.audit(
+    audited, following = await api.jobs.audit.audit(
         window,
         jobs,
         behind=read_after_job(query.cursor, bound),
@@ -124,7 +125,7 @@ async def audit(api: Api, query: AuditQuery) -> AuditPage:
 
 
 async def _unaudited(api: Api, asked: datetime, begun: datetime, jobs: list[int] | None) -> datetime | None:
-    """From when on ticks were asked for whose history is gone, if any job is that old."""
+    """The start of the requested time whose history is no longer kept, if any job is that old."""
     if asked >= begun or not await api.store.ledger.count((asked, begun), jobs, tenant=api.tenant):
         return None
     return asked
@@ -137,7 +138,7 @@ async def _numbers(api: Api, references: list[str]) -> list[int] | None:
 
 
 async def _number(api: Api, reference: str) -> int:
-    """An id that no job has is refused: to audit nothing would look like a clean audit."""
+    """An unknown id is refused: an audit of nothing would look clean."""
     number = await api.store.jobs.number(await job_id(api, reference), tenant=api.tenant)
     if number is None:
         raise unknown_job(reference)
@@ -148,7 +149,7 @@ def _check_window(start: datetime, end: datetime, first: str, last: str) -> None
     if end < start:
         raise UsageError(f"{last} is before {first}: swap them.", f"/{last}")
     if end - start > LONGEST:
-        raise UsageError(f"From {first} to {last} are more than ten years: ask for less.", f"/{first}")
+        raise UsageError(f"The time from {first} to {last} is longer than ten years: shorten it.", f"/{first}")
 
 
 def _utc(moment: datetime | None, name: str) -> datetime | None:
@@ -172,7 +173,7 @@ def _tick(fate: Fate, job: int, zone: tzinfo) -> LedgerTick:
     )
 
 
-def _audited(audited: Audited) -> AuditedJob:
+def _audited(audited: JobAccount) -> AuditedJob:
     account = audited.account
     return AuditedJob(
         job_id=audited.id,

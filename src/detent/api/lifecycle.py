@@ -1,4 +1,4 @@
-"""Routes about a job's life beside its definition: single ticks skipped, open runs cancelled, former revisions."""
+"""Routes about skipped ticks, cancelling all runs of a job, and its revisions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from detent.declarative.plan import differences_between
 from detent.domain.documents import plain
 from detent.domain.identity import run_id
 from detent.errors import UsageError
-from detent.store.revisions import Revision
+from detent.store.revisions import RevisionRow
 
 routes = Routes(PREFIX)
 
@@ -48,34 +48,34 @@ class RevisionQuery(Struct, forbid_unknown_fields=True):
 
 
 class Rollback(Struct, forbid_unknown_fields=True):
-    """To which revision: the job becomes what it was then, as a new revision."""
+    """The revision to restore, as a new revision."""
 
     revision: Number
 
 
 @routes.post("/jobs/{id}/skip", scope="operate")
 async def skip_tick(api: Api, id: str, body: SkipRequest) -> Skip:  # noqa: A002 - the name of the path parameter is part of the contract
-    """Skip one tick that is yet to come; the schedule goes on behind it."""
+    """Skip one future tick; the schedule continues after it."""
     job, at = await job_id(api, id), body.at.astimezone(UTC)
-    return await api.store.life.skip(job, at, body.reason, tenant=api.tenant, by=api.by)
+    return await api.jobs.lifecycle.skip(job, at, body.reason, tenant=api.tenant, by=api.by)
 
 
 @routes.delete("/jobs/{id}/skip", scope="operate")
 async def unskip_tick(api: Api, id: str, query: SkipQuery) -> None:  # noqa: A002 - as above
-    """Let a tick that was to be skipped run after all."""
-    await api.store.life.unskip(await job_id(api, id), query.at.astimezone(UTC), tenant=api.tenant)
+    """Undo the skip of a future tick."""
+    await api.jobs.lifecycle.unskip(await job_id(api, id), query.at.astimezone(UTC), tenant=api.tenant)
 
 
 @routes.get("/jobs/{id}/skips")
 async def list_skips(api: Api, id: str) -> list[Skip]:  # noqa: A002 - as above
-    """List the ticks of a job that are to be skipped, and those of the last days that were."""
-    return await api.store.life.skips(await job_id(api, id), tenant=api.tenant)
+    """List the ticks of a job that will be skipped, and those skipped in the last days."""
+    return await api.jobs.lifecycle.skips(await job_id(api, id), tenant=api.tenant)
 
 
 @routes.post("/jobs/{id}/cancel", scope="operate")
 async def cancel_runs_of_job(api: Api, id: str) -> CancelledRuns:  # noqa: A002 - as above
-    """Cancel all open runs of a job: those that nobody has at once, the others are asked to stop."""
-    done = await api.store.life.cancel_runs(await job_id(api, id), tenant=api.tenant)
+    """Cancel all open runs of a job: waiting runs at once; running ones are asked to stop."""
+    done = await api.jobs.lifecycle.cancel_runs(await job_id(api, id), tenant=api.tenant)
     return CancelledRuns([run_id(key) for key in done.cancelled], [run_id(key) for key in done.stopping])
 
 
@@ -88,30 +88,29 @@ async def list_revisions(api: Api, id: str, query: RevisionQuery) -> Page[Revisi
         job, below=read_after_revision(query.cursor, bound), limit=query.limit, tenant=api.tenant
     )
     before = [*found[1:], None]
-    items = [_told(revision, former) for revision, former in zip(found, before, strict=True)][: query.limit]
+    items = [_shape(revision, former) for revision, former in zip(found, before, strict=True)][: query.limit]
     return Page(items, None if following is None else after_revision(following, bound))
 
 
 @routes.get("/jobs/{id}/revisions/{revision}")
 async def get_revision(api: Api, id: str, revision: str) -> WholeRevision:  # noqa: A002 - as above
-    """Look at a job as it was in one revision."""
+    """Get a job as it was in one revision."""
     job, number = await job_id(api, id), _number(revision)
-    found = await api.store.revisions.get(job, number, tenant=api.tenant)
+    found = await api.jobs.revisions.get(job, number, tenant=api.tenant)
     former = await api.store.revisions.before(job, number, tenant=api.tenant)
-    told = _told(found, former)
-    return WholeRevision(**msgspec.structs.asdict(told), definition=found.definition)
+    shape = _shape(found, former)
+    return WholeRevision(**msgspec.structs.asdict(shape), definition=found.definition)
 
 
 @routes.post("/jobs/{id}/rollback", scope="write")
 async def roll_back_job(api: Api, id: str, body: Rollback) -> Reply[Job]:  # noqa: A002 - as above
-    """Make a job what it was in an earlier revision, as a new revision. As with every change, nothing runs by it."""
+    """Restore an earlier revision of a job, as a new revision. Like every change, this triggers no run."""
     job = await job_id(api, id)
-    spec = await api.store.revisions.definition(job, body.revision, tenant=api.tenant)
-    changed, change = await api.store.jobs.become(job, spec, tenant=api.tenant, by=api.by)
+    changed, change = await api.jobs.revisions.roll_back(job, body.revision, tenant=api.tenant, by=api.by)
     return Reply(changed, Detent_Change=change)
 
 
-def _told(revision: Revision, former: Revision | None) -> RevisionShape:
+def _shape(revision: RevisionRow, former: RevisionRow | None) -> RevisionShape:
     return RevisionShape(
         revision=revision.revision,
         changed_by=revision.changed_by,
@@ -121,8 +120,8 @@ def _told(revision: Revision, former: Revision | None) -> RevisionShape:
     )
 
 
-def _changes(revision: Revision, former: Revision | None) -> list[FieldChange] | None:
-    if former is None or former.revision != revision.revision - 1:  # the one before is no longer kept
+def _changes(revision: RevisionRow, former: RevisionRow | None) -> list[FieldChange] | None:
+    if former is None or former.revision != revision.revision - 1:  # the previous revision is no longer kept
         return [] if revision.revision == 1 else None
     if revision.definition is None or former.definition is None:
         return None

@@ -1,6 +1,6 @@
-"""How fast one caller may ask: a bucket of tokens for each, in this process.
+"""Rate limits: a token bucket for each caller, in this process.
 
-It keeps one caller from taking the whole server, no more: what a tenant may have is not counted here.
+They keep one caller from using the whole server. Quotas of tenants are counted elsewhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Limiter:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, who: str) -> None:
-        """One request of this caller, or the refusal that says when to come again."""
+        """Count one request of this caller; raises a refusal with the time to wait."""
         if not self._rate:
             return
         now = self._now()
@@ -47,12 +47,12 @@ class Limiter:
             "RateLimit-Policy": f'"requests";q={int(self._size)};w={window}',
             "RateLimit": f'"requests";r=0;t={wait}',
         }
-        detail = f"More than {self._rate:g} requests in a second are not served: wait {wait} s and go on slower."
+        detail = f"The limit is {self._rate:g} requests per second: wait {wait} s, then send fewer."
         return Refusal(429, "too-many-requests", detail, headers)
 
 
 def network_of(address: str) -> str:
-    """The address, or the network where one machine has as many as it likes."""
+    """The address; for IPv6 its /64 network, because one machine can use all addresses of it."""
     try:
         found = ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the same types that read requests and render answers."""
+"""The OpenAPI 3.1 document, generated from the types that read requests and render answers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,20 @@ KEY = {
 }
 
 
+# Published names of schemas. A name is part of the contract, so it stays when the class behind it is renamed.
+SCHEMA_NAMES = {
+    "ClusterHold": "Held",
+    "FieldFault": "Fault",
+    "PauseRequest": "Pause",
+    "QueueLimitsRequest": "QueueLimits",
+    "ReadinessCheck": "Ready",
+    "TickState": "Ticks",
+}
+
+
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     types = list(dict.fromkeys([Problem, *_types(endpoints)]))
-    schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
+    schemas, components = _published(msgspec.json.schema_components(types, ref_template=REFERENCE))
     _describe_job_fields(components)
     known = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -55,6 +66,24 @@ def _describe_job_fields(components: dict[str, Any]) -> None:
         for name, kind in properties.items():
             if name in FIELDS_BY_NAME:
                 kind["description"] = FIELDS_BY_NAME[name].meaning
+
+
+def _published(schema: Any) -> Any:
+    """The schemas under their published names: in references, titles and the table of components."""
+    match schema:
+        case dict():
+            return {SCHEMA_NAMES.get(name, name): _published_entry(name, value) for name, value in schema.items()}
+        case list() | tuple():
+            return type(schema)(_published(entry) for entry in schema)
+        case _:
+            return schema
+
+
+def _published_entry(name: str, value: Any) -> Any:
+    if name == "$ref":
+        folder, _, schema = value.rpartition("/")
+        return f"{folder}/{SCHEMA_NAMES.get(schema, schema)}"
+    return SCHEMA_NAMES.get(value, value) if name == "title" and isinstance(value, str) else _published(value)
 
 
 def _types(endpoints: Iterable[Endpoint]) -> Iterable[Any]:
@@ -86,7 +115,7 @@ def _operation(endpoint: Endpoint, known: dict[Any, Any]) -> dict[str, Any]:
 def _schema_of(media_type: str, endpoint: Endpoint, known: dict[Any, Any]) -> Any:
     if media_type == "application/json":
         return known[_body_type(endpoint)]
-    return {"type": "string", "description": "The same, one in each line."}
+    return {"type": "string", "description": "The same jobs, one per line."}
 
 
 def _path_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
@@ -101,8 +130,7 @@ def _query_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
 
 
 def _or_empty(kind: dict[str, Any]) -> dict[str, Any]:
-    """A parameter without a value counts as one that is not given, so that a form may be sent as it is; a flag without
-    a value is set."""
+    """An empty parameter counts as not given, so that a form may send all its fields; a flag without a value is set."""
     if kind.get("type") == "array":
         return kind
     default = {"default": kind["default"]} if "default" in kind else {}
@@ -116,7 +144,7 @@ def _header_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
     for name, kind in described[endpoint.headers.__name__].get("properties", {}).items():
         yield {"name": name.replace("_", "-").title(), "in": "header", "required": False, "schema": kind}
     if endpoint.once:
-        text = "A name of your own for this request: sent again within a day, it is answered again and not done again."
+        text = "A key that you choose for this request. Sent again within a day, the request gets the same answer."
         kind = {"type": "string", "pattern": idempotency.PATTERN}
         yield {"name": idempotency.HEADER, "in": "header", "required": False, "description": text, "schema": kind}
 
@@ -129,7 +157,7 @@ def _responses(endpoint: Endpoint, known: dict[Any, Any]) -> dict[str, Any]:
         good["headers"] = {"ETag": {"description": "The revision of the job.", "schema": {"type": "string"}}}
     responses = {str(status): good for status in (endpoint.status, *endpoint.other_status)}
     if "304" in responses:
-        responses["304"] = {"description": "It is as you know it."}
+        responses["304"] = {"description": "Not modified."}
     problem = {"application/problem+json": {"schema": known[Problem]}}
     responses["default"] = {"description": "The request was not served.", "content": problem}
     return responses

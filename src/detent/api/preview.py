@@ -1,4 +1,4 @@
-"""POST /schedules/preview: a schedule in words, its next ticks, and what a change of the clock does to them."""
+"""POST /schedules/preview: a schedule in words, its next ticks, and what DST changes do to them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ routes = Routes(PREFIX)
 
 
 class PreviewRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A schedule as in a job, with the fields of a job that decide when it ticks. `from` is the time after which ticks
-    are looked for, and now if it is left out; an interval without an anchor counts from there. With a `job` (a name or
-    an id), `H` and the anchor are what they are for that job."""
+    """A schedule as in a job, with the fields of a job that decide when it ticks. Ticks after `from` are listed, by
+    default after now; an interval without an anchor counts from there. With a `job` (a name or an id), `H` and the
+    anchor are those of that job."""
 
     schedule: str | dict[str, Any]
     timezone: str = "UTC"
@@ -43,7 +43,7 @@ class PreviewRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 
 @routes.post("/schedules/preview", scope="read")
 async def preview_schedule(api: Api, body: PreviewRequest) -> Preview:
-    """Explain a schedule in words and in its next ticks, without making a job."""
+    """Explain a schedule in words and by its next ticks, without creating a job."""
     since = body.from_ or await api.store.upkeep.now()
     try:
         check_range(since)
@@ -61,7 +61,7 @@ async def preview_schedule(api: Api, body: PreviewRequest) -> Preview:
     if body.job is not None:
         options |= await _of_job(api, body.job)
     try:
-        # In a thread: the rarest of a thousand ticks may be far away, and this loop also fires.
+        # In a thread: rare ticks take long to compute, and this loop also fires.
         found = await asyncio.to_thread(explain_text, body.schedule, body.timezone, body.count, since, **options)
     except ScheduleError as error:
         raise UsageError(error.message, error.pointer or "/schedule") from error
@@ -69,7 +69,7 @@ async def preview_schedule(api: Api, body: PreviewRequest) -> Preview:
 
 
 async def _of_job(api: Api, reference: str) -> dict[str, Any]:
-    """What decides about ticks and is not in the document: the job's number, and when it was made."""
+    """What decides about ticks and is not in the document: the job's number and its creation time."""
     found = await job_id(api, reference)
     number = await api.store.jobs.number(found, tenant=api.tenant)
     job = await api.store.jobs.get(found, tenant=api.tenant)

@@ -1,7 +1,7 @@
-"""Errors as RFC 9457 problems. `type` is stable: programs may tell problems apart by it, people follow it.
+"""Errors as RFC 9457 problems. `type` is stable: programs distinguish problems by it, people open it.
 
-A refusal says what was read and how to put it right. A failure of our own says nothing of the inside but its trace
-id, under which the whole story is in the log.
+The problem of a bad request says what was read and how to correct it. The problem of an internal failure shows only a
+trace id, under which the log has the details.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from starlette.responses import Response
 from detent.errors import (
     Conflict,
     DetentError,
+    IdempotencyKeyReused,
     ManyFaults,
     NotAuthorised,
     NotFound,
     OwnershipLost,
     QuotaReached,
+    RequestInProgress,
     RevisionMismatch,
     Unavailable,
     UsageError,
 )
 from detent.store.db import LockTimeout, OutcomeUnknown
-from detent.store.requests import OtherRequest, UnderWay
 from detent.telemetry.log import logger
 
 log = logger("api")
@@ -44,24 +45,24 @@ _SCHEDULE_FIELDS = frozenset(
 )
 
 
-class Fault(msgspec.Struct, frozen=True):
-    """One of several things that are wrong, and where it is."""
+class FieldFault(msgspec.Struct, frozen=True):
+    """One of several faults, and its place in the request."""
 
     pointer: str
     detail: str
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a request was not served. `type` is a page of this server about it; `pointer` is the JSON pointer of the
-    wrong part of the request, if one is. Where several parts are wrong, `errors` has each; where a change was made for
-    another revision, `revision` is the one there is; where a quota is reached, `used` of `limit` are in use."""
+    """Why a request failed. `type` is a page of this server about it; `pointer` is the JSON pointer of the wrong part
+    of the request, if there is one. Where several parts are wrong, `errors` lists them; where a change was made for
+    another revision, `revision` is the current one; where a quota is reached, `used` of `limit` are in use."""
 
     type: str
     title: str
     status: int
     detail: str
     pointer: str | None = None
-    errors: list[Fault] | None = None
+    errors: list[FieldFault] | None = None
     revision: int | None = None
     limit: int | None = None
     used: int | None = None
@@ -69,21 +70,21 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Refusal(Exception):  # noqa: N818 - it is what the client gets
-    """A request that the protocol itself does not allow, apart from what it asks for."""
+    """A request that is refused before its content matters: by its method, headers, key or rate."""
 
     def __init__(self, status: int, slug: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
-        self.kind = Kind(status, slug)
+        self.kind = ProblemKind(status, slug)
         self.detail = detail
         self.headers = dict(headers or {})
 
 
 class BadCursor(UsageError):  # noqa: N818 - it says what is wrong
     def __init__(self) -> None:
-        super().__init__("The cursor is not one that this list gave out: leave it out to start anew.", "/cursor")
+        super().__init__("The cursor is not from this list: leave it out to start from the beginning.", "/cursor")
 
 
-class Kind(NamedTuple):
+class ProblemKind(NamedTuple):
     status: int
     slug: str
 
@@ -92,36 +93,36 @@ class Kind(NamedTuple):
         return self.slug.replace("-", " ").capitalize()
 
 
-def kind_of(error: DetentError) -> Kind:
+def kind_of(error: DetentError) -> ProblemKind:
     match error:
         case BadCursor():
-            return Kind(422, "bad-cursor")
-        case OtherRequest():
-            return Kind(422, "idempotency-key-reused")
+            return ProblemKind(422, "bad-cursor")
+        case IdempotencyKeyReused():
+            return ProblemKind(422, "idempotency-key-reused")
         case ManyFaults():
-            return Kind(422, "many-faults")
+            return ProblemKind(422, "many-faults")
         case UsageError(pointer=pointer):
-            return Kind(422, _slug_for(pointer))
+            return ProblemKind(422, _slug_for(pointer))
         case NotFound():
-            return Kind(404, "not-found")
+            return ProblemKind(404, "not-found")
         case NotAuthorised():
-            return Kind(403, "not-authorised")
+            return ProblemKind(403, "not-authorised")
         case RevisionMismatch():
-            return Kind(412, "revision-mismatch")
-        case UnderWay():
-            return Kind(409, "request-under-way")
+            return ProblemKind(412, "revision-mismatch")
+        case RequestInProgress():
+            return ProblemKind(409, "request-under-way")
         case Conflict():
-            return Kind(409, "conflict")
+            return ProblemKind(409, "conflict")
         case QuotaReached():
-            return Kind(409, "quota-reached")
+            return ProblemKind(409, "quota-reached")
         case OwnershipLost():
-            return Kind(409, "stale")
+            return ProblemKind(409, "stale")
         case OutcomeUnknown():
-            return Kind(503, "outcome-unknown")
+            return ProblemKind(503, "outcome-unknown")
         case Unavailable() | LockTimeout():
-            return Kind(503, "unavailable")
+            return ProblemKind(503, "unavailable")
         case _:
-            return Kind(500, "internal")
+            return ProblemKind(500, "internal")
 
 
 def _slug_for(pointer: str) -> str:
@@ -131,12 +132,12 @@ def _slug_for(pointer: str) -> str:
     return {"target": "bad-target", "payload": "bad-payload"}.get(field, "invalid")
 
 
-# What the inside says of these is for the log; people are told what they can do.
+# The log has the cause of these; the caller gets what it can do.
 _OWN_FAULTS = {
-    "outcome-unknown": "The database did not answer in time, so the change may have been made or not: look first, "
+    "outcome-unknown": "The database did not answer in time, so the change may or may not have been made: check, "
     "then try again.",
     "unavailable": "The database cannot serve this request at the moment: try again.",
-    "internal": "Something went wrong inside the server: its log has the details under this trace id.",
+    "internal": "An unexpected error inside the server: its log has the details under this trace id.",
 }
 
 
@@ -145,19 +146,19 @@ def answer(error: Exception, headers: Mapping[str, str]) -> Response:
     trace_id = trace_of(headers)
     if isinstance(error, Refusal):
         return _respond(_problem(error.kind, error.detail, trace_id), error.headers)
-    kind = kind_of(error) if isinstance(error, DetentError) else Kind(500, "internal")
+    kind = kind_of(error) if isinstance(error, DetentError) else ProblemKind(500, "internal")
     if kind.slug in _OWN_FAULTS:
         log.error("request failed", trace_id=trace_id, problem=kind.slug, exc_info=error)
     problem = _problem(kind, _OWN_FAULTS.get(kind.slug) or str(error), trace_id)
     return _respond(_with_details(problem, error), _headers_for(kind, error))
 
 
-def _problem(kind: Kind, detail: str, trace_id: str) -> Problem:
+def _problem(kind: ProblemKind, detail: str, trace_id: str) -> Problem:
     return Problem(type=f"{PAGES}/{kind.slug}", title=kind.title, status=kind.status, detail=detail, trace_id=trace_id)
 
 
 def _with_details(problem: Problem, error: Exception) -> Problem:
-    faults = [Fault(fault.pointer, fault.message) for fault in getattr(error, "faults", ())]
+    faults = [FieldFault(fault.pointer, fault.message) for fault in getattr(error, "faults", ())]
     return msgspec.structs.replace(
         problem,
         pointer=error.pointer if isinstance(error, UsageError) else None,
@@ -168,8 +169,8 @@ def _with_details(problem: Problem, error: Exception) -> Problem:
     )
 
 
-def _headers_for(kind: Kind, error: Exception) -> dict[str, str]:
-    if kind.status == 503 or isinstance(error, UnderWay):
+def _headers_for(kind: ProblemKind, error: Exception) -> dict[str, str]:
+    if kind.status == 503 or isinstance(error, RequestInProgress):
         return {"Retry-After": RETRY_SECONDS}
     if isinstance(error, RevisionMismatch) and error.revision is not None:
         return {"ETag": f'"{error.revision}"'}

@@ -1,4 +1,4 @@
-"""Routes about queues: what waits in them, and how much of it may run at once and start in a second."""
+"""Routes about queues: how many runs wait, and the limits of concurrency and rate."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from detent.api.tenants import Count, Rate
 from detent.contract.page import Page
 from detent.contract.queue import Queue
 from detent.errors import UsageError
-from detent.store.queues import Limits
+from detent.store.queues import RunLimits
 
 routes = Routes(PREFIX)
 
 LONGEST_NAME = 200
 
 
-class QueueLimits(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many runs of the queue may be under way at once, and how many start in a second; null: no limit."""
+class QueueLimitsRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many runs of the queue may run at once, and how many may start per second; null: no limit."""
 
     max_concurrent: Count | None = None
     rate_per_second: Rate | None = None
@@ -26,13 +26,13 @@ class QueueLimits(Struct, frozen=True, forbid_unknown_fields=True):
 
 @routes.get("/queues")
 async def list_queues(api: Api) -> Page[Queue]:
-    """List the queues by name, with their limits and what is in them."""
+    """List the queues by name, with their limits and how many runs are in them."""
     return Page(await api.store.queues.list(tenant=api.tenant), None)
 
 
 @routes.put("/queues/{name}", scope="write")
-async def limit_queue(api: Api, name: str, body: QueueLimits) -> Queue:
-    """Set the limits of a queue, in place of those it had; every node knows them within seconds."""
+async def limit_queue(api: Api, name: str, body: QueueLimitsRequest) -> Queue:
+    """Replace the limits of a queue; every node applies them within seconds."""
     if not 1 <= len(name) <= LONGEST_NAME:
         raise UsageError(f"The name of the queue has {len(name)} characters: give 1 to {LONGEST_NAME}.")
-    return await api.store.queues.limit(name, Limits(body.max_concurrent, body.rate_per_second), tenant=api.tenant)
+    return await api.store.queues.limit(name, RunLimits(body.max_concurrent, body.rate_per_second), tenant=api.tenant)

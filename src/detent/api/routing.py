@@ -1,15 +1,15 @@
-"""Typed routes: a handler's annotations say what it reads and what it answers.
+"""Typed routes: a handler's annotations declare what it reads and what it answers.
 
 A handler takes `api` first. A parameter named `body` is the JSON body (optional where its type allows None), `query`
-the query parameters as a struct, `headers` those request headers that its struct names, `hung_up` a function that
-returns once the client has gone (for those that wait, after the body is read), and every other one is a part of the
-path. It answers with a value, with a `Reply` where the status or headers depend on the case, or with None for 204. The
-same annotations make the OpenAPI document.
+the query parameters as a struct, `headers` the request headers that its struct names, `disconnected` a function that
+returns once the client has left (for handlers that wait after the body is read). Every other parameter is a part of the
+path. A handler returns a value, a `Reply` where the status or headers vary, or None for 204. The same annotations
+generate the OpenAPI document.
 
-A route that makes something says `once`: it may be called with an Idempotency-Key (`api/idempotency.py`).
+A route that creates something sets `once`: it accepts an Idempotency-Key (`api/idempotency.py`).
 
-Every route says in its decorator which scope it needs (`api/auth.py`); only GET has a default, `read`. The handler's
-`api` is the caller's own: what it reads or changes, it reads or changes with `tenant=api.tenant`.
+The decorator of every route names the scope that it needs (`api/auth.py`); only GET has a default, `read`. The
+handler's `api` knows the caller, and the handler passes `tenant=api.tenant` to everything that it reads or changes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from detent.api.auth import SCOPES, Scope
 from detent.api.conditions import tag_of
 from detent.api.context import Api
 from detent.api.idempotency import served_once
-from detent.api.reading import (
+from detent.api.request_parsing import (
     Upload,
     check_content_type,
     decode_body,
@@ -51,7 +51,7 @@ JSON_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"
 
 
 class Reply(Generic[Answer]):
-    """An answer with a status or headers of its own."""
+    """An answer with its own status or headers."""
 
     def __init__(self, value: Answer, status: int | None = None, **headers: str) -> None:
         self.value = value
@@ -69,7 +69,7 @@ class NoQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NoHeaders(msgspec.Struct):
-    """For routes that look at no headers of their own."""
+    """For routes that read no headers."""
 
 
 class Endpoint:
@@ -87,7 +87,7 @@ class Endpoint:
         once: bool = False,
     ) -> None:
         if scope not in SCOPES:
-            raise ValueError(f"{method} {path} needs the scope {scope!r}, which is none of {', '.join(SCOPES)}.")
+            raise ValueError(f"{method} {path} needs the scope {scope!r}, which is not one of {', '.join(SCOPES)}.")
         hints = typing.get_type_hints(handler)
         self.scope = scope
         self.method = method
@@ -99,7 +99,7 @@ class Endpoint:
         self.answer = _inner(hints.pop("return"), Reply)
         self.query = hints.pop("query", NoQuery)
         self.headers = hints.pop("headers", NoHeaders)
-        hints.pop("hung_up", None)
+        hints.pop("disconnected", None)
         body = hints.pop("body", None)
         self.body = None if body is None else _without_none(body)
         self.body_required = self.body is body
@@ -118,8 +118,8 @@ class Endpoint:
         if "headers" in self.takes:
             given["headers"] = decode_headers(request.headers, self.headers)
         raw = b"" if self.body is None else await self._receive(api, request)
-        if "hung_up" in self.takes:
-            given["hung_up"] = partial(_hung_up, request)
+        if "disconnected" in self.takes:
+            given["disconnected"] = partial(_disconnected, request)
 
         async def serve() -> Response:
             if self.body is not None:
@@ -147,7 +147,7 @@ class Endpoint:
 
     @property
     def upload(self) -> type[Upload] | None:
-        """The type of a body that is read otherwise than as one JSON document."""
+        """The type of a body that is not one JSON document."""
         return self.body if isinstance(self.body, type) and issubclass(self.body, Upload) else None
 
     @property
@@ -210,7 +210,7 @@ def _dispatcher(api: Api, methods: Mapping[str, Endpoint]) -> Callable[[Request]
     async def dispatch(request: Request) -> Response:
         endpoint = methods["GET" if request.method == "HEAD" else request.method]
         try:
-            caller = await api.door.admit(request, endpoint.scope)
+            caller = await api.authenticator.authorise(request, endpoint.scope)
             return await endpoint(dataclasses.replace(api, caller=caller), request)
         except Exception as error:
             return problems.answer(error, request.headers)
@@ -218,7 +218,7 @@ def _dispatcher(api: Api, methods: Mapping[str, Endpoint]) -> Callable[[Request]
     return dispatch
 
 
-async def _hung_up(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

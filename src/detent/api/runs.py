@@ -1,4 +1,4 @@
-"""Routes about runs. The id of a run is its tick: nothing has to be looked up to read it."""
+"""Routes about runs. The id of a run encodes its tick, so decoding it needs no query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from detent.domain.identity import RunKey, decode_run_id
 from detent.domain.registration import is_job_id
 from detent.domain.states import RunStatus
 from detent.errors import NotFound
-from detent.telemetry.transitions import tell_asked
+from detent.telemetry.transitions import log_requested
 
 routes = Routes(PREFIX)
 
@@ -26,15 +26,15 @@ async def list_runs(api: Api, query: RunQuery) -> Page[Run]:
 
 @routes.get("/runs/{id}")
 async def get_run(api: Api, id: str) -> Run:  # noqa: A002 - the name of the path parameter is part of the contract
-    """Look at one run with its attempts."""
+    """Get one run with its attempts."""
     return await found_run(api, id)
 
 
 @routes.post("/runs/{id}/cancel", or_else=(202,), scope="operate")
 async def cancel_run(api: Api, id: str) -> Reply[Run]:  # noqa: A002 - as above
-    """Cancel a run: at once where nobody has it, otherwise its node is asked to stop it, and this answers 202."""
-    status = await api.store.runs.cancel(run_key(id), tenant=api.tenant)
-    tell_asked("run cancelled" if status is RunStatus.CANCELLED else "run asked to stop", [UUID(id)], api.by)
+    """Cancel a run: a waiting run at once; a running one is asked to stop, and the answer is 202."""
+    status = await api.jobs.runs.cancel(run_key(id), tenant=api.tenant)
+    log_requested("run cancelled" if status is RunStatus.CANCELLED else "run asked to stop", [UUID(id)], api.by)
     return Reply(await found_run(api, id), 200 if status is RunStatus.CANCELLED else 202)
 
 
@@ -53,4 +53,4 @@ def run_key(text: str) -> RunKey:
 
 
 def _unknown(text: str) -> NotFound:
-    return NotFound(f"There is no run {text!r}: list the runs to see those there are.")
+    return NotFound(f"There is no run {text!r}: list the runs to see their ids.")

@@ -1,8 +1,8 @@
 """One grammar for the `search` of every list: `name:mail tag:nightly next:<1h weekly`.
 
-Words and `field:value` pairs, apart by spaces; all of them must hold. A word is looked for in the name. A value with
-spaces, or one that a colon or comma means nothing in, stands in double quotes. Where a field can only have one value, a
-comma means or: `status:paused,completed`. Times are a duration (`30m`, `1h`, `2d`, `1w`) or an instant
+Words and `field:value` pairs, separated by spaces; all of them must match. A word is searched in the name. A value with
+spaces, or with a literal colon or comma, goes in double quotes. Where a field can only have one value, a comma means
+or: `status:paused,completed`. A time is a duration (`30m`, `1h`, `2d`, `1w`) or an instant
 (`2026-12-24T18:00:00Z`).
 """
 
@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 
 class Term(NamedTuple):
-    """A word (`field` is empty) or a pair. `quoted` values mean themselves, whatever stands in them."""
+    """A word (`field` is empty) or a pair. `quoted` values are literal."""
 
     field: str
     value: str
@@ -41,8 +41,7 @@ class Term(NamedTuple):
 
 
 class RunSearch(NamedTuple):
-    """All of this must hold; what is None does not matter. `job` is a name or an id; where statuses contradict each
-    other there are none."""
+    """All of these must match; None matches everything. `job` is a name or an id. Contradicting statuses leave none."""
 
     job: str | None = None
     statuses: frozenset[RunStatus] | None = None
@@ -81,7 +80,7 @@ def terms(text: str) -> Iterator[Term]:
 def _term(part: re.Match[str], text: str) -> Term:
     if part["rest"]:
         raise UsageError(
-            f"The search {shown(text)} has a quotation mark that has no other half or stands in a word: "
+            f"The search {shown(text)} has an unmatched quotation mark, or one inside a word: "
             'write a value with spaces as name:"a b".',
             POINTER,
         )
@@ -89,7 +88,7 @@ def _term(part: re.Match[str], text: str) -> Term:
     value = re.sub(r"\\(.)", r"\1", part["quoted"]) if quoted else part["plain"]
     field = (part["field"] or "").lower()
     if not value:
-        raise UsageError(f"The search has nothing behind {field or 'a quotation mark'}: give a value.", POINTER)
+        raise UsageError(f"The search has no value after {field or 'a quotation mark'}: give one.", POINTER)
     return Term(field, value, quoted)
 
 

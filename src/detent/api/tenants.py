@@ -1,5 +1,5 @@
-"""Routes about tenants and what each may have. Administrators of the default tenant look after all of them; a tenant's
-own see what it has and may have, and cannot change that."""
+"""Routes about tenants and their quotas. Administrators of the default tenant manage all tenants; those of another
+tenant see its quotas, and cannot change them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from detent.store.keys import TenantName
 routes = Routes(PREFIX)
 
 LARGEST = 2_147_483_647
-LOOKED_AFTER = "Other tenants are looked after"
+MANAGED = "Other tenants are managed"
 
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 Bytes = Annotated[int, Meta(ge=1, le=LARGEST)]
@@ -32,8 +32,8 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TenantPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a tenant may have from now on. What is left out stays; null takes a limit away. A tenant that has more jobs
-    than it may have keeps them."""
+    """New quotas of a tenant. A quota that is left out stays; null removes it. A tenant that has more jobs than its new
+    quota keeps them."""
 
     max_jobs: Count | UnsetType | None = UNSET
     max_payload_bytes: Bytes | UnsetType | None = UNSET
@@ -49,15 +49,15 @@ class TenantQuery(Struct, forbid_unknown_fields=True):
 
 @routes.post("/tenants", status=201, scope="admin")
 async def create_tenant(api: Api, body: TenantSpec) -> Tenant:
-    """Make a tenant: jobs, runs and keys that no other tenant can see."""
-    check_default_tenant(api, LOOKED_AFTER)
+    """Create a tenant: its jobs, runs and keys are invisible to other tenants."""
+    check_default_tenant(api, MANAGED)
     return await api.store.tenants.add(body.name)
 
 
 @routes.get("/tenants", scope="admin")
 async def list_tenants(api: Api, query: TenantQuery) -> Page[Tenant]:
     """List the tenants in the order of their creation."""
-    check_default_tenant(api, LOOKED_AFTER)
+    check_default_tenant(api, MANAGED)
     bound = binding(api.tenant, query)
     tenants, following = await api.store.tenants.list(after=read_after_tenant(query.cursor, bound), limit=query.limit)
     return Page(tenants, None if following is None else after_tenant(following, bound))
@@ -65,15 +65,15 @@ async def list_tenants(api: Api, query: TenantQuery) -> Page[Tenant]:
 
 @routes.get("/tenants/{name}", scope="admin")
 async def get_tenant(api: Api, name: str) -> Tenant:
-    """Look at what a tenant has and may have."""
+    """Get a tenant with its quotas."""
     if await api.store.tenants.number(name) != api.tenant:
-        check_default_tenant(api, LOOKED_AFTER)
+        check_default_tenant(api, MANAGED)
     return await api.store.tenants.get(name)
 
 
 @routes.patch("/tenants/{name}", scope="admin")
 async def change_tenant(api: Api, name: str, body: TenantPatch) -> Tenant:
-    """Change what a tenant may have."""
+    """Change the quotas of a tenant."""
     check_default_tenant(api, "Quotas are changed")
     given = {field: value for field, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     return await api.store.tenants.change(name, given)

@@ -1,8 +1,8 @@
-"""The command `detent`: what is typed becomes settings and calls, what comes back becomes lines and a code.
+"""The command `detent`.
 
-Only what every command needs is imported here; a command imports its heavy parts when it is run, so that
-`detent --help` and shell completion answer at once. Whatever goes wrong leaves as one line on stderr and the
-exit code of its class in `errors.py`; a traceback is shown only when DETENT_DEBUG is set.
+Only what every command needs is imported here. A command imports its heavy parts when it runs, so that `detent --help`
+and shell completion are fast. Every error becomes one line on stderr and the exit code of its class in `errors.py`; a
+traceback is printed only when DETENT_DEBUG is set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader has gone, such as `head`. What is still buffered would fail once more while Python exits.
+        # The reader, such as `head`, has gone. Flushing the rest of the buffer at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return PIPE_CLOSED
 

@@ -1,8 +1,8 @@
-"""The kinds of command and option that all of detent's commands are made of.
+"""The command and option classes of all detent commands.
 
-Help is drawn by rich-click on a terminal and by click elsewhere: boxes and colours help nobody in a pipe, and
-importing them costs a tenth of the time `detent --help` may take. Both show options and commands under the
-headings their `panel` names.
+Help is rendered by rich-click on a terminal and by click elsewhere: boxes and colours are of no use in a pipe, and
+importing them costs a tenth of the time `detent --help` may take. Both list options and commands under the heading
+that their `panel` names.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def on_terminal() -> bool:
-    """Whether a person reads what this process writes to stdout."""
+    """Whether stdout is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
 def can_draw() -> bool:
-    """Whether something that moves can be drawn for a person: progress is talk, and goes to stderr."""
+    """Whether a progress bar can be drawn; it goes to stderr."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def can_ask() -> bool:
-    """Whether a person can answer a question."""
+    """Whether the user can be asked a question."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
 
 
@@ -99,8 +99,9 @@ if on_terminal():
 
 
 def group(name: str, help_text: str, panel: str | None = None) -> Group:
-    """A noun, to be filled with verbs; listed in the order they are added."""
-    return _Ordered(name, help=help_text, panel=panel, no_args_is_help=True, context_settings=CONTEXT)
+    """A noun; its verbs are listed in the order in which they are added."""
+    short = help_text.partition("\n\n")[0].rstrip(".")
+    return _Ordered(name, help=help_text, short_help=short, panel=panel, no_args_is_help=True, context_settings=CONTEXT)
 
 
 class _Ordered(Group):

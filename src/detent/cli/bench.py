@@ -1,4 +1,4 @@
-"""`detent bench`: figures anybody can repeat on their own machine."""
+"""`detent bench`: repeatable measurements."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from detent.cli import output
 from detent.cli.base import command, group, option
+from detent.cli.invocation import format_options, invocation, read_number
 from detent.cli.progress import Progress
-from detent.cli.session import read_number, session, shapes
 from detent.errors import DetentError, UsageError
 
-bench = group("bench", "Measure detent on this machine, on a throw-away database.", panel="Tools")
+bench = group("bench", "Measure detent on this host, with a temporary database.", panel="Tools")
 
 MOST = 10_000_000
 
@@ -23,7 +23,7 @@ def measure(
     as_table: Callable[[Any], Iterable[tuple[str, ...]]],
     as_document: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """Run a measurement with a bar, and print what it found; that."""
+    """Run a measurement with a progress bar; print and return its result."""
     import asyncio
     from dataclasses import asdict
 
@@ -37,7 +37,7 @@ def measure(
             return await work(progress.update)
 
         result = runner.run(measured())
-    if session().shape == "json":
+    if invocation().format == "json":
         output.print_json((as_document or asdict)(result))
     else:
         output.print_lines(as_table(result))
@@ -45,29 +45,29 @@ def measure(
 
 
 def read_ratio(text: str | None) -> float:
-    """At least so much of the raw limit; 0 where nothing is asked for."""
+    """The required share of the raw limit; 0 if none is required."""
     try:
         ratio = float(text or 0)
     except ValueError:
         ratio = -1.0
     if not 0 <= ratio <= 1:
-        raise UsageError(f"--at-least {text!r} is no share of the raw limit: write a number from 0 to 1, such as 0.3.")
+        raise UsageError(f"--at-least is {text!r}: give a share of the raw limit from 0 to 1, such as 0.3.")
     return ratio
 
 
 @command(bench, "loop", examples=("detent bench loop", "detent bench loop --history 50000000 --rounds 3"))
-@option("--jobs", default="100000", metavar="N", help="Ticks that fall due at one instant. [100000]")
-@option("--concurrency", default="100", metavar="N", help="Runs at the same time. [100, as a node has it]")
-@option("--rounds", default="5", metavar="N", help="How often, each time beside the raw limit. [5]")
-@option("--history", default="0", metavar="N", help="Measure again with so many finished runs on record. [0]")
-@option("--idle-reader", is_flag=True, help="Somebody leaves a transaction open all the while.")
+@option("--jobs", default="100000", metavar="N", help="Ticks due at one instant. [100000]")
+@option("--concurrency", default="100", metavar="N", help="Maximum runs at the same time. [100, the default of a node]")
+@option("--rounds", default="5", metavar="N", help="Number of rounds; each also measures the raw limit. [5]")
+@option("--history", default="0", metavar="N", help="Measure again with this many finished runs in history. [0]")
+@option("--idle-reader", is_flag=True, help="Keep a transaction open during the measurement.")
 @option("--at-least", metavar="RATIO", help="Exit code 1 when the median ratio to the raw limit is below this.")
-@shapes()
+@format_options()
 def loop(jobs: str, concurrency: str, rounds: str, history: str, idle_reader: bool, at_least: str | None) -> None:
-    """Run many ticks that are due at once, beside the raw limit of this machine."""
-    from detent.devtools.bench.loop import LoopResult, Plan, as_table, bench_loop
+    """Run many ticks due at one instant; compare with the raw limit of this host."""
+    from detent.devtools.bench.loop import LoopPlan, LoopResult, as_table, bench_loop
 
-    plan = Plan(
+    plan = LoopPlan(
         jobs=read_number("--jobs", jobs, 1, MOST),
         concurrency=read_number("--concurrency", concurrency, 1, 100_000),
         rounds=read_number("--rounds", rounds, 1, 1000),
@@ -78,16 +78,16 @@ def loop(jobs: str, concurrency: str, rounds: str, history: str, idle_reader: bo
     total = plan.jobs * plan.rounds + plan.history
     result = measure("rows", total, lambda progress: bench_loop(plan, progress), as_table, LoopResult.as_document)
     if result.median("ratio") < least:
-        raise DetentError(f"The loop reached {result.median('ratio'):.2f} of the raw limit; {least:g} was asked for.")
+        raise DetentError(f"The loop reached {result.median('ratio'):.2f} of the raw limit; {least:g} is required.")
 
 
 @command(bench, "soak", examples=("detent bench soak --minutes 10 --rate 12000",))
-@option("--rate", default="12000", metavar="N", help="Ticks that fall due in a second. [12000]")
-@option("--minutes", default="10", metavar="N", help="How long. [10]")
-@option("--concurrency", default="100", metavar="N", help="Runs at the same time. [100, as a node has it]")
-@shapes()
+@option("--rate", default="12000", metavar="N", help="Ticks per second. [12000]")
+@option("--minutes", default="10", metavar="N", help="Duration. [10]")
+@option("--concurrency", default="100", metavar="N", help="Maximum runs at the same time. [100, the default of a node]")
+@format_options()
 def soak(rate: str, minutes: str, concurrency: str) -> None:
-    """A steady load for a long time, and how large the tables are after it."""
+    """Run a steady load for a long time, and measure table growth."""
     from detent.devtools.bench.soak import as_table, bench_soak
 
     number = read_number("--rate", rate, 1, 1_000_000)
@@ -97,11 +97,11 @@ def soak(rate: str, minutes: str, concurrency: str) -> None:
 
 
 @command(bench, "latency", examples=("detent bench latency", "detent bench latency --rates 100,1000"))
-@option("--rates", default="100,1000,5000", metavar="N,N", help="Ticks in a second, spread. [100,1000,5000]")
+@option("--rates", default="100,1000,5000", metavar="N,N", help="Ticks per second, evenly spread. [100,1000,5000]")
 @option("--burst", default="1000", metavar="N", help="Ticks at one instant. [1000]")
-@shapes()
+@format_options()
 def latency(rates: str, burst: str) -> None:
-    """How late runs start, at several rates and in a burst."""
+    """Measure how late runs start, at several rates and in a burst."""
     from detent.devtools.bench.latency import as_table, bench_latency
 
     numbers = [read_number("--rates", each, 1, 100_000) for each in rates.split(",")]
@@ -111,10 +111,10 @@ def latency(rates: str, burst: str) -> None:
 
 @command(bench, "hot-second", examples=("detent bench hot-second --jobs 500000",))
 @option("--jobs", default="500000", metavar="N", help="Daily jobs that are all due in one second. [500000]")
-@option("--concurrency", default="100", metavar="N", help="Runs at the same time. [100, as a node has it]")
-@shapes()
+@option("--concurrency", default="100", metavar="N", help="Maximum runs at the same time. [100, the default of a node]")
+@format_options()
 def hot_second(jobs: str, concurrency: str) -> None:
-    """Very many daily jobs due in one second, while others tick on."""
+    """Run very many daily jobs due in one second, while other jobs tick."""
     from detent.devtools.bench.hot_second import as_table, bench_hot_second
 
     number = read_number("--jobs", jobs, 1, MOST)
@@ -123,10 +123,10 @@ def hot_second(jobs: str, concurrency: str) -> None:
 
 
 @command(bench, "growth", examples=("detent bench growth --to 10000000",))
-@option("--to", default="1000000", metavar="N", help="Jobs to register in the end. [1000000]")
-@shapes()
+@option("--to", default="1000000", metavar="N", help="Number of jobs to register. [1000000]")
+@format_options()
 def growth(to: str) -> None:
-    """What registered jobs cost that are not due."""
+    """Measure the cost of registered jobs that are not due."""
     from detent.devtools.bench.growth import as_table, bench_growth
 
     number = read_number("--to", to, 1000, 100_000_000)
@@ -135,10 +135,10 @@ def growth(to: str) -> None:
 
 @command(bench, "register", examples=("detent bench register --jobs 1000000",))
 @option("--jobs", default="100000", metavar="N", help="Jobs to register. [100000]")
-@option("--at-once", default="2", metavar="N", help="Batches under way at the same time. [2]")
-@shapes()
+@option("--at-once", default="2", metavar="N", help="Concurrent batches. [2]")
+@format_options()
 def register(jobs: str, at_once: str) -> None:
-    """Register many jobs through the batch API of a server of its own."""
+    """Register many jobs through the batch API of a temporary server."""
     from detent.devtools.bench.register import as_table, bench_register
 
     number = read_number("--jobs", jobs, 1, MOST)
@@ -147,13 +147,13 @@ def register(jobs: str, at_once: str) -> None:
 
 
 @command(bench, "http", examples=("detent bench http", "detent bench http --tls --connections 200"))
-@option("--requests", default="10000", metavar="N", help="Requests of each side in a round. [10000]")
-@option("--connections", default="50", metavar="N", help="Connections, and requests at the same time. [50]")
-@option("--rounds", default="5", metavar="N", help="Rounds, in which both sides take turns. [5]")
-@option("--tls", is_flag=True, help="Over TLS, with a certificate made for the measurement.")
-@shapes()
+@option("--requests", default="10000", metavar="N", help="Requests per side and round. [10000]")
+@option("--connections", default="50", metavar="N", help="Connections, each with one request at a time. [50]")
+@option("--rounds", default="5", metavar="N", help="Rounds; both sides take turns. [5]")
+@option("--tls", is_flag=True, help="Use TLS, with a temporary certificate.")
+@format_options()
 def http(requests: str, connections: str, rounds: str, tls: bool) -> None:
-    """Call a local server through the HTTP target, beside the bare client."""
+    """Call a local server through the HTTP target; compare with the bare client."""
     import asyncio
     from dataclasses import asdict
 
@@ -168,7 +168,7 @@ def http(requests: str, connections: str, rounds: str, tls: bool) -> None:
     total = 2 * number * times
     with Progress("requests", total) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
         result = runner.run(bench_http(number, at_once, times, tls, progress.update))
-    if session().shape == "json":
+    if invocation().format == "json":
         output.print_json(asdict(result))
     else:
         output.print_lines(as_table(result))
@@ -176,10 +176,10 @@ def http(requests: str, connections: str, rounds: str, tls: bool) -> None:
 
 @command(bench, "failover", examples=("detent bench failover --rounds 10",))
 @option("--jobs", default="60", metavar="N", help="Jobs that tick every second. [60]")
-@option("--rounds", default="5", metavar="N", help="How often a node is killed. [5]")
-@shapes()
+@option("--rounds", default="5", metavar="N", help="How many times a node is killed. [5]")
+@format_options()
 def failover(jobs: str, rounds: str) -> None:
-    """Kill one of three nodes with kill -9, and take the time until its jobs go on."""
+    """Kill one of three nodes with kill -9; measure the time until its jobs run."""
     import asyncio
 
     from detent.devtools.bench.failover import as_table, bench_failover
@@ -191,18 +191,18 @@ def failover(jobs: str, rounds: str) -> None:
     times = read_number("--rounds", rounds, 1, 1000)
     with Progress("rounds", times) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
         result = runner.run(bench_failover(number, times, progress.update))
-    if session().shape == "json":
+    if invocation().format == "json":
         output.print_json(result.as_document())
     else:
         output.print_lines(as_table(result))
 
 
 @command(bench, "idle", examples=("detent bench idle --seconds 120",))
-@option("--jobs", default="1000", metavar="N", help="Jobs that are registered and not due. [1000]")
-@option("--seconds", default="60", metavar="N", help="How long to look. [60]")
-@shapes()
+@option("--jobs", default="1000", metavar="N", help="Registered jobs, none of them due. [1000]")
+@option("--seconds", default="60", metavar="N", help="Duration. [60]")
+@format_options()
 def idle(jobs: str, seconds: str) -> None:
-    """Count the CPU and the statements of a node that has nothing to do."""
+    """Measure CPU time and statements of an idle node."""
     import asyncio
     from dataclasses import asdict
 
@@ -215,20 +215,20 @@ def idle(jobs: str, seconds: str) -> None:
     length = read_number("--seconds", seconds, 1, 86_400)
     with Progress("seconds", length) as progress, asyncio.Runner(loop_factory=node.loop_factory()) as runner:
         result = runner.run(bench_idle(number, length, progress.update))
-    if session().shape == "json":
+    if invocation().format == "json":
         output.print_json(asdict(result))
     else:
         output.print_lines(as_table(result))
 
 
 @command(bench, "cron", examples=("detent bench cron",))
-@shapes()
+@format_options()
 def cron(**_: Any) -> None:
-    """Parse schedules and find next ticks, beside cronsim and croniter."""
+    """Parse schedules and find next ticks; compare with cronsim and croniter."""
     from detent.devtools.bench.schedules import bench_cron
 
     rows = [row._asdict() for row in bench_cron()]
-    if session().shape == "json":
+    if invocation().format == "json":
         output.print_json(rows)
     else:
         output.print_lines(

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import threading
 import time
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from detent.cli import output, times
 from detent.cli.base import command, group, option
 from detent.cli.failures import TimedOut
+from detent.cli.invocation import api_options, complete_node, connect, invocation
 from detent.cli.output import Column, Item
-from detent.cli.session import asks_server, complete_node, connect, session
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
 from detent.domain.identity import token_text
 from detent.errors import Conflict, NotFound, UsageError
 
 if TYPE_CHECKING:
-    from detent.client.documents import Client
+    from detent.client import JsonClient
 
-node = group("node", "Look at the nodes of the cluster, and take them out of it.", panel="Look after it")
+node = group("node", "List and drain the nodes of the cluster.", panel="Administration")
 
-SHORT = 8  # letters of an id that people are shown; any that are enough to tell it from others are understood
-LOOK_SECONDS = 0.5
+SHORT = 8  # letters of an id that are shown; any unique prefix is accepted
+POLL_SECONDS = 0.5
 
 NODE_COLUMNS = (
     Column("NODE", lambda node: node["id"], lambda node, at: node["id"][:SHORT]),
@@ -47,7 +46,7 @@ NODE_COLUMNS = (
 )
 PARTITION_COLUMNS = (
     Column("PARTITION", lambda part: part["partition"], right=True),
-    Column("NODE", lambda part: part["node"], lambda part, at: (part["node"] or "nobody")[:SHORT]),
+    Column("NODE", lambda part: part["node"], lambda part, at: (part["node"] or "none")[:SHORT]),
     Column("TERM", lambda part: part["term"], lambda part, at: token_text(part["term"]), right=True),
     Column(
         "FOR",
@@ -71,48 +70,47 @@ NO_NODES = "No node is alive: start one with `detent serve`."
 
 def taken_over(node: Item) -> str:
     """`3f9a0b1c: 128 partitions, 12 runs`"""
-    told = []
+    parts = []
     for taker in node["taken_over_by"]:
         held = [(taker["partitions"], "partition"), (taker["runs"] or 0, "run")]
         counts = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in held if count)
-        told.append(f"{taker['node'][:SHORT]}: {counts}")
-    return "; ".join(told)
+        parts.append(f"{taker['node'][:SHORT]}: {counts}")
+    return "; ".join(parts)
 
 
 def offset(node: Item) -> str:
-    """How far its clock is off; what is below a millisecond is how long an answer takes."""
+    """The offset of its clock; below a millisecond it is the response time of the database."""
     return f"{node['clock_offset_ms']:+.0f} ms"
 
 
 @command(node, "list", examples=("detent node list", "detent node list --all", "detent node list --partitions"))
 @option("--all", "former", is_flag=True, help="Also list the nodes that left or were lost within the last day.")
-@option("--partitions", is_flag=True, help="List the partitions instead: who leads each, under which term, how long.")
+@option("--partitions", is_flag=True, help="List the partitions instead: the leader of each, its term, and since when.")
 @watch_option
-@asks_server(quiet="ids only")
+@api_options(quiet="ids only")
 def list_nodes(former: bool, partitions: bool, watch: bool) -> None:
-    """List the nodes, what each leads and runs, and what is wrong."""
+    """List the nodes, what each leads and runs, and the cluster's problems."""
     if former and (partitions or watch):
         raise UsageError("--all is given with --partitions or --watch: give it alone.")
     part, columns = ("partitions", PARTITION_COLUMNS) if partitions else ("nodes", NODE_COLUMNS)
     with connect() as client:
-        fetch = partial(_some, part, client.cluster)
+
+        def page(limit: int) -> Item:
+            return {"items": client.get_cluster()[part][:limit], "next_cursor": None}
+
         if watch:
-            watching(fetch, 500, columns, NO_NODES)
+            watching(page, 500, columns, NO_NODES)
             return
-        answer = client.cluster()
-    if session().shape == "json":
+        answer = client.get_cluster()
+    if invocation().format == "json":
         output.print_json(answer)
         return
     output.print_page({"items": answer[part], "next_cursor": None}, columns, NO_NODES)
     if former and answer["former_nodes"]:
         output.print_page({"items": answer["former_nodes"], "next_cursor": None}, FORMER_COLUMNS, "")
-    if session().shape == "people" and answer["nodes"]:
+    if invocation().format == "text" and answer["nodes"]:
         for problem in answer["problems"]:
             output.say(f"warning: {problem}")
-
-
-def _some(part: str, cluster: Any, limit: int, cursor: str | None) -> Item:
-    return {"items": cluster()[part][:limit], "next_cursor": None}
 
 
 @command(
@@ -121,18 +119,18 @@ def _some(part: str, cluster: Any, limit: int, cursor: str | None) -> Item:
     examples=("detent node drain 3f9a --wait", "detent node drain 3f9a --undo"),
 )
 @click.argument("node_id", metavar="NODE", shell_complete=complete_node)
-@option("--undo", is_flag=True, help="Let it take part again.")
+@option("--undo", is_flag=True, help="Withdraw the drain.")
 @option("--wait", is_flag=True, help="Wait until it leads nothing and runs nothing.")
-@option("--timeout", metavar="TIME", help="With --wait: the longest wait; exit code 124 after it.")
-@option("--yes", "-y", is_flag=True, help="Do not ask.")
-@asks_server(quiet="its id only")
+@option("--timeout", metavar="TIME", help="With --wait: maximum wait; exit code 124 after it.")
+@option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@api_options(quiet="its id only")
 def drain(node_id: str, undo: bool, wait: bool, timeout: str | None, yes: bool) -> int:
-    """Take a node out of the cluster, in good order.
+    """Take a node out of service.
 
-    It hands over what it leads within a second, gives back what it has not
-    started, finishes what it runs, and answers 503 to /readyz. The process
-    goes on until it is stopped; one that is started anew takes part again.
-    The id may be shortened as long as it fits one node alone.
+    Within a second it hands over what it leads and releases the runs that it
+    has not started. It finishes what it runs, and answers 503 to /readyz. The
+    process keeps running until it is stopped; after a restart the node takes
+    part again. NODE may be any unique prefix of the id.
     """
     if undo and wait:
         raise UsageError("--undo and --wait are both given: give one of the two.")
@@ -140,55 +138,55 @@ def drain(node_id: str, undo: bool, wait: bool, timeout: str | None, yes: bool) 
         raise UsageError("--timeout is given without --wait: it limits the wait.")
     limit = times.read_duration("--timeout", timeout) if timeout else None
     with connect() as client:
-        nodes = client.cluster()["nodes"]
+        nodes = client.get_cluster()["nodes"]
         chosen = find(nodes, node_id)
         if not undo and chosen["state"] == "alive":
             instead = f"detent node drain {chosen['id'][:SHORT]} --yes"
             if not output.agreed(yes, _question(nodes, chosen), instead):
                 output.say("Nothing was changed.")
                 return 1
-        answer: Item = client.drain_node(chosen["id"], not undo)
+        answer: Item = client.resume_node(chosen["id"]) if undo else client.drain_node(chosen["id"])
         if wait:
             answer = _until_drained(client, answer, limit)
-    output.say(_told(answer, undo, wait))
+    output.say(_outcome(answer, undo, wait))
     output.print_for_machines(answer)
     return 0
 
 
 @command(node, "dismiss", examples=("detent node dismiss 3f9a",))
 @click.argument("node_id", metavar="NODE")
-@asks_server(quiet="its id only")
+@api_options(quiet="its id only")
 def dismiss(node_id: str) -> None:
-    """Take note that a node was lost, so that it is no longer a problem.
+    """Acknowledge that a node was lost, so that it is no longer a problem.
 
-    It stays in `detent node list --all` until a day after its end.
+    `detent node list --all` shows it until a day after it was lost.
     """
     with connect() as client:
-        chosen = find(client.cluster()["former_nodes"], node_id)
+        chosen = find(client.get_cluster()["former_nodes"], node_id)
         if chosen["state"] != "lost":
-            raise Conflict(f"Node {chosen['id'][:SHORT]} left in good order: there is nothing to dismiss.")
+            raise Conflict(f"Node {chosen['id'][:SHORT]} was shut down properly: there is nothing to dismiss.")
         answer: Item = client.dismiss_node(chosen["id"])
-    output.say(f"Node {answer['id'][:SHORT]} is no longer among the problems.")
+    output.say(f"Node {answer['id'][:SHORT]} is no longer a problem.")
     output.print_for_machines(answer)
 
 
 def find(nodes: list[Item], given: str) -> Item:
-    """The node whose id begins like this; one that is gone only where no other does."""
+    """The node whose id has this prefix; evicted nodes count only where no other matches."""
     for candidates in ([node for node in nodes if node["state"] != "evicted"], nodes):
         found = [node for node in candidates if node["id"].startswith(given.lower())]
         if len(found) == 1:
             return found[0]
         if found:
             shown = ", ".join(node["id"] for node in found)
-            raise UsageError(f"{given!r} begins the ids of {len(found)} nodes: {shown}. Give more of it.")
-    raise NotFound(f"There is no node {given!r}: `detent node list` shows those there are.")
+            raise UsageError(f"{given!r} matches {len(found)} nodes: {shown}. Give a longer prefix.")
+    raise NotFound(f"There is no node {given!r}: `detent node list` shows the nodes.")
 
 
 def _question(nodes: list[Item], chosen: Item) -> str:
     question = f"Drain node {chosen['id'][:SHORT]}{_where(chosen)}, which leads {chosen['partitions']} partitions"
     question += f" and has {chosen['running']} runs?" if chosen["running"] is not None else "?"
     others = [node for node in nodes if node["state"] == "alive" and node["id"] != chosen["id"]]
-    for role, lack in (("scheduler", "nothing will fire"), ("worker", "runs will wait")):
+    for role, lack in (("scheduler", "no tick will fire"), ("worker", "runs will wait")):
         if role in chosen["roles"] and not any(role in node["roles"] for node in others):
             question += f" There is no other {role}: {lack}."
     return question
@@ -198,25 +196,25 @@ def _where(node: Item) -> str:
     return f" on {node['host']}" if node["host"] else ""
 
 
-def _until_drained(client: Client, answer: Item, limit: float | None) -> Item:
-    """The node once it has nothing left, or is gone."""
+def _until_drained(client: JsonClient, answer: Item, limit: float | None) -> Item:
+    """The node once it leads and runs nothing, or has left."""
     deadline = None if limit is None else time.monotonic() + limit
     pause = threading.Event()
     while answer["partitions"] or answer["running"]:
         if deadline is not None and time.monotonic() >= deadline:
             left = f"leads {answer['partitions']} partitions and has {answer['running']} runs"
             raise TimedOut(f"Node {answer['id'][:SHORT]} still {left} after {limit:g} s.")
-        pause.wait(LOOK_SECONDS)
-        found = [node for node in client.cluster()["nodes"] if node["id"] == answer["id"]]
+        pause.wait(POLL_SECONDS)
+        found = [node for node in client.get_cluster()["nodes"] if node["id"] == answer["id"]]
         if not found:
             return {**answer, "state": "evicted", "partitions": 0, "running": 0}
         if found[0]["state"] == "alive":
-            raise Conflict(f"Node {answer['id'][:SHORT]} was brought back by somebody else.")
+            raise Conflict(f"The drain of node {answer['id'][:SHORT]} was withdrawn in the meantime.")
         answer = found[0]
     return answer
 
 
-def _told(answer: Item, undo: bool, wait: bool) -> str:
+def _outcome(answer: Item, undo: bool, wait: bool) -> str:
     name = answer["id"][:SHORT]
     if undo:
         return f"Node {name} takes part again."
@@ -224,4 +222,4 @@ def _told(answer: Item, undo: bool, wait: bool) -> str:
         return f"Node {name} has left."
     if wait:
         return f"Node {name} is drained: it leads nothing and runs nothing."
-    return f"Node {name} is draining: `detent node drain {name} --undo` brings it back."
+    return f"Node {name} is draining: `detent node drain {name} --undo` withdraws the drain."

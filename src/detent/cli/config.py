@@ -1,4 +1,4 @@
-"""`detent config show`: what the settings are, and where each of them came from."""
+"""`detent config show`: every setting, and where its value comes from."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from urllib.parse import urlsplit
 
 from detent.cli import output
 from detent.cli.base import command, group, option
+from detent.cli.invocation import client_settings, format_options, server_options
 from detent.cli.output import Column, Item
-from detent.cli.session import client_settings, server_options, shapes
 
 if TYPE_CHECKING:
     from detent.settings.settings import Settings
 
-config = group("config", "Look at the settings.", panel="Look after it")
+config = group("config", "Show the settings.", panel="Administration")
 
 HIDDEN = "(hidden)"
 UNSET = {
     "database_url": "the embedded PostgreSQL in data_dir",
     "allow_private_targets": "auto: allowed while listening on loopback only",
-    "misfire_grace_seconds": "auto: by the interval of each job",
-    "catchup_rate": "auto: twice as fast as a partition ticks",
+    "misfire_grace_seconds": "auto: from the interval of each job",
+    "catchup_rate": "auto: twice the tick rate of a partition",
 }
 
 NAME = Column("SETTING", lambda one: one["name"])
@@ -32,11 +32,11 @@ _PASSWORD = re.compile(r"((?:ssl)?password=)[^&]*", re.IGNORECASE)
 
 
 @command(config, "show", examples=("detent config show --origin",))
-@option("--origin", is_flag=True, help="Say where each value came from.")
+@option("--origin", is_flag=True, help="Show where each value comes from.")
 @server_options(hidden=True)
-@shapes(quiet="names only")
+@format_options(quiet="names only")
 def show(origin: bool) -> None:
-    """List every setting with its value; secrets are not shown."""
+    """List every setting with its value; secrets are hidden."""
     settings = client_settings()
     items = [_item(settings, name) for name in settings.origins]
     columns = (NAME, VALUE, ORIGIN) if origin else (NAME, VALUE)
@@ -59,7 +59,7 @@ def _shown(item: Item) -> str:
 
 
 def shown_value(settings: Settings, name: str) -> Any:
-    """The value as JSON, without what must stay secret."""
+    """The value as JSON, with secrets hidden."""
     from detent.settings.settings import SETTINGS
 
     value = getattr(settings, name)

@@ -1,4 +1,4 @@
-"""The contexts of a user: servers under names, kept in one file of the user's configuration folder.
+"""The contexts of a user: named servers, stored in one file of the user's configuration folder.
 
     current = "production"
 
@@ -6,7 +6,7 @@
     url = "https://detent.example.org"
     key_file = "/home/ada/.config/detent/production.key"
 
-Keys themselves are not in it: a context says which file holds the key.
+The keys themselves are not in it: a context names the file of its key.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Contexts(NamedTuple):
             return None
         if name not in self.by_name:
             known = ", ".join(sorted(self.by_name)) or "none"
-            raise NotFound(f"There is no context {name!r} (there are: {known}): make it with `detent context add`.")
+            raise NotFound(f"There is no context {name!r} (there are: {known}): add it with `detent context add`.")
         return self.by_name[name]
 
 
@@ -49,7 +49,7 @@ def contexts_path(environ: Mapping[str, str] = os.environ) -> Path:
         return shared / "detent" / FILE
     if home.is_absolute():
         return home / ".config" / "detent" / FILE
-    return Path(FILE)  # no home folder: there is none, and none can be written
+    return Path(FILE)  # there is no home folder
 
 
 def read_contexts() -> Contexts:
@@ -60,20 +60,20 @@ def read_contexts() -> Contexts:
         return Contexts(None, {})
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"The contexts in {path} cannot be read ({reason}): mend the file, or remove it.") from error
+        raise UsageError(f"The contexts in {path} cannot be read ({reason}): fix the file, or remove it.") from error
     return _contexts(document, path)
 
 
 def _contexts(document: dict[str, Any], path: Path) -> Contexts:
     entries, current = document.get("contexts", {}), document.get("current")
     if set(document) - {"contexts", "current"} or not isinstance(entries, dict) or not isinstance(current, str | None):
-        raise UsageError(f"{path} may hold `current` and `[contexts.NAME]` only: mend it, or remove it.")
+        raise UsageError(f"{path} may contain only `current` and `[contexts.NAME]`: fix it, or remove it.")
     return Contexts(current, {name: _context(name, entry, path) for name, entry in entries.items()})
 
 
 def _context(name: str, entry: Any, path: Path) -> Context:
     if not isinstance(entry, dict) or not isinstance(entry.get("url"), str) or set(entry) - {"url", "key_file"}:
-        raise UsageError(f"The context {name} in {path} may have a url and a key_file, both text: mend it there.")
+        raise UsageError(f"The context {name} in {path} may have a url and a key_file, both text: fix it there.")
     key_file = entry.get("key_file")
     return Context(name, entry["url"], path.parent / Path(str(key_file)).expanduser() if key_file else None)
 
@@ -85,7 +85,7 @@ def check_name(name: str) -> str:
 
 
 def write_contexts(contexts: Contexts) -> None:
-    """Whole or not at all; readable by its owner only."""
+    """Replace the file atomically; only its owner can read it."""
     path = contexts_path()
     lines = [f"current = {_quoted(contexts.current)}\n"] if contexts.current else []
     for name, context in sorted(contexts.by_name.items()):
@@ -103,4 +103,4 @@ def write_contexts(contexts: Contexts) -> None:
 
 
 def _quoted(text: str | None) -> str:
-    return json.dumps(text, ensure_ascii=False)  # TOML reads JSON's strings as they are
+    return json.dumps(text, ensure_ascii=False)  # a JSON string is a valid TOML string

@@ -1,4 +1,4 @@
-"""`detent cron explain`: what a schedule means, without a server."""
+"""`detent cron explain`: describe a schedule, without a server."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import click
 
 from detent.cli import base, output, times
 from detent.cli.base import command, group, option
+from detent.cli.invocation import format_options, invocation, read_number
 from detent.cli.output import Column, Item
-from detent.cli.session import read_number, session, shapes
 from detent.errors import UsageError
 
-cron = group("cron", "Understand schedules, without a server.", panel="Jobs and runs")
+cron = group("cron", "Explain schedules, without a server.", panel="Jobs and runs")
 
 TICKS = (
     Column("LOCAL TIME", lambda tick: tick["local"], lambda tick, at: times.wall(tick["local"])),
@@ -32,13 +32,13 @@ TICKS = (
 @option("--timezone", "--tz", "timezone", metavar="ZONE", default="UTC", help="Such as Europe/Berlin. [UTC]")
 @option("--next", "count", default="5", metavar="N", help="How many ticks to list. [5]")
 @option("--from", "start", metavar="TIME", help="List the ticks after this time. [now]")
-@option("--day-match", metavar="or|and", help="When both day fields are restricted: one, or both?")
-@option("--dialect", metavar="unix|quartz", help="How the days of the week are numbered. [unix]")
-@option("--dst-gap", metavar="run|shift|skip", help="When the clock jumps over a tick. [run]")
-@option("--dst-overlap", metavar="first|last|both", help="When the clock shows a tick twice. [first]")
-@shapes()
+@option("--day-match", metavar="or|and", help="If both day fields are restricted: match either, or both.")
+@option("--dialect", metavar="unix|quartz", help="Numbering of the days of the week. [unix]")
+@option("--dst-gap", metavar="run|shift|skip", help="For a tick that the clock jumps over. [run]")
+@option("--dst-overlap", metavar="first|last|both", help="For a tick that the clock shows twice. [first]")
+@format_options()
 def explain(schedule: str, timezone: str, count: str, start: str | None, **options: str | None) -> None:
-    """Say in words when a schedule ticks, and list its next ticks.
+    """Describe a schedule in words, and list its next ticks.
 
     SCHEDULE is a cron expression, "every 15m", an RRULE or a time.
     """
@@ -55,8 +55,8 @@ def explain(schedule: str, timezone: str, count: str, start: str | None, **optio
 
 
 def show(answer: Item) -> None:
-    """The words, the ticks, and what a change of the clock does to them; a pipe gets the ticks alone."""
-    if session().shape == "json":
+    """Print the description, the ticks and the effects of DST changes; a pipe gets the ticks only."""
+    if invocation().format == "json":
         output.print_json(answer)
     elif base.on_terminal():
         terminal = output.console()
@@ -64,6 +64,6 @@ def show(answer: Item) -> None:
         output.print_table(answer["ticks"], TICKS)
     else:
         output.print_lines((tick["at"], tick["local"], tick["dst"]) for tick in answer["ticks"])
-    if session().shape == "people":
+    if invocation().format == "text":
         for warning in answer["warnings"]:
             output.say(f"note: {warning}")

@@ -11,14 +11,14 @@ import click
 from detent.cli import base, output, times
 from detent.cli.base import command, group, option
 from detent.cli.files import STDIN, read_text
-from detent.cli.session import asks_server, connect, session
+from detent.cli.invocation import api_options, connect, invocation
 from detent.cli.text import clean
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
-    from detent.declarative.crontab import Options, Translation, Verdict
+    from detent.declarative.crontab import ImportOptions, ImportVerdict, Translation
 
-importing = group("import", "Bring jobs over from other schedulers.", panel="Jobs as files")
+importing = group("import", "Import jobs from other schedulers.", panel="Jobs as files")
 
 SYSTEM = ("/etc/crontab", "/etc/cron.d/")
 STYLES = {"job": "green", "refused": "red", "off": "yellow", "setting": "cyan"}
@@ -34,22 +34,22 @@ STYLES = {"job": "green", "refused": "red", "off": "yellow", "setting": "cyan"}
     ),
 )
 @click.argument("file", metavar="FILE")
-@option("--user-column/--no-user-column", default=None, help="Whether a user stands before each command. [found out]")
-@option("--timezone", "--tz", "timezone", metavar="ZONE", help="The zone of the crontab's machine. [of this one]")
+@option("--user-column/--no-user-column", default=None, help="Whether each line names a user. [detected]")
+@option("--timezone", "--tz", "timezone", metavar="ZONE", help="Time zone of the crontab's host. [of this host]")
 @option(
     "--target",
     type=click.Choice(["shell", "http-template"]),
     default="shell",
-    help="What commands become: shell jobs, or calls of --url with the command as payload. [shell]",
+    help="Turn commands into shell jobs, or into HTTP calls of --url with the command as payload. [shell]",
 )
-@option("--url", metavar="URL", help="With http-template: the address; {name} becomes the job's name.")
-@option("--prefix", default="", metavar="TEXT", help="Put this before every name.")
+@option("--url", metavar="URL", help="With http-template: the address; {name} is replaced by the job's name.")
+@option("--prefix", default="", metavar="TEXT", help="Prefix of every job name.")
 @option("--queue", metavar="NAME", help="The queue of the jobs. [default]")
-@option("--owner", metavar="LABEL", help="Whose jobs these are, see `detent apply --prune`.")
+@option("--owner", metavar="LABEL", help="Owner of the jobs, see `detent apply --prune`.")
 @option("--output", "-o", "path", metavar="FILE", help="Write the jobs to a file for `detent apply` instead.")
-@option("--dry-run", is_flag=True, help="Only explain; no server is asked.")
-@option("--yes", "-y", is_flag=True, help="Do not ask.")
-@asks_server()
+@option("--dry-run", is_flag=True, help="Only explain the lines; calls no server.")
+@option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@api_options()
 def crontab(
     file: str,
     user_column: bool | None,
@@ -61,10 +61,10 @@ def crontab(
     yes: bool,
     **rest: str | None,
 ) -> int:
-    """Make jobs of the lines of a crontab; - reads stdin.
+    """Import the lines of a crontab as jobs; - reads stdin.
 
-    Every line is explained before anything is done: what it becomes, or why
-    it cannot become a job.
+    First every line is explained: the job that it becomes, or why it cannot
+    be imported.
     """
     from detent.declarative.crontab import translate
 
@@ -92,9 +92,9 @@ def _url(target: str, url: str | None) -> str | None:
 
 def _options(
     file: str, text: str, user_column: bool | None, timezone: str | None, url: str | None, rest: dict[str, str | None]
-) -> Options:
+) -> ImportOptions:
     from detent.cli.local_zone import local_zone
-    from detent.declarative.crontab import Options
+    from detent.declarative.crontab import ImportOptions
     from detent.declarative.crontab_lines import has_user_column
     from detent.declarative.jobs_file import check_owner
 
@@ -102,7 +102,7 @@ def _options(
         whole = str(Path(file).absolute())
         known = {entry.pw_name for entry in pwd.getpwall()} | {"root"}
         user_column = whole.startswith(SYSTEM) or has_user_column(text, known)
-    return Options(
+    return ImportOptions(
         timezone=_checked_zone(timezone) if timezone else local_zone(),
         user_column=user_column,
         url=url,
@@ -122,8 +122,8 @@ def _checked_zone(name: str) -> str:
         raise UsageError(f"--timezone: {error.message}") from error
 
 
-def _show(translation: Translation, options: Options) -> None:
-    if session().shape == "json":
+def _show(translation: Translation, options: ImportOptions) -> None:
+    if invocation().format == "json":
         output.print_json(_document(translation, options))
         return
     shown = [verdict for verdict in translation.verdicts if verdict.what != "blank"]
@@ -134,7 +134,7 @@ def _show(translation: Translation, options: Options) -> None:
         output.print_lines(
             (one.line.number, one.what, one.job.name if one.job else None, " ".join(one.sentences)) for one in shown
         )
-    form = "a system crontab, with users" if options.user_column else "a user's crontab"
+    form = "a system crontab, with a user column" if options.user_column else "a user's crontab"
     output.say(f"Read as {form}, in {options.timezone}.")
     for note in translation.notes:
         output.say(f"note: {note}")
@@ -142,7 +142,7 @@ def _show(translation: Translation, options: Options) -> None:
     output.say(f"{jobs} job{'' if jobs == 1 else 's'}; {refused} line{'' if refused == 1 else 's'} cannot be imported.")
 
 
-def _show_verdict(verdict: Verdict) -> None:
+def _show_verdict(verdict: ImportVerdict) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
@@ -155,7 +155,7 @@ def _show_verdict(verdict: Verdict) -> None:
         terminal.print(Padding(Text(mark + clean(sentence), style=style), (0, 0, 0, 6)))
 
 
-def _document(translation: Translation, options: Options) -> dict[str, object]:
+def _document(translation: Translation, options: ImportOptions) -> dict[str, object]:
     return {
         "user_column": options.user_column,
         "timezone": options.timezone,
@@ -173,7 +173,7 @@ def _document(translation: Translation, options: Options) -> dict[str, object]:
     }
 
 
-def _write(translation: Translation, options: Options, path: Path) -> int:
+def _write(translation: Translation, options: ImportOptions, path: Path) -> int:
     from detent.declarative.yaml_text import write
 
     whole = {"owner": options.owner} if options.owner else {}
@@ -182,12 +182,12 @@ def _write(translation: Translation, options: Options, path: Path) -> int:
         path.expanduser().write_text(write(whole), "utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}).") from error
-    output.say(f"Wrote {len(translation.jobs)} jobs to {path}: look at it, then run `detent apply -f {path}`.")
+    output.say(f"Wrote {len(translation.jobs)} jobs to {path}: review it, then run `detent apply -f {path}`.")
     return 0
 
 
 def _create(translation: Translation, file: str, yes: bool) -> int:
-    from detent.cli.planning import carry_out, plan_for, show_plan, summary
+    from detent.cli.apply_plan import carry_out, plan_for, show_plan, summary
 
     with connect() as client:
         plan = plan_for(client, translation.jobs, None)
@@ -203,7 +203,7 @@ def _create(translation: Translation, file: str, yes: bool) -> int:
             return 1
         done = carry_out(client, plan)
     parts = [f"{count} {word}" for word, count in done.items() if count]
-    output.say(f"Done: {', '.join(parts)}. Take the lines out of the crontab{_hint(file)}, or they run twice.")
+    output.say(f"Done: {', '.join(parts)}. Remove the lines from the crontab{_hint(file)}, or they run twice.")
     return 0
 
 

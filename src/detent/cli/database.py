@@ -1,4 +1,4 @@
-"""`detent db …`: the schema of the database, which these commands reach directly, without a server."""
+"""`detent db …`: commands that connect to the database directly, without a server."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from detent.cli import output, times
 from detent.cli.base import F, command, group, option
+from detent.cli.invocation import config_option, format_options, invocation, load_settings
 from detent.cli.nodes import database_options
 from detent.cli.output import Column
-from detent.cli.session import config_option, load_settings, session, shapes
 from detent.store.connection import Connection
 
 if TYPE_CHECKING:
     from detent.settings.settings import Settings
 
-db = group("db", "Look after the database.", panel="Look after it")
+db = group("db", "Migrate and inspect the database.", panel="Administration")
 
 COLUMNS = (
     Column("MIGRATION", lambda migration: migration["name"]),
@@ -38,9 +38,9 @@ def reaches_database(function: F) -> F:
     ),
 )
 @reaches_database
-@option("--role-settings", metavar="ROLE", help="Also give this role what nodes need behind a pooler.")
+@option("--role-settings", metavar="ROLE", help="Also give this role the settings that nodes need behind a pooler.")
 def migrate(role_settings: str | None, **flags: str | None) -> None:
-    """Bring the schema up to date; nothing happens when it is."""
+    """Apply the migrations that are missing."""
     from detent.store import migrate as migrations
     from detent.store import role
 
@@ -58,14 +58,14 @@ def migrate(role_settings: str | None, **flags: str | None) -> None:
     number = f"{len(applied)} migration{'s' if len(applied) > 1 else ''}"
     output.say(f"Applied {number}." if applied else "The schema is up to date.")
     if given:
-        output.say("A pooler's connections get these settings when they are made anew (PgBouncer: RECONNECT).")
+        output.say("A pooler's existing connections need a reconnect to get these settings (PgBouncer: RECONNECT).")
 
 
 @command(db, "status", examples=("detent db status --database-url postgresql://user@host/detent",))
 @reaches_database
-@shapes()
+@format_options()
 def status(**flags: str | None) -> int:
-    """List the migrations; exit code 1 unless all are applied and known here."""
+    """List the migrations; exit code 1 unless all are applied and known."""
     from detent.store import migrate as migrations
 
     states = with_connection(load_settings(flags), migrations.status)
@@ -81,16 +81,16 @@ def status(**flags: str | None) -> int:
     ]
     output.print_page({"items": items, "next_cursor": None}, COLUMNS, "There are no migrations.", identity="name")
     missing = [item for item in items if item["state"] == "pending"]
-    if missing and session().shape == "people":
+    if missing and invocation().format == "text":
         output.say("The schema is not up to date: run `detent db migrate`.")
     return int(any(item["state"] not in ("applied", "newer") for item in items))
 
 
 @command(db, "sql", examples=("detent db sql | psql detent",))
 @config_option(hidden=True)
-@option("--role-settings", metavar="ROLE", help="Also give this role what nodes need behind a pooler.")
+@option("--role-settings", metavar="ROLE", help="Also give this role the settings that nodes need behind a pooler.")
 def sql(role_settings: str | None) -> None:
-    """Print all migrations as one script, for those who apply it themselves."""
+    """Print all migrations as one script, to apply by hand."""
     from detent.store import migrate as migrations
     from detent.store import pooler
 
@@ -120,7 +120,7 @@ def with_connection(settings: Settings, work: Callable[[Connection], Awaitable[A
 
 @asynccontextmanager
 async def _connection(settings: Settings) -> AsyncIterator[Any]:
-    """To the database that the settings name, or to the embedded one, which runs for as long as this takes."""
+    """Connect to the configured database, or to the embedded one, which is started for this command."""
     from detent.store.db import connect
 
     async with AsyncExitStack() as stack:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
 import click
 
 from detent.cli import output, times
 from detent.cli.base import F, command, group, option
+from detent.cli.invocation import api_options, complete_job, connect
 from detent.cli.output import Column, Item
 from detent.cli.runs import COLUMNS as RUN_COLUMNS
 from detent.cli.runs import paging_options
-from detent.cli.session import asks_server, complete_job, connect
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
 from detent.errors import UsageError
 
-dlq = group("dlq", "Look at dead runs, bring them back, or deal with them for good.", panel="Jobs and runs")
+dlq = group("dlq", "List, retry and discard dead runs.", panel="Jobs and runs")
 arguments = click.argument("run_ids", metavar="[RUN]...", nargs=-1)
 BY_GROUP = ""
 EMPTY = "There are no dead runs."
@@ -33,9 +30,9 @@ GROUP_COLUMNS = (
 
 
 def chosen_options(function: F) -> F:
-    """Which dead runs: by id, of a job, of a group, or all."""
-    yes = option("--yes", "-y", is_flag=True, help="Do not ask.")
-    dry_run = option("--dry-run", is_flag=True, help="Say how many there are, and do nothing.")
+    """The options that select dead runs: by id, of a job, of a group, or all."""
+    yes = option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+    dry_run = option("--dry-run", is_flag=True, help="Count them, and change nothing.")
     every = option("--all", "every", is_flag=True, help="All dead runs.")
     group = option("--group", metavar="GROUP", help="All dead runs of this group, see `detent dlq list --group`.")
     job = option("--job", metavar="JOB", shell_complete=complete_job, help="All dead runs of this job, by name or id.")
@@ -53,32 +50,29 @@ def chosen_options(function: F) -> F:
     metavar="[GROUP]",
     is_flag=False,
     flag_value=BY_GROUP,
-    help="Count them by what their errors have in common; with the name of a group, list its runs.",
+    help="Count them grouped by error; with the name of a group, list its runs.",
 )
 @paging_options
 @watch_option
-@asks_server(quiet="ids only")
+@api_options(quiet="ids only")
 def list_dead(job: str | None, group: str | None, limit: int, cursor: str | None, watch: bool) -> None:
-    """List the dead runs: those whose last attempt has failed."""
-    from detent.client.documents import gather
-
+    """List the dead runs: those whose last attempt failed."""
     with connect() as client:
         if group == BY_GROUP:
-            groups = partial(_groups, client.dead_groups, job)
+
+            def groups(limit: int) -> Item:
+                return {"items": client.list_dead_groups(job)["items"][:limit], "next_cursor": None}
+
             if watch:
                 watching(groups, limit, GROUP_COLUMNS, EMPTY)
             else:
-                output.print_page(groups(limit, cursor), GROUP_COLUMNS, EMPTY, identity="group")
+                output.print_page(groups(limit), GROUP_COLUMNS, EMPTY, identity="group")
             return
-        fetch = partial(client.dead_letters, job=job, group=group)
+        dead = client.list_dead_letters(job, group=group)
         if watch:
-            watching(fetch, limit, RUN_COLUMNS, EMPTY)
+            watching(dead.page, limit, RUN_COLUMNS, EMPTY)
         else:
-            output.print_page(gather(fetch, limit, cursor), RUN_COLUMNS, EMPTY)
-
-
-def _groups(dead_groups: Any, job: str | None, limit: int, cursor: str | None) -> Item:
-    return {"items": dead_groups(job=job)["items"][:limit], "next_cursor": None}
+            output.print_page(dead.gather(limit, cursor), RUN_COLUMNS, EMPTY)
 
 
 @command(
@@ -91,8 +85,8 @@ def _groups(dead_groups: Any, job: str | None, limit: int, cursor: str | None) -
     ),
 )
 @chosen_options
-@option("--rate", metavar="RATE", help="At most so many, such as 100/s, and until none is left. [as fast as possible]")
-@asks_server(quiet="the ids of the runs only")
+@option("--rate", metavar="RATE", help="Maximum rate, such as 100/s; continues until none is left. [no limit]")
+@api_options(quiet="the ids of the runs only")
 def redrive(
     run_ids: tuple[str, ...],
     job: str | None,
@@ -102,21 +96,21 @@ def redrive(
     yes: bool,
     rate: str | None,
 ) -> int:
-    """Bring dead runs back: they are tried again as the runs they are.
+    """Retry dead runs, with all their attempts again.
 
     A run keeps its id and its idempotency key, so a target that did the work
-    after all can say so. The job is taken as it is now. What is broken off
-    can be begun again: no run is brought back twice.
+    can recognise it. The run uses the current definition of the job. After an
+    interruption, repeat the command: no run is retried twice.
     """
-    from detent.cli.redriving import Chosen, redrive_all, redrive_some
+    from detent.cli.redrive import DeadRunSelection, redrive_all, redrive_some
     from detent.domain.pace import read_rate
 
-    chosen = Chosen(job, group, every)
+    chosen = DeadRunSelection(job, group, every)
     chosen.check(run_ids)
     with connect() as client:
         if run_ids:
             if rate is not None:
-                raise UsageError("--rate is given beside ids: it is for --job, --group and --all.")
+                raise UsageError("--rate is given with run ids: it is for --job, --group and --all.")
             return redrive_some(client, run_ids, dry_run)
         return redrive_all(client, chosen, None if rate is None else read_rate("--rate", rate), dry_run, yes)
 
@@ -130,12 +124,12 @@ def redrive(
     ),
 )
 @chosen_options
-@asks_server(quiet="nothing")
+@api_options(quiet="nothing")
 def discard(run_ids: tuple[str, ...], job: str | None, group: str | None, every: bool, dry_run: bool, yes: bool) -> int:
-    """Be done with dead runs: they stay in history, and are listed here no more."""
-    from detent.cli.redriving import Chosen, discard_all, discard_some
+    """Discard dead runs: they stay in history, and are no longer dead letters."""
+    from detent.cli.redrive import DeadRunSelection, discard_all, discard_some
 
-    chosen = Chosen(job, group, every)
+    chosen = DeadRunSelection(job, group, every)
     chosen.check(run_ids)
     with connect() as client:
         if run_ids:

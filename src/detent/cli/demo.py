@@ -1,29 +1,29 @@
-"""`detent demo`: a month of history to look at."""
+"""`detent demo`: a month of example history."""
 
 from __future__ import annotations
 
 from detent.cli import output
 from detent.cli.base import command, option
 from detent.cli.database import reaches_database
+from detent.cli.invocation import load_settings, read_number
 from detent.cli.nodes import PANEL
-from detent.cli.session import load_settings, read_number
 
 
 @command(None, "demo", panel=PANEL, examples=("detent demo", "detent demo --days 7 --data-dir .detent"))
 @reaches_database
-@option("--days", default="30", metavar="N", help="How far back it goes. [30]")
-@option("--beside", is_flag=True, help="Add it to a database that has jobs.")
-@option("--port", default="8787", metavar="PORT", help="Where `detent serve --demo` will answer its jobs. [8787]")
+@option("--days", default="30", metavar="N", help="Days of history. [30]")
+@option("--beside", is_flag=True, help="Allow a database that already has jobs.")
+@option("--port", default="8787", metavar="PORT", help="Port of `detent serve --demo`, which its jobs call. [8787]")
 def demo(days: str, beside: bool, port: str, **flags: str | None) -> None:
-    """Fill a database with a month of history, to try detent on.
+    """Fill a database with a month of example history.
 
-    Jobs of many schedules, failures, a night in which all was down and an
-    afternoon in which a node died. `detent serve --demo` then goes on with it.
+    It has jobs with many schedules, failures, a night of downtime and an
+    afternoon in which a node is lost. `detent serve --demo` continues it.
     """
     import asyncio
 
-    from detent.devtools.demo.filling import Filled, fill
-    from detent.node import node
+    from detent.devtools.demo.fill import Filled, fill
+    from detent.node.database import opened_store, prepared_database
     from detent.telemetry.log import configure
 
     settings = load_settings(flags)
@@ -32,9 +32,9 @@ def demo(days: str, beside: bool, port: str, **flags: str | None) -> None:
     configure("auto", "warning")
 
     async def work() -> Filled:
-        async with node.prepared_database(settings) as url, node.opened_store(url, settings) as store:
+        async with prepared_database(settings) as url, opened_store(url, settings) as store:
             return await fill(store, back, echo, beside=beside)
 
     made = asyncio.run(work())
-    output.say(f"Made {made.jobs} jobs with {made.runs:,} runs of {back} days, of which {made.dead} are dead letters.")
-    output.say("Look at it with `detent serve --demo`, then open the address that it tells.")
+    output.say(f"Created {made.jobs} jobs with {made.runs:,} runs over {back} days; {made.dead} runs are dead.")
+    output.say("Run `detent serve --demo` and open the address that it prints.")

@@ -1,4 +1,4 @@
-"""From `--set FIELD=VALUE` to the fields that change, and from what changed to sentences."""
+"""`--set FIELD=VALUE` as the fields to change, and the report of the changes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 from detent.cli import output
 from detent.cli.document import SIMPLE_FIELDS, read_field, read_payload
+from detent.cli.invocation import invocation
 from detent.cli.output import Item
-from detent.cli.session import session
 from detent.domain.job_fields import FIELDS_BY_NAME, JOB_FIELDS
 from detent.errors import UsageError
 
 LISTS = frozenset(field.name for field in JOB_FIELDS if field.kind == "names")
 PLAIN = frozenset(field.name for field in SIMPLE_FIELDS if field.kind not in ("names", "switch"))
-PARTED = ("target", "payload")  # fields of which a part can be named
+NESTED = ("target", "payload")  # fields whose parts can be set
 
 
 def edited_fields(job: Item, assignments: Sequence[str], unset: Sequence[str]) -> dict[str, Any]:
-    """What to send: whole fields, with the parts that were named changed inside of them; None for a default."""
+    """The fields to send: whole fields, with the named parts changed inside them; None resets a field."""
     fields: dict[str, Any] = {}
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
@@ -47,14 +47,14 @@ def _drop(fields: dict[str, Any], job: Item, path: list[str]) -> None:
         return
     holder = _holder(fields, job, path)
     if path[-1] not in holder:
-        raise UsageError(f"--unset is {'.'.join(path)!r}, and the job has no such part.")
+        raise UsageError(f"--unset is {'.'.join(path)!r}: the job has no such part.")
     del holder[path[-1]]
 
 
 def _holder(fields: dict[str, Any], job: Item, path: list[str]) -> dict[str, Any]:
-    """What holds the part that a path names, in a copy of the field it belongs to."""
+    """The object that contains the part that a path names, in a copy of its field."""
     field = path[0]
-    if field not in PARTED:
+    if field not in NESTED:
         raise UsageError(f"{'.'.join(path)!r} names a part of {field}: only target and payload have parts.")
     if not isinstance(fields.get(field), dict):
         fields[field] = copy.deepcopy(job[field]) if isinstance(job[field], dict) else {}
@@ -62,7 +62,7 @@ def _holder(fields: dict[str, Any], job: Item, path: list[str]) -> dict[str, Any
     for part in path[1:-1]:
         holder = holder.setdefault(part, {})
         if not isinstance(holder, dict):
-            raise UsageError(f"{'.'.join(path)!r} goes through {part}, which is not an object: set the whole of it.")
+            raise UsageError(f"{'.'.join(path)!r} goes through {part}, which is not an object: set it as a whole.")
     return holder
 
 
@@ -84,16 +84,16 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
-def said_changes(before: Item, after: Mapping[str, Any], done: str) -> None:
-    from detent.cli.planning import value_text
+def report_changes(before: Item, after: Mapping[str, Any], done: str) -> None:
+    from detent.cli.apply_plan import value_text
     from detent.declarative.plan import differences_between
 
     found = differences_between(before, after)
     if not found:
-        output.say(f"Nothing to change in {before['name']}.")
+        output.say(f"No change in {before['name']}.")
         return
     output.say(f"{done} {before['name']}:")
-    if session().shape == "people":
+    if invocation().format == "text":
         for one in found:
             was = value_text(one.before) if one.has_before else "nothing"
             now = value_text(one.after) if one.has_after else "nothing"

@@ -1,4 +1,4 @@
-"""From an exception to one line on stderr and an exit code."""
+"""An exception becomes one line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Sequence
 
 import click
 
-from detent.cli.text import flat, talk
+from detent.cli.text import flat, message
 from detent.errors import DetentError, UsageError
 
 DEBUG = "DETENT_DEBUG"
 
 
 class TimedOut(DetentError):  # noqa: N818 - named after what happened, as in errors.py
-    """What was waited for did not happen in the time given; the exit code is that of timeout(1)."""
+    """The wait exceeded --timeout; the exit code is that of timeout(1)."""
 
     exit_code = 124
 
 
-class Detailed(UsageError):  # noqa: N818 - as above
-    """Wrong in several places: `lines` says each of them before the sentence says what follows from it."""
+class DetailedError(UsageError):
+    """Several errors: `lines` are printed before the message that sums them up."""
 
     def __init__(self, message: str, lines: Sequence[str]) -> None:
         super().__init__(message)
@@ -29,14 +29,14 @@ class Detailed(UsageError):  # noqa: N818 - as above
 
 
 def report(error: Exception) -> int:
-    """Say what went wrong, and return the exit code that says it to a program."""
+    """Print the error and return its exit code."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        talk(error.format_message())
+        message(error.format_message())
         return error.exit_code
     if isinstance(error, click.Abort):  # Ctrl-C, or the end of input, at a question
-        talk("")
+        message("")
         return 130
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
@@ -44,16 +44,16 @@ def report(error: Exception) -> int:
         say_error(_usage(error))
         return error.exit_code
     if isinstance(error, DetentError):
-        for line in error.lines if isinstance(error, Detailed) else ():
-            talk(flat(line))
+        for line in error.lines if isinstance(error, DetailedError) else ():
+            message(flat(line))
         say_error(_sentence(error))
         return error.exit_code
-    say_error(f"detent failed in a way it should not ({_shown(error)}): set {DEBUG}=1 to see where.")
+    say_error(f"Internal error ({_shown(error)}): set {DEBUG}=1 for a traceback.")
     return 1
 
 
 def say_error(sentence: str) -> None:
-    talk(f"error: {flat(sentence)}")
+    message(f"error: {flat(sentence)}")
 
 
 def _sentence(error: DetentError) -> str:
@@ -62,11 +62,11 @@ def _sentence(error: DetentError) -> str:
 
 
 def _usage(error: click.ClickException) -> str:
-    message = error.format_message()
+    text = error.format_message()
     context = getattr(error, "ctx", None)
     if context is None:
-        return message
-    return f"{message} See '{context.command_path} --help'."
+        return text
+    return f"{text} See '{context.command_path} --help'."
 
 
 def _shown(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Files of jobs, as -f names them, and what is said when something in them is wrong."""
+"""The job files that -f names, and the report of errors in them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from detent.cli import times
 from detent.cli.base import F, option
-from detent.cli.failures import Detailed
+from detent.cli.failures import DetailedError
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
     from detent.declarative.jobs_file import Declared
-    from detent.declarative.marks import Fault
+    from detent.declarative.located import FileFault
 
 STDIN = "-"
 
@@ -23,7 +23,7 @@ def file_options(*, required: bool = True) -> Callable[[F], F]:
     """-f and -R."""
 
     def add(function: F) -> F:
-        recursive = option("--recursive", "-R", is_flag=True, help="Also read the folders inside of folders.")
+        recursive = option("--recursive", "-R", is_flag=True, help="Also read subfolders.")
         files = option(
             "--file",
             "-f",
@@ -39,24 +39,22 @@ def file_options(*, required: bool = True) -> Callable[[F], F]:
 
 
 def read_declared(paths: Sequence[str], recursive: bool) -> list[Declared]:
-    """The jobs of these files. Every mistake is said before this gives up."""
+    """The jobs of these files. Raises one error that lists every mistake."""
     from detent.declarative.jobs_file import read_files
 
     found = read_files(read_texts(paths, recursive), times.now())
     if found.faults:
-        raise Mistakes(found.faults)
+        raise JobFileError(found.faults)
     return found.jobs
 
 
-class Mistakes(Detailed):
-    """The files have mistakes, each with its line."""
+class JobFileError(DetailedError):
+    """The files have errors, each with its line."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[FileFault]) -> None:
         count, files = len(faults), len({fault.source for fault in faults})
-        what = "There is 1 mistake" if count == 1 else f"There are {count} mistakes"
-        super().__init__(
-            f"{what}{f' in {files} files' if files > 1 else ''}: nothing was done.", list(map(str, faults))
-        )
+        where = f" in {files} files" if files > 1 else ""
+        super().__init__(f"{count} error{'' if count == 1 else 's'}{where}: nothing was changed.", [*map(str, faults)])
         self.faults = faults
 
 
@@ -72,8 +70,8 @@ def _names(path: str, recursive: bool) -> list[str]:
     inside = Path(path).rglob("*") if recursive else Path(path).iterdir()
     found = sorted(str(one) for one in inside if one.suffix in SUFFIXES and _shown(one, path) and one.is_file())
     if not found:
-        deeper = "" if recursive else ", or give -R to look deeper"
-        raise UsageError(f"The folder {path} holds no file that ends in {', '.join(SUFFIXES)}: name the files{deeper}.")
+        deeper = "" if recursive else ", or give -R to read subfolders"
+        raise UsageError(f"The folder {path} has no file that ends in {', '.join(SUFFIXES)}: name the files{deeper}.")
     return found
 
 

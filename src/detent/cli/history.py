@@ -7,24 +7,22 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from detent.cli import output, times
 from detent.cli.base import command, group, option
+from detent.cli.invocation import api_options, complete_job, connect
 from detent.cli.progress import Progress
 from detent.cli.runs import status_option
-from detent.cli.session import asks_server, complete_job, connect
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
-    from detent.client.documents import Client
+    from detent.client.operation import JsonPages
 
-history = group("history", "Take what happened somewhere else.", panel="Look after it")
+history = group("history", "Export finished runs.", panel="Administration")
 
-PAGE = 500
 FORMATS = ("jsonl", "csv")
 COLUMNS = (
     *("id", "job", "job_id", "scheduled_at", "status", "reason", "attempt", "started_at", "finished_at"),
@@ -40,27 +38,29 @@ COLUMNS = (
         "detent history export --job report --from 30d --format csv > report.csv",
     ),
 )
-@option("--from", "since", metavar="TIME", help="Runs of ticks from this time on, or so long ago, such as 7d. [all]")
-@option("--to", "until", metavar="TIME", help="Runs of ticks before this time, or so long ago. [now]")
+@option("--from", "since", metavar="TIME", help="Ticks from this time, or a duration ago such as 7d. [all]")
+@option("--to", "until", metavar="TIME", help="Ticks before this time, or a duration ago. [now]")
 @option("--job", metavar="JOB", shell_complete=complete_job, help="Only runs of this job, by name or id.")
 @status_option
 @option("--format", "kind", type=click.Choice(FORMATS), default="jsonl", metavar="FORMAT", help="jsonl or csv. [jsonl]")
-@asks_server()
+@api_options()
 def export(since: str | None, until: str | None, job: str | None, status: tuple[str, ...], kind: str) -> None:
-    """Write runs to stdout, the latest first, one in each line.
+    """Write runs to stdout, the latest first, one per line.
 
-    What has been dropped by then is in the archive, if the server has one
+    Runs that retention has dropped are in the archive, if the server has one
     (see the setting archive_url).
     """
     start = None if since is None else times.read_moment("--from", since, ahead=False)
-    end = times.written(times.now()) if until is None else times.read_moment("--to", until, ahead=False)
-    if start is not None and start >= end:
-        raise UsageError(f"--from is {start} and --to is {end}: there is no time between them.")
-    search = f"until:{end}" if start is None else f"since:{start} until:{end}"
+    end = times.now() if until is None else times.read_moment("--to", until, ahead=False)
+    search = f"until:{times.written(end)}"
+    if start is not None:
+        if start >= end:
+            raise UsageError(f"--from ({times.written(start)}) is not before --to ({times.written(end)}).")
+        search = f"since:{times.written(start)} {search}"
     write = _csv() if kind == "csv" else _json_line
-    with connect() as client, Progress("% of the time" if start else "runs", 100 if start else None) as progress:
+    with connect() as client, Progress("% of the period" if start else "runs", 100 if start else None) as progress:
         count = 0
-        for page in _pages(client, job, {"search": search, "status": status}):
+        for page in _pages(client.list_runs(job, search=search, status=status)):
             for run in page:
                 write(run)
             count += len(page)
@@ -69,20 +69,18 @@ def export(since: str | None, until: str | None, job: str | None, status: tuple[
     output.say(f"Exported {count:,} run{'' if count == 1 else 's'}.")
 
 
-def _pages(client: Client, job: str | None, filters: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
-    fetch = partial(client.list_runs, **filters) if job is None else partial(client.job_runs, job, **filters)
+def _pages(runs: JsonPages) -> Iterator[list[dict[str, Any]]]:
     cursor = None
     while True:
-        page = fetch(limit=PAGE, cursor=cursor)
+        page = runs.page(cursor=cursor)
         yield page["items"]
         cursor = page["next_cursor"]
         if cursor is None:
             return
 
 
-def _percent(start: str, end: str, run: dict[str, Any]) -> int:
-    first, last, here = (datetime.fromisoformat(text) for text in (start, end, run["scheduled_at"]))
-    return round(100 * (last - here) / (last - first))
+def _percent(start: datetime, end: datetime, run: dict[str, Any]) -> int:
+    return round(100 * (end - datetime.fromisoformat(run["scheduled_at"])) / (end - start))
 
 
 def _json_line(run: dict[str, Any]) -> None:

@@ -1,9 +1,9 @@
-"""`detent job …`: verbs that change a job, or make it run."""
+"""`detent job …`: verbs that change a job or start a run."""
 
 from __future__ import annotations
 
 import shlex
-from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -12,18 +12,23 @@ from detent.cli.base import command, option
 from detent.cli.bulk import or_many
 from detent.cli.cron import show as show_preview
 from detent.cli.document import read_payload
-from detent.cli.edits import edited_fields, said_changes
+from detent.cli.edits import edited_fields, report_changes
+from detent.cli.invocation import api_options, connect, invocation, read_number
 from detent.cli.jobs import argument, job
+from detent.cli.output import Item
 from detent.cli.runs import check_wait, say_started, wait_options
-from detent.cli.session import asks_server, connect, read_number, session
 from detent.domain.states import OPEN
 from detent.errors import Conflict, UsageError
 
+if TYPE_CHECKING:
+    from detent.client import JsonClient
+    from detent.contract.job import OnResume
+
 MOST_RUNS = 1_000
 
-__all__ = ["job"]  # with all its verbs: those that only look, and those here
+__all__ = ["job"]  # with the verbs of `jobs.py` and of this module
 
-# What decides when a job ticks.
+# The fields that decide when a job ticks.
 PREVIEWED = ("schedule", "timezone", "dst_gap", "dst_overlap", "day_match", "dialect", "starts_at", "ends_at")
 
 
@@ -43,14 +48,14 @@ PREVIEWED = ("schedule", "timezone", "dst_gap", "dst_overlap", "day_match", "dia
     multiple=True,
     help="Change this field, or a part of it such as target.url; may be repeated.",
 )
-@option("--unset", metavar="FIELD", multiple=True, help="Put this field back to its default; may be repeated.")
+@option("--unset", metavar="FIELD", multiple=True, help="Reset this field to its default; may be repeated.")
 @option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@asks_server(quiet="its id only")
+@api_options(quiet="its id only")
 def edit(job_name: str, assignments: tuple[str, ...], unset: tuple[str, ...], dry_run: bool) -> None:
-    """Change some fields of a job and leave the others as they are.
+    """Change some fields of a job and keep the others.
 
-    Nothing is lost when somebody else changes the job at the same time: the
-    edit is then refused, and can be made again.
+    If the job is changed at the same time by another client, the edit is
+    refused and nothing is lost: run it again.
     """
     if not assignments and not unset:
         raise UsageError("There is nothing to change: give --set FIELD=VALUE or --unset FIELD.")
@@ -58,10 +63,10 @@ def edit(job_name: str, assignments: tuple[str, ...], unset: tuple[str, ...], dr
         found = client.get_job(job_name)
         fields = edited_fields(found, assignments, unset)
         if dry_run:
-            said_changes(found, {**found, **fields}, "Would change")
+            report_changes(found, {**found, **fields}, "Would change")
             return
-        answer = client.patch_job(found["id"], fields, found["revision"])
-    said_changes(found, answer, "Changed")
+        answer = client.edit_job(found["id"], fields, revision=found["revision"])
+    report_changes(found, answer, "Changed")
     for warning in answer["warnings"]:
         output.say(f"warning: {warning}")
     output.print_for_machines(answer)
@@ -70,32 +75,32 @@ def edit(job_name: str, assignments: tuple[str, ...], unset: tuple[str, ...], dr
 @command(job, "next", examples=("detent job next report --count 10",))
 @argument
 @option("--count", "-n", default="5", metavar="N", help="How many ticks. [5]")
-@asks_server()
+@api_options()
 def following(job_name: str, count: str) -> None:
-    """List the next ticks of a job, with what a change of the clock does."""
+    """List the next ticks of a job, with the effects of DST changes."""
     number = read_number("--count", count, 1, 1000)
     with connect() as client:
         found = client.get_job(job_name)
-        asked = {field: found[field] for field in PREVIEWED}
-        answer = client.preview({**asked, "job": found["id"], "count": number})
-    if session().shape == "people" and found["status"] != "active":
-        output.say(f"{found['name']} is {found['status']}: it would tick at these times, and does not.")
+        rules = {field: found[field] for field in PREVIEWED}
+        answer = client.preview_schedule(**rules, job=found["id"], count=number)
+    if invocation().format == "text" and found["status"] != "active":
+        output.say(f"{found['name']} is {found['status']}: it does not tick at these times.")
     show_preview(answer)
 
 
 @command(job, "retry", examples=("detent job retry report --wait", "detent job retry --filter 'tag:billing' --dry-run"))
 @or_many("retry")
 @wait_options
-@asks_server(quiet="the new run's id only")
+@api_options(quiet="the new run's id only")
 def retry(job_name: str, wait: bool, timeout: str | None) -> None:
-    """Run the latest finished run of a job once more, at once.
+    """Run the latest finished run of a job again, now.
 
-    With --filter: the latest run of each job that is found, where it is dead,
-    goes on as the run it is.
+    With --filter: retry the latest run of each matching job if it is dead,
+    under its own id.
     """
     check_wait(wait, timeout)
     with connect() as client:
-        say_started(client, client.retry_job(job_name), wait, timeout, "Run again")
+        say_started(client, client.retry_job(job_name), wait, timeout, "Retried")
 
 
 ON_RESUME = ("skip", "once", "all")
@@ -106,28 +111,28 @@ ON_RESUME = ("skip", "once", "all")
     "pause",
     examples=(
         "detent job pause report",
-        'detent job pause report --until 2h --reason "moving house"',
+        'detent job pause report --until 2h --reason "database migration"',
         "detent job pause --filter 'tag:billing' --yes",
     ),
 )
 @or_many("pause")
-@option("--reason", metavar="TEXT", help="Why; shown to whoever looks at the job.")
-@option("--until", metavar="TIME", help="Let it fire again at this time, or after so long, such as 2h.")
+@option("--reason", metavar="TEXT", help="Reason, shown with the job.")
+@option("--until", metavar="TIME", help="Resume at this time, or after a duration such as 2h.")
 @option(
     "--on-resume",
     type=click.Choice(ON_RESUME),
     metavar="skip|once|all",
-    help="What becomes of the ticks of the pause: none runs, the latest does, or all do. [skip]",
+    help="Which ticks of the pause run afterwards: none, the latest, or all. [skip]",
 )
-@asks_server(quiet="its id only")
+@api_options(quiet="its id only")
 def pause(job_name: str, reason: str | None, until: str | None, on_resume: str | None) -> None:
-    """Stop a job from firing until it is resumed; runs that have begun go on."""
+    """Pause a job until it is resumed; unfinished runs continue."""
     end = None if until is None else times.read_moment("--until", until, ahead=True)
     with connect() as client:
-        answer = client.pause_job(job_name, reason=reason, until=end, on_resume=on_resume)
-    back = f"`detent job resume {shlex.quote(answer['name'])}` lets it fire again"
+        answer = client.pause_job(job_name, reason, until=end, on_resume=cast("OnResume | None", on_resume))
+    back = f"`detent job resume {shlex.quote(answer['name'])}` resumes it"
     ends = times.both(answer["paused_until"], times.now(), str(answer["timezone"]))
-    output.say(f"Paused {answer['name']}" + (f" until {ends}; {back} before." if ends else f": {back}."))
+    output.say(f"Paused {answer['name']}" + (f" until {ends}; {back} earlier." if ends else f": {back}."))
     output.print_for_machines(answer)
 
 
@@ -137,13 +142,13 @@ def pause(job_name: str, reason: str | None, until: str | None, on_resume: str |
     "--on-resume",
     type=click.Choice(ON_RESUME),
     metavar="skip|once|all",
-    help="What becomes of the ticks of the pause. [what the pause said]",
+    help="Which ticks of the pause run now: none, the latest, or all. [as set by the pause]",
 )
-@asks_server(quiet="its id only")
+@api_options(quiet="its id only")
 def resume(job_name: str, on_resume: str | None) -> None:
-    """Let a paused job fire again."""
+    """Resume a paused job."""
     with connect() as client:
-        answer = client.resume_job(job_name, on_resume)
+        answer = client.resume_job(job_name, cast("OnResume | None", on_resume))
     following = times.both(answer["next_run_at"], times.now(), str(answer["timezone"]))
     output.say(f"Resumed {answer['name']}; next run {following or 'none'}.")
     output.print_for_machines(answer)
@@ -159,33 +164,39 @@ def resume(job_name: str, on_resume: str | None) -> None:
     ),
 )
 @argument
-@option("--payload", metavar="JSON", help="What this run is given instead: JSON, @FILE or - for stdin.")
+@option("--payload", metavar="JSON", help="Payload of this run: JSON, @FILE or - for stdin. [the job's payload]")
 @wait_options
-@asks_server(quiet="the run's id only")
+@api_options(quiet="the run's id only")
 def trigger(job_name: str, payload: str | None, wait: bool, timeout: str | None) -> None:
-    """Start a run of a job now; its schedule goes on as before.
+    """Start a run of a job now; its schedule is unchanged.
 
-    Exit code 6 when it is not started, because the job runs already as often
-    at once as it may.
+    Exit code 6 when no run is started because the job already has its maximum
+    of unfinished runs.
     """
     check_wait(wait, timeout)
-    body = {} if payload is None else {"payload": read_payload(payload)}
+    given = () if payload is None else (read_payload(payload),)
     with connect() as client:
-        started = client.trigger_job(job_name, body)
+        started = client.trigger_job(job_name, *given)
         if started["status"] == "skipped":
             output.print_for_machines(started)
-            raise Conflict(
-                f"{started['job']} was not started: it runs already, as often at once as it may. "
-                f"The run {started['id']} is on record as skipped."
-            )
+            raise Conflict(_not_started(client, started))
         say_started(client, started, wait, timeout, "Triggered")
+
+
+def _not_started(client: JsonClient, skipped: Item) -> str:
+    job = client.get_job(skipped["job_id"])
+    most = job["max_concurrent"] if job["concurrent_policy"] == "ALLOW" else 1
+    runs = client.list_runs(job["id"], status=tuple(OPEN)).page()["items"]
+    oldest = f" ({runs[-1]['status']} since {times.absolute(runs[-1]['scheduled_at'])})" if runs else ""
+    limit = f"its maximum of {most} unfinished run{'' if most == 1 else 's'}{oldest}"
+    return f"Not started: {job['name']} already has {limit}. Run {skipped['id']} is recorded as skipped."
 
 
 @command(job, "delete", examples=("detent job delete report", "detent job delete --filter 'name:test-*' --dry-run"))
 @or_many("delete", asks=True)
-@asks_server(quiet="its id only")
+@api_options(quiet="its id only")
 def delete(job_name: str, dry_run: bool, yes: bool) -> int:
-    """Delete a job; its runs stay in the history, its name is free again."""
+    """Delete a job; its runs stay in history, and its name is free again."""
     with connect() as client:
         found = client.get_job(job_name)
         if dry_run:
@@ -204,13 +215,11 @@ def delete(job_name: str, dry_run: bool, yes: bool) -> int:
     job, "cancel", examples=("detent job cancel report --yes", "detent job cancel --filter 'queue:mail' --dry-run")
 )
 @or_many("cancel", asks=True)
-@asks_server(quiet="the ids of the runs only")
+@api_options(quiet="the ids of the runs only")
 def cancel(job_name: str, dry_run: bool, yes: bool) -> int:
-    """Cancel the runs of a job that are not over; running ones are told to stop."""
-    from detent.client.documents import gather
-
+    """Cancel the unfinished runs of a job; running ones are asked to stop."""
     with connect() as client:
-        runs = gather(partial(client.job_runs, job_name, status=tuple(OPEN)), MOST_RUNS)["items"]
+        runs = client.list_runs(job_name, status=tuple(OPEN)).gather(MOST_RUNS)["items"]
         many = f"{len(runs)} run{'' if len(runs) == 1 else 's'} of {job_name}"
         if dry_run or not runs:
             output.say(f"Would cancel {many}.")
@@ -218,10 +227,10 @@ def cancel(job_name: str, dry_run: bool, yes: bool) -> int:
         if not output.agreed(yes, f"Cancel {many}?", f"detent job cancel {shlex.quote(job_name)} --yes"):
             output.say("Nothing was cancelled.")
             return 1
-        answer = client.cancel_runs(job_name)
+        answer = client.cancel_job_runs(job_name)
     over, stopping = len(answer["cancelled"]), len(answer["stopping"])
-    output.say(f"Runs of {job_name}: {over} cancelled, {stopping} told to stop.")
-    if session().shape == "json":
+    output.say(f"Runs of {job_name}: {over} cancelled, {stopping} asked to stop.")
+    if invocation().format == "json":
         output.print_json(answer)
     else:
         output.print_lines((run,) for run in (*answer["cancelled"], *answer["stopping"]))

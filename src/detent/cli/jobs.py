@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import click
@@ -13,26 +12,25 @@ import click
 from detent.cli import output, times
 from detent.cli.base import command, group, option
 from detent.cli.document import SIMPLE_FIELDS, build, document_options, is_default
+from detent.cli.invocation import api_options, complete_job, connect
 from detent.cli.output import Column, Field, Item
 from detent.cli.runs import (
     NO_RUNS,
     history_columns,
     paging_options,
     search_option,
-    show_runs,
     status_option,
 )
-from detent.cli.session import asks_server, complete_job, connect
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
 from detent.errors import UsageError
 
-job = group("job", "Create, look at and steer jobs.", panel="Jobs and runs")
+job = group("job", "Create, inspect and control jobs.", panel="Jobs and runs")
 argument = click.argument("job_name", metavar="JOB", shell_complete=complete_job)
 
 
 def schedule_text(schedule: object) -> str:
-    """The schedule as one would write it in one string."""
+    """The schedule as one string."""
     if isinstance(schedule, str):
         return schedule
     if not isinstance(schedule, dict):
@@ -137,20 +135,20 @@ def show(answer: Item) -> None:
 @option(
     "--upsert",
     is_flag=True,
-    help="Change the job of this name if there is one; nothing happens if it is the same.",
+    help="Change the job of this name if it exists; an equal job is left unchanged.",
 )
-@asks_server(quiet="the new job's id only")
+@api_options(quiet="the new job's id only")
 def create(name: str | None, upsert: bool, **flags: Any) -> None:
     """Create a job from one schedule and one target.
 
-    Without NAME, the server makes one up.
+    Without NAME, the server generates one.
     """
     document = build(name, flags)
     if upsert and not document.get("name"):
         raise UsageError("--upsert needs the name of the job: give NAME.")
     with connect() as client:
-        answer = client.put_job(document["name"], document) if upsert else client.create_job(document)
-        done = {"updated": "Changed", "unchanged": "Nothing to change in"}.get(client.change or "", "Created")
+        answer = client.upsert_job(document) if upsert else client.create_job(document)
+        done = {"updated": "Changed", "unchanged": "No change in"}.get(client.change or "", "Created")
     output.say(f"{done} job {answer['name']}.")
     for warning in answer["warnings"]:
         output.say(f"warning: {warning}")
@@ -171,24 +169,22 @@ def create(name: str | None, upsert: bool, **flags: Any) -> None:
 @search_option("name:report tag:billing next:<1h")
 @paging_options
 @watch_option
-@asks_server(quiet="ids only")
-def list_jobs(limit: int, cursor: str | None, watch: bool, **filters: str | None) -> None:
+@api_options(quiet="ids only")
+def list_jobs(limit: int, cursor: str | None, watch: bool, **filters: Any) -> None:
     """List the jobs."""
-    from detent.client.documents import gather
-
-    asked = any(filters.values())
-    empty = "No job matches." if asked else "There are no jobs yet: make one with `detent job create --help`."
+    filtered = any(filters.values())
+    empty = "No job matches." if filtered else "There are no jobs yet: create one, see `detent job create --help`."
     with connect() as client:
-        fetch = partial(client.list_jobs, **filters)
+        jobs = client.list_jobs(**filters)
         if watch:
-            watching(fetch, limit, COLUMNS, empty)
+            watching(jobs.page, limit, COLUMNS, empty)
         else:
-            output.print_page(gather(fetch, limit, cursor), COLUMNS, empty)
+            output.print_page(jobs.gather(limit, cursor), COLUMNS, empty)
 
 
 @command(job, "get", examples=("detent job get report", "detent job get report --json"))
 @argument
-@asks_server(quiet="its id only")
+@api_options(quiet="its id only")
 def get(job_name: str) -> None:
     """Show one job, by name or id."""
     with connect() as client:
@@ -200,12 +196,12 @@ def get(job_name: str) -> None:
 @status_option
 @paging_options
 @watch_option
-@asks_server(quiet="ids only")
+@api_options(quiet="ids only")
 def history(job_name: str, status: tuple[str, ...], limit: int, cursor: str | None, watch: bool) -> None:
     """List the runs of one job, the latest first."""
     with connect() as client:
-        fetch = partial(client.job_runs, job_name, status=status)
+        runs = client.list_runs(job_name, status=status)
         if watch:
-            watching(fetch, limit, history_columns(), NO_RUNS)
+            watching(runs.page, limit, history_columns(), NO_RUNS)
         else:
-            show_runs(fetch, limit, cursor, history_columns())
+            output.print_page(runs.gather(limit, cursor), history_columns(), NO_RUNS)

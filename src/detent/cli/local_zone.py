@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 
 def local_zone() -> str:
-    """From TZ, from what the system was told, or UTC."""
+    """From TZ, else from the system's configuration, else UTC."""
     for name in _candidates():
         try:
             ZoneInfo(name)

@@ -1,7 +1,6 @@
 """`detent serve`, `scheduler`, `worker` and `api`: flags become settings, and the node runs until it is stopped.
 
-Flags are passed on as they were typed, so that settings from flags, environment and file are read and refused
-by the same words.
+Flags are passed on as text, so that flags, environment and file go through the same checks.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from detent.cli.base import F, command, option
-from detent.cli.session import config_option, load_settings
+from detent.cli.invocation import config_option, load_settings
 
 if TYPE_CHECKING:
-    from detent.devtools.demo import FirstLook
+    from detent.devtools.demo import LiveDemo
 
 PANEL = "Start detent"
 
@@ -28,44 +27,46 @@ def _options(*made: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def _switch(name: str, text: str, **settings: Any) -> Callable[[F], F]:
-    """A flag that says nothing unless it is given, so that the environment and the file still count."""
+    """A flag whose default is None, so that the environment and the file apply when it is not given."""
     return option(name, is_flag=True, flag_value=True, default=None, help=text, **settings)
 
 
 database_options = _options(
-    option("--database-url", metavar="URL", help="PostgreSQL 15 or later. [the embedded one in the data folder]"),
-    option("--database-pooler", metavar="none|transaction", help="What stands before the server. [none]"),
-    option("--data-dir", metavar="DIR", help="Where the embedded PostgreSQL keeps its data."),
+    option(
+        "--database-url", metavar="URL", help="PostgreSQL 15 or later. [the embedded PostgreSQL in the data folder]"
+    ),
+    option("--database-pooler", metavar="none|transaction", help="Pooler in front of the database. [none]"),
+    option("--data-dir", metavar="DIR", help="Data folder of the embedded PostgreSQL."),
 )
 
 _listening = _options(
     option("--host", metavar="ADDRESS", help="Listen on this address. [127.0.0.1]"),
-    option("--port", metavar="PORT", help="Listen on this port; 0 takes a free one. [8787, or the next that is free]"),
+    option("--port", metavar="PORT", help="Listen on this port; 0 picks a free one. [8787, or the next free port]"),
 )
 
 _probing = option(
-    "--metrics-port", metavar="PORT", help="Answer /metrics, /livez and /readyz on this port, without a key."
+    "--metrics-port", metavar="PORT", help="Serve /metrics, /livez and /readyz on this port, without a key."
 )
 _probing_alone = _options(
-    _probing, option("--host", metavar="ADDRESS", help="Answer --metrics-port on this address. [127.0.0.1]")
+    _probing, option("--host", metavar="ADDRESS", help="Listen for --metrics-port on this address. [127.0.0.1]")
 )
 
 _working = _options(
-    option("--app", metavar="MODULE:NAME", help="The Python jobs to run, such as shop.jobs:app."),
-    option("--concurrency", metavar="N", help="Runs at the same time. [100]"),
+    option("--app", metavar="MODULE:NAME", help="The app with the Python handlers, such as shop.jobs:app."),
+    option("--concurrency", metavar="N", help="Maximum runs at the same time. [100]"),
     option(
         *("--queue", "--queues", "queues"),
         metavar="NAME",
         multiple=True,
-        help="Work for this queue; may be repeated. [default]",
+        help="Claim runs of this queue; may be repeated. [default]",
     ),
-    option("--isolate", metavar="thread|process", help="Where Python jobs run that do not say. [thread]"),
+    option("--isolate", metavar="thread|process", help="Where Python jobs run by default. [thread]"),
     option(
         "--handler-processes",
         metavar="N",
-        help="Processes for Python jobs that run isolated. [twice the processors, at least 4]",
+        help="Processes for isolated Python jobs. [twice the CPUs, at least 4]",
     ),
-    _switch("--allow-shell", "Run shell jobs here: whoever may create jobs may then run commands as you."),
+    _switch("--allow-shell", "Run shell jobs. Everyone who can create jobs can then run commands as your user."),
     option(
         "--allow-private-targets/--refuse-private-targets",
         default=None,
@@ -74,8 +75,8 @@ _working = _options(
 )
 
 _running = _options(
-    _switch("--migrate", "Bring the schema of an external database up to date first."),
-    option("--drain-seconds", metavar="SECONDS", help="How long running runs may go on after SIGTERM. [30]"),
+    _switch("--migrate", "Migrate the schema of an external database first."),
+    option("--drain-seconds", metavar="SECONDS", help="Time for running runs to finish after SIGTERM. [30]"),
     option("--log-format", metavar="auto|json|pretty", help="[auto: pretty on a terminal]"),
     option("--log-level", metavar="debug|info|warning|error", help="[info]"),
     option("--failpoints", metavar="LIST", hidden=True),
@@ -98,11 +99,11 @@ _running = _options(
 @_working
 @_probing
 @_running
-@option("--demo", is_flag=True, help="Add three jobs that show it at work.")
+@option("--demo", is_flag=True, help="Create three example jobs.")
 def serve(demo: bool, **flags: object) -> int:
-    """Start everything in one process: API, scheduler and worker.
+    """Start API, scheduler and worker in one process.
 
-    Without a database, it brings its own PostgreSQL. Ctrl-C stops it.
+    Without --database-url it starts an embedded PostgreSQL. Ctrl-C stops it.
     """
     return _start(flags, ("api", "scheduler", "worker"), demo)
 
@@ -117,7 +118,7 @@ def serve(demo: bool, **flags: object) -> int:
 @_probing_alone
 @_running
 def scheduler(**flags: object) -> int:
-    """Start a scheduler: it fires jobs and runs nothing."""
+    """Start a scheduler: it fires ticks and runs no jobs."""
     return _start(flags, ("scheduler",))
 
 
@@ -127,7 +128,7 @@ def scheduler(**flags: object) -> int:
 @_probing_alone
 @_running
 def worker(**flags: object) -> int:
-    """Start a worker: it runs what schedulers fired."""
+    """Start a worker: it runs what the schedulers have fired."""
     return _start(flags, ("worker",))
 
 
@@ -137,7 +138,7 @@ def worker(**flags: object) -> int:
 @_probing
 @_running
 def api(**flags: object) -> int:
-    """Start an API server: it neither fires nor runs jobs."""
+    """Start an API server: it neither fires ticks nor runs jobs."""
     return _start(flags, ("api",))
 
 
@@ -148,7 +149,7 @@ def _start(flags: dict[str, object], roles: tuple[str, ...], demo: bool = False)
     return node.run(settings, roles=roles, demo=_first_look() if demo else None)
 
 
-def _first_look() -> FirstLook:
-    from detent.devtools.demo import FirstLook
+def _first_look() -> LiveDemo:
+    from detent.devtools.demo import LiveDemo
 
-    return FirstLook()
+    return LiveDemo()

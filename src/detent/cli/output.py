@@ -1,7 +1,7 @@
-"""Answers in the shape that was asked for: tables for people, tab-separated lines for pipes, JSON, or ids.
+"""Answers in the requested format: tables on a terminal, tab-separated lines in a pipe, JSON, or ids.
 
-Data goes to stdout and talk to stderr. A table leaves out what is only nice to have, and shortens what is long,
-until it fits the terminal; a pipe gets every column whole.
+Data goes to stdout and messages to stderr. A table drops optional columns and shortens long ones until it fits the
+terminal; a pipe gets every column in full.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import click
 
 from detent.cli import base, times
-from detent.cli.session import session
-from detent.cli.text import clean, flat, talk
+from detent.cli.invocation import invocation
+from detent.cli.text import clean, flat, message
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Item = Mapping[str, Any]
 GAP = 2  # between the columns of a table
-ROOMY = 30  # what matters is not shortened below this to make room for extras
+ROOMY = 30  # a column that is not optional is not shortened below this before optional ones are dropped
 
 STATUS_STYLES = {
     "active": "green",
@@ -53,21 +53,21 @@ STATUS_STYLES = {
 
 
 class Column(NamedTuple):
-    """`plain` is what a pipe gets; `shown`, where given, what a person sees instead."""
+    """`plain` is the text in a pipe; `shown`, if set, the text on a terminal."""
 
     title: str
     plain: Callable[[Item], object]
     shown: Callable[[Item, datetime], str] | None = None
-    extra: bool = False  # left out where there is no room
-    least: int = 0  # may be shortened to this width where there is little room; 0: never
-    folds: bool = False  # goes on in the next line instead of being cut
+    extra: bool = False  # dropped when the terminal is too narrow
+    least: int = 0  # may be shortened to this width; 0: never shortened
+    folds: bool = False  # continues on the next line instead of being cut
     right: bool = False
     status: bool = False
     style: Callable[[Item], str] | None = None
 
 
 class Field(NamedTuple):
-    """One line of a single thing: the name programs see, the title people see, and the value for each."""
+    """One line about a single object: `name` and `plain` in a pipe, `title` and `shown` on a terminal."""
 
     name: str
     title: str
@@ -76,18 +76,18 @@ class Field(NamedTuple):
 
 
 def say(sentence: str) -> None:
-    talk(clean(sentence))
+    message(clean(sentence))
 
 
 def print_json(document: object) -> None:
-    # What UTF-8 cannot hold, half of a surrogate pair, is escaped by stdout exactly as JSON escapes it.
+    # Half of a surrogate pair cannot be encoded in UTF-8; stdout escapes it exactly as JSON does.
     unicode = sys.stdout is not None and sys.stdout.encoding.lower().replace("-", "") == "utf8"
     print(json.dumps(document, indent=2, ensure_ascii=not unicode))
 
 
 def print_page(page: Item, columns: Sequence[Column], empty: str, identity: str = "id") -> None:
     items = page["items"]
-    match session().shape:
+    match invocation().format:
         case "json":
             print_json(page)
         case "quiet":
@@ -99,11 +99,11 @@ def print_page(page: Item, columns: Sequence[Column], empty: str, identity: str 
         case _:
             print_table(items, columns)
             if page["next_cursor"]:
-                say(f"There are more: give a higher --limit, or --cursor {page['next_cursor']}.")
+                say(f"There are more: use a higher --limit, or --cursor {page['next_cursor']}.")
 
 
 def print_fields(document: Item, fields: Iterable[Field], identity: str = "id") -> None:
-    match session().shape:
+    match invocation().format:
         case "json":
             print_json(document)
         case "quiet":
@@ -115,22 +115,22 @@ def print_fields(document: Item, fields: Iterable[Field], identity: str = "id") 
 
 
 def print_for_machines(document: Item) -> None:
-    """For verbs whose whole answer to a person is the sentence they say."""
-    if session().shape != "people":
+    """Print the document in a machine format only: as text, such a verb prints just its message."""
+    if invocation().format != "text":
         print_fields(document, ())
 
 
 def agreed(yes: bool, question: str, instead: str) -> bool:
-    """Whether a person agrees; where nobody can be asked, --yes must have been given."""
+    """Whether the user confirms; without a terminal, --yes is required."""
     if yes:
         return True
     if not base.can_ask():
-        raise UsageError(f"Nobody can be asked here whether this is meant: say so with `{instead}`.")
+        raise UsageError(f"Not a terminal: confirm with --yes (`{instead}`).")
     return click.confirm(clean(question), err=True)
 
 
 def print_lines(rows: Iterable[Iterable[object]]) -> None:
-    """Tab-separated, one line each, whatever is inside."""
+    """Tab-separated, one line per row, whatever the cells contain."""
     for row in rows:
         print("\t".join(flat(_plain(cell)) for cell in row))
 
@@ -144,7 +144,7 @@ def console(width: int | None = None) -> Console:
 def print_table(items: Sequence[Item], columns: Sequence[Column]) -> None:
     width = console().width
     made = table(items, columns, times.now(), width)
-    # Where even the least is too wide, the terminal breaks the lines: what people copy is never cut.
+    # If even the shortest form is too wide, the terminal wraps the lines: text that users copy is never cut.
     needed = sum(column.width or 0 for column in made.columns) + GAP * (len(made.columns) - 1)
     console(max(width, needed)).print(made, crop=False)
 
@@ -174,8 +174,8 @@ def _style(column: Column, item: Item, cell: str) -> str:
 def _fitted(cells: Mapping[Column, Sequence[str]], width: int) -> dict[Column, int]:
     """The columns that fit, each with its width.
 
-    Extras that say nothing are left out, then extras from the right until the rest fits with its long columns
-    shortened; then the longest of these give way, a little at a time.
+    Empty extra columns are dropped first, then extra columns from the right until the rest fits with its long columns
+    shortened. Then the longest of these are shortened step by step.
     """
     from rich.cells import cell_len
 
@@ -201,7 +201,7 @@ def _fitted(cells: Mapping[Column, Sequence[str]], width: int) -> dict[Column, i
 
 
 def _shortened(column: Column, size: int) -> int:
-    """How short a column may get before extras are left out instead."""
+    """How short a column may get before extra columns are dropped instead."""
     if not column.least:
         return size
     return min(size, column.least if column.extra else max(column.least, ROOMY))

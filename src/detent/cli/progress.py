@@ -1,4 +1,4 @@
-"""A bar for long work: on a terminal only, gone when the work is over. Without a total it counts."""
+"""A progress bar: on a terminal only, removed when the work is done. Without a total it is a counter."""
 
 from __future__ import annotations
 

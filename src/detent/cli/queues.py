@@ -9,14 +9,14 @@ import click
 
 from detent.cli import output, times
 from detent.cli.base import command, group, option
+from detent.cli.invocation import api_options, connect
 from detent.cli.output import Column, Field, Item
-from detent.cli.session import asks_server, connect
 from detent.cli.tenants import read_limit, shown
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
 from detent.errors import UsageError
 
-queue = group("queue", "Look at queues, and limit what runs from them.", panel="Look after it")
+queue = group("queue", "List and limit queues.", panel="Administration")
 
 COLUMNS = (
     Column("NAME", lambda queue: queue["name"]),
@@ -25,24 +25,30 @@ COLUMNS = (
         "OLDEST", lambda queue: queue["oldest_ready_at"], lambda one, at: times.relative(one["oldest_ready_at"], at)
     ),
     Column("RUNNING", lambda queue: queue["running"], lambda one, at: f"{one['running']:,}", right=True),
-    Column("AT ONCE", lambda queue: queue["max_concurrent"], lambda one, at: shown(one["max_concurrent"]), right=True),
     Column(
-        "A SECOND", lambda queue: queue["rate_per_second"], lambda one, at: shown(one["rate_per_second"]), right=True
+        "MAX RUNNING", lambda queue: queue["max_concurrent"], lambda one, at: shown(one["max_concurrent"]), right=True
+    ),
+    Column(
+        "MAX PER SECOND",
+        lambda queue: queue["rate_per_second"],
+        lambda one, at: shown(one["rate_per_second"]),
+        right=True,
     ),
 )
-EMPTY = "There are no queues yet: the first job makes one."
+EMPTY = "There are no queues yet: the first job creates one."
 
 
 @command(queue, "list", examples=("detent queue list", "detent queue list --watch"))
 @watch_option
-@asks_server(quiet="names only")
+@api_options(quiet="names only")
 def list_queues(watch: bool) -> None:
-    """List the queues with their limits, what waits and what runs."""
+    """List the queues with their limits and their waiting and running runs."""
     with connect() as client:
+        queues = client.list_queues()
         if watch:
-            watching(lambda limit, cursor: client.list_queues(), 500, COLUMNS, EMPTY)
+            watching(lambda limit: queues.page(), 500, COLUMNS, EMPTY)
         else:
-            output.print_page(client.list_queues(), COLUMNS, EMPTY, identity="name")
+            output.print_page(queues.page(), COLUMNS, EMPTY, identity="name")
 
 
 @command(
@@ -55,13 +61,13 @@ def list_queues(watch: bool) -> None:
     ),
 )
 @click.argument("name")
-@option("--concurrent", metavar="N", help="How many runs may be under way at once; none for no limit.")
-@option("--rate", metavar="N", help="How many runs may start in a second; none for no limit.")
-@asks_server(quiet="its name only")
+@option("--concurrent", metavar="N", help="Maximum runs at the same time; none for no limit.")
+@option("--rate", metavar="N", help="Maximum starts per second; none for no limit.")
+@api_options(quiet="its name only")
 def limit(name: str, concurrent: str | None, rate: str | None) -> None:
-    """Limit a queue, on all nodes together; what is not given stays as it is.
+    """Limit a queue, across all nodes; a limit that is not given is kept.
 
-    Runs beyond a limit wait. With --concurrent 0 nothing of the queue starts.
+    Runs beyond a limit wait. With --concurrent 0 no run of the queue starts.
     """
     if concurrent is None and rate is None:
         raise UsageError("There is nothing to change: give --concurrent N or --rate N, or none for no limit.")
@@ -71,23 +77,23 @@ def limit(name: str, concurrent: str | None, rate: str | None) -> None:
     if rate is not None:
         changes["rate_per_second"] = read_limit("--rate", rate, float, 0.001, 1_000_000)
     with connect() as client:
-        found: Item = next((each for each in client.list_queues()["items"] if each["name"] == name), {})
+        found: Item = next((each for each in client.list_queues() if each["name"] == name), {})
         before = {field: found.get(field) for field in ("max_concurrent", "rate_per_second")}
-        answer = client.limit_queue(name, {**before, **changes})
-    output.say(f"Limited queue {answer['name']}: {_words(answer)}.")
+        answer = client.limit_queue(name, **{**before, **changes})
+    output.say(f"Limits of queue {answer['name']}: {_words(answer)}.")
     output.print_fields(answer, _fields(answer), identity="name")
 
 
 def _words(queue: Item) -> str:
-    at_once, a_second = queue["max_concurrent"], queue["rate_per_second"]
-    told = [] if at_once is None else [f"{at_once:,} at once"]
-    told += [] if a_second is None else [f"{a_second:,g} in a second"]
-    return " and ".join(told) or "it has no limit any more"
+    concurrent, rate = queue["max_concurrent"], queue["rate_per_second"]
+    limits = [] if concurrent is None else [f"{concurrent:,} at the same time"]
+    limits += [] if rate is None else [f"{rate:,g} per second"]
+    return " and ".join(limits) or "no limit"
 
 
 def _fields(queue: Item) -> Iterator[Field]:
     yield Field("name", "Name", queue["name"])
-    yield Field("max_concurrent", "Runs at once", queue["max_concurrent"])
-    yield Field("rate_per_second", "Starts in a second", queue["rate_per_second"])
+    yield Field("max_concurrent", "Max running", queue["max_concurrent"])
+    yield Field("rate_per_second", "Max starts per second", queue["rate_per_second"])
     yield Field("waiting", "Waiting", queue["waiting"])
     yield Field("running", "Running", queue["running"])

@@ -1,10 +1,10 @@
-"""`detent` itself, with all commands in the order in which its help lists them."""
+"""`detent` itself, with all commands in the order of its help."""
 
 from __future__ import annotations
 
 import click
 
-from detent.cli import apply, holding, ledger, nodes
+from detent.cli import apply, audit, cluster_hold, nodes
 from detent.cli.adopt import db
 from detent.cli.base import group
 from detent.cli.bench import bench
@@ -18,11 +18,11 @@ from detent.cli.demo import demo
 from detent.cli.doctor.command import doctor
 from detent.cli.history import history
 from detent.cli.incidents import incident
-from detent.cli.job_past import job
+from detent.cli.invocation import server_options
+from detent.cli.job_history import job
 from detent.cli.keys import key
 from detent.cli.queues import queue
 from detent.cli.runs import run
-from detent.cli.session import server_options
 from detent.cli.tenants import tenant
 from detent.cli.tools import completion, version
 from detent.cli.top import top
@@ -47,8 +47,8 @@ click.version_option(__version__, message="detent %(version)s")(root)
 for noun in (
     job,
     run,
-    ledger.explain,
-    ledger.audit,
+    audit.explain,
+    audit.audit,
     dlq,
     incident,
     cron,
@@ -68,8 +68,8 @@ for noun in (
     history,
     node,
     top,
-    holding.pause,
-    holding.resume,
+    cluster_hold.pause,
+    cluster_hold.resume,
     doctor,
     context,
     config,

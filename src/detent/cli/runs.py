@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,22 +13,22 @@ import click
 from detent.cli import output, times
 from detent.cli.base import F, command, group, on_terminal, option
 from detent.cli.failures import TimedOut
+from detent.cli.invocation import api_options, complete_job, complete_run, connect, invocation, read_number
 from detent.cli.output import Column, Field, Item
-from detent.cli.session import asks_server, complete_job, complete_run, connect, read_number, session
 from detent.cli.watch import watch as watching
 from detent.cli.watch import watch_option
 from detent.domain.states import OPEN, RunStatus
 from detent.errors import RunFailed, UsageError
 
 if TYPE_CHECKING:
-    from detent.client.documents import Client
+    from detent.client import JsonClient
 
 STATUSES = tuple(str(status) for status in RunStatus)
-NO_RUNS = "There are no such runs."
-FIRST_LOOK_SECONDS = 0.1
-SLOWEST_LOOK_SECONDS = 1.0
+NO_RUNS = "No run matches."
+FIRST_POLL_SECONDS = 0.1
+SLOWEST_POLL_SECONDS = 1.0
 
-run = group("run", "Look at runs, wait for them, repeat them, cancel them.", panel="Jobs and runs")
+run = group("run", "List, wait for, retry and cancel runs.", panel="Jobs and runs")
 argument = click.argument("run_id", metavar="RUN", shell_complete=complete_run)
 
 COLUMNS = (
@@ -91,7 +90,7 @@ def status_option(function: F) -> F:
 
 
 def _status(word: str) -> str:
-    if word == "failed":  # what people say; a run that failed and is tried again is retrying
+    if word == "failed":  # the common word; a failed run that is retried is "retrying"
         return "dead"
     if word not in STATUSES:
         raise UsageError(f"--status is {word!r}: give one of {', '.join(STATUSES)}.")
@@ -99,25 +98,19 @@ def _status(word: str) -> str:
 
 
 def paging_options(function: F) -> F:
-    further = option("--cursor", metavar="CURSOR", help="Go on after an earlier page.")
+    further = option("--cursor", metavar="CURSOR", help="Continue after an earlier page.")
     limit = option(
         "--limit",
         default="50",
         metavar="N",
         callback=lambda context, parameter, text: read_number("--limit", text, 1),
-        help="How many at most. [50]",
+        help="Maximum number of items. [50]",
     )
     return limit(further(function))
 
 
 def search_option(example: str) -> Callable[[F], F]:
-    return option("--search", metavar="TEXT", help=f"Only what this finds, such as '{example}'.")
-
-
-def show_runs(fetch: Callable[..., dict[str, Any]], limit: int, cursor: str | None, columns: Sequence[Column]) -> None:
-    from detent.client.documents import gather
-
-    output.print_page(gather(fetch, limit, cursor), columns, NO_RUNS)
+    return option("--search", metavar="TEXT", help=f"Only what matches, such as '{example}'.")
 
 
 @command(
@@ -130,24 +123,23 @@ def show_runs(fetch: Callable[..., dict[str, Any]], limit: int, cursor: str | No
 @search_option("status:dead job:report")
 @paging_options
 @watch_option
-@asks_server(quiet="ids only")
+@api_options(quiet="ids only")
 def list_runs(
     job: str | None, status: tuple[str, ...], search: str | None, limit: int, cursor: str | None, watch: bool
 ) -> None:
     """List runs, the latest first."""
     columns = history_columns() if job else COLUMNS
-    filters = {"status": status, "search": search}
     with connect() as client:
-        fetch = partial(client.job_runs, job, **filters) if job else partial(client.list_runs, **filters)
+        runs = client.list_runs(job, search=search, status=status)
         if watch:
-            watching(fetch, limit, columns, NO_RUNS)
+            watching(runs.page, limit, columns, NO_RUNS)
         else:
-            show_runs(fetch, limit, cursor, columns)
+            output.print_page(runs.gather(limit, cursor), columns, NO_RUNS)
 
 
 @command(run, "get", examples=("detent run get 0192f4c8-8c00-7000-8000-000000000007",))
 @argument
-@asks_server(quiet="its id only")
+@api_options(quiet="its id only")
 def get(run_id: str) -> None:
     """Show one run with its attempts and its result."""
     with connect() as client:
@@ -158,7 +150,7 @@ def show(answer: Item) -> None:
     at = times.now()
     output.print_fields(answer, fields(answer, at))
     attempts = answer.get("attempts") or []
-    if session().shape != "people" or not attempts:
+    if invocation().format != "text" or not attempts:
         return
     if on_terminal():
         print()
@@ -200,15 +192,15 @@ def _took(attempt: Item) -> str:
 
 @command(run, "wait", examples=("detent run wait 0192f4c8-8c00-7000-8000-000000000007 --timeout 5m",))
 @argument
-@option("--timeout", metavar="TIME", help="The longest wait; exit code 124 after it. [no limit]")
-@asks_server(quiet="its id only")
+@option("--timeout", metavar="TIME", help="Maximum wait; exit code 124 after it. [no limit]")
+@api_options(quiet="its id only")
 def wait(run_id: str, timeout: str | None) -> None:
-    """Wait for the end of a run and show it; exit code 5 when it did not succeed."""
+    """Wait until a run has finished and show it; exit code 5 unless it succeeded."""
     with connect() as client:
         wait_for(client, run_id, timeout)
 
 
-def wait_for(client: Client, run_id: str, timeout: str | None) -> None:
+def wait_for(client: JsonClient, run_id: str, timeout: str | None) -> None:
     limit = times.read_duration("--timeout", timeout) if timeout else None
     answer = _until_over(client, run_id, None if limit is None else time.monotonic() + limit)
     if answer["status"] in OPEN:
@@ -219,30 +211,30 @@ def wait_for(client: Client, run_id: str, timeout: str | None) -> None:
         raise RunFailed(f"Run {answer['id']} of {answer['job']} ended {answer['status']}{f': {why}' if why else '.'}")
 
 
-def _until_over(client: Client, run_id: str, deadline: float | None) -> dict[str, Any]:
-    """The run when it is over, or as it was at the deadline. Looks often at first, then once a second."""
+def _until_over(client: JsonClient, run_id: str, deadline: float | None) -> dict[str, Any]:
+    """The run when it has finished, or at the deadline. Polls often at first, then once a second."""
     pause = threading.Event()
-    delay = FIRST_LOOK_SECONDS
+    delay = FIRST_POLL_SECONDS
     while True:
         answer = client.get_run(run_id)
         left = None if deadline is None else deadline - time.monotonic()
         if answer["status"] not in OPEN or (left is not None and left <= 0):
             return answer
         pause.wait(delay if left is None else min(delay, left))
-        delay = min(delay * 1.5, SLOWEST_LOOK_SECONDS)
+        delay = min(delay * 1.5, SLOWEST_POLL_SECONDS)
 
 
 @command(run, "cancel", examples=("detent run cancel 0192f4c8-8c00-7000-8000-000000000007 --yes",))
 @argument
-@option("--dry-run", is_flag=True, help="Say what would be cancelled, and do nothing.")
-@option("--yes", "-y", is_flag=True, help="Do not ask.")
-@asks_server(quiet="its id only")
+@option("--dry-run", is_flag=True, help="Show what would be cancelled, and change nothing.")
+@option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@api_options(quiet="its id only")
 def cancel(run_id: str, dry_run: bool, yes: bool) -> int:
-    """Cancel a run that is not over; a running one is told to stop."""
+    """Cancel an unfinished run; a running one is asked to stop."""
     with connect() as client:
         found = client.get_run(run_id)
         if dry_run:
-            over = "" if found["status"] in OPEN else ", which is over: there is nothing to cancel"
+            over = "" if found["status"] in OPEN else ": there is nothing to cancel"
             output.say(f"Run {found['id']} of {found['job']} is {found['status']}{over}.")
             return 0
         question = f"Cancel run {found['id']} of {found['job']}, {found['status']}?"
@@ -251,14 +243,14 @@ def cancel(run_id: str, dry_run: bool, yes: bool) -> int:
             return 1
         answer = client.cancel_run(found["id"])
     over = answer["status"] == "cancelled"
-    output.say(f"Run {answer['id']} is {'cancelled' if over else 'told to stop'}.")
+    output.say(f"Run {answer['id']} is {'cancelled' if over else 'asked to stop'}.")
     output.print_for_machines(answer)
     return 0
 
 
 def wait_options(function: F) -> F:
-    timeout = option("--timeout", metavar="TIME", help="With --wait: the longest wait; exit code 124 after it.")
-    wait = option("--wait", is_flag=True, help="Wait for the end of the run; exit code 5 when it does not succeed.")
+    timeout = option("--timeout", metavar="TIME", help="With --wait: maximum wait; exit code 124 after it.")
+    wait = option("--wait", is_flag=True, help="Wait until the run has finished; exit code 5 unless it succeeds.")
     return wait(timeout(function))
 
 
@@ -270,22 +262,22 @@ def check_wait(wait: bool, timeout: str | None) -> None:
 @command(run, "retry", examples=("detent run retry 0192f4c8-8c00-7000-8000-000000000007 --wait",))
 @argument
 @wait_options
-@asks_server(quiet="the new run's id only")
+@api_options(quiet="the new run's id only")
 def retry(run_id: str, wait: bool, timeout: str | None) -> None:
-    """Run a finished run once more, at once, with the job as it is now."""
+    """Run a finished run again, now, with the current definition of the job."""
     check_wait(wait, timeout)
     with connect() as client:
-        say_started(client, client.retry_run(run_id), wait, timeout, "Run again")
+        say_started(client, client.retry_run(run_id), wait, timeout, "Retried")
 
 
-def say_started(client: Client, started: Item, wait: bool, timeout: str | None, done: str) -> None:
-    """Tell of a run that was just made, and wait for it when asked to."""
+def say_started(client: JsonClient, started: Item, wait: bool, timeout: str | None, done: str) -> None:
+    """Report a new run, and wait for it with --wait."""
     if wait:
         output.say(f"{done} {started['job']}: run {started['id']}.")
         wait_for(client, started["id"], timeout)
         return
-    output.say(f"{done} {started['job']}: `detent run wait {started['id']}` waits for its end.")
-    if session().shape == "people":
+    output.say(f"{done} {started['job']}: `detent run wait {started['id']}` waits for the result.")
+    if invocation().format == "text":
         output.print_lines([(started["id"],)])
     else:
         output.print_for_machines(started)

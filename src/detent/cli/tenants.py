@@ -9,15 +9,15 @@ import click
 
 from detent.cli import output, times
 from detent.cli.base import command, group, option
+from detent.cli.invocation import api_options, connect, invocation
 from detent.cli.output import Column, Field, Item
 from detent.cli.runs import paging_options
-from detent.cli.session import asks_server, connect, session
 from detent.errors import UsageError
 
 tenant = group(
     "tenant",
-    "Make and list tenants, who share a server and see nothing of each other, and what each may have.",
-    panel="Look after it",
+    "Manage tenants: isolated groups of jobs and keys on one server.",
+    panel="Administration",
 )
 
 NO_LIMIT = "none"
@@ -25,16 +25,16 @@ NO_LIMIT = "none"
 COLUMNS = (
     Column("NAME", lambda tenant: tenant["name"]),
     Column("JOBS", lambda tenant: tenant["jobs"], lambda one, at: f"{one['jobs']:,}", right=True),
-    Column("OF", lambda tenant: tenant["max_jobs"], lambda one, at: shown(one["max_jobs"]), right=True),
+    Column("MAX JOBS", lambda tenant: tenant["max_jobs"], lambda one, at: shown(one["max_jobs"]), right=True),
     Column(
-        "AT ONCE",
+        "MAX RUNNING",
         lambda tenant: tenant["max_concurrent"],
         lambda one, at: shown(one["max_concurrent"]),
         right=True,
         extra=True,
     ),
     Column(
-        "A SECOND",
+        "MAX PER SECOND",
         lambda tenant: tenant["max_runs_per_second"],
         lambda one, at: shown(one["max_runs_per_second"]),
         right=True,
@@ -71,25 +71,23 @@ def read_limit(flag: str, text: str | None, kind: Callable[[str], float], lowest
 
 @command(tenant, "create", examples=("detent tenant create shop",))
 @click.argument("name")
-@asks_server(quiet="its name only")
+@api_options(quiet="its name only")
 def create(name: str) -> None:
-    """Make a tenant: its jobs, runs and keys are seen by no other."""
+    """Create a tenant: no other tenant sees its jobs, runs and keys."""
     with connect() as client:
         answer = client.create_tenant(name)
-    output.say(f"Made tenant {answer['name']}: `detent key create --tenant {answer['name']}` makes a key for it.")
-    if session().shape != "people":
+    output.say(f"Created tenant {answer['name']}: `detent key create --tenant {answer['name']}` creates a key for it.")
+    if invocation().format != "text":
         output.print_fields(answer, (), identity="name")
 
 
 @command(tenant, "list", examples=("detent tenant list",))
 @paging_options
-@asks_server(quiet="names only")
+@api_options(quiet="names only")
 def list_tenants(limit: int, cursor: str | None) -> None:
-    """List the tenants with what they have and may have."""
-    from detent.client.documents import gather
-
+    """List the tenants with their usage and quotas."""
     with connect() as client:
-        page = gather(client.list_tenants, limit, cursor)
+        page = client.list_tenants().gather(limit, cursor)
     output.print_page(page, COLUMNS, "There are no tenants.", identity="name")
 
 
@@ -103,17 +101,17 @@ def list_tenants(limit: int, cursor: str | None) -> None:
     ),
 )
 @click.argument("name")
-@option("--jobs", metavar="N", help="How many jobs it may have.")
-@option("--payload", metavar="BYTES", help="How large a payload may be.")
-@option("--concurrent", metavar="N", help="How many runs may be under way at once.")
-@option("--rate", metavar="N", help="How many runs may start in a second.")
-@option("--weight", metavar="N", help="Its share of the workers beside others, 1 to 100.")
-@asks_server(quiet="its name only")
+@option("--jobs", metavar="N", help="Maximum number of jobs.")
+@option("--payload", metavar="BYTES", help="Maximum size of a payload.")
+@option("--concurrent", metavar="N", help="Maximum runs at the same time.")
+@option("--rate", metavar="N", help="Maximum starts per second.")
+@option("--weight", metavar="N", help="Its share of the workers relative to other tenants, 1 to 100.")
+@api_options(quiet="its name only")
 def quota(name: str, **given: str | None) -> None:
-    """Show what a tenant may have, or change it; 'none' takes a limit away.
+    """Show or change the quotas of a tenant; 'none' removes a limit.
 
-    Jobs beyond the limit are refused, runs beyond theirs wait. A tenant that
-    has more jobs than it may have keeps them.
+    Jobs beyond their limit are refused, runs beyond theirs wait. A tenant that
+    already has more jobs than its new limit keeps them.
     """
     changes = dict(_changes(given))
     with connect() as client:
@@ -123,8 +121,8 @@ def quota(name: str, **given: str | None) -> None:
     output.print_fields(answer, _fields(answer), identity="name")
 
 
-class Kind(NamedTuple):
-    """A quota as it is given on the command line."""
+class LimitKind(NamedTuple):
+    """A quota as the command line accepts it."""
 
     field: str
     read: Callable[[str], float]
@@ -133,11 +131,11 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "jobs": Kind("max_jobs", int, 0, 2_147_483_647),
-    "payload": Kind("max_payload_bytes", int, 1, 2_147_483_647),
-    "concurrent": Kind("max_concurrent", int, 0, 2_147_483_647),
-    "rate": Kind("max_runs_per_second", float, 0.001, 1_000_000),
-    "weight": Kind("weight", int, 1, 100),
+    "jobs": LimitKind("max_jobs", int, 0, 2_147_483_647),
+    "payload": LimitKind("max_payload_bytes", int, 1, 2_147_483_647),
+    "concurrent": LimitKind("max_concurrent", int, 0, 2_147_483_647),
+    "rate": LimitKind("max_runs_per_second", float, 0.001, 1_000_000),
+    "weight": LimitKind("weight", int, 1, 100),
 }
 
 
@@ -157,11 +155,11 @@ def _fields(tenant: Item) -> Iterator[Field]:
     yield Field("jobs", "Jobs", tenant["jobs"], used or f"{tenant['jobs']:,}, no limit")
     yield Field("max_jobs", "", tenant["max_jobs"], "")
     for name, title, without in (
-        ("max_payload_bytes", "Payload, bytes", "as the server takes"),
-        ("max_concurrent", "Runs at once", "no limit"),
-        ("max_runs_per_second", "Runs in a second", "no limit"),
+        ("max_payload_bytes", "Max payload bytes", "the server's limit"),
+        ("max_concurrent", "Max running", "no limit"),
+        ("max_runs_per_second", "Max starts per second", "no limit"),
     ):
         value = tenant[name]
-        plain = without if value is None and session().shape == "people" else value
+        plain = without if value is None and invocation().format == "text" else value
         yield Field(name, title, plain, without if value is None else shown(value))
     yield Field("weight", "Weight", tenant["weight"])

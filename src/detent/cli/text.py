@@ -1,7 +1,7 @@
-"""Text that others wrote, made safe to show; and talk, which goes to stderr.
+"""Untrusted text made safe to print, and messages, which go to stderr.
 
-A job's name, output and errors may hold anything. Control characters are spelled out, so that nothing a target
-said can move the cursor, change the title of a terminal or turn the direction of what follows.
+A job's name, output and errors may contain anything. Control characters are escaped, so that no output of a target can
+move the cursor, change the terminal's title or reverse the direction of the text that follows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def clean(text: str) -> str:
-    """The text with control characters spelled out; line ends and tabs stay."""
+    """The text with control characters escaped; line ends and tabs stay."""
     if text.isprintable():
         return text
     return "".join(
@@ -28,12 +28,12 @@ def flat(text: str) -> str:
     return clean(" ".join(text.split()) if any(end in text for end in "\n\t\r") else text)
 
 
-def talk(line: str) -> None:
-    """To people, never part of the data."""
+def message(line: str) -> None:
+    """Print a message to stderr; it is never part of the data."""
     if sys.stderr is not None:  # a closed stderr: print would fall back to stdout
         print(line, file=sys.stderr)
 
 
 def _controls(character: str) -> bool:
-    # Cs is half of a character, which cannot be written.
+    # Cs is half of a surrogate pair, which cannot be encoded.
     return character in _DIRECTIONS or (unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t")

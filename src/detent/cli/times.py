@@ -1,4 +1,4 @@
-"""Times and durations, read from people and written for them."""
+"""Times and durations: reading arguments and formatting output."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def read_duration(flag: str, text: str) -> float:
 
 
 def read_instant(text: str | None) -> datetime | None:
-    """An instant as the API writes it."""
+    """An instant in the API's format."""
     return None if text is None else datetime.fromisoformat(text)
 
 
 def start_of(text: str | None) -> datetime:
-    """What --from says, or now."""
-    from detent.domain.documents import utc_instant  # brings msgspec along, which help must not wait for
+    """The time given with --from, or now."""
+    from detent.domain.documents import utc_instant  # imports msgspec, which help must not wait for
 
     if text is None:
         return now()
@@ -47,9 +47,9 @@ def start_of(text: str | None) -> datetime:
     return utc_instant(instant if instant.tzinfo else instant.replace(tzinfo=UTC), "--from")
 
 
-def read_moment(flag: str, text: str, *, ahead: bool) -> str:
-    """A time as the API reads it: written out, or so long ago (`2h`), or from now on where it lies `ahead`."""
-    from detent.domain.documents import utc_instant  # brings msgspec along, which help must not wait for
+def read_moment(flag: str, text: str, *, ahead: bool) -> datetime:
+    """A time, or a duration before now (`2h`), or after now where it lies `ahead`."""
+    from detent.domain.documents import utc_instant  # imports msgspec, which help must not wait for
 
     try:
         instant = datetime.fromisoformat(text)
@@ -62,12 +62,12 @@ def read_moment(flag: str, text: str, *, ahead: bool) -> str:
             ) from None
         if seconds > LONGEST_SECONDS:
             raise UsageError(f"{flag} is {text!r}: give at most a hundred years.") from None
-        return written(now() + timedelta(seconds=seconds if ahead else -seconds))
-    return written(utc_instant(instant if instant.tzinfo else instant.replace(tzinfo=UTC), flag))
+        return now() + timedelta(seconds=seconds if ahead else -seconds)
+    return utc_instant(instant if instant.tzinfo else instant.replace(tzinfo=UTC), flag)
 
 
 def written(instant: datetime) -> str:
-    """As the API writes an instant."""
+    """An instant as text, in the API's format."""
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -87,7 +87,7 @@ def relative(text: str | None, at: datetime) -> str:
 
 
 def _rough(seconds: float) -> str:
-    """One number and one unit, the unit changing where two digits would no longer say enough."""
+    """One number and one unit; the next unit starts where two digits are no longer enough."""
     for limit, size, unit in ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h")):
         if round(seconds / size) * size < limit:
             return f"{round(seconds / size)} {unit}"
@@ -114,7 +114,7 @@ def both(text: str | None, at: datetime, zone: str = "UTC") -> str:
 
 
 def span(milliseconds: float | None) -> str:
-    """How long something took: `12 ms`, `1.5 s`, `3 min 20 s`, `2 h 5 min`."""
+    """A duration: `12 ms`, `1.5 s`, `3 min 20 s`, `2 h 5 min`."""
     if milliseconds is None:
         return ""
     if abs(milliseconds) < 1000:

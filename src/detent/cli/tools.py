@@ -9,10 +9,10 @@ import click
 
 from detent.cli import output
 from detent.cli.base import command, option
-from detent.cli.session import connect, server_options, session, shapes
+from detent.cli.invocation import connect, format_options, invocation, server_options
 from detent.version import __version__
 
-PANEL = "Look after it"
+PANEL = "Administration"
 
 
 @command(
@@ -23,27 +23,27 @@ PANEL = "Look after it"
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script that lets a shell complete commands and job names."""
+    """Print a script that makes a shell complete commands and job names."""
     from click.shell_completion import get_completion_class
 
     from detent.cli import COMPLETE
 
     kind = get_completion_class(shell)
-    assert kind is not None  # the choice above lists only shells that click knows
+    assert kind is not None  # click knows every shell of the choice above
     print(kind(click.get_current_context().find_root().command, {}, "detent", COMPLETE).source())
 
 
 @command(None, "version", panel=PANEL, examples=("detent version --server",))
-@option("--server", is_flag=True, help="Ask the server for its version too.")
+@option("--server", is_flag=True, help="Also print the server's version.")
 @server_options(hidden=True)
-@shapes()
+@format_options()
 def version(server: bool) -> None:
     """Print the version."""
     mine: dict[str, Any] = {"version": __version__, "python": platform.python_version()}
     if server:
         with connect() as client:
             mine["server"] = client.version()
-    if session().shape == "json":
+    if invocation().format == "json":
         output.print_json(mine)
         return
     print(f"detent {mine['version']} (Python {mine['python']})")

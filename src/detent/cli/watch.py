@@ -1,15 +1,15 @@
-"""--watch: a list that is drawn again every few seconds, until Ctrl-C."""
+"""--watch: a list that is refreshed every few seconds, until Ctrl-C."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from detent.cli import output, times
 from detent.cli.base import F, on_terminal, option
+from detent.cli.invocation import invocation
 from detent.cli.output import Column, Item
-from detent.cli.session import session
 from detent.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
@@ -20,18 +20,23 @@ HEADER_LINES = 2
 
 
 def watch_option(function: F) -> F:
-    return option("--watch", "-w", is_flag=True, help="Show the list again every 2 s until Ctrl-C.")(function)
+    return option("--watch", "-w", is_flag=True, help="Refresh the list every 2 s until Ctrl-C.")(function)
 
 
-def watch(fetch: Callable[..., Item], limit: int, columns: Sequence[Column], empty: str) -> None:
-    """`fetch` takes `limit` and `cursor`, and gives a page."""
-    if not on_terminal() or session().shape != "people":
-        raise UsageError("--watch draws on a terminal: leave it out here.")
+class PageSource(Protocol):
+    """Fetches one page; a listing verb's `page` is one."""
+
+    def __call__(self, limit: int) -> Item: ...
+
+
+def watch(fetch: PageSource, limit: int, columns: Sequence[Column], empty: str) -> None:
+    if not on_terminal() or invocation().format != "text":
+        raise UsageError("--watch needs a terminal and no --json or --quiet: leave it out.")
     from rich.live import Live
 
     terminal = output.console()
     limit = min(limit, max(1, terminal.height - HEADER_LINES))
-    page: Item = fetch(limit=limit, cursor=None)
+    page = fetch(limit)
     pause = threading.Event()
     with Live(console=terminal, auto_refresh=False, screen=True) as live:
         trouble = ""
@@ -39,8 +44,8 @@ def watch(fetch: Callable[..., Item], limit: int, columns: Sequence[Column], emp
             live.update(_screen(page, columns, terminal.width, trouble, empty), refresh=True)
             pause.wait(WATCH_SECONDS)
             try:
-                page, trouble = fetch(limit=limit, cursor=None), ""
-            except Unavailable as error:  # the server may well be back at the next look
+                page, trouble = fetch(limit), ""
+            except Unavailable as error:  # the server may be back at the next refresh
                 trouble = error.message
 
 

@@ -1,76 +1,55 @@
-"""The part of the API about a job's past and its ticks, as programs call it; see `operations.py`."""
+"""Verbs about the ticks of a schedule: past, planned and skipped."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-import msgspec
-
-from detent.client.operation import Listing, Operation, Request, Result
-from detent.client.transport import PAGE_SIZE, Answer, segment
-from detent.contract.job import Job
+from detent.client.operation import Listing, Operation, Request
+from detent.client.requests import PREFIX, given, job_path, no_content, reader
+from detent.client.transport import PAGE_SIZE
+from detent.contract.job import Preview
 from detent.contract.page import Page
-from detent.contract.revision import Revision, WholeRevision
-from detent.contract.run import CancelledRuns
 from detent.contract.tick import AuditedJob, Explanation, LedgerTick, Skip
 
-PREFIX = "/api/v1"
+
+def preview_schedule(schedule: str | Mapping[str, Any], timezone: str = "UTC", **options: Any) -> Request[Preview]:
+    """Describe a schedule in words and list its next ticks, without creating a job. `options` are such as count, from_,
+    dst_gap."""
+    body = {"schedule": schedule, "timezone": timezone, **{key.rstrip("_"): value for key, value in options.items()}}
+    return Request("POST", f"{PREFIX}/schedules/preview", reader(Preview), body=body)
 
 
 def skip_tick(job: str | UUID, at: datetime, reason: str | None = None) -> Request[Skip]:
-    """Skip one tick that is yet to come."""
-    return Request(
-        "POST", f"{_job(job)}/skip", _reader(Skip), body={"at": at, **({} if reason is None else {"reason": reason})}
-    )
+    """Skip one future tick."""
+    return Request("POST", f"{job_path(job)}/skip", reader(Skip), body=given(at=at, reason=reason))
 
 
 def unskip_tick(job: str | UUID, at: datetime) -> Request[None]:
-    """Let a tick that was to be skipped run after all."""
-    return Request("DELETE", f"{_job(job)}/skip", _nothing, query={"at": at.isoformat()})
+    """Withdraw the skip of a tick: it runs."""
+    return Request("DELETE", f"{job_path(job)}/skip", no_content, query={"at": at.isoformat()})
 
 
 def list_skips(job: str | UUID) -> Request[list[Skip]]:
-    """The ticks of a job that are to be skipped, and those of the last days that were."""
-    return Request("GET", f"{_job(job)}/skips", _reader(list[Skip]))
-
-
-def cancel_job_runs(job: str | UUID) -> Request[CancelledRuns]:
-    """Cancel all runs of a job that are not over; those that are running are asked to stop."""
-    return Request("POST", f"{_job(job)}/cancel", _reader(CancelledRuns))
-
-
-def list_revisions(job: str | UUID) -> Request[Page[Revision]]:
-    """The revisions of a job from the newest to the oldest, each with who made it and what changed, page by page."""
-    return Request("GET", f"{_job(job)}/revisions", _reader(Page[Revision]), query={"limit": PAGE_SIZE})
-
-
-def get_revision(job: str | UUID, revision: int) -> Request[WholeRevision]:
-    """Look at a job as it was in one revision."""
-    return Request("GET", f"{_job(job)}/revisions/{revision}", _reader(WholeRevision))
-
-
-def roll_back_job(job: str | UUID, revision: int) -> Request[Job]:
-    """Make a job what it was in an earlier revision, as a new revision."""
-    return Request("POST", f"{_job(job)}/rollback", _reader(Job), body={"revision": revision})
-
-
-# --- ticks ---
+    """List the planned skips of a job, and those of the last days."""
+    return Request("GET", f"{job_path(job)}/skips", reader(list[Skip]))
 
 
 def list_ticks(
     job: str | UUID, start: datetime | None = None, end: datetime | None = None
 ) -> Request[Page[LedgerTick]]:
-    """The ticks of a job with what became of each, oldest first, page by page: the last and the next 24 hours, if
-    nothing is said."""
+    """List the ticks of a job with their status, oldest first. Default: the last and the next 24 hours."""
     query = {"from": start and start.isoformat(), "to": end and end.isoformat(), "limit": PAGE_SIZE}
-    return Request("GET", f"{_job(job)}/ticks", _reader(Page[LedgerTick]), query=query)
+    return Request("GET", f"{job_path(job)}/ticks", reader(Page[LedgerTick]), query=query)
 
 
 def explain_tick(job: str | UUID, at: datetime | str) -> Request[Explanation]:
-    """What became of one instant of a job, in sentences. A text without an offset is a time of the job's zone."""
-    return Request("GET", f"{_job(job)}/explain", _reader(Explanation), query={"at": _moment(at)})
+    """Explain in sentences what happened at one instant of a job. Text without an offset is a time in the job's
+    zone."""
+    moment = at if isinstance(at, str) else at.isoformat()
+    return Request("GET", f"{job_path(job)}/explain", reader(Explanation), query={"at": moment})
 
 
 def audit(
@@ -80,43 +59,23 @@ def audit(
     jobs: Sequence[str | UUID] = (),
     late_ms: int = 1000,
 ) -> Request[Page[AuditedJob]]:
-    """The ticks that were to be expected against those on record, job by job; the last 24 hours, if nothing is
-    said."""
+    """Compare the expected ticks with the recorded ones, job by job. Default: the last 24 hours."""
     query = {
         "since": since and since.isoformat(),
         "until": until and until.isoformat(),
         "job": tuple(map(str, jobs)),
         "late_ms": late_ms,
     }
-    return Request("GET", f"{PREFIX}/audit", _reader(Page[AuditedJob]), query=query)
+    return Request("GET", f"{PREFIX}/audit", reader(Page[AuditedJob]), query=query)
 
 
-class LedgerOperations:
-    """The verbs of the clients that are here."""
+class TickVerbs:
+    """The verbs of the clients about ticks."""
 
+    preview_schedule = Operation(preview_schedule)
     skip_tick = Operation(skip_tick)
     unskip_tick = Operation(unskip_tick)
     list_skips = Operation(list_skips)
-    cancel_job_runs = Operation(cancel_job_runs)
-    list_revisions = Listing(list_revisions)
-    get_revision = Operation(get_revision)
-    roll_back_job = Operation(roll_back_job)
     list_ticks = Listing(list_ticks)
     explain_tick = Operation(explain_tick)
     audit = Listing(audit)
-
-
-def _moment(at: datetime | str) -> str:
-    return at if isinstance(at, str) else at.isoformat()
-
-
-def _reader(kind: type[Result]) -> Callable[[Answer], Result]:
-    return lambda answer: msgspec.json.decode(answer.raw, type=kind)
-
-
-def _nothing(answer: Answer) -> None:
-    return None
-
-
-def _job(job: str | UUID) -> str:
-    return f"{PREFIX}/jobs/{segment(str(job))}"

@@ -1,8 +1,8 @@
-"""What every client of the REST API shares: where the server is, one exchange, and what an answer means.
+"""What all clients of the REST API share: the server's address, one blocking exchange, and the meaning of an answer.
 
-On the standard library alone: imported fast, without a loop. Proxies named in the environment are not used: a
-scheduler's API is inside. Every refusal is the class of `errors.py` with the same meaning, and a server that cannot be
-reached is `Unavailable`.
+This uses the standard library only, so it imports fast and needs no event loop. Proxies named in the environment are
+not used: a scheduler's API is internal. Every refusal becomes the class of `errors.py` with the same meaning, and an
+unreachable server becomes `Unavailable`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Document = dict[str, Any]
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
-PAGE_SIZE = 500  # the most the API gives at once
+PAGE_SIZE = 500  # the largest page of the API
 
 ONCE = "Idempotency-Key"
 _REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
 
-# What is not listed is wrong usage below 500, and a fault of the server from there on.
+# Other statuses below 500 are wrong usage; from 500 on they are errors of the server.
 _MEANINGS: Mapping[int, type[DetentError]] = {
     401: NotAuthorised,
     403: NotAuthorised,
@@ -50,12 +50,11 @@ _MEANINGS: Mapping[int, type[DetentError]] = {
     504: Unavailable,
 }
 
-
 NO_HEADERS: Mapping[str, str] = {}
 
 
-class Server:
-    """Where the server is and what is sent with every request."""
+class ApiAddress:
+    """The address of the server and the headers of every request."""
 
     def __init__(self, url: str, key: str | None) -> None:
         parts = urlsplit(url)
@@ -80,21 +79,21 @@ class Server:
         return Unavailable(f"The detent server at {self.url} did not answer within {seconds:g} s.")
 
     def unreachable(self, reason: str) -> Unavailable:
-        """`reason` is empty where there is no more to say than that nobody answers."""
+        """`reason` is empty when the connection was refused."""
         why = f" ({reason})" if reason else ""
         return Unavailable(
             f"No detent server answers at {self.url}{why}: start one with `detent serve`, or set DETENT_API_URL."
         )
 
-    def foreign(self, answer: Answer) -> Unavailable:
+    def foreign(self, answer: ApiAnswer) -> Unavailable:
         return Unavailable(
             f"What answers at {self.url} is not a detent server (status {answer.status}, {answer.kind}): "
             "check DETENT_API_URL."
         )
 
 
-class Answer(NamedTuple):
-    """What came back: status, content type, body, and what an upsert did."""
+class ApiAnswer(NamedTuple):
+    """Status, content type, body, and what an upsert did."""
 
     status: int
     kind: str
@@ -105,18 +104,18 @@ class Answer(NamedTuple):
     def good(self) -> bool:
         return 200 <= self.status < 300
 
-    def document(self, server: Server) -> Document:
+    def document(self, address: ApiAddress) -> Document:
         try:
             document = json.loads(self.raw) if self.kind.endswith("json") else None
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise server.foreign(self)
+            raise address.foreign(self)
         return document
 
-    def refusal(self, server: Server) -> DetentError:
-        """The error that a problem stands for."""
-        problem = self.document(server)
+    def refusal(self, address: ApiAddress) -> DetentError:
+        """The error that a problem document means."""
+        problem = self.document(address)
         detail = str(problem.get("detail") or problem.get("title") or f"The server answered with status {self.status}.")
         meaning = _MEANINGS.get(self.status, UsageError if self.status < 500 else DetentError)
         if problem.get("type") == "/problems/stale":
@@ -133,18 +132,18 @@ class Answer(NamedTuple):
 
 
 class Connection:
-    """One connection, kept alive between calls. Threads may share it, and then take turns."""
+    """One connection, kept alive between calls. Threads that share it take turns."""
 
     def __init__(self, url: str, key: str | None = None, *, timeout: float = ANSWER_SECONDS) -> None:
-        self.server = Server(url, key)
+        self.address = ApiAddress(url, key)
         self.timeout = timeout
-        kind = http.client.HTTPSConnection if self.server.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(self.server.host, self.server.port)
+        kind = http.client.HTTPSConnection if self.address.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(self.address.host, self.address.port)
         self._turn = threading.Lock()
 
     @property
     def url(self) -> str:
-        return self.server.url
+        return self.address.url
 
     def close(self) -> None:
         self._connection.close()
@@ -156,55 +155,57 @@ class Connection:
         body: bytes | None,
         patience: float = 0,
         headers: Mapping[str, str] = NO_HEADERS,
-    ) -> Answer:
-        """One request and its whole answer. `patience` is how long the server may take on purpose."""
+    ) -> ApiAnswer:
+        """Send one request and read its whole answer. `patience` is added to the timeout."""
         with self._turn:
             return self._exchange(method, target, body, patience, headers)
 
     def _exchange(
         self, method: str, target: str, body: bytes | None, patience: float, headers: Mapping[str, str]
-    ) -> Answer:
+    ) -> ApiAnswer:
         kept = self._still_open()
         try:
             return self._send(method, target, body, self.timeout + patience, headers)
         except TimeoutError as error:
             self._connection.close()
-            raise self.server.too_slow(self.timeout + patience) from error
+            raise self.address.too_slow(self.timeout + patience) from error
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             if kept and may_repeat(method, headers):
                 return self._exchange(method, target, body, patience, headers)
-            raise self.server.unreachable(_reason(error)) from error
+            raise self.address.unreachable(_reason(error)) from error
         except BaseException:
-            self._connection.close()  # an interrupted exchange leaves half an answer on the wire
+            self._connection.close()  # an interrupted exchange leaves half an answer in the socket
             raise
 
     def _still_open(self) -> bool:
-        """Whether the connection of the last call can be used again; a dead one is put away."""
+        """Whether the connection of the last call can be used again; a dead one is closed."""
         channel = self._connection.sock
         if channel is None:
             return False
-        if select.select([channel], [], [], 0)[0]:  # readable while nothing was asked: the server hung up
+        if select.select([channel], [], [], 0)[0]:  # readable without a request: the server hung up
             self._connection.close()
             return False
         return True
 
-    def _send(self, method: str, target: str, body: bytes | None, seconds: float, extra: Mapping[str, str]) -> Answer:
-        headers = {**self.server.headers, **extra}
+    def _send(
+        self, method: str, target: str, body: bytes | None, seconds: float, extra: Mapping[str, str]
+    ) -> ApiAnswer:
+        headers = {**self.address.headers, **extra}
         if body is not None:
             headers["Content-Type"] = "application/json"
         if self._connection.sock is None:
             self._connect()
         self._connection.sock.settimeout(seconds)
         try:
-            self._connection.request(method, self.server.prefix + target, body, headers)
+            self._connection.request(method, self.address.prefix + target, body, headers)
         except (BrokenPipeError, ConnectionResetError):
             if body is None:
                 raise
-            # A body that is too large is refused before all of it was read, and the refusal may have arrived.
+            # The server refuses a body that is too large before it has read all of it; the refusal may have arrived.
         answer = self._connection.getresponse()
         change = answer.headers.get("Detent-Change")
-        return Answer(answer.status, answer.headers.get_content_type(), answer.read(), change)
+        return ApiAnswer(answer.status, answer.headers.get_content_type(), answer.read(), change)
 
     def _connect(self) -> None:
         self._connection.timeout = CONNECT_SECONDS
@@ -215,7 +216,7 @@ class Connection:
 
 
 def may_repeat(method: str, headers: Mapping[str, str]) -> bool:
-    """Asking this twice is asking once, so a kept-alive connection that died meanwhile may be replaced silently."""
+    """Whether a request may be sent again when a kept-alive connection turns out to be dead."""
     return method in _REPEATABLE or ONCE in headers
 
 
@@ -227,7 +228,7 @@ def encode(body: object) -> bytes:
 
 
 def segment(text: str) -> str:
-    """A name or an id as a part of a path."""
+    """A name or an id as one part of a path."""
     if not text:
         raise UsageError("The name is empty: give the name or the id.")
     return quote(text, safe="", errors="surrogatepass")

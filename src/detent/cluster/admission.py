@@ -1,17 +1,17 @@
-"""Is this the database that it was? Asked before every join.
+"""Detects copies of a database before a node joins its cluster.
 
-A database can be copied: dumped and restored beside the original, its files recovered somewhere else, its server
-cloned. Two clusters would then do the same work, and the second one thinks that it is the first. So the database keeps
-what it was when somebody last made sure of it (see `store/original.py`), and a node compares:
+A database can be copied: dumped and restored next to the original, recovered from files elsewhere, cloned with its
+server. Two clusters would then do the same work twice. So the database stores its identity when an operator confirms it
+(see `store/original.py`), and a node compares that with what it finds:
 
-    all as it was                          go on
-    no job in it yet                       go on: there is nothing that could be done twice
-    a new timeline, nodes heard of lately  a fail-over: raise the incarnation and go on
-    a new timeline after a long silence    held: a backup that was recovered looks like this
+    same identity                          join
+    no job in it yet                       join: nothing could be done twice
+    a new timeline, recent heartbeats      a fail-over: raise the incarnation and join
+    a new timeline after a long silence    held: a recovered backup looks like this
     anything else                          held: a copy
 
-A node that is held does not join, so it can neither fire nor claim. It looks again every few seconds, until somebody
-says that this is now the original (`detent db adopt`).
+A node that is held does not join, so it can neither fire nor claim. It checks again every few seconds, until an
+operator declares this database the original (`detent db adopt`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 from uuid import UUID
 
-from detent.cluster.steady import ClockWatch
+from detent.cluster.clock_watch import ClockWatch
 from detent.errors import Unavailable
 from detent.store import Store, original
 from detent.store.connection import Connection
@@ -35,52 +35,55 @@ log = logger("guard")
 FAIL_OVER_WITHIN = timedelta(minutes=10)
 
 
-class Verdict(Enum):
+class AdmissionVerdict(Enum):
     ORIGINAL = auto()
     UNUSED = auto()
     FAILED_OVER = auto()
     HELD = auto()
 
 
-class Held(Unavailable):
-    """This database may be a copy: nothing fires from it until somebody has confirmed it."""
+class SuspectedCopy(Unavailable):
+    """This database may be a copy: nothing fires from it until an operator has confirmed it."""
 
 
 class Admission(NamedTuple):
-    """As what a node may join."""
+    """The identity under which a node may join."""
 
     cluster: UUID
     incarnation: int
     server: DatabaseServer
 
 
-def judge(standing: DatabaseIdentity) -> Verdict:
+def judge(standing: DatabaseIdentity) -> AdmissionVerdict:
     stored, present = standing.stored, standing.present
     if present == stored:
-        return Verdict.ORIGINAL
+        return AdmissionVerdict.ORIGINAL
     if not standing.used:
-        return Verdict.UNUSED
+        return AdmissionVerdict.UNUSED
     promoted = present.identity == stored.identity and present.timeline > stored.timeline
     lately = standing.silence is not None and abs(standing.silence) < FAIL_OVER_WITHIN
-    return Verdict.FAILED_OVER if promoted and lately else Verdict.HELD
+    return AdmissionVerdict.FAILED_OVER if promoted and lately else AdmissionVerdict.HELD
 
 
 def why_held(standing: DatabaseIdentity) -> str:
-    """What was found, in half a sentence."""
+    """What differs, as half a sentence."""
     stored, present = standing.stored, standing.present
     if present.system != stored.system:
-        return "it was made on another server (its data was restored or upgraded here)"
+        return "it was created on another server (its data was restored or upgraded here)"
     if present.identity != stored.identity:
-        return "it was made as another database of this server (its data was restored here)"
+        return "it was created as another database of this server (its data was restored here)"
     if present.timeline < stored.timeline:
         return f"its server is on timeline {present.timeline}, and it has been on {stored.timeline}"
-    silence = "no node was ever heard of" if standing.silence is None else f"no node was heard of for {_long(standing)}"
+    if standing.silence is None:
+        silence = "no node has ever sent a heartbeat"
+    else:
+        silence = f"no node has sent a heartbeat for {_long(standing)}"
     return f"its server is on the new timeline {present.timeline}, and {silence}"
 
 
-class Guard:
-    """Lives as long as the process, and remembers what must outlive a membership: the largest incarnation it has seen,
-    and how the database's clock went."""
+class AdmissionCheck:
+    """Lives as long as the process, and keeps what must outlive a membership: the largest incarnation that it has seen,
+    and the watch over the database's clock."""
 
     def __init__(self, store: Store, clock_step_limit: float) -> None:
         self._store = store
@@ -88,15 +91,15 @@ class Guard:
         self.watch = ClockWatch(clock_step_limit)
 
     async def admit(self) -> Admission:
-        """As what a node may join now; raises Held."""
+        """The identity under which a node may join now; raises SuspectedCopy."""
         admission = await self._examine()
         self._store.database.servers.join(admission.server)
         if self.watch.new and self.watch.limit:
-            await self._let_others_speak()
+            await self._wait_for_heartbeats()
         return admission
 
-    async def look(self) -> None:
-        """Settle what can be settled without joining; raises Held."""
+    async def examine(self) -> None:
+        """As `admit`, without joining; raises SuspectedCopy."""
         await self._examine()
 
     async def _examine(self) -> Admission:
@@ -104,20 +107,20 @@ class Guard:
             server = await server_of(connection)
             standing = await original.read(connection)
             match judge(standing):
-                case Verdict.FAILED_OVER:
+                case AdmissionVerdict.FAILED_OVER:
                     standing = await self._follow(connection, standing)
-                case Verdict.UNUSED:
+                case AdmissionVerdict.UNUSED:
                     await original.adopt(connection, self._seen)
                     standing = await original.read(connection)
-                case Verdict.HELD:
-                    raise Held(held_sentence(standing))
+                case AdmissionVerdict.HELD:
+                    raise SuspectedCopy(held_sentence(standing))
         self._seen = max(self._seen, standing.incarnation)
         return Admission(standing.id, standing.incarnation, server)
 
-    async def _let_others_speak(self) -> None:
-        """Nodes that have not been heard of for longer than any step that is taken as it is may be dead. Or they are
-        alive, the clock has just stepped, and they will say so with their next heartbeat; a process that has seen no
-        other time cannot know, so it waits for that before it takes their place."""
+    async def _wait_for_heartbeats(self) -> None:
+        """Nodes that have been silent for longer than the clock step limit may be dead. Or they are alive, the clock
+        has just stepped, and their next heartbeat shows it. A process that has just started cannot tell, so it waits
+        for one heartbeat before it takes over their partitions."""
         seconds = await self._store.nodes.silent(self.watch.limit)
         if seconds is not None:
             log.info("nodes have been silent for long: waiting for a heartbeat before taking over", seconds=seconds)
@@ -128,15 +131,15 @@ class Guard:
         if raised is not None:
             log.warning("the database failed over", timeline=standing.present.timeline, incarnation=raised)
         after = await original.read(connection)
-        if judge(after) is not Verdict.ORIGINAL:
-            raise Unavailable("The database has just failed over once more: this node looks again.")
+        if judge(after) is not AdmissionVerdict.ORIGINAL:
+            raise Unavailable("The database has just failed over again: this node checks again.")
         return after
 
 
 def held_sentence(standing: DatabaseIdentity) -> str:
     return (
         f"This database may be a copy: {why_held(standing)}. Nothing fires or runs from it, so that nothing is done "
-        "twice; if the original is gone, or this one is to go its own way, run `detent db adopt`."
+        "twice. If the original is gone, or this database is to run on its own, run `detent db adopt`."
     )
 
 

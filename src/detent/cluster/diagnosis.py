@@ -1,4 +1,4 @@
-"""What somebody should look at in a cluster, in sentences. Nodes are named by their ids, which everybody may see."""
+"""What an operator should check in a cluster, in sentences. Nodes are named by their ids, which are not secret."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from detent.contract.cluster import ClusterNode, ClusterPartition, Elections, FormerNode, Held, Lag, NodeTakeOver
+from detent.contract.cluster import ClusterHold, ClusterNode, ClusterPartition, Elections, FormerNode, Lag, NodeTakeOver
 
 CLOCK_OFFSET_MS = 200
 OVERDUE_MS = 10_000
@@ -18,7 +18,7 @@ Kind = Literal["copy", "held", "leaders", "lag", "flapping", "lost", "clocks", "
 
 
 class Finding(NamedTuple):
-    """Something that an operator should look at, and of which kind it is; `node` is the one that it is about."""
+    """A problem for an operator, and its kind; `node` is the node that it concerns."""
 
     kind: Kind
     sentence: str
@@ -38,15 +38,15 @@ def problems(
     nodes: Sequence[ClusterNode],
     partitions: Sequence[ClusterPartition],
     elections: Elections,
-    held: Held | None,
+    held: ClusterHold | None,
     lag: Lag,
     *,
     former: Sequence[FormerNode] = (),
     original: bool = True,
     aside: int = 0,
 ) -> list[str]:
-    """`original`: the database is the one that it was when an operator last made sure of it. `aside`: how many jobs are
-    set aside, because their ticks cannot be fired."""
+    """`original`: the database has the identity that an operator last confirmed. `aside`: how many jobs are set aside
+    because their ticks cannot be fired."""
     found = findings(nodes, partitions, elections, held, lag, former=former, original=original, aside=aside)
     return [each.sentence for each in found]
 
@@ -55,7 +55,7 @@ def findings(
     nodes: Sequence[ClusterNode],
     partitions: Sequence[ClusterPartition],
     elections: Elections,
-    held: Held | None,
+    held: ClusterHold | None,
     lag: Lag,
     *,
     former: Sequence[FormerNode] = (),
@@ -64,7 +64,7 @@ def findings(
 ) -> list[Finding]:
     """As `problems`, each with its kind."""
     present = [node for node in nodes if node.state != "evicted"]
-    told: dict[Kind, Iterator[str]] = {
+    by_kind: dict[Kind, Iterator[str]] = {
         "copy": _copy(original),
         "held": _held(held),
         "leaders": _leaders(present, partitions),
@@ -74,27 +74,27 @@ def findings(
         "differences": _differences(present),
         "aside": iter([set_aside(aside)] if aside else []),
     }
-    found = [Finding(kind, sentence) for kind, sentences in told.items() for sentence in sentences]
+    found = [Finding(kind, sentence) for kind, sentences in by_kind.items() for sentence in sentences]
     return [*found, *_lost(former)]
 
 
 def set_aside(jobs: int) -> str:
     """`1 job is set aside: …`"""
-    told = "1 job is set aside: its tick" if jobs == 1 else f"{jobs} jobs are set aside: their ticks"
-    return f"{told} cannot be fired. The leader tries again at least every ten minutes."
+    which = "1 job is set aside: its tick" if jobs == 1 else f"{jobs} jobs are set aside: their ticks"
+    return f"{which} cannot be fired. The leader retries at least every ten minutes."
 
 
 def _copy(original: bool) -> Iterator[str]:
     if not original:
         yield (
-            "This database is not where it was. After a fail-over nodes join again by themselves; a copy does nothing "
-            "until it is adopted: `detent doctor` says which it is."
+            "This database has another identity than before. After a fail-over nodes join again by themselves; a copy "
+            "does nothing until it is adopted: run `detent doctor` to see which it is."
         )
 
 
-def _held(held: Held | None) -> Iterator[str]:
+def _held(held: ClusterHold | None) -> Iterator[str]:
     if held is not None:
-        yield f"Held since {held.at:%Y-%m-%d %H:%M:%S} UTC ({held.reason}): no tick fires anywhere."
+        yield f"All ticks are held since {held.at:%Y-%m-%d %H:%M:%S} UTC ({held.reason}): no job fires."
 
 
 def _leaders(present: Sequence[ClusterNode], partitions: Sequence[ClusterPartition]) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _leaders(present: Sequence[ClusterNode], partitions: Sequence[ClusterPartiti
             yield f"No node that is alive and not draining is a {role}: {lack}."
 
 
-def _lag(lag: Lag, held: Held | None) -> Iterator[str]:
+def _lag(lag: Lag, held: ClusterHold | None) -> Iterator[str]:
     if held is None and lag.oldest_due_ms is not None and lag.oldest_due_ms > OVERDUE_MS:
         yield f"A tick that was due {lag.oldest_due_ms / 1000:.0f} s ago has not been fired."
     if lag.oldest_ready_ms is not None and lag.oldest_ready_ms > WAITING_MS:
@@ -120,23 +120,23 @@ def _lag(lag: Lag, held: Held | None) -> Iterator[str]:
 def _flapping(elections: Elections) -> Iterator[str]:
     if elections.flapping:
         yield (
-            f"{_counted(elections.flapping)} changed hands more than once in the last hour "
-            "although no node came or went."
+            f"{_counted(elections.flapping)} changed leaders more than once in the last hour "
+            "although no node joined or left."
         )
 
 
 def _lost(former: Sequence[FormerNode]) -> Iterator[Finding]:
-    """Nodes that stopped answering, and that neither came back nor were dismissed by an operator."""
+    """Nodes that stopped answering, did not join again and were not dismissed by an operator."""
     lost = [node for node in former if node.state == "lost" and node.back_as is None and not node.dismissed]
     for node in lost[:FEW]:
         yield Finding("lost", lost_sentence(node), node.id)
     if len(lost) > FEW:
-        told = f"{len(lost) - FEW} more nodes stopped answering in the last day: `detent node list --all` lists them."
-        yield Finding("lost", told)
+        others = f"{len(lost) - FEW} more nodes stopped answering in the last day: `detent node list --all` lists them."
+        yield Finding("lost", others)
 
 
 def lost_sentence(node: FormerNode) -> str:
-    """What became of a node that stopped answering, and of what it held."""
+    """When a node stopped answering, and which nodes took over its partitions and runs."""
     began = f"Node {node.id} stopped answering at {node.last_seen_at:%H:%M:%S} UTC"
     takers = [taker for taker in node.taken_over_by if taker.partitions or taker.runs]
     taken, runs = sum(taker.partitions for taker in takers), sum(taker.runs or 0 for taker in takers)
@@ -157,8 +157,8 @@ def _plural(count: int, noun: str) -> str:
 
 
 def replacements(lost: Sequence[Tenure], present: Sequence[Tenure]) -> dict[int, int]:
-    """Which node stands for one that was lost: the first that joined with its roles on its host after it was last heard
-    of. Each stands for one alone, so that of two that were lost and one that came back, one is still missed."""
+    """Which node replaces a lost one: the first that joined on the same host with the same roles after the last
+    heartbeat of the lost one. Each replaces only one: of two lost nodes and one that joined, one is still missing."""
     found: dict[int, int] = {}
     free = sorted(present, key=lambda each: each.at)
     for gone in sorted(lost, key=lambda each: each.at):
@@ -175,8 +175,8 @@ def _clocks(present: Sequence[ClusterNode]) -> Iterator[str]:
         if abs(node.clock_offset_ms) > CLOCK_OFFSET_MS:
             side = "ahead of" if node.clock_offset_ms > 0 else "behind"
             offset = abs(node.clock_offset_ms)
-            told = f"{offset:.0f} ms" if offset < 10_000 else f"{offset / 1000:.0f} s"
-            yield f"The clock of node {node.id} is {told} {side} the database's; ticks go by the database's."
+            length = f"{offset:.0f} ms" if offset < 10_000 else f"{offset / 1000:.0f} s"
+            yield f"The clock of node {node.id} is {length} {side} the database's, by which ticks fire."
 
 
 def _differences(present: Sequence[ClusterNode]) -> Iterator[str]:

@@ -1,5 +1,5 @@
-"""Partitions that come back to this node again and again although nobody came or went: two nodes take turns with them,
-or this one keeps losing its nominations. Counted here, without asking anybody; time is an argument."""
+"""Counts partitions that this node takes again and again although no node joined or left: two nodes take turns with
+them, or this one keeps losing its nominations. No I/O; time is an argument."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class Turns:
         self._schedulers: frozenset[int] | None = None
 
     def saw(self, schedulers: Collection[int], now: float) -> None:
-        """Who shares the partitions: each that comes, goes, is drained or brought back is a reason for one change."""
+        """Record the schedulers that share the partitions: each that joins, leaves, drains or resumes explains one
+        change."""
         before, self._schedulers = self._schedulers, frozenset(schedulers)
         if before is not None:
             self._changes.extend([now] * len(before ^ self._schedulers))
@@ -26,7 +27,7 @@ class Turns:
         self._forget(now)
 
     def flapping(self, now: float) -> int:
-        """How many partitions were taken here more often in the last hour than there were reasons for."""
+        """How many partitions this node took in the last hour more often than changes of schedulers explain."""
         self._forget(now)
         counts = Counter(partition for _, partition in self._taken)
         return sum(count > 1 + len(self._changes) for count in counts.values())

@@ -1,32 +1,34 @@
-"""Partitions: taking this node's share, giving up what belongs to others now.
+"""Leadership of partitions: taking this node's share, and handing over what belongs to other nodes.
 
-A partition row says who should fire, no more: a live node that fires a partition it just lost is harmless, since the
-compare-and-set on the cursor gives one run, and that run's owner is alive. So all nodes may work out their shares alone
-(see `rendezvous.py`), from a list of nodes that is a moment old, and the worst that comes of a disagreement is a wait.
+A partition row says which node should fire, no more. A live node that fires a partition it just lost is harmless: the
+compare-and-set on the cursor gives one run, and the owner of that run is alive. So every node computes its share alone
+(see `rendezvous.py`), from a list of nodes that may be slightly old, and a disagreement costs at most a wait.
 
-A share is handed over in three steps: the scheduler stops firing those partitions and waits for the fires under way,
-the rows are released, the others are told.
+A share is handed over in three steps: the scheduler stops firing those partitions and waits for its fires in progress,
+the rows are released, the other nodes are notified.
 
-A partition that nobody has held for two times to live is adopted: its proper owner may take it without a nomination,
-and half a time to live later any scheduler may, whatever its hash, since the owner may be alive and unable to lead.
-Whoever is nominated under a number takes it from who adopted it. Without numbers it would have to be given up before
-another can have it, so there it is kept for a while and then handed over.
+A partition without a leader for two lease times is adopted: its proper owner may take it without a nomination, and half
+a lease time later any scheduler may, because the owner may be alive and unable to lead. A node that is nominated under
+a number takes the partition from the adopter. Without numbers, the adopter keeps it for a while and then hands it over.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from typing import Protocol
 
 from detent.cluster.coordinators.coordinator import Coordinator
 from detent.cluster.flapping import Turns
+from detent.cluster.hints import Hints
 from detent.cluster.membership import Membership
 from detent.cluster.rendezvous import share
 from detent.cluster.rescue import Rescue
 from detent.domain.identity import token_text
 from detent.errors import Unavailable
 from detent.runtime.clock import monotonic
+from detent.runtime.service import Loop
+from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.nodes import Share
 from detent.telemetry.log import logger
@@ -34,12 +36,12 @@ from detent.telemetry.metrics import Metrics
 
 log = logger("leadership")
 
-# All nodes see a neighbour's lease end at the same moment; they need not all look in the same millisecond.
+# All nodes see a lease end at the same moment; they should not all query in the same millisecond.
 EXPIRY_SPREAD = 0.1
 ORPHANED_TTLS = 2
 OWNER_FIRST_TTLS = 0.5
 ADOPTED_FOR_TTLS = 10
-# What was not renewed comes free at a moment that nobody is told: who waits for it asks more often.
+# A nomination that is not renewed ends without a notification, so a node that waits for it polls more often.
 WAITING_PASSES_PER_TTL = 10
 
 
@@ -56,21 +58,19 @@ class Leadership:
         store: Store,
         membership: Membership,
         coordinator: Coordinator,
-        rescue: Rescue,
+        *,
         led: Led | None,
-        tell_others: Callable[[], Awaitable[None]],
-        drain: Callable[[bool], None],
-        others_work: Callable[[bool], None],
+        hints: Hints,
+        wakeups: Wakeups,
         metrics: Metrics,
     ) -> None:
         self._store = store
         self._membership = membership
         self._coordinator = coordinator
-        self._rescue = rescue
+        self._rescue = Rescue(store, metrics, wakeups, membership.node)
         self._led = led
-        self._tell_others = tell_others
-        self._drain = drain
-        self._others_work = others_work
+        self._hints = hints
+        self._wakeups = wakeups
         self._metrics = metrics
         self._free_since: dict[int, float] = {}
         self._adopted: dict[int, float] = {}
@@ -80,17 +80,19 @@ class Leadership:
         self._turns = Turns()
         self.terms: dict[int, int] = {}
         self.coordinator_missing = False
+        self.loop = Loop("leadership", self.tick)
+        wakeups.share_changed.subscribe(self.loop.wake)
 
     async def tick(self) -> float:
-        view = await self._look()
-        self._drain(view.draining)
-        self._others_work(view.others_work)
+        view = await self._read_share()
+        self._wakeups.draining(view.draining)
+        self._wakeups.others_work(view.others_work)
         if self._led is not None:
             await self._take_our_share(self._led, view)
         await self._rescue.clean_up(view.evicted)
         return self._pause(view)
 
-    async def _look(self) -> Share:
+    async def _read_share(self) -> Share:
         view = await self._store.nodes.share(self._membership.node)
         if view.expired:
             await self._rescue.evict()
@@ -98,8 +100,8 @@ class Leadership:
         return view
 
     def _pause(self, view: Share) -> float:
-        """A neighbour's lease is looked at when it ends, not some time after, and who comes or goes says so: where all
-        is well, and no nomination has to be renewed, there is little to look for."""
+        """The next pass is due when the first lease of another node ends. Nodes that join or leave notify the others,
+        so the pause is longer while nothing is free and no nomination has to be renewed."""
         hurry = self._coordinator.renews or view.free or view.evicted
         pause = self._membership.ttl / (3 if hurry else 1.5) * random.uniform(0.8, 1.0)
         if view.first_expiry is not None:
@@ -113,7 +115,7 @@ class Leadership:
         ours = share(self._membership.node, view.schedulers)
         self._adopt_orphans(ours, view)
         if not self.coordinator_missing or self._membership.node not in view.schedulers:
-            # Nobody could be nominated for it: better led by who is not its owner than by nobody.
+            # Without the coordinator no other node can be nominated: a leader that is not the owner beats no leader.
             await self._give_up(led, (self.terms.keys() | unknown) - ours - self._adopted.keys())
             unknown &= ours | self._adopted.keys()
         await self._campaign(ours)
@@ -123,12 +125,12 @@ class Leadership:
         orphans = dict.fromkeys(self._adopted.keys() & ({*view.free} | unknown))
         if news or orphans:
             await self._take(news | orphans)
-            # Somebody is about to give up what was not taken, and may say so unheard.
+            # Another node is about to release what was not taken, and its notification may be missed.
             self._waits |= not news.keys() <= self.terms.keys()
         led.lead(self.terms)
 
     def _forget_lost(self, view: Share) -> None:
-        """What others have taken from us while we were alive, on a newer nomination."""
+        """Forget partitions that other nodes took from this live node with a newer nomination."""
         lost = self.terms.keys() - set(view.held)
         if lost:
             log.warning("partitions lost to others", count=len(lost))
@@ -136,7 +138,7 @@ class Leadership:
                 del self.terms[partition]
 
     def _adopt_orphans(self, ours: set[int], view: Share) -> None:
-        """Partitions without a holder for long enough, beside those adopted before that nobody else has taken."""
+        """Adopt partitions that have had no leader for long enough; keep those adopted before that are still ours."""
         now, ttl = monotonic(), self._membership.ttl
         self._free_since = {partition: self._free_since.get(partition, now) for partition in view.free}
         still_ours = {*view.held, *view.free} if self._membership.node in view.schedulers else set()
@@ -151,7 +153,7 @@ class Leadership:
                 self._adopted[partition] = now + ADOPTED_FOR_TTLS * ttl
 
     async def _campaign(self, ours: set[int]) -> None:
-        """Without an answer from the coordinator everybody goes on with what they lead."""
+        """Without an answer from the coordinator, every node keeps what it leads."""
         try:
             self._nominations = await self._coordinator.campaign(ours)
         except Unavailable as error:
@@ -171,15 +173,15 @@ class Leadership:
         self.coordinator_missing = True
 
     async def _give_up_lost(self, led: Led, unknown: set[int]) -> None:
-        """What is held without being known is given up too: nobody else can take it from a node that is alive."""
+        """Also release what is held without being known: no other node can take it from a live one."""
         lost = (self.terms.keys() | unknown) - self._nominations.keys() - self._adopted.keys()
         if lost:
             log.warning("nominations lost", count=len(lost))
             await self._hand_over(led, lost)
-            await self._tell_others()
+            await self._hints.announce_share()
 
     def _is_news(self, partition: int) -> bool:
-        """Not led yet, or led under an older nomination, which the database has to know: it refuses those before."""
+        """Not led yet, or led under an older nomination: the database has to know the newest, to refuse older ones."""
         return partition not in self.terms or (self._nominations[partition] or 0) > self._numbers.get(partition, 0)
 
     async def _take(self, missing: dict[int, int | None]) -> None:
@@ -197,7 +199,7 @@ class Leadership:
             await self._hand_over(led, partitions)
             await self._resign(partitions)
             log.info("partitions handed over", count=len(partitions))
-            await self._tell_others()
+            await self._hints.announce_share()
 
     async def _hand_over(self, led: Led, partitions: Collection[int]) -> None:
         await led.stop_leading(partitions)
@@ -213,10 +215,10 @@ class Leadership:
 
     @property
     def flapping(self) -> int:
-        """Partitions that were taken here again although nobody came or went."""
+        """How many partitions this node took again although no node joined or left."""
         return self._turns.flapping(monotonic())
 
     async def release(self) -> None:
-        """Hand all partitions over, known or not; called once no fire is under way."""
+        """Release all partitions, known or not; called when no fire is in progress."""
         await self._store.nodes.release(self._membership.node)
         self.terms.clear()

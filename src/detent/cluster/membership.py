@@ -23,8 +23,8 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
+from detent.cluster.clock_watch import ClockWatch
 from detent.cluster.diagnosis import CLOCK_OFFSET_MS
-from detent.cluster.steady import ClockWatch
 from detent.domain.identity import node_name
 from detent.runtime import failpoints
 from detent.runtime.clock import DatabaseClock, monotonic
@@ -34,7 +34,7 @@ from detent.telemetry.log import logger
 
 log = logger("membership")
 
-# What is taken off the deadline for the time between looking at it and acting on it.
+# Subtracted from the deadline, for the time between checking it and acting on it.
 MARGIN = 0.1
 BEATS_PER_TTL = 3
 
@@ -45,7 +45,8 @@ def new_node_number() -> int:
 
 
 class Membership:
-    """`held` is set by each heartbeat: no tick fires anywhere, since somebody said so or since the clock stepped."""
+    """Each heartbeat sets `held`: no tick fires anywhere, because an operator paused the cluster or the clock
+    stepped."""
 
     def __init__(
         self, info: NodeInfo, ttl: float, clock: DatabaseClock, incarnation: int, timeline: int | None
@@ -78,7 +79,7 @@ class Heartbeat:
     """The thread that keeps a membership alive."""
 
     def __init__(self, membership: Membership, connect: Callable[[], HeartbeatConnection], watch: ClockWatch) -> None:
-        """`watch` is as old as the process."""
+        """`watch` lives as long as the process."""
         self._membership = membership
         self._connect = connect
         self._watch = watch
@@ -92,7 +93,7 @@ class Heartbeat:
         self._thread.start()
 
     def soon(self) -> None:
-        """There may be news: do not wait for the next beat."""
+        """Send the next heartbeat now: there may be news."""
         self._wake()
 
     async def stop(self) -> None:
@@ -105,7 +106,7 @@ class Heartbeat:
             asyncio.run(self._beat_until_stopped())
         finally:
             if not self._stopped.is_set():
-                self._tell(lambda: self._membership.lose("the heartbeat ended"))
+                self._on_main_loop(lambda: self._membership.lose("the heartbeat ended"))
 
     async def _beat_until_stopped(self) -> None:
         awake = asyncio.Event()
@@ -115,7 +116,7 @@ class Heartbeat:
         try:
             while not self._stopped.is_set():
                 pause = await self._beat(connection)
-                if self._over:  # one more would keep alive what does nothing any more
+                if self._over:  # another beat would keep a membership alive that has ended
                     return
                 try:
                     async with asyncio.timeout(pause):
@@ -135,51 +136,51 @@ class Heartbeat:
         except Exception as error:
             log.warning("heartbeat failed", error=str(error))
             self._check_deadline()
-            return random.uniform(0.1, 0.3)  # soon, since time is running out, but not everybody at once
+            return random.uniform(0.1, 0.3)  # soon, since the lease is running out, but spread over the nodes
         if beat is None:
             self._lose("evicted")
             return membership.ttl
         received = monotonic()
-        membership.held = beat.held  # before the new time, which may make much due
+        membership.held = beat.held  # before the new time, which may make many ticks due
         self._watch.observe(beat.at)
         membership.clock.observe(beat.at, received, received - sent)
         membership.beat_at = received
         membership.trusted_until = min(sent + membership.ttl, received + beat.remaining)
-        self._tell(membership.confirmed.set)
+        self._on_main_loop(membership.confirmed.set)
         if (beat.timeline, beat.incarnation) != (membership.timeline, membership.incarnation):
             self._lose("the database failed over, or was adopted")
         self._check_deadline()
-        self._mind_offset(received - sent)
+        self._check_offset(received - sent)
         await failpoints.hit("S2")
         return membership.ttl / BEATS_PER_TTL * random.uniform(0.8, 1.0)
 
     async def _believable(self, connection: HeartbeatConnection) -> HeartbeatReply | None:
-        """A beat that brings a time which may be acted on; None: evicted."""
+        """A heartbeat whose time can be trusted; None: evicted."""
         while True:
             expectation = self._watch.expectation()
             beat = await connection.beat(self._membership.node, self._membership.clock.offset, expectation)
             if beat is None or expectation.at is None or not (beat.stepped or self._watch.step(beat.at)):
                 return beat
-            await self._look_into(connection, beat.at - expectation.at)
+            await self._handle_step(connection, beat.at - expectation.at)
 
-    async def _look_into(self, connection: HeartbeatConnection, step: timedelta) -> None:
-        """The clock is far from where it should be: before anybody acts on its time, all ticks are held."""
-        told = f"the database's clock stepped {'forward' if step > timedelta() else 'back'} by {abs(step)}"
-        if await connection.hold_for_clock(self._membership.node, told):
+    async def _handle_step(self, connection: HeartbeatConnection, step: timedelta) -> None:
+        """The clock is far from where it should be: hold all ticks before any node acts on its time."""
+        reason = f"the database's clock stepped {'forward' if step > timedelta() else 'back'} by {abs(step)}"
+        if await connection.hold_for_clock(self._membership.node, reason):
             log.warning("this machine slept: the database's clock went on without it", for_=str(step))
         else:
-            log.error("all ticks are held until somebody has looked: `detent resume --all` lets them go on", why=told)
+            log.error("all ticks are held; check the clock, then run `detent resume --all`", why=reason)
         self._watch.begin_again()
 
-    def _mind_offset(self, round_trip: float) -> None:
-        """Said once, and again after it was good: ticks go by the database's clock, logs and people by this one."""
+    def _check_offset(self, round_trip: float) -> None:
+        """Warn once, and again after the clock was right: ticks follow the database's clock, logs follow this one."""
         offset = self._membership.clock.offset
         if abs(offset) > CLOCK_OFFSET_MS / 1000 + round_trip:
-            if not self._watch.offset_told:
+            if not self._watch.offset_logged:
                 log.warning("this machine's clock is wrong, or the database's: set up NTP", seconds=round(offset, 3))
-            self._watch.offset_told = True
+            self._watch.offset_logged = True
         else:
-            self._watch.offset_told = False
+            self._watch.offset_logged = False
 
     def _check_deadline(self) -> None:
         if self._membership.trusted_until and monotonic() >= self._membership.trusted_until - MARGIN:
@@ -187,8 +188,8 @@ class Heartbeat:
 
     def _lose(self, reason: str) -> None:
         self._over = True
-        self._tell(lambda: self._membership.lose(reason))
+        self._on_main_loop(lambda: self._membership.lose(reason))
 
-    def _tell(self, action: Callable[[], None]) -> None:
+    def _on_main_loop(self, action: Callable[[], None]) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(action)

@@ -6,11 +6,12 @@ are its partitions taken, under a higher term, and its runs returned, with a hig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from detent.domain.identity import node_name
 from detent.errors import DetentError
 from detent.runtime import failpoints
+from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.nodes import Rescued
 from detent.telemetry import transitions
@@ -21,11 +22,11 @@ log = logger("rescue")
 
 
 class Rescue:
-    def __init__(self, store: Store, metrics: Metrics, rescued: Callable[[], None], rescuer: int) -> None:
+    def __init__(self, store: Store, metrics: Metrics, wakeups: Wakeups, rescuer: int) -> None:
         """`rescuer` is the node that this is done by."""
         self._store = store
         self._metrics = metrics
-        self._rescued = rescued
+        self._wakeups = wakeups
         self._rescuer = rescuer
 
     async def evict(self) -> None:
@@ -34,8 +35,8 @@ class Rescue:
             log.warning("node evicted", node=node_name(node))
 
     async def clean_up(self, evicted: Iterable[int]) -> None:
-        """The runs of each evicted node, whatever happens to those of another; also of those that somebody else evicted
-        and did not finish with."""
+        """Return the runs of each evicted node, also of nodes that another node evicted. A failure with one node does
+        not stop the others."""
         for node in evicted:
             await failpoints.hit("R1")
             try:
@@ -43,29 +44,24 @@ class Rescue:
             except DetentError as error:
                 log.warning("runs not rescued yet", node=node_name(node), error=str(error))
 
-    def _tell(self, batch: Sequence[Rescued], node: int) -> None:
+    def _log(self, batch: Sequence[Rescued], node: int) -> None:
         facts = [{**transitions.facts_of(run.claim, node), "dead": run.dead} for run in batch]
-        transitions.tell_some("warning", "run rescued: its node was lost", facts)
-
-    async def _pause_failing(self, dead: Sequence[int]) -> None:
-        """What fails here is made up for when the next run dies, and keeps no other run from being rescued."""
-        try:
-            if dead:
-                await self._store.life.pause_failing(dead)
-        except DetentError as error:
-            log.warning("jobs whose runs die are not paused yet", jobs=len(dead), error=str(error))
+        transitions.log_some("warning", "run rescued: its node was lost", facts)
 
     async def _rescue(self, node: int) -> None:
         count = 0
         while batch := await self._store.nodes.rescue(node):
             count += len(batch)
-            self._tell(batch, node)
-            await self._pause_failing([run.job for run in batch if run.dead])
+            self._log(batch, node)
+            if dead := {run.job for run in batch if run.dead}:
+                self._wakeups.runs_died(dead)
         await failpoints.hit("R2")
         if count:
             self._metrics.rescued += count
             log.warning("runs rescued", node=node_name(node), count=count)
             await self._store.nodes.note_rescued(node, self._rescuer, count)
-            await self._store.live.promote()  # some may have waited for those that ended
-            self._rescued()
-        await self._store.nodes.forget(node)  # not while a run of it is locked, or its share not taken: the next pass
+            await self._store.live_runs.promote()  # runs may have waited for those that ended
+            self._wakeups.runs_queued()
+        await self._store.nodes.forget(
+            node
+        )  # fails while a run of it is locked or its share is not taken: the next pass retries

@@ -1,4 +1,4 @@
-"""The cluster as people read it: nodes, who leads what, how the work goes. Part of the public contract, as `shapes`."""
+"""The cluster in the public API: nodes, leaders of partitions, lag and throughput."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ FormerState = Literal["left", "lost"]
 
 
 class ClusterNode(Struct, frozen=True, kw_only=True):
-    """A node as it last told of itself. `lease_ms` is how long others wait for its next heartbeat, `clock_offset_ms`
-    how far its clock is ahead of the database's, `partitions` how many it leads, `running` how many runs it holds. One
-    that is `draining` was asked to hand over; one that is `evicted` is gone, and others are taking over from it. Hosts,
-    addresses and numbers of runs are told to the default tenant, whose administrators look after the cluster."""
+    """A node as of its last heartbeat. `lease_ms` is how long other nodes wait for its next heartbeat,
+    `clock_offset_ms` how far its clock is ahead of the database's, `partitions` how many it leads, `running` how many
+    runs it holds. A `draining` node hands over its work; an `evicted` node is gone, and other nodes take over from it.
+    Hosts, addresses and numbers of runs are shown to the default tenant only, whose administrators manage the
+    cluster."""
 
     id: str
     state: NodeState
@@ -35,8 +36,8 @@ class ClusterNode(Struct, frozen=True, kw_only=True):
 
 
 class NodeTakeOver(Struct, frozen=True, kw_only=True):
-    """What `node` took over from one that ended: so many partitions, which it leads since then, and so many runs, which
-    it returned to their queues; `at` is when it had. Numbers of runs are told to the default tenant."""
+    """What `node` took over from a node that ended: `partitions`, which it leads since then, and `runs`, which it
+    returned to their queues; `at` is when it finished. Numbers of runs are shown to the default tenant only."""
 
     node: str
     partitions: int
@@ -45,9 +46,9 @@ class NodeTakeOver(Struct, frozen=True, kw_only=True):
 
 
 class FormerNode(Struct, frozen=True, kw_only=True):
-    """A node that ended within the last day. One that `left` did so in good order; one that is `lost` stopped answering
-    after `last_seen_at`, and others took over what it held. `partitions` is how many it led then. `back_as` is the node
-    under whose id it, or its replacement on the same host, joined again. An operator may have `dismissed` its loss."""
+    """A node that ended within the last day. A node that `left` shut down cleanly; a `lost` node stopped answering
+    after `last_seen_at`, and other nodes took over its work. `partitions` is how many it led then. `back_as` is the id
+    under which it, or its replacement on the same host, joined again. An operator may have `dismissed` its loss."""
 
     id: str
     state: FormerState
@@ -67,7 +68,7 @@ class FormerNode(Struct, frozen=True, kw_only=True):
 
 
 class ClusterPartition(Struct, frozen=True, kw_only=True):
-    """Who leads a partition, under which term, and for how long. No node: nobody yet."""
+    """The leader of a partition, its term, and for how long it has led. Null: no leader yet."""
 
     partition: int
     node: str | None
@@ -76,7 +77,7 @@ class ClusterPartition(Struct, frozen=True, kw_only=True):
 
 
 class TakeOver(Struct, frozen=True, kw_only=True):
-    """A node took so many partitions at once."""
+    """A node took this many partitions at once."""
 
     at: Instant
     node: str
@@ -84,31 +85,30 @@ class TakeOver(Struct, frozen=True, kw_only=True):
 
 
 class Elections(Struct, frozen=True, kw_only=True):
-    """How often a partition was taken in the `last_hour`; the partitions that are `flapping`, which changed hands again
-    although no node came or went; and the newest take-overs."""
+    """How often a partition was taken in the `last_hour`; the partitions that are `flapping`, which changed leaders
+    again although no node joined or left; and the newest take-overs."""
 
     last_hour: int
     flapping: list[int]
     recent: list[TakeOver]
 
 
-class Held(Struct, frozen=True, kw_only=True):
-    """No tick fires anywhere until somebody resumes."""
+class ClusterHold(Struct, frozen=True, kw_only=True):
+    """No tick fires anywhere until an operator resumes the cluster."""
 
     at: Instant
     by: str | None
     reason: str
 
 
-class Ticks(Struct, frozen=True):
+class TickState(Struct, frozen=True):
     """Whether ticks fire: `held` is null when they do."""
 
-    held: Held | None
+    held: ClusterHold | None
 
 
 class Lag(Struct, frozen=True, kw_only=True):
-    """How long the oldest work has waited: a tick that is due to be fired, a run that is ready to be claimed. Null:
-    none waits."""
+    """How long the oldest work has waited: a tick that is due, a run that is ready to be claimed. Null: none waits."""
 
     oldest_due_ms: int | None
     oldest_ready_ms: int | None
@@ -122,14 +122,14 @@ class Throughput(Struct, frozen=True, kw_only=True):
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
-    """The nodes, those that ended within a day, who leads each partition, how far behind the work is, and in `problems`
-    what an operator should look at, a sentence each."""
+    """The nodes, those that ended within a day, the leader of each partition, how far behind the work is, and in
+    `problems` what an operator should check, one sentence each."""
 
     nodes: list[ClusterNode]
     former_nodes: list[FormerNode]
     partitions: list[ClusterPartition]
     elections: Elections
-    held: Held | None
+    held: ClusterHold | None
     lag: Lag
     throughput: Throughput | None
     problems: list[str]

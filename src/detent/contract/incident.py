@@ -1,4 +1,4 @@
-"""What people read of jobs that were not as expected."""
+"""Incidents in the public API: missed deadlines of jobs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from detent.contract.page import Instant
 
 
 class Incident(Struct, frozen=True, kw_only=True):
-    """A job that was not as expected: the tick `scheduled_at` was one too many that did not `start`, or `finish`, in
-    time, and the last of so many `misses` in a row; `run_id` is its run, if there is one. It is closed when the job has
-    recovered, was changed so that this is expected no more, or was deleted. `notified_at` is when somebody was told of
-    it, `notify_error` why not."""
+    """A missed deadline: the tick `scheduled_at` did not `start`, or `finish`, in time, as the last of `misses`
+    consecutive ticks; `run_id` is its run, if there is one. An incident is closed when the job has recovered, was
+    changed so that the deadline no longer applies, or was deleted. `notified_at` is when a notification was sent,
+    `notify_error` why it failed."""
 
     id: int
     job_id: UUID

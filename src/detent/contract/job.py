@@ -1,4 +1,4 @@
-"""Jobs and runs as people read them. Field names, their order and their meaning are the public contract."""
+"""Jobs in the public API."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 class BatchItem(Struct, frozen=True, omit_defaults=True):
-    """What became of one job of a batch."""
+    """The result for one job of a batch."""
 
     id: UUID
     name: str
@@ -92,7 +92,7 @@ class BatchItem(Struct, frozen=True, omit_defaults=True):
 
 
 class BatchResult(Struct, frozen=True):
-    """What became of a batch; `items` are in the order of the request."""
+    """The result of a batch; `items` are in the order of the request."""
 
     created: int
     updated: int
@@ -101,7 +101,7 @@ class BatchResult(Struct, frozen=True):
 
 
 class PreviewTick(Struct, frozen=True):
-    """`local` is the wall time with its offset; `dst` tells what a change of the clock did to this tick."""
+    """`local` is the wall time with its offset; `dst` says what a DST change did to this tick."""
 
     at: Instant
     local: str
@@ -116,7 +116,7 @@ class SkippedTick(Struct, frozen=True):
 
 
 class ClockChange(Struct, frozen=True):
-    """A change of the clock that touches a schedule: when it is, on which local date, and what happens."""
+    """A DST change that affects a schedule: its instant, its local date, and what happens."""
 
     at: Instant
     on: str
@@ -125,7 +125,7 @@ class ClockChange(Struct, frozen=True):
 
 
 class Preview(Struct, frozen=True):
-    """A schedule in words and in ticks. `clock_changes` are those of the next two years that touch it."""
+    """A schedule in words and in ticks. `clock_changes` are the DST changes of the next two years that affect it."""
 
     description: str
     timezone: str
@@ -144,9 +144,9 @@ class BulkJob(Struct, frozen=True):
 
 
 class BulkResult(Struct, frozen=True, kw_only=True):
-    """What a change of many jobs did in this chunk, or would do: jobs that `matched`, and of these the ones it
-    `changed`; others had nothing to change, or somebody else was faster. `sample` shows some that it would change.
-    `next_cursor` asks for the chunk that follows, and is null at the end."""
+    """What a bulk change did in this chunk, or would do in a dry run: how many jobs `matched`, and how many of them it
+    `changed`; the others had nothing to change, or were changed meanwhile. `sample` shows some that it would change.
+    `next_cursor` continues with the next chunk, and is null at the end."""
 
     action: BulkAction
     dry_run: bool

@@ -1,4 +1,4 @@
-"""Jobs and runs as people read them. Field names, their order and their meaning are the public contract."""
+"""Lists in the public API, page by page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 class Page(Struct, Generic[Item], frozen=True):
-    """Some of a list; `next_cursor` asks for what follows, and is null at the end."""
+    """A page of a list; `next_cursor` continues with the next page, and is null at the end."""
 
     items: list[Item]
     next_cursor: str | None

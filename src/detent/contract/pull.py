@@ -1,4 +1,4 @@
-"""Jobs and runs as people read them. Field names, their order and their meaning are the public contract."""
+"""The pull protocol in the public API: claims, heartbeats and reports of workers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ WorkerName = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker that pulls wants. `worker` is its name, for people. Of the queue's runs it gets those of `targets`;
-    of runs that call a function, those of `functions`, or of every function if they are left out. Runs are held for
-    `lease_seconds`, or until their time limit; where none is ready the answer waits for up to `wait_seconds`."""
+    """A claim of a worker that pulls. `worker` is its name, for people. It gets runs of the queue whose target is in
+    `targets`; of runs that call a function, those in `functions`, or all if `functions` is left out. Runs are held for
+    `lease_seconds`, or until their timeout. When no run is ready, the answer waits up to `wait_seconds`."""
 
     worker: WorkerName
     limit: Annotated[int, Meta(ge=1, le=100)] = 1
@@ -34,8 +34,9 @@ class ClaimRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ClaimedRun(Struct, frozen=True, kw_only=True):
-    """A run to be done now: every later call about it names `token`. Without heartbeats it is lost at `lease_until`.
-    It is about the time from `window_start`, the tick before (null: there is none), to `window_end`, its own."""
+    """A run to execute now: every later call about it names `token`. Without heartbeats the worker loses it at
+    `lease_until`. The run covers the time from `window_start`, the previous tick (null: there is none), to
+    `window_end`, its own tick."""
 
     run_id: UUID
     job_id: UUID
@@ -53,20 +54,20 @@ class ClaimedRun(Struct, frozen=True, kw_only=True):
 
 
 class ClaimedRuns(Struct, frozen=True):
-    """None: nothing was ready within the time to wait."""
+    """Empty: no run was ready within the time to wait."""
 
     runs: list[ClaimedRun]
 
 
 class HeartbeatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The run goes on: hold it for another `lease_seconds`."""
+    """Extend the lease of a run by `lease_seconds` from now."""
 
     token: Token
     lease_seconds: LeaseSeconds = 60
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """Until when the run is held. `cancel`: it was asked to stop; stop, and report that it failed."""
+    """The end of the lease. `cancel`: the run was asked to stop; stop, and report that it failed."""
 
     lease_until: Instant
     cancel: bool
@@ -80,8 +81,8 @@ class CompleteRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class FailRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The attempt failed. The job says whether and when it is tried again: not at all where it is not `retryable`, and
-    not before `retry_after` seconds are over, at most `retry_max_seconds` of the job."""
+    """The attempt failed. The job decides about a retry: none where it is not `retryable`, and otherwise not before
+    `retry_after` seconds, at most `retry_max_seconds` of the job."""
 
     token: Token
     error: Annotated[str, Meta(min_length=1)]
@@ -90,7 +91,7 @@ class FailRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class SettledRun(Struct, frozen=True, kw_only=True):
-    """What the report made of the run; `retry_in_seconds` is the wait before its next try."""
+    """The status of the run after the report; `retry_in_seconds` is the wait before its retry."""
 
     id: UUID
     status: RunStatus

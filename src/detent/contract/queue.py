@@ -1,4 +1,4 @@
-"""Jobs and runs as people read them. Field names, their order and their meaning are the public contract."""
+"""Queues in the public API."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from detent.contract.page import Instant
 
 
 class Queue(Struct, frozen=True, kw_only=True):
-    """A queue with its limits, null where there is none, how many runs wait in it and how many are under way, and since
-    when the oldest waits that could start."""
+    """A queue with its limits (null: none), how many runs wait and how many run, and since when its oldest ready run
+    has waited."""
 
     name: str
     max_concurrent: int | None

@@ -1,4 +1,4 @@
-"""What is told of a job's past: its revisions, its ticks and what became of them. Names are the contract here too."""
+"""Revisions of a job in the public API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from detent.domain.job import JobSpec
 
 
 class FieldChange(Struct, frozen=True, kw_only=True):
-    """One part of a job that is different; what was not there, or is not there now, is left out."""
+    """One part of a job that differs; a value that did not exist, or no longer exists, is left out."""
 
     path: str
     before: Any | UnsetType = UNSET
@@ -19,8 +19,8 @@ class FieldChange(Struct, frozen=True, kw_only=True):
 
 
 class Revision(Struct, frozen=True, kw_only=True):
-    """A definition of a job: who made it, when, and in what it differs from the one before. `changes` is null where
-    that cannot be told."""
+    """A definition of a job: who made it, when, and how it differs from the previous one. `changes` is null where the
+    previous one is not known."""
 
     revision: int
     changed_by: str | None

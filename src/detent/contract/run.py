@@ -1,4 +1,4 @@
-"""Jobs and runs as people read them. Field names, their order and their meaning are the public contract."""
+"""Runs in the public API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AttemptOutcome = Literal["succeeded", "failed", "timeout", "lost", "stale", "can
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One try of a run. `node` is the node that made it."""
+    """One attempt of a run, on `node`."""
 
     attempt: int
     token: int
@@ -26,8 +26,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """What became of a tick. A range of ticks that did not run is one entry: `ticks` of them, up to `until`. `payload`
-    is there where a run is looked up by its id that was triggered with one of its own."""
+    """The run of a tick. A range of ticks that did not run is one entry: `ticks` of them, up to `until`. `payload` is
+    present when a single run is read that was triggered with its own payload."""
 
     id: UUID
     job_id: UUID
@@ -52,15 +52,16 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class Left(Struct, frozen=True):
-    """A run that stays as it is: it is not dead (or not there, or its job is gone), or its job has no free lane."""
+    """A run that was not changed: it is not dead (or does not exist, or its job is deleted), or its job has its maximum
+    of unfinished runs."""
 
     id: UUID
     reason: Literal["not dead", "overlap"]
 
 
 class Redriven(Struct, frozen=True, kw_only=True):
-    """`redriven` runs go on. Of those that were named, `left` stay as they are; of all that were meant, so many are
-    still dead (`remaining`), some of which may have to wait until their jobs have room."""
+    """`redriven` runs continue. Of the named runs, `left` were not changed; `remaining` of all chosen runs are still
+    dead, some of them until their jobs have fewer unfinished runs."""
 
     redriven: list[UUID]
     left: list[Left]
@@ -68,8 +69,8 @@ class Redriven(Struct, frozen=True, kw_only=True):
 
 
 class Discarded(Struct, frozen=True, kw_only=True):
-    """So many runs are dead for good and listed no more; of those that were named, `left` are not dead, or not there.
-    Of all that were meant, so many are still to be dealt with (`remaining`)."""
+    """How many dead runs were discarded, which are no longer listed. Of the named runs, `left` are not dead or do not
+    exist. `remaining` of all chosen runs are still to discard."""
 
     discarded: int
     left: list[UUID]
@@ -77,8 +78,8 @@ class Discarded(Struct, frozen=True, kw_only=True):
 
 
 class DeadGroup(Struct, frozen=True, kw_only=True):
-    """Dead runs whose errors read alike: `error` is what they have in common, and `group` its name. `first` and `last`
-    are ticks, `sample` is the run of the last one."""
+    """Dead runs with similar errors: `error` is what they have in common, and `group` its id. `first` and `last` are
+    ticks, `sample` is the run of the last one."""
 
     group: str
     error: str
@@ -90,8 +91,8 @@ class DeadGroup(Struct, frozen=True, kw_only=True):
 
 
 class DeadGroups(Struct, frozen=True, kw_only=True):
-    """Groups of dead runs as they were `at` this time, the largest first, and the number of `runs` in them. `more`:
-    there are so many that only the newest runs, or the largest groups, were looked at."""
+    """Groups of dead runs at the time `at`, the largest first, and the number of `runs` in them. `more`: only the
+    newest runs, or the largest groups, are included."""
 
     at: Instant
     runs: int
@@ -100,7 +101,7 @@ class DeadGroups(Struct, frozen=True, kw_only=True):
 
 
 class CancelledRuns(Struct, frozen=True):
-    """The open runs of a job: those that are over now, and those whose worker was asked to stop."""
+    """The open runs of a job: those that are cancelled now, and those whose worker was asked to stop."""
 
     cancelled: list[UUID]
     stopping: list[UUID]

@@ -1,4 +1,4 @@
-"""Jobs and runs as people read them. Field names, their order and their meaning are the public contract."""
+"""Tenants in the public API."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from detent.contract.page import Instant
 
 
 class Tenant(Struct, frozen=True, kw_only=True):
-    """A tenant with what it has and what it may have; null: no limit, or for payloads that of the server. Where several
-    tenants have runs that wait, each gets its share of the workers, by `weight`."""
+    """A tenant with its use and its quotas; null: no limit, or for payloads the limit of the server. When several
+    tenants have waiting runs, they share the workers by `weight`."""
 
     name: str
     created_at: Instant

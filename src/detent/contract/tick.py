@@ -1,4 +1,4 @@
-"""Jobs and runs as people read them. Field names, their order and their meaning are the public contract."""
+"""Ticks in the public API: the ledger, backfills, skips, explanations and audits."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ TickOrder = Literal["oldest", "newest"]
 
 
 class BackfillRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which past ticks of a job are to run: those from `from` to `to` (now, if it is left out), both included. Ticks
-    that ran are left out, unless they are to be run again (`reprocess`). At most `concurrency` are under way at once,
-    as far as the job allows. With `dry_run` nothing is done but to tell which they are."""
+    """Which past ticks of a job are to run: those from `from` to `to` (by default now), both included. Ticks that ran
+    are left out, unless `reprocess` is set. At most `concurrency` of them run at once, as far as the job allows. With
+    `dry_run` the answer lists them, and nothing runs."""
 
     from_: Instant = field(name="from")
     to: Instant | None = None
@@ -26,8 +26,8 @@ class BackfillRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Backfilled(Struct, frozen=True, kw_only=True):
-    """`ticks` run, or would, and so many are `left_out` because they ran or are going to. `first` and `last` are those
-    of all. `items` are the first hundred that would run, told in a dry run only."""
+    """`ticks` will run, or would in a dry run; `left_out` ran already or will run anyway. `first` and `last` are the
+    first and the last of all. `items` are the first hundred that would run, in a dry run only."""
 
     dry_run: bool
     ticks: int
@@ -38,7 +38,7 @@ class Backfilled(Struct, frozen=True, kw_only=True):
 
 
 class OutstandingTicks(Struct, frozen=True, kw_only=True):
-    """A range of ticks that are still to run beside the schedule: `left` of them, `next` first."""
+    """A range of past ticks that are still to run: `left` of them, `next` first."""
 
     kind: Literal["missed", "backfill"]
     first: Instant
@@ -53,20 +53,20 @@ class OutstandingTicks(Struct, frozen=True, kw_only=True):
 
 
 class CatchUpState(Struct, frozen=True, kw_only=True):
-    """What a job still has to make up for, in all and range by range."""
+    """The past ticks that a job still has to run, in all and range by range."""
 
     left: int
     items: list[OutstandingTicks]
 
 
 class DroppedTicks(Struct, frozen=True, kw_only=True):
-    """How many ticks were given up."""
+    """How many ticks were dropped."""
 
     dropped: int
 
 
 class Skip(Struct, frozen=True, kw_only=True):
-    """A tick that is not to run."""
+    """A tick that is to be skipped."""
 
     at: Instant
     reason: str | None
@@ -75,10 +75,10 @@ class Skip(Struct, frozen=True, kw_only=True):
 
 
 class LedgerTick(Struct, frozen=True, kw_only=True):
-    """A tick and what became of it: the status of its run; `due` or `scheduled` where it is yet to fire, or `to be
-    skipped`; `paused` in a pause that is not over; `catching up` where it was missed and is to run; `missing` where
-    nobody knows. A range of ticks that is on record as one is one entry: `ticks` of them, up to `until`. A span whose
-    schedule cannot be read is one entry too, `unknown`, and its `reason` says why."""
+    """A tick and its status: that of its run; `due`, `scheduled` or `to be skipped` before it fires; `paused` in a
+    pause that is not over; `catching up` where it was missed and is to run; `missing` where nothing is recorded. A
+    range of ticks that is recorded as one is one entry: `ticks` of them, up to `until`. A span whose schedule cannot be
+    read is one entry too, `unknown`, and its `reason` says why."""
 
     at: Instant
     local: str
@@ -90,8 +90,8 @@ class LedgerTick(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """What became of one instant of a job, in sentences. `tick`: whether it is one; `before` and `after` are those on
-    both sides of it. `at` is the instant that was asked about, or the tick that stands for it."""
+    """What happened at one instant of a job, in sentences. `tick`: whether it is a tick; `before` and `after` are the
+    ticks on both sides of it. `at` is the instant of the question, or the tick that stands for it."""
 
     job_id: UUID
     job: str
@@ -105,7 +105,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 class ExtraEntry(Struct, frozen=True, kw_only=True):
-    """What is on record although no such tick was to be expected."""
+    """A recorded entry for which no tick was expected."""
 
     at: Instant
     until: Instant
@@ -114,7 +114,7 @@ class ExtraEntry(Struct, frozen=True, kw_only=True):
 
 
 class UnknownSpan(Struct, frozen=True, kw_only=True):
-    """Ticks of which nobody can say what was expected, after `since` up to `until` (null: it goes on), and why."""
+    """A span whose expected ticks are unknown, after `since` up to `until` (null: still), and why."""
 
     since: Instant
     until: Instant | None
@@ -122,11 +122,11 @@ class UnknownSpan(Struct, frozen=True, kw_only=True):
 
 
 class AuditedJob(Struct, frozen=True, kw_only=True):
-    """The ticks of one job: how many were `expected`, what became of those that are `accounted_for`, and in which state
-    the `open` ones are. Of those that are `missing`, `doubled` or `extra` the first hundred are named. `lateness_ms`
-    counts runs by how late they started, rounded up to two digits; `late` of them were later than was asked for.
-    `overdue` of the open ticks should have fired more than a minute ago and have not; `unknown` are the spans whose
-    schedule cannot be read, which are never clean."""
+    """The ticks of one job: how many were `expected`, the statuses of those that are `accounted_for`, and of those that
+    are `open`. Of the `missing`, `doubled` or `extra` ones the first hundred are listed. `lateness_ms` counts runs by
+    how late they started, rounded up to two digits; `late` of them exceeded the requested limit. `overdue` of the open
+    ticks should have fired more than a minute ago; `unknown` are the spans whose schedule cannot be read, which are
+    never clean."""
 
     job_id: UUID
     job: str
@@ -148,10 +148,9 @@ class AuditedJob(Struct, frozen=True, kw_only=True):
 
 
 class AuditPage(Struct, frozen=True, kw_only=True):
-    """The ticks after `since`, up to and including `until`, of `audited` of the `jobs` that were asked about. Those of
-    which nothing was expected, and nothing is on record, are not among the `items`. `next_cursor` asks for the jobs
-    that follow, and is null at the end. `unaudited_since`: ticks after this time, up to `since`, were asked for and are
-    not known, because history of them is no longer kept."""
+    """The ticks after `since`, up to and including `until`, of `audited` of the requested `jobs`. Jobs without expected
+    and recorded ticks are not among the `items`. `next_cursor` continues with the next jobs, and is null at the end.
+    `unaudited_since`: ticks after this time, up to `since`, were requested, but their history is no longer kept."""
 
     since: Instant
     until: Instant

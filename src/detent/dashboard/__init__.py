@@ -1,4 +1,4 @@
-"""The dashboard: pages made on the server from templates, kept up to date over one stream per page.
+"""The dashboard: pages that the server renders from templates and keeps up to date over one stream per page.
 
-It calls the same handlers and verbs as the API, as the same caller, and reads no table of its own accord.
+It calls the same handlers as the API, with the same caller, and reads no table directly.
 """

@@ -1,4 +1,4 @@
-"""The dashboard's routes on the application that also serves the API."""
+"""The dashboard's routes, on the application that also serves the API."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from detent.api.context import Api
 from detent.api.problems import Refusal
 from detent.dashboard import actions, views
 from detent.dashboard.assets import Assets
-from detent.dashboard.changes import Answer, Change, Form, form_of, text_of
-from detent.dashboard.entrance import Entrance, Visitor, login_path, safe_next, set_cookie
-from detent.dashboard.faults import plain_words, words_about_a_change
-from detent.dashboard.heartbeat import DatabaseSilent, Heartbeat, while_answering, within
+from detent.dashboard.authentication import Authenticator, Visitor, login_path, safe_next, set_cookie
+from detent.dashboard.changes import ChangeAnswer, Form, FormChange, read_form, text_of
+from detent.dashboard.error_text import change_error_text, page_error_text
+from detent.dashboard.formatting import iso
+from detent.dashboard.heartbeat import DatabaseHeartbeat, DatabaseSilent, while_answering, within
 from detent.dashboard.live import Hub
-from detent.dashboard.page import Page, View, names_of
-from detent.dashboard.problems import Alarms
+from detent.dashboard.page import PageRequest, PageView, names_of
+from detent.dashboard.problems import AlarmCount
 from detent.dashboard.rendering import environment, parts_of
-from detent.dashboard.words import iso
 from detent.errors import DetentError, NotAuthorised
 from detent.runtime.clock import monotonic
 from detent.store.db import OutcomeUnknown
@@ -35,8 +35,8 @@ from detent.telemetry.log import logger
 
 log = logger("dashboard")
 
-STILL_HERE_SECONDS = 15.0
-# How long a page may take before the database is asked whether it answers at all.
+KEEPALIVE_SECONDS = 15.0
+# How long a page may take before the server checks whether the database answers.
 PAGE_SECONDS = 5.0
 UNAVAILABLE = 503
 HEADERS = {
@@ -53,7 +53,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def add_dashboard(app: Starlette) -> None:
-    """Pages beside the API of an application that `create_app` made."""
+    """Add the pages to an application that `create_app` made."""
     dashboard = Dashboard(app.state.api)
     close_api = app.state.close
 
@@ -70,9 +70,9 @@ class Dashboard:
         self._api = api
         self._assets = Assets()
         self._templates = environment(self._assets)
-        self._entrance = Entrance(api)
-        self._alarms = Alarms()
-        self._heartbeat = Heartbeat(api.store.upkeep.now_within)
+        self._authenticator = Authenticator(api)
+        self._alarms = AlarmCount()
+        self._heartbeat = DatabaseHeartbeat(api.store.upkeep.now_within)
         self.hub = Hub(self._heartbeat)
 
     def routes(self) -> list[Route]:
@@ -91,8 +91,8 @@ class Dashboard:
         return made
 
     async def _beat(self, request: Request) -> Response:
-        """The database's time, or 503 where it does not answer: for pages that have no stream, or whose stream broke.
-        Like /readyz it needs no key, and is answered from one statement however many ask."""
+        """The database's time, or 503 if it does not answer: for pages without a stream, or whose stream broke.
+        Like /readyz it needs no key. Concurrent requests share one statement."""
         answered = await self._heartbeat.answer()
         if answered is None:
             return PlainTextResponse("Database not answering.", UNAVAILABLE, {**HEADERS, "Retry-After": "2"})
@@ -100,18 +100,18 @@ class Dashboard:
 
     # --- pages ---
 
-    async def _show(self, view: View, request: Request) -> Response:
+    async def _show(self, view: PageView, request: Request) -> Response:
         return await while_answering(self._heartbeat, PAGE_SECONDS, self._shown(view, request))
 
-    async def _shown(self, view: View, request: Request) -> Response:
+    async def _shown(self, view: PageView, request: Request) -> Response:
         page = await self._page(request)
         if page is None:
             return self._to_login(request)
         values = await self._values(view, page)
         return await asyncio.to_thread(partial(self._html, view.file, 200, **values))
 
-    async def _follow(self, view: View, request: Request) -> Response:
-        """A stream of what changes on a page."""
+    async def _follow(self, view: PageView, request: Request) -> Response:
+        """A stream of the changes of a page."""
         path = request.scope["path"].removeprefix("/live") or "/"
         page = await within(PAGE_SECONDS, self._page(request, path=path))
         if page is None:
@@ -119,54 +119,54 @@ class Dashboard:
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
         return StreamingResponse(self._updates(view, page, request), 200, headers, media_type="text/event-stream")
 
-    async def _updates(self, view: View, page: Page, request: Request) -> AsyncIterator[bytes]:
+    async def _updates(self, view: PageView, page: PageRequest, request: Request) -> AsyncIterator[bytes]:
         with self.hub.stream((view.name, *page.key), partial(self._parts, view, page)) as stream:
             yield b": hello\n\n"
             checked = monotonic()
             while True:
                 try:
-                    async with asyncio.timeout(STILL_HERE_SECONDS):
-                        told = await stream.next()
+                    async with asyncio.timeout(KEEPALIVE_SECONDS):
+                        sent = await stream.next()
                 except TimeoutError:
-                    told = b": still here\n\n"
-                if monotonic() - checked >= STILL_HERE_SECONDS:  # however often something is sent
+                    sent = b": keepalive\n\n"
+                if monotonic() - checked >= KEEPALIVE_SECONDS:  # also while messages are sent
                     checked = monotonic()
-                    if not await self._may_go_on(request):
+                    if not await self._still_allowed(request):
                         return
-                if told is None:
+                if sent is None:
                     return
-                yield told
+                yield sent
 
-    async def _may_go_on(self, request: Request) -> bool:
-        """Whether who follows a page may still see it. Without an answer of the database there is nothing to send."""
+    async def _still_allowed(self, request: Request) -> bool:
+        """Whether the visitor may still see the page. If the database does not answer, there is nothing to send."""
         try:
-            return await within(PAGE_SECONDS, self._entrance.visitor(request)) is not None
+            return await within(PAGE_SECONDS, self._authenticator.visitor(request)) is not None
         except DetentError:
             return True
 
-    async def _parts(self, view: View, page: Page) -> Mapping[str, str]:
+    async def _parts(self, view: PageView, page: PageRequest) -> Mapping[str, str]:
         page = dataclasses.replace(page, now=await self._api.store.upkeep.now())
         values = await self._values(view, page)
-        # In a thread: a large page takes a while, and this loop also fires.
+        # In a thread: a large page takes long to render, and the event loop also fires ticks.
         parts = await asyncio.to_thread(parts_of, self._templates.get_template(view.file), view.parts, values)
         return {**parts, "alarms": self._templates.get_template("alarms.html").render(alarms=values["alarms"])}
 
-    async def _values(self, view: View, page: Page) -> dict[str, Any]:
-        values = {**self._frame(view, page), **await view.look(page)}
+    async def _values(self, view: PageView, page: PageRequest) -> dict[str, Any]:
+        values = {**self._frame(view, page), **await view.load(page)}
         if "alarms" not in values:
             values["alarms"] = await self._alarms.of(page)
         return values
 
-    async def _page(self, request: Request, path: str | None = None) -> Page | None:
-        visitor = await self._entrance.visitor(request)
+    async def _page(self, request: Request, path: str | None = None) -> PageRequest | None:
+        visitor = await self._authenticator.visitor(request)
         if visitor is None:
             return None
         visitor.caller.check("read")
         api = dataclasses.replace(self._api, caller=visitor.caller)
         names, now = names_of(request), await self._api.store.upkeep.now()
-        return Page(api, visitor, path or request.scope["path"], dict(request.query_params), names, now)
+        return PageRequest(api, visitor, path or request.scope["path"], dict(request.query_params), names, now)
 
-    def _frame(self, view: View, page: Page) -> dict[str, Any]:
+    def _frame(self, view: PageView, page: PageRequest) -> dict[str, Any]:
         visitor = page.visitor
         query = f"?{urlencode(page.query)}" if page.query else ""
         return {
@@ -184,65 +184,65 @@ class Dashboard:
 
     # --- changes ---
 
-    async def _change(self, change: Change, request: Request) -> Response:
-        await self._heartbeat.require()  # nothing is sent to a database that hangs, and carried out when it goes on
-        visitor = await within(PAGE_SECONDS, self._entrance.visitor(request))
+    async def _change(self, change: FormChange, request: Request) -> Response:
+        await self._heartbeat.require()  # or a hanging database would make the change later, when it answers again
+        visitor = await within(PAGE_SECONDS, self._authenticator.visitor(request))
         if visitor is None:
             return self._to_login(request)
-        form = await form_of(request, self._api)
+        form = await read_form(request, self._api)
         self._check(request, visitor, form)
         visitor.caller.check(change.scope)
         api = dataclasses.replace(self._api, caller=visitor.caller)
-        answer = await self._made(change.make(api, names_of(request), form))
-        if change.changes:
+        answer = await self._apply(change.apply(api, names_of(request), form))
+        if change.modifies:
             self._alarms.forget()
             self.hub.wake()
         return self._answer(answer)
 
-    async def _made(self, work: Coroutine[Any, Any, Answer]) -> Answer:
-        """A change may take as long as the database answers at all; after that nobody knows whether it was made."""
+    async def _apply(self, work: Coroutine[Any, Any, ChangeAnswer]) -> ChangeAnswer:
+        """A change may take long while the database answers heartbeats; if it stops, the outcome is unknown."""
         try:
             return await while_answering(self._heartbeat, PAGE_SECONDS, work)
         except DatabaseSilent as error:
             raise OutcomeUnknown("the database stopped answering while a change was made") from error
 
     def _check(self, request: Request, visitor: Visitor, form: Form) -> None:
-        self._entrance.check_change(request, visitor, text_of(form, "csrf"))
+        self._authenticator.check_change(request, visitor, text_of(form, "csrf"))
 
-    def _answer(self, answer: Answer) -> Response:
-        if answer.go_to is not None:
-            return Response(status_code=204, headers={**HEADERS, "HX-Redirect": answer.go_to})
+    def _answer(self, answer: ChangeAnswer) -> Response:
+        if answer.redirect is not None:
+            return Response(status_code=204, headers={**HEADERS, "HX-Redirect": answer.redirect})
         if answer.template is None:
-            return self._html("toast.html", 200, {"HX-Reswap": "none"}, kind="good", text=answer.said)
-        return self._html(answer.template, 200, **answer.values, said=answer.said)
+            return self._html("toast.html", 200, {"HX-Reswap": "none"}, kind="good", text=answer.message)
+        return self._html(answer.template, 200, **answer.values)
 
-    # --- coming and going ---
+    # --- login and logout ---
 
     async def _login_page(self, request: Request) -> Response:
-        if await within(PAGE_SECONDS, self._entrance.visitor(request)) is not None:
+        if await within(PAGE_SECONDS, self._authenticator.visitor(request)) is not None:
             return RedirectResponse(safe_next(request.query_params.get("next")), 303, HEADERS)
         return self._html("login.html", 200, next=safe_next(request.query_params.get("next")), wrong=None)
 
     async def _log_in(self, request: Request) -> Response:
-        form = await form_of(request, self._api)
-        key, following = text_of(form, "key"), safe_next(text_of(form, "next"))
+        form = await read_form(request, self._api)
+        key, next_path = text_of(form, "key"), safe_next(text_of(form, "next"))
         address = request.client.host if request.client else ""
         try:
-            token = await within(PAGE_SECONDS, self._entrance.log_in(key, address))
+            token = await within(PAGE_SECONDS, self._authenticator.log_in(key, address))
         except NotAuthorised as error:
-            return self._html("login.html", 403, next=following, wrong=error.message)
+            return self._html("login.html", 403, next=next_path, wrong=error.message)
         if token is None:
-            wrong = "This key is not taken: it is mistyped, expired, revoked or not of this server."
-            return self._html("login.html", 401, next=following, wrong=wrong)
-        response = RedirectResponse(following, 303, HEADERS)
+            wrong = "The key is not valid: it is mistyped, expired, revoked or from another server."
+            return self._html("login.html", 401, next=next_path, wrong=wrong)
+        response = RedirectResponse(next_path, 303, HEADERS)
         set_cookie(response, request, token)
         return response
 
     async def _log_out(self, request: Request) -> Response:
-        visitor = await within(PAGE_SECONDS, self._entrance.visitor(request))
+        visitor = await within(PAGE_SECONDS, self._authenticator.visitor(request))
         if visitor is not None:
-            self._check(request, visitor, await form_of(request, self._api))
-            await within(PAGE_SECONDS, self._entrance.log_out(visitor))
+            self._check(request, visitor, await read_form(request, self._api))
+            await within(PAGE_SECONDS, self._authenticator.log_out(visitor))
         response = RedirectResponse("/login", 303, HEADERS)
         set_cookie(response, request, None)
         return response
@@ -271,15 +271,15 @@ class Dashboard:
             except Exception as error:
                 trace = problems.trace_of(request.headers)
                 log.error("page failed", path=request.scope["path"], trace_id=trace, exc_info=error)
-                told = f"Something went wrong inside the server: its log has the details under the trace id {trace}."
-                return self._refused(request, 500, told)
+                text = f"Internal server error. See the server's log for trace id {trace}."
+                return self._refused(request, 500, text)
 
         return guarded
 
     def _failed(self, request: Request, error: DetentError) -> Response:
-        """In words for people; what only helps who runs the server is in its log."""
+        """A sentence for the visitor; details for the operator go to the log."""
         changing, status = request.method == "POST", problems.kind_of(error).status
-        text = words_about_a_change(error) if changing else plain_words(error)
+        text = change_error_text(error) if changing else page_error_text(error)
         if text != error.message:
             log.warning("page not served", path=request.scope["path"], error=str(error))
         if status == UNAVAILABLE and not changing and "hx-request" not in request.headers:

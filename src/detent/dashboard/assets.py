@@ -1,4 +1,4 @@
-"""Style sheets, scripts and pictures: read once, served with their digest, compressed where the browser takes it."""
+"""Style sheets, scripts and images: read once, served with their digest, compressed if the browser accepts it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-FOR_EVER = "public, max-age=31536000, immutable"
+CACHE_FOREVER = "public, max-age=31536000, immutable"
 
 
 class Asset(NamedTuple):
@@ -38,12 +38,12 @@ class Assets:
     async def serve(self, request: Request) -> Response:
         asset = self._assets.get(request.path_params["name"])
         if asset is None:
-            return PlainTextResponse("There is no such file.", 404)
+            return PlainTextResponse("Not found", 404)
         tag = f'"{asset.digest}"'
         known = request.query_params.get("v") == asset.digest
         headers = {
             "ETag": tag,
-            "Cache-Control": FOR_EVER if known else "no-cache",
+            "Cache-Control": CACHE_FOREVER if known else "no-cache",
             "X-Content-Type-Options": "nosniff",
             "Vary": "Accept-Encoding",
         }

@@ -1,4 +1,4 @@
-"""What a change is, that somebody asks for on a page, and what they are answered."""
+"""A change that a page requests with a form, and the answer to it."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ from starlette.requests import Request
 
 from detent.api.auth import Scope
 from detent.api.context import Api
-from detent.api.reading import check_content_type, read_body
+from detent.api.request_parsing import check_content_type, read_body
 from detent.errors import UsageError
 
 FORM = "application/x-www-form-urlencoded"
-MOST_FIELDS = 2_000
-# Of a payload, each byte may be three in a form.
-ENCODED = 3
+MAX_FIELDS = 2_000
+# Form encoding can turn each byte of a payload into three.
+ENCODED_BYTES = 3
 
 Form = Mapping[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A sentence that is said in passing; or a page to go to; or a piece of a page, with its values."""
+class ChangeAnswer:
+    """One of: a message shown as a toast, a page to redirect to, or a template to render with its values."""
 
-    said: str = ""
-    go_to: str | None = None
+    message: str = ""
+    redirect: str | None = None
     template: str | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-Make = Callable[[Api, Mapping[str, str], Form], Coroutine[Any, Any, Answer]]
+Apply = Callable[[Api, Mapping[str, str], Form], Coroutine[Any, Any, ChangeAnswer]]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """`changes`: whether anything is different afterwards, so that pages are to look again."""
+class FormChange:
+    """A form that a page can post. `modifies`: it changes data, so open pages are refreshed afterwards."""
 
     path: str
     scope: Scope
-    make: Make
-    changes: bool = True
+    apply: Apply
+    modifies: bool = True
 
 
-async def form_of(request: Request, api: Api) -> Form:
+async def read_form(request: Request, api: Api) -> Form:
     check_content_type(request, (FORM,))
-    raw = await read_body(request, api.max_body_bytes * ENCODED)
+    raw = await read_body(request, api.max_body_bytes * ENCODED_BYTES)
     try:
-        return parse_qs(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+        return parse_qs(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError as error:
         raise UsageError(f"The form cannot be read ({error}): reload the page and try again.") from error
 
 
 def number_of(form: Form, name: str) -> int:
-    """A count that a page of ours was given and hands back; 0 where it is none."""
+    """A count that an earlier answer put into the form; 0 if it is not a number."""
     text = text_of(form, name)
     return int(text) if text.isdecimal() and len(text) < 12 else 0
 
 
 def text_of(form: Form, name: str) -> str:
-    """A field of a form as text without spaces around it; empty where it is not there."""
+    """The stripped text of a form field; empty if the field is missing."""
     return form.get(name, [""])[-1].strip()

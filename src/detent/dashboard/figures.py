@@ -1,4 +1,4 @@
-"""The last hour in a few numbers."""
+"""Summary figures of the last hour."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import Any
 
-from detent.dashboard.drawings import STATUSES, quantile_of_buckets
-from detent.dashboard.page import Page
+from detent.dashboard.charts import STATUSES, quantile_of_buckets
+from detent.dashboard.page import PageRequest
 from detent.telemetry.metrics import LATENESS
 
 HOUR = timedelta(hours=1)
 
 
-async def last_hour(page: Page) -> dict[str, Any]:
+async def last_hour(page: PageRequest) -> dict[str, Any]:
     since, tenant = page.now - HOUR, page.tenant
     ended = await page.api.store.overview.ended(since, 24 * HOUR, tenant=tenant)
     late = await page.api.store.overview.lateness(since, 24 * HOUR, tenant=tenant)
@@ -23,12 +23,12 @@ async def last_hour(page: Page) -> dict[str, Any]:
         counts[STATUSES[row["status"]]] += row["runs"]
     for row in late:
         buckets[row["bucket"]] += row["runs"]
-    over = counts["succeeded"] + counts["dead"]
+    decided = counts["succeeded"] + counts["dead"]
     return {
         **counts,
-        "ended": over + counts["cancelled"],
-        "per_second": (over + counts["cancelled"]) / HOUR.total_seconds(),
-        "good_share": None if not over else counts["succeeded"] / over,
+        "ended": decided + counts["cancelled"],
+        "per_second": (decided + counts["cancelled"]) / HOUR.total_seconds(),
+        "success_rate": None if not decided else counts["succeeded"] / decided,
         "p50": quantile_of_buckets(buckets, LATENESS, 0.5),
         "p99": quantile_of_buckets(buckets, LATENESS, 0.99),
     }

@@ -1,4 +1,4 @@
-"""A job between a form and a document: what somebody typed becomes the document that the API takes, and back."""
+"""Conversion between the job form and the document that the API takes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SCHEDULE_FIELDS = ("dst_gap", "dst_overlap", "day_match", "dialect", "starts_at"
 
 
 def document_from(form: Form) -> dict[str, Any]:
-    """All that the form says; a field that was left empty is null, which means its default."""
+    """The document of a form. An empty field is null, which means its default."""
     document: dict[str, Any] = {
         "name": text_of(form, "name") or None,
         "schedule": schedule_from(form),
@@ -61,7 +61,7 @@ def schedule_from(form: Form) -> str | dict[str, Any]:
     kind = text_of(form, "kind")
     text = text_of(form, kind if kind in ("cron", "rrule", "every", "at") else "cron")
     if not text:
-        raise UsageError("The schedule is empty: say when the job is to tick.", "/schedule")
+        raise UsageError("The schedule is empty: enter when the job runs.", "/schedule")
     match kind:
         case "every":
             found = _EVERY.fullmatch(text)
@@ -96,7 +96,7 @@ def _headers(text: str) -> dict[str, str]:
     for line in filter(None, map(str.strip, text.splitlines())):
         name, colon, value = line.partition(":")
         if not colon:
-            raise UsageError(f"The header {line!r} has no colon: write Name: value, each on its line.", "/target")
+            raise UsageError(f"The header {line!r} has no colon: write one Name: value per line.", "/target")
         headers[name.strip()] = value.strip()
     return headers
 
@@ -111,7 +111,7 @@ def payload_from(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise UsageError(f'The payload is not JSON ({error}): write such as {{"key": 1}}.', "/payload") from error
+        raise UsageError(f'The payload is not JSON ({error}): for example {{"key": 1}}.', "/payload") from error
 
 
 def _words(text: str) -> list[str]:
@@ -153,7 +153,7 @@ def without_nulls(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
-    """What stands in each field at first: that of a job, or the defaults, or what the address says."""
+    """The initial value of each field: from the job, else from the address, else the default."""
     if job is None:
         empty = {name: _shown(_default(name)) for name in FIELDS}
         start = {"kind": "cron", "cron": "0 9 * * MON-FRI", "rrule": "", "every": "15m", "at": ""}
@@ -162,12 +162,12 @@ def values_of(job: Job | None, query: Mapping[str, str]) -> dict[str, Any]:
         return {**known, **{name: value for name, value in query.items() if name in known}}
     values = {name: _shown(getattr(job, name)) for name in FIELDS}
     payload = "" if job.payload is None else json.dumps(job.payload, indent=2, ensure_ascii=False)
-    told = {"name": job.name, "timezone": job.timezone, "tags": ", ".join(job.tags), "payload": payload}
-    return {**values, **told, **_schedule_values(job.schedule), **_target_values(job)}
+    texts = {"name": job.name, "timezone": job.timezone, "tags": ", ".join(job.tags), "payload": payload}
+    return {**values, **texts, **_schedule_values(job.schedule), **_target_values(job)}
 
 
 def changed_groups(values: Mapping[str, Any]) -> list[str]:
-    """The groups in which something is not as by default."""
+    """The groups with a field that differs from its default."""
     return [
         group.title
         for group in GROUPS

@@ -1,8 +1,8 @@
-"""Whether the database answers, asked once for all open pages, and how long a page may wait for it.
+"""Whether the database answers, checked once for all open pages, and how long a page waits for it.
 
-A page that is open shows figures of the database. While the database hangs, no error reaches anybody: statements simply
-do not return. So each process asks the database for its time with a short limit, and passes every answer on to its
-pages as a heartbeat. A browser that has had none for a few seconds says so by itself.
+While the database hangs, statements do not return and no error occurs. So each process asks the database for its time
+with a short timeout, and sends every answer to its open pages as a heartbeat. A browser that has received none for a
+few seconds shows a banner without help from the server.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from detent.telemetry.log import logger
 
 log = logger("dashboard")
 
-ANSWER_SECONDS = 2.0
-ASKED_AGAIN_AFTER = 0.5
+TIMEOUT_SECONDS = 2.0
+CACHE_SECONDS = 0.5
 
 Result = TypeVar("Result")
 Ask = Callable[[float], Awaitable[datetime]]
@@ -32,8 +32,8 @@ class DatabaseSilent(Unavailable):
         super().__init__("Database not answering.")
 
 
-class Heartbeat:
-    """`ask` gets the database's time within so many seconds, or fails."""
+class DatabaseHeartbeat:
+    """`ask` returns the database's time within the given seconds, or fails."""
 
     def __init__(self, ask: Ask, clock: Callable[[], float] = monotonic) -> None:
         self._ask = ask
@@ -44,42 +44,42 @@ class Heartbeat:
         self.silent = False
 
     async def answer(self) -> datetime | None:
-        """The database's time as of now; None: it does not answer. Many callers share one statement."""
+        """The database's current time; None if it does not answer. Concurrent callers share one statement."""
         async with self._asking:
             if self._clock() >= self._ask_next:
-                self._last = await self._asked()
-                self._ask_next = self._clock() + ASKED_AGAIN_AFTER
+                self._last = await self._query()
+                self._ask_next = self._clock() + CACHE_SECONDS
             return self._last
 
     async def require(self) -> None:
         if await self.answer() is None:
             raise DatabaseSilent
 
-    async def _asked(self) -> datetime | None:
+    async def _query(self) -> datetime | None:
         try:
-            answered: datetime | None = await self._ask(ANSWER_SECONDS)
+            answered: datetime | None = await self._ask(TIMEOUT_SECONDS)
         except DetentError as error:
             answered = None
             if not self.silent:
-                log.warning("the database does not answer the dashboard", error=str(error))
+                log.warning("database not answering the dashboard", error=str(error))
         self.silent = answered is None
         return answered
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of `work`, or DatabaseSilent. A statement that hangs takes its time to be cancelled, which the caller
-    does not wait for."""
+    """The result of `work`, or DatabaseSilent after `seconds`. The caller does not wait until a hanging statement is
+    cancelled."""
     task = asyncio.ensure_future(work)
     return await _finished(task, seconds, None)
 
 
-async def while_answering(heartbeat: Heartbeat, seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
-    """As `within`, but `work` may take longer as long as the database answers others."""
+async def while_answering(heartbeat: DatabaseHeartbeat, seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
+    """As `within`, but `work` may take longer while the database answers heartbeats."""
     task = asyncio.ensure_future(work)
     return await _finished(task, seconds, heartbeat)
 
 
-async def _finished(task: asyncio.Future[Result], seconds: float, heartbeat: Heartbeat | None) -> Result:
+async def _finished(task: asyncio.Future[Result], seconds: float, heartbeat: DatabaseHeartbeat | None) -> Result:
     try:
         while True:
             await asyncio.wait({task}, timeout=seconds)
@@ -94,6 +94,6 @@ async def _finished(task: asyncio.Future[Result], seconds: float, heartbeat: Hea
 
 
 def _ignore(task: asyncio.Future[Any]) -> None:
-    """Nobody waits for it any more: what it failed with is no news."""
+    """Retrieve the exception of an abandoned task, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()

@@ -1,22 +1,20 @@
-"""Jobs that are not as expected, in words, with where to look."""
+"""Missed deadlines in words, with links to the run."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from detent.contract.incident import Incident
-from detent.dashboard.words import query, seconds
+from detent.dashboard.formatting import query, seconds
 
-WANTED = {"start": "to start within", "finish": "to succeed within"}
-FAULT = {"start": "did not start within", "finish": "had not succeeded within"}
+DEADLINE = {"start": "start within", "finish": "succeed within"}
 
 
 class OpenIncident(NamedTuple):
-    """`expected` and `fault` are halves of sentences, `at` leads to what became of the tick."""
+    """`deadline` is such as `start within 5 s`; `at` is the path of the run, or of the job's runs if none fired."""
 
     incident: Incident
-    expected: str
-    fault: str
+    deadline: str
     at: str
 
     @property
@@ -24,10 +22,9 @@ class OpenIncident(NamedTuple):
         return f"/jobs/{self.incident.job_id}"
 
 
-def told(incident: Incident) -> OpenIncident:
-    within = seconds(incident.within_seconds)
-    kind = incident.expectation
-    # A tick that never fired has no run; those before it may tell why.
+def describe_incident(incident: Incident) -> OpenIncident:
+    deadline = f"{DEADLINE[incident.expectation]} {seconds(incident.within_seconds)}"
+    # A tick that never fired has no run; earlier runs of the job may show why.
     runs = query("/runs", search=f"job:{incident.job_id}")
     at = runs if incident.run_id is None else f"/runs/{incident.run_id}"
-    return OpenIncident(incident, f"{WANTED[kind]} {within}", f"{FAULT[kind]} {within} of its tick at", at)
+    return OpenIncident(incident, deadline, at)

@@ -1,11 +1,10 @@
-"""Pages kept up to date: whoever looks at the same page shares one rendering of it, made once for all of them.
+"""Live updates: all visitors of the same page share one rendering of it.
 
-There is one loop per process. Each of its passes renders the live parts of every page that somebody looks at and sends
-those that changed. The longer a pass takes, the longer the pause after it: looking never takes a large share of what
-the process is there for.
+There is one loop per process. Each pass renders the live parts of every open page and sends those that changed. The
+longer a pass takes, the longer the pause after it, so that open pages never use a large share of the process.
 
-A second loop asks the database for its time once a second while any page is open, and passes each answer on as a
-`beat`. Without an answer there is no beat: the browser counts by itself how long it has had none.
+A second loop asks the database for its time once a second while any page is open, and sends each answer as a `beat`
+event. Without an answer there is no beat: the browser measures how long ago the last one came.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from detent.dashboard.faults import plain_words
-from detent.dashboard.heartbeat import DatabaseSilent, Heartbeat, within
-from detent.dashboard.words import iso
+from detent.dashboard.error_text import page_error_text
+from detent.dashboard.formatting import iso
+from detent.dashboard.heartbeat import DatabaseHeartbeat, DatabaseSilent, within
 from detent.errors import DetentError, Unavailable
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
@@ -30,30 +29,30 @@ Render = Callable[[], Coroutine[Any, Any, Mapping[str, str]]]
 
 EVERY = 2.0
 BEAT_EVERY = 1.0
-RENDER_SECONDS = 30.0  # a page that hangs for longer leaves the loop to the others
-TOO_SLOW = "The database takes too long for this page."
+RENDER_SECONDS = 30.0  # the loop skips a page that takes longer
+TOO_SLOW = "The database is too slow for this page."
 IDLE = 3600.0
 LONGEST = 15.0
-REST = 5.0  # a pass is followed by a pause at least so many times as long
-MOST_STREAMS = 500
-WAITING = 4
+REST = 5.0  # the pause after a pass is at least this many times as long as the pass
+MAX_STREAMS = 500
+MAX_WAITING = 4
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 
 
 class TooManyPages(Unavailable):
     def __init__(self) -> None:
-        super().__init__("So many pages are open that this one is not kept up to date: reload it to look again.")
+        super().__init__("Too many pages are open: this one is not updated. Reload it to see changes.")
 
 
 class Stream:
-    """What one browser is sent. `fresh`: it has not got everything yet."""
+    """The messages for one browser. `fresh`: its next message must contain all parts."""
 
     def __init__(self) -> None:
-        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue(WAITING)
+        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_WAITING)
         self.fresh = True
 
     def send(self, message: bytes | None) -> None:
-        """A browser that is too slow misses what came between, and gets everything with the next change."""
+        """Drop the queue of a browser that is too slow, and send it all parts with the next change."""
         if self._waiting.full():
             while not self._waiting.empty():
                 self._waiting.get_nowait()
@@ -61,7 +60,7 @@ class Stream:
         self._waiting.put_nowait(message)
 
     def beat(self, message: bytes) -> None:
-        """Never in the way of what is to be sent, nor kept for later: a late heartbeat says nothing."""
+        """Send only if nothing else waits: a late heartbeat is worthless."""
         if self._waiting.empty():
             self._waiting.put_nowait(message)
 
@@ -70,7 +69,7 @@ class Stream:
 
 
 class Topic:
-    """A page as somebody sees it, and all who look at it."""
+    """One rendered page and the streams of its visitors."""
 
     def __init__(self, render: Render) -> None:
         self._render = render
@@ -81,30 +80,30 @@ class Topic:
         try:
             parts = dict(await within(RENDER_SECONDS, self._render()))
         except DatabaseSilent:
-            self._tell(event("trouble", TOO_SLOW))
+            self._send_trouble(event("trouble", TOO_SLOW))
             return
         except DetentError as error:
-            self._tell(event("trouble", plain_words(error)))
+            self._send_trouble(event("trouble", page_error_text(error)))
             return
         changed = {name: html for name, html in parts.items() if self._parts.get(name) != html}
         self._parts = parts
         update = message(changed) if changed else None
         everything = message(parts) if any(stream.fresh for stream in self.streams) else None
         for stream in self.streams:
-            told = everything if stream.fresh else update
+            sent = everything if stream.fresh else update
             stream.fresh = False
-            if told is not None:
-                stream.send(told)
+            if sent is not None:
+                stream.send(sent)
 
-    def _tell(self, told: bytes) -> None:
+    def _send_trouble(self, sent: bytes) -> None:
         for stream in self.streams:
             stream.fresh = True
-            stream.send(told)
+            stream.send(sent)
 
 
 class Hub:
-    def __init__(self, heartbeat: Heartbeat | None = None) -> None:
-        """Without a `heartbeat`, nothing asks the database beside the pages."""
+    def __init__(self, heartbeat: DatabaseHeartbeat | None = None) -> None:
+        """Without a `heartbeat`, only the pages themselves query the database."""
         self._topics: dict[Hashable, Topic] = {}
         self._heartbeat = heartbeat
         self._loop: Loop | None = None
@@ -117,8 +116,8 @@ class Hub:
 
     @contextmanager
     def stream(self, key: Hashable, render: Render) -> Iterator[Stream]:
-        """`key` is all that decides how the page looks: who looks at what."""
-        if self._closed or self.streams >= MOST_STREAMS:
+        """`key` is everything that decides the content of the page: the page and the rights of its visitor."""
+        if self._closed or self.streams >= MAX_STREAMS:
             raise TooManyPages
         topic = self._topics.setdefault(key, Topic(render))
         stream = Stream()
@@ -133,7 +132,7 @@ class Hub:
                 del self._topics[key]
 
     def wake(self) -> None:
-        """Look again at once: somebody came, or changed something."""
+        """Refresh at once: a page was opened, or data changed."""
         if self._loop is None and not self._closed:
             self._loop = Loop("dashboard", self.tick)
             self._loop.start()
@@ -150,7 +149,7 @@ class Hub:
             self._beats.wake()
 
     async def beat(self) -> float:
-        """Ask the database once for all pages, and pass its answer on."""
+        """Ask the database once for all pages, and send its answer to each."""
         if self._heartbeat is None or not self._topics:
             return IDLE
         was_silent = self._heartbeat.silent
@@ -158,17 +157,17 @@ class Hub:
         if answered is not None:
             if was_silent:
                 self.wake()
-            told = event("beat", iso(answered))
+            sent = event("beat", iso(answered))
             for topic in self._topics.values():
                 for stream in topic.streams:
-                    stream.beat(told)
+                    stream.beat(sent)
         return BEAT_EVERY
 
     async def tick(self) -> float:
         if not self._topics:
             return IDLE
         if self._heartbeat is not None and self._heartbeat.silent:
-            return EVERY  # every statement would hang, and take a connection with it
+            return EVERY  # every statement would hang and block a connection
         began = monotonic()
         for topic in list(self._topics.values()):
             if topic.streams:
@@ -176,7 +175,7 @@ class Hub:
         return min(max(EVERY, (monotonic() - began) * REST), LONGEST)
 
     async def close(self) -> None:
-        """End every stream, and the loop."""
+        """End every stream and both loops."""
         self._closed = True
         for loop in (self._loop, self._beats):
             if loop is not None:
@@ -187,7 +186,7 @@ class Hub:
 
 
 def message(parts: Mapping[str, str]) -> bytes:
-    """Each part goes into the element that has its name as id."""
+    """Each part replaces the content of the element whose id is its name."""
     html = "\n".join(
         f'<hx-partial hx-target="#{name}" hx-swap="innerMorph">{html}</hx-partial>' for name, html in parts.items()
     )

@@ -1,4 +1,4 @@
-"""What a view is, and what it is given."""
+"""A page view, and the request that it is given."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from starlette.requests import Request
 
 from detent.api.context import Api
-from detent.api.reading import decode_segment
-from detent.dashboard.entrance import Visitor
+from detent.api.request_parsing import decode_segment
+from detent.dashboard.authentication import Visitor
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """One look at a page: who looks, at what, and when. `api` acts as the one who looks."""
+class PageRequest:
+    """One request for a page: the visitor, the path and the time. `api` acts as this visitor."""
 
     api: Api
     visitor: Visitor
@@ -31,25 +31,25 @@ class Page:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """All that decides how the page looks, but for the time."""
-        who = self.visitor.caller
-        return self.path, tuple(sorted(self.query.items())), who.tenant, who.scope
+        """Everything that decides the content of the page, except the time."""
+        caller = self.visitor.caller
+        return self.path, tuple(sorted(self.query.items())), caller.tenant, caller.scope
 
-    def number(self, name: str, default: int, most: int) -> int:
+    def number(self, name: str, default: int, largest: int) -> int:
         text = self.query.get(name, "")
-        return min(int(text), most) if text.isdecimal() and len(text) < 10 else default
+        return min(int(text), largest) if text.isdecimal() and len(text) < 10 else default
 
 
-Look = Callable[[Page], Awaitable[dict[str, Any]]]
+Load = Callable[[PageRequest], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """A page: where it is, how it looks, and which of its blocks are kept up to date."""
+class PageView:
+    """A page: its path, the function that loads its values, and the template blocks that are updated live."""
 
     name: str
     path: str
-    look: Look
+    load: Load
     parts: tuple[str, ...] = ()
     template: str = field(default="")
 

@@ -1,4 +1,4 @@
-"""Templates, and pages made of them. Everything a user wrote leaves as text."""
+"""Templates and their filters. Everything that a user wrote is escaped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 import msgspec
 
-from detent.dashboard import words
+from detent.dashboard import formatting
 from detent.dashboard.assets import Assets
 from detent.dashboard.svg import bars_svg, lane_svg
 from detent.domain.identity import token_text
@@ -24,19 +24,20 @@ def environment(assets: Assets) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     for filter_ in (
-        *(words.number, words.rate, words.seconds, words.milliseconds, words.iso, words.plain_time, words.pretty),
-        *(words.sign, words.state_class),
+        *(formatting.number, formatting.rate, formatting.seconds, formatting.milliseconds, formatting.iso),
+        *(formatting.plain_time, formatting.pretty, formatting.sign, formatting.state_class),
     ):
         made.filters[filter_.__name__] = filter_
     made.filters["token"] = token_text
     made.tests["known"] = lambda value: value is not msgspec.UNSET
-    made.globals |= {"asset": assets.url, "version": __version__, "plural": words.plural, "link": words.query}
+    made.globals |= {"asset": assets.url, "version": __version__}
+    made.globals |= {"plural": formatting.plural, "link": formatting.query}
     made.globals |= {"bars": bars_svg, "lane": lane_svg}
     made.globals["ui"] = made.get_template("macros.html").module
     return made
 
 
 def parts_of(template: jinja2.Template, names: Iterable[str], values: Mapping[str, Any]) -> dict[str, str]:
-    """Blocks of a page by name, without the rest of it."""
+    """Render only these blocks of a page, by name."""
     context = template.new_context(dict(values))
     return {name: "".join(template.blocks[name](context)) for name in names}

@@ -1,6 +1,6 @@
-"""Pictures that are drawn for every row of a list, as text: a template would take ten times as long for them.
+"""Charts that appear in every row of a list, built as text: a template would take ten times as long.
 
-What varies and is not a number is escaped here.
+Every value that is not a number is escaped here.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from functools import lru_cache
 
 from markupsafe import Markup, escape
 
-from detent.dashboard.drawings import Mark, bars
-from detent.dashboard.words import plain_time, plural, seconds, state_class
+from detent.dashboard.charts import ChartMark, bars
+from detent.dashboard.formatting import plain_time, plural, seconds, state_class
 from detent.store.overview import RecentRun
 
 STEP = 5
-# What never ran is a small square; all else is a bar as high as it took long.
+# A run that never started is a small square; any other is a bar whose height is its duration.
 SMALL = frozenset({"skipped", "missed", "cancelled", "pending"})
 LOW = frozenset({"planned", "skipped", "paused", "unread"})
 TITLES = {
-    "unaccounted": "due, and nothing is on record of it",
-    "unread": "due; too long ago, or one of too many, to be read here",
+    "unaccounted": "due, but no record of it exists",
+    "unread": "due; not read: too old, or one of too many",
     "paused": "due while the job is paused",
 }
 
 
 @lru_cache(4096)
 def bars_svg(runs: tuple[RecentRun, ...], height: int = 20) -> Markup:
-    """The last runs of a job. The same runs give the same picture, so most are drawn once."""
+    """The last runs of a job. The same runs give the same chart, so most are drawn once."""
     if not runs:
         return Markup('<span class="none">no runs yet</span>')
     drawn = bars(runs, highest=height)
@@ -37,7 +37,7 @@ def bars_svg(runs: tuple[RecentRun, ...], height: int = 20) -> Markup:
         f'aria-label="Last runs: {dead} of {len(drawn)} dead">'
     ]
     for position, bar in enumerate(drawn):
-        took = "" if bar.seconds is None else f", took {seconds(bar.seconds)}"
+        took = "" if bar.seconds is None else f", {seconds(bar.seconds)}"
         reason = f": {escape(bar.reason)}" if bar.reason else ""
         left, kind = position * STEP, state_class(bar.status)
         parts.append(
@@ -52,19 +52,19 @@ def bars_svg(runs: tuple[RecentRun, ...], height: int = 20) -> Markup:
         if bar.status == "dead":
             parts.append(f'<rect class="notch" x="{left}" y="{height - min(bar.height, 8)}" width="4" height="1.5"/>')
         parts.append("</g>")
-    return Markup("".join([*parts, "</svg>"]))  # noqa: S704 - whatever is not a number was escaped above
+    return Markup("".join([*parts, "</svg>"]))  # noqa: S704 - every value that is not a number is escaped above
 
 
-def lane_svg(name: str, marks: Sequence[Mark], grid: Sequence[float], now_at: float, height: int = 24) -> Markup:
-    """The ticks of a job along time."""
+def lane_svg(name: str, marks: Sequence[ChartMark], grid: Sequence[float], now_at: float, height: int = 24) -> Markup:
+    """The ticks of a job over time."""
     label = escape(f"{name}: {plural(len(marks), 'mark')}")
     parts = [f'<svg height="{height}" width="100%" role="img" aria-label="{label}">']
     parts += [f'<line class="grid" x1="{left}%" x2="{left}%" y1="0" y2="{height}"/>' for left in grid]
     for mark in marks:
         run = f' data-run="{mark.sample}"' if mark.sample else ""
         kind, low = state_class(mark.status), mark.status in LOW
-        better = " or better" if mark.runs > 1 and mark.status not in ("succeeded", "planned") else ""
-        title = TITLES.get(mark.status) or f"{mark.runs} {mark.status}{better}"
+        worst = " at worst" if mark.runs > 1 and mark.status not in ("succeeded", "planned") else ""
+        title = TITLES.get(mark.status) or f"{mark.runs} {mark.status}{worst}"
         parts.append(
             f'<g{run}><rect class="tick {kind}" x="{mark.left}%" y="{8 if low else 4}" width="{mark.width}%" '
             f'height="{8 if low else 16}"><title>{plain_time(mark.at)}: {escape(title)}</title></rect>'

@@ -1,8 +1,8 @@
 """Every mistake of one job, not only the first.
 
-What reads a job stops at the first mistake and names its place with a JSON pointer. So the mistake is noted, its
-place is mended with something harmless, and the job is read again, until nothing is left to say. Mending goes one
-level up when the same place is refused twice, which is what makes it end.
+Reading a job stops at the first mistake and names its place with a JSON pointer. So the mistake is recorded, its place
+is replaced with a harmless value, and the job is read again, until it is valid. When the same place is refused twice,
+the replacement moves one level up, so the loop ends.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from uuid import UUID
 
 import msgspec
 
-from detent.declarative.marks import Path, resolve
+from detent.declarative.located import Path, resolve
 from detent.domain.documents import check_text
 from detent.domain.job import JobSpec
 from detent.domain.refusal import nearest, refused
-from detent.domain.registration import Prepared, Timings, prepare
+from detent.domain.registration import PreparedJob, Timings, prepare
 from detent.errors import UsageError
 
-NOBODY = UUID(int=0)
+NO_JOB = UUID(int=0)
 MOST_FAULTS = 500
 
 _HARMLESS: dict[Path, Any] = {
@@ -35,45 +35,45 @@ _HARMLESS: dict[Path, Any] = {
 }
 
 
-def check(document: dict[str, Any], now: datetime, timings: Timings | None = None) -> Prepared:
-    """The job as it would be stored; raises UsageError with the place of the first mistake. `timings` remembers what
-    was found out about schedules, which many jobs share."""
+def check(document: dict[str, Any], now: datetime, timings: Timings | None = None) -> PreparedJob:
+    """The job as it would be stored; raises UsageError with the place of the first mistake. `timings` caches parsed
+    schedules, which many jobs share."""
     check_text(document)
     try:
         spec = msgspec.convert(document, JobSpec)
     except msgspec.ValidationError as error:
         raise refused(error, document, JobSpec) from error
     if spec.name is None:
-        raise UsageError("The job has no name: give it one, by which it is found again.", "/name")
-    return prepare(spec, NOBODY, 0, now, timings=timings)
+        raise UsageError("The job has no name: give it one, which identifies it in later runs of apply.", "/name")
+    return prepare(spec, NO_JOB, 0, now, timings=timings)
 
 
 def all_faults(document: dict[str, Any], now: datetime) -> Iterator[tuple[Path, str]]:
     """Each mistake with the path of the part that is wrong."""
-    mended = copy.deepcopy(document)
+    corrected = copy.deepcopy(document)
     seen: set[Path] = set()
-    written: dict[str | int, str | int] = {}  # what a field that was meant is called in the document
+    written: dict[str | int, str | int] = {}  # from the corrected name of a field to its name in the document
     for _ in range(MOST_FAULTS):
         try:
-            check(mended, now)
+            check(corrected, now)
         except UsageError as error:
-            path = resolve(mended, error.pointer)
+            path = resolve(corrected, error.pointer)
             yield (written.get(path[0], path[0]), *path[1:]) if path else (), error.message
-            if meant := _meant(mended, path):
+            if meant := _meant(corrected, path):
                 written[meant] = path[0]
-                mended[meant] = mended.pop(str(path[0]))
+                corrected[meant] = corrected.pop(str(path[0]))
                 continue
             path = _not_yet(path, seen)
             if not path:
                 return
             seen.add(path)
-            _mend(mended, path)
+            _replace(corrected, path)
         else:
             return
 
 
 def _meant(document: dict[str, Any], path: Path) -> str | None:
-    """The field that an unknown one was probably to be; reading on under its name spares a second complaint."""
+    """The field that an unknown one probably means; using its name avoids a second error about the same field."""
     if len(path) != 1 or path[0] in JobSpec.__struct_fields__:
         return None
     near = nearest(str(path[0]), JobSpec.__struct_fields__)
@@ -81,7 +81,7 @@ def _meant(document: dict[str, Any], path: Path) -> str | None:
 
 
 def _not_yet(path: Path, seen: set[Path]) -> Path:
-    """What to mend now: the place itself, or what holds it when that did not help."""
+    """The place to replace: the refused one, or its container when that did not help."""
     if path and (path[0] == "schedule" or path[:2] == ("target", "type")):
         path = path[:1]
     while path and path in seen:
@@ -89,7 +89,7 @@ def _not_yet(path: Path, seen: set[Path]) -> Path:
     return path
 
 
-def _mend(document: dict[str, Any], path: Path) -> None:
+def _replace(document: dict[str, Any], path: Path) -> None:
     holder: Any = document
     for part in path[:-1]:
         holder = holder[part]

@@ -1,8 +1,8 @@
-"""What a crontab means for detent: a job for every line that can be one, and a sentence for every line there is.
+"""Imports a crontab: a job for every line that can be one, and a sentence for every line.
 
-cron and detent differ where cron is careless, and each difference is said once: cron never tries again and never
-ends a command, so imported jobs have no retries and a day of time; cron reads schedules in the zone of its machine,
-so imported jobs have that zone written down.
+cron and detent differ, and the import states each difference once: cron never retries and never ends a command, so
+imported jobs have no retries and a timeout of a day; cron reads schedules in the zone of its machine, so imported jobs
+have that zone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from detent.declarative.crontab_lines import CronJob, CronLine, read_crontab
 from detent.declarative.crontab_names import name_for
 from detent.declarative.crontab_target import hints, target_for
 from detent.declarative.jobs_file import Declared
-from detent.domain.registration import Prepared
+from detent.domain.registration import PreparedJob
 from detent.domain.schedule import ScheduleError
 from detent.domain.schedule.cron_fields import HASHED
 from detent.domain.schedule.zones import load_zone
@@ -36,7 +36,7 @@ _BACKWARDS = re.compile(r"\b(\d+)-(\d+)\b")
 What = Literal["job", "setting", "comment", "off", "refused", "blank"]
 
 
-class Options(NamedTuple):
+class ImportOptions(NamedTuple):
     """`timezone` is that of the machine the crontab is from; `url` makes http jobs, with {name} filled in."""
 
     timezone: str
@@ -47,8 +47,8 @@ class Options(NamedTuple):
     queue: str | None = None
 
 
-class Verdict(NamedTuple):
-    """One line of the crontab and what becomes of it; the first sentence says it, the others are to be read."""
+class ImportVerdict(NamedTuple):
+    """One line of the crontab and its result: the first sentence states it, the others are remarks."""
 
     line: CronLine
     what: What
@@ -57,7 +57,7 @@ class Verdict(NamedTuple):
 
 
 class Translation(NamedTuple):
-    verdicts: list[Verdict]
+    verdicts: list[ImportVerdict]
     notes: list[str]
 
     @property
@@ -65,11 +65,11 @@ class Translation(NamedTuple):
         return [verdict.job for verdict in self.verdicts if verdict.job is not None]
 
     @property
-    def refused(self) -> list[Verdict]:
+    def refused(self) -> list[ImportVerdict]:
         return [verdict for verdict in self.verdicts if verdict.what == "refused"]
 
 
-def translate(source: str, text: str, options: Options, now: datetime) -> Translation:
+def translate(source: str, text: str, options: ImportOptions, now: datetime) -> Translation:
     translator = _Translator(source, options, now)
     verdicts = [translator.verdict(line) for line in read_crontab(text, user_column=options.user_column)]
     if text and not text.endswith("\n") and verdicts[-1].what == "job":
@@ -79,19 +79,19 @@ def translate(source: str, text: str, options: Options, now: datetime) -> Transl
     return Translation(verdicts, list(_notes(options, verdicts)))
 
 
-def _notes(options: Options, verdicts: list[Verdict]) -> Iterator[str]:
+def _notes(options: ImportOptions, verdicts: list[ImportVerdict]) -> Iterator[str]:
     jobs = [verdict for verdict in verdicts if verdict.job is not None]
     if not jobs:
         return
-    yield "Jobs have no retries and a time limit of a day, as cron has neither: change max_retries and timeout_seconds."
+    yield "Jobs have no retries and a timeout of a day, as cron has neither: change max_retries and timeout_seconds."
     yield "While a run is not over, detent skips the next tick; cron would start a second one (concurrent_policy)."
     if options.url is None:
         yield "They are shell jobs: they run only on workers started with --allow-shell, as the user of that worker."
-        yield "A command starts in an empty folder of its own, not in the home folder: use whole paths."
+        yield "A command starts in its own empty folder, not in the home folder: use absolute paths."
 
 
 class _Translator:
-    def __init__(self, source: str, options: Options, now: datetime) -> None:
+    def __init__(self, source: str, options: ImportOptions, now: datetime) -> None:
         self._source = source
         self._options = options
         self._now = now
@@ -99,44 +99,46 @@ class _Translator:
         self._shell = "/bin/sh"
         self._env: dict[str, str] = {}
         self._jitter = 0
-        self._comments: list[Verdict] = []  # that stand right above
+        self._comments: list[ImportVerdict] = []  # that stand right above
         self._names: set[str] = set()
 
-    def verdict(self, line: CronLine) -> Verdict:
+    def verdict(self, line: CronLine) -> ImportVerdict:
         comments, self._comments = self._comments, []
         match line.kind:
             case "comment":
-                said = Verdict(line, "comment", ["A comment."])
+                said = ImportVerdict(line, "comment", ["A comment."])
                 heading = not line.value or _HEADING.search(line.value)
                 self._comments = comments if heading else [*comments, said]
                 return said
             case "blank":
-                return Verdict(line, "blank", [])
+                return ImportVerdict(line, "blank", [])
             case "off":
-                return Verdict(line, "off", ["A job that is commented out: not imported."])
+                return ImportVerdict(line, "off", ["A job that is commented out: not imported."])
             case "setting":
                 self._comments = comments
                 return self._setting(line)
             case "refused":
-                return Verdict(line, "refused", [f"{line.value}: not imported."])
+                return ImportVerdict(line, "refused", [f"{line.value}: not imported."])
         assert line.job is not None
         return self._job(line, line.job, comments)
 
     # -- settings
 
-    def _setting(self, line: CronLine) -> Verdict:
+    def _setting(self, line: CronLine) -> ImportVerdict:
         name, value = line.name, line.value
         if name == "CRON_TZ":
             return self._cron_tz(line, value)
         if name in ABOUT_MAIL:
             sentence = "Mail is not sent: the output of each run is kept with it (`detent run get`)."
-            return Verdict(line, "setting", [sentence])
+            return ImportVerdict(line, "setting", [sentence])
         if name == "RANDOM_DELAY":
             self._jitter = int(value) * 60 if value.isdecimal() else 0
-            return Verdict(line, "setting", [f"Jobs below are delayed by up to {self._jitter} s (jitter_seconds)."])
+            return ImportVerdict(
+                line, "setting", [f"Jobs below are delayed by up to {self._jitter} s (jitter_seconds)."]
+            )
         if name == "SHELL":
             self._shell = value or "/bin/sh"
-            return Verdict(line, "setting", [f"Commands below are run by {self._shell}."])
+            return ImportVerdict(line, "setting", [f"Commands below are run by {self._shell}."])
         self._env[name] = value
         sentences = [f"A variable of the commands below: {name}."]
         if name == "TZ":
@@ -144,39 +146,41 @@ class _Translator:
         if name == "HOME":
             sentences.append("cron also starts commands in that folder; detent does not: use whole paths, or cd.")
         if "$" in value:
-            sentences.append("cron does not replace $ in a setting, and neither does detent: it is passed on as it is.")
-        return Verdict(line, "setting", sentences)
+            sentences.append("cron does not replace $ in a setting, and neither does detent: it is passed unchanged.")
+        return ImportVerdict(line, "setting", sentences)
 
-    def _cron_tz(self, line: CronLine, value: str) -> Verdict:
+    def _cron_tz(self, line: CronLine, value: str) -> ImportVerdict:
         try:
             self._zone = load_zone(value).name if value else self._options.timezone
         except ScheduleError as error:
             self._zone = None
-            return Verdict(line, "refused", [error.message, "Jobs below cannot be read without their zone."])
-        return Verdict(line, "setting", [f"Schedules below are read in {self._zone}."])
+            return ImportVerdict(line, "refused", [error.message, "Jobs below cannot be read without their zone."])
+        return ImportVerdict(line, "setting", [f"Schedules below are read in {self._zone}."])
 
     # -- jobs
 
-    def _job(self, line: CronLine, job: CronJob, comments: list[Verdict]) -> Verdict:
+    def _job(self, line: CronLine, job: CronJob, comments: list[ImportVerdict]) -> ImportVerdict:
         if job.schedule.lower() == "@reboot":
             advice = "start it with the machine, for instance as a systemd unit."
-            return Verdict(line, "refused", [f"It runs when a machine starts, which is no time: {advice}"])
+            return ImportVerdict(line, "refused", [f"It runs when a machine starts, which is not a schedule: {advice}"])
         if self._zone is None:
-            return Verdict(line, "refused", ["Its zone, set by CRON_TZ above, is not known: not imported."])
+            return ImportVerdict(line, "refused", ["Its zone, set by CRON_TZ above, is not known: not imported."])
         remarks: list[str] = []
         document = self._document(line, job, comments, remarks)
         try:
             prepared = self._checked(document, job, remarks)
         except UsageError as error:
-            return Verdict(line, "refused", [error.message])
+            return ImportVerdict(line, "refused", [error.message])
         self._names.add(document["name"])
         for comment in comments:
             comment.sentences[:] = [f"A comment, kept as a tag of {document['name']}."]
         declared = Declared(self._source, line.number, self._options.owner, document, prepared.spec, prepared.warnings)
-        first = f"{document['name']}: {self._told(prepared, document)}"
-        return Verdict(line, "job", [first, *remarks, *hints(job), *prepared.warnings], declared)
+        first = f"{document['name']}: {self._described(prepared, document)}"
+        return ImportVerdict(line, "job", [first, *remarks, *hints(job), *prepared.warnings], declared)
 
-    def _document(self, line: CronLine, job: CronJob, comments: list[Verdict], remarks: list[str]) -> dict[str, Any]:
+    def _document(
+        self, line: CronLine, job: CronJob, comments: list[ImportVerdict], remarks: list[str]
+    ) -> dict[str, Any]:
         name = self._unique(self._options.prefix + name_for(job.command, f"line-{line.number}"))
         document: dict[str, Any] = {"name": name, "schedule": self._schedule(job.schedule, remarks)}
         if self._zone != "UTC":
@@ -211,8 +215,8 @@ class _Translator:
             remarks.append("cron programs refuse a range that runs backwards, so this line may never have run there.")
         return text
 
-    def _checked(self, document: dict[str, Any], job: CronJob, remarks: list[str]) -> Prepared:
-        """Reads it, adding what cron means without saying it."""
+    def _checked(self, document: dict[str, Any], job: CronJob, remarks: list[str]) -> PreparedJob:
+        """Check the job, and add the options that cron implies."""
         try:
             return check(document, self._now)
         except UsageError as error:
@@ -225,10 +229,10 @@ class _Translator:
                 raise
         return self._checked(document, job, remarks)
 
-    def _told(self, prepared: Prepared, document: dict[str, Any]) -> str:
+    def _described(self, prepared: PreparedJob, document: dict[str, Any]) -> str:
         schedule = prepared.schedule
         words = f"{schedule.describe()} ({schedule.timezone})"
-        if HASHED.search(str(document["schedule"])):  # its time is chosen when the job has its number
+        if HASHED.search(str(document["schedule"])):  # its time is chosen when the job is registered
             return f"{document['schedule']} ({schedule.timezone})"
         tick = schedule.first_after(self._now)
         if tick is None:
@@ -236,7 +240,7 @@ class _Translator:
         return f"{words}, next {tick.astimezone(schedule.zone.info):%a %Y-%m-%d %H:%M}"
 
 
-def _tags(job: CronJob, comments: list[Verdict]) -> list[str]:
+def _tags(job: CronJob, comments: list[ImportVerdict]) -> list[str]:
     tags = ["crontab"]
     if job.user is not None:
         tags.append(f"user:{job.user}")

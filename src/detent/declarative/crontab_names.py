@@ -12,7 +12,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _STEPS = frozenset({"cd", "test", "[", "[[", "command", "sleep", "export", "umask", ".", "source", "set", "true", "if"})
 _SYNTAX = ("then", "do", "else", "exec", "!")
 _INTERPRETERS = re.compile(r"(?:ba|da|z|k)?sh|(?:python|php|perl|ruby|node|java|pwsh)[\d.]*|run-parts")
-# Programs that run another one, each with how many words it takes before that, beside its options.
+# Programs that run another one, each with the number of its own arguments before that, without options.
 _WRAPPERS = {
     "nice": 0,
     "ionice": 0,

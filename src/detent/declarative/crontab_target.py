@@ -1,4 +1,4 @@
-"""From a command of a crontab to a target, and what is worth saying about the command."""
+"""From a command of a crontab to a target, with remarks about the command."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def _with_stdin(job: CronJob, shell: str, remarks: list[str]) -> str:
     if job.stdin is None:
         return job.command
     if shell.rsplit("/", 1)[-1] not in POSIX_SHELLS:
-        remarks.append(f"What follows % is its standard input, which is lost here: {shell} is no POSIX shell.")
+        remarks.append(f"What follows % is its standard input, which is lost here: {shell} is not a POSIX shell.")
         return job.command
     lines = job.stdin.count("\n") + 1
     remarks.append(
         f"What follows % is its standard input ({lines} line{'s' if lines > 1 else ''}): "
-        "kept as a here-document behind the command."
+        "kept as a here-document after the command."
     )
     end = END
     while end in job.stdin.split("\n"):
@@ -65,8 +65,8 @@ def hints(job: CronJob) -> Iterator[str]:
     if re.search(r"\bsleep\b.*RANDOM", job.command):
         yield "To spread starts, jitter_seconds does what sleep and RANDOM do here, without holding a worker."
     if _DISCARDS.search(job.command):
-        yield "It throws its output away: without > /dev/null it would be kept with each run."
+        yield "It discards its output: without > /dev/null detent would keep it with each run."
     if _RELATIVE.search(job.command):
-        yield "It names a path from where it starts, and detent starts it in an empty folder: write the whole path."
+        yield "It uses a relative path, and detent starts it in an empty folder: write the absolute path."
     if re.search(r"(?<!\\)`|\$\(.*\bdate\b", job.command):
         yield "It asks for the date: DETENT_SCHEDULED_AT is the time of the tick, also when the run is late."

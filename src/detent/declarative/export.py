@@ -1,4 +1,4 @@
-"""Jobs of the server as a file of jobs: what is a default is left out, what is left reads back as the same job."""
+"""Exports jobs of the server as a file: defaults are left out, and the file reads back as the same jobs."""
 
 from __future__ import annotations
 

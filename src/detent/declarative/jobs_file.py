@@ -8,8 +8,8 @@
         schedule: "0 9 * * MON"
         target: {type: http, url: "https://example.org/report"}
 
-A job's own field wins over the default of the same name. Everything is checked before anything is done, and every
-mistake comes with its file and line.
+A job's own field wins over the default of the same name. Everything is checked before anything is changed, and every
+error names its file and line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from detent.declarative.check import all_faults, check
 from detent.declarative.json_text import read_json
-from detent.declarative.marks import Fault, Marked, Path, Unreadable
+from detent.declarative.located import FileFault, LocatedValue, Path, Unreadable
 from detent.declarative.toml_text import read_toml
 from detent.domain.job import JobSpec
 from detent.domain.refusal import nearest, shown
@@ -49,7 +49,7 @@ class Declared(NamedTuple):
 
 
 class Named(NamedTuple):
-    """Where a name stands, whatever else is wrong with its job."""
+    """The place of a job's name, even if the job is wrong."""
 
     source: str
     line: int
@@ -58,14 +58,14 @@ class Named(NamedTuple):
 
 class Read(NamedTuple):
     jobs: list[Declared]
-    faults: list[Fault]
+    faults: list[FileFault]
 
 
 def read_files(files: Iterable[tuple[str, str]], now: datetime) -> Read:
     """All jobs of all files (name, text), or every mistake in them."""
     jobs: list[Declared] = []
     names: list[Named] = []
-    faults: list[Fault] = []
+    faults: list[FileFault] = []
     timings = Timings()
     for source, text in files:
         for marked in _documents(source, text, faults):
@@ -77,7 +77,7 @@ def read_files(files: Iterable[tuple[str, str]], now: datetime) -> Read:
     return Read(jobs, sorted(dict.fromkeys(faults)))
 
 
-def _documents(source: str, text: str, faults: list[Fault]) -> list[Marked]:
+def _documents(source: str, text: str, faults: list[FileFault]) -> list[LocatedValue]:
     try:
         if source.endswith(".json"):
             return [read_json(text)]
@@ -85,30 +85,30 @@ def _documents(source: str, text: str, faults: list[Fault]) -> list[Marked]:
             return [read_toml(text)]
         from detent.declarative.yaml_text import read_yaml
 
-        return read_yaml(text) or [Marked(None, {})]
+        return read_yaml(text) or [LocatedValue(None, {})]
     except Unreadable as error:
-        faults.append(Fault(source, error.line, error.message))
+        faults.append(FileFault(source, error.line, error.message))
         return []
 
 
-def _twice(names: Iterable[Named]) -> Iterator[Fault]:
+def _twice(names: Iterable[Named]) -> Iterator[FileFault]:
     first: dict[str, Named] = {}
     for one in names:
         other = first.setdefault(one.name, one)
         if other is not one:
             where = f"on line {other.line}" if other.source == one.source else f"at {other.source}:{other.line}"
-            sentence = f"The name {shown(one.name)} is that of the job {where} too: names are unique."
-            yield Fault(one.source, one.line, sentence)
+            sentence = f"The name {shown(one.name)} is also used by the job {where}: names must be unique."
+            yield FileFault(one.source, one.line, sentence)
 
 
 class _File:
-    def __init__(self, source: str, marked: Marked, now: datetime, timings: Timings) -> None:
+    def __init__(self, source: str, marked: LocatedValue, now: datetime, timings: Timings) -> None:
         self._source = source
         self._marked = marked
         self._now = now
         self._timings = timings
         self.names: list[Named] = []
-        self.faults = [Fault(source, line, message) for line, message in marked.faults]
+        self.faults = [FileFault(source, line, message) for line, message in marked.faults]
 
     def jobs(self) -> list[Declared]:
         top = self._marked.value
@@ -171,11 +171,11 @@ class _File:
         return Declared(self._source, line, owner, document, made.spec, made.warnings)
 
     def _fault(self, path: Path, message: str) -> None:
-        self.faults.append(Fault(self._source, self._marked.line(path), message))
+        self.faults.append(FileFault(self._source, self._marked.line(path), message))
 
 
 def check_owner(owner: Any) -> str:
-    """The label, or what is wrong with it."""
+    """The label, or a UsageError."""
     if not isinstance(owner, str) or not 1 <= len(owner) <= 200 or not owner.isprintable() or owner != owner.strip():
         raise UsageError(f"owner is {shown(owner)}: give a label of 1 to 200 characters, such as team-a.")
     return owner

@@ -1,4 +1,4 @@
-"""JSON with line numbers. The standard library's decoder forgets where it was; this one is as strict as it is."""
+"""JSON with line numbers, which the standard library's decoder does not keep. This one is as strict."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import re
 from json.decoder import scanstring  # type: ignore[attr-defined]  # public in all but name: the string reader itself
 from typing import Any
 
-from detent.declarative.marks import MAX_DEPTH, Marked, Path, Unreadable
+from detent.declarative.located import MAX_DEPTH, LocatedValue, Path, Unreadable
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
 _WORDS = {"true": True, "false": False, "null": None}
 
 
-def read_json(text: str) -> Marked:
+def read_json(text: str) -> LocatedValue:
     reader = _Reader(text)
     value, end = reader.value(reader.skip(0), ())
     if reader.skip(end) != len(text):
-        raise reader.fault(reader.skip(end), "There is more behind the end of the JSON: remove it")
-    return Marked(value, reader.lines, reader.faults)
+        raise reader.fault(reader.skip(end), "There is more text after the end of the JSON: remove it")
+    return LocatedValue(value, reader.lines, reader.faults)
 
 
 class _Reader:
@@ -67,7 +67,7 @@ class _Reader:
             if self.text[colon : colon + 1] != ":":
                 raise self.fault(colon, "A colon is missing after the name")
             if key in made:
-                self.faults.append((self.line(at), f"The key {key!r} stands here twice: keep one of the two."))
+                self.faults.append((self.line(at), f"The key {key!r} is given twice: keep one of the two."))
             self.lines[(*path, key)] = self.line(at)
             made[key], at = self.value(self.skip(colon + 1), (*path, key))
             at = self._behind(at, "}")
@@ -90,14 +90,14 @@ class _Reader:
             raise self.fault(at, f"A comma or {end} is missing")
         following = self.skip(at + 1)
         if self.text[following : following + 1] == end:
-            raise self.fault(at, "There is a comma behind the last item: remove it")
+            raise self.fault(at, "There is a comma after the last item: remove it")
         return following
 
     def _string(self, at: int) -> tuple[str, int]:
         try:
             text, end = scanstring(self.text, at + 1, True)
         except json.JSONDecodeError as error:
-            raise Unreadable(error.lineno, f"This text is not JSON ({error.msg}): look at its quotes.") from None
+            raise Unreadable(error.lineno, f"This text is not JSON ({error.msg}): check its quotes.") from None
         return str(text), int(end)
 
     def _number(self, at: int) -> tuple[int | float, int]:

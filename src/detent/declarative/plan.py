@@ -1,4 +1,4 @@
-"""What has to happen so that the server has what the files say: created, updated, deleted, or nothing at all."""
+"""The plan of `detent apply`: which jobs to create, update or delete so that the server matches the files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ABSENT: Any = object()
 
 
 class Difference(NamedTuple):
-    """One part of a job that changes; `None` as a value is null, and what is not there at all is left out."""
+    """One part of a job that changes; `None` is null, and a value that does not exist is left out."""
 
     path: str
     before: Any = _ABSENT
@@ -33,7 +33,7 @@ class Difference(NamedTuple):
         return self.after is not _ABSENT
 
 
-class Step(NamedTuple):
+class PlanStep(NamedTuple):
     action: Action
     name: str
     declared: Declared | None = None
@@ -42,9 +42,9 @@ class Step(NamedTuple):
 
 
 class Plan(NamedTuple):
-    steps: list[Step]
+    steps: list[PlanStep]
 
-    def of(self, *actions: Action) -> list[Step]:
+    def of(self, *actions: Action) -> list[PlanStep]:
         return [step for step in self.steps if step.action in actions]
 
     @property
@@ -53,21 +53,21 @@ class Plan(NamedTuple):
 
 
 def make_plan(declared: Sequence[Declared], current: Mapping[str, Document], prunable: Iterable[Document] = ()) -> Plan:
-    """`current` are the server's jobs by name; `prunable` those that may go when no file has them."""
+    """`current` are the server's jobs by name; `prunable` those that are deleted when no file has them."""
     steps = [_step(job, current.get(job.name)) for job in declared]
     kept = {job.name for job in declared}
     gone = sorted((job for job in prunable if job["name"] not in kept), key=lambda job: str(job["name"]))
-    return Plan(steps + [Step("delete", str(job["name"]), current=job) for job in gone])
+    return Plan(steps + [PlanStep("delete", str(job["name"]), current=job) for job in gone])
 
 
-def _step(job: Declared, current: Document | None) -> Step:
+def _step(job: Declared, current: Document | None) -> PlanStep:
     wanted = wanted_fields(job)
     if current is None:
-        return Step("create", job.name, job, None, tuple(_told(job, wanted)))
+        return PlanStep("create", job.name, job, None, tuple(_declared(job, wanted)))
     found = tuple(_differences(current, wanted))
     if job.owner is not None and job.owner != current.get("owner"):
         found += (Difference("owner", current.get("owner"), job.owner),)
-    return Step("update" if found else "unchanged", job.name, job, current, found)
+    return PlanStep("update" if found else "unchanged", job.name, job, current, found)
 
 
 def wanted_fields(job: Declared) -> dict[str, Any]:
@@ -75,8 +75,8 @@ def wanted_fields(job: Declared) -> dict[str, Any]:
     return {field: document[field] for field in FIELDS}
 
 
-def _told(job: Declared, wanted: Mapping[str, Any]) -> Iterator[Difference]:
-    """Of a new job only what its file says; the defaults are in the manual."""
+def _declared(job: Declared, wanted: Mapping[str, Any]) -> Iterator[Difference]:
+    """The fields of a new job that its file declares; the manual lists the defaults."""
     for field in FIELDS:
         if field in job.document:
             yield from _walk(field, _ABSENT, wanted[field])
@@ -85,7 +85,7 @@ def _told(job: Declared, wanted: Mapping[str, Any]) -> Iterator[Difference]:
 
 
 def differences_between(before: Document, after: Document) -> list[Difference]:
-    """What is different in two answers about one job, its name included."""
+    """The differences between two versions of a job, including its name."""
     renamed = [] if before["name"] == after["name"] else [Difference("name", before["name"], after["name"])]
     return renamed + list(_differences(before, after))
 
@@ -135,7 +135,7 @@ def masked(*targets: Any) -> list[Any]:
 
 
 def _same(before: Any, after: Any) -> bool:
-    """As JSON sees it: 1 is 1.0, but true is not 1."""
+    """Equality in JSON: 1 is 1.0, but true is not 1."""
     if before is _ABSENT or after is _ABSENT:
         return before is after
     if isinstance(before, dict) and isinstance(after, dict):

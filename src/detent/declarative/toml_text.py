@@ -1,7 +1,7 @@
-"""TOML with line numbers: the standard library reads it, and a second, shallow look finds where keys stand.
+"""TOML with line numbers: the standard library reads it, and a second, shallow pass finds the lines of keys.
 
-The second look knows headers, keys and where a value ends; inside of inline tables and lists it knows no lines, so
-what is wrong in there is reported on the line of its key.
+The second pass knows headers, keys and where a value ends. It knows no lines inside inline tables and lists, so a
+mistake there is reported on the line of its key.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import date, time
 from typing import Any
 
-from detent.declarative.marks import Marked, Path, Unreadable
+from detent.declarative.located import LocatedValue, Path, Unreadable
 
 _WHERE = re.compile(r"\(at line (\d+), column \d+\)|\(at end of document\)")
 _PART = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*""")
@@ -20,19 +20,19 @@ _HEADER = re.compile(r"\s*(\[\[?)(.*?)\]")
 _QUOTES = re.compile(r'"""|\'\'\'|"(?:[^"\\]|\\.)*"|\'[^\']*\'|#|[\[\]{}]')
 
 
-def read_toml(text: str) -> Marked:
+def read_toml(text: str) -> LocatedValue:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         place = _WHERE.search(str(error))
         line = int(place[1]) if place and place[1] else len(text.splitlines())
         reason = _WHERE.sub("", str(error)).strip()
-        raise Unreadable(line, f"This is not TOML ({reason}): look at this line.") from None
-    return Marked(_plain(document), dict(_locate(text)))
+        raise Unreadable(line, f"This is not TOML ({reason}): check this line.") from None
+    return LocatedValue(_plain(document), dict(_locate(text)))
 
 
 def _plain(value: Any) -> Any:
-    """Times as the text that they are in the other formats."""
+    """Times as text, as in the other formats."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -89,7 +89,7 @@ def _parts(text: str) -> Path:
 
 
 class _Skipper:
-    """Whether the value that began on an earlier line still goes on."""
+    """Whether a value that began on an earlier line continues."""
 
     def __init__(self) -> None:
         self._quote = ""

@@ -1,8 +1,8 @@
 """YAML with line numbers, and without its surprises.
 
-Plain words are read by the rules of JSON: `on`, `12:30` and `2026-01-31` are text, `01` is text, and only
-`true`, `false`, `null` and JSON's numbers are more than that. Keys are text and stand once. Anchors, aliases and
-the merge key `<<` work; tags that make anything but plain values are refused.
+Plain words are read by the rules of JSON: `on`, `12:30`, `2026-01-31` and `01` are text, and only `true`, `false`,
+`null` and JSON's numbers are not. Keys are text and unique. Anchors, aliases and the merge key `<<` work; tags other
+than for plain values are refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from detent.declarative.marks import MAX_DEPTH, MAX_PARTS, Marked, Path, Unreadable
+from detent.declarative.located import MAX_DEPTH, MAX_PARTS, LocatedValue, Path, Unreadable
 
 _TAG = "tag:yaml.org,2002:"
 _NULL = re.compile(r"null|~|")
@@ -30,7 +30,7 @@ class _Loader(yaml.CSafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what our rules or those of other readers would take for more than text."""
+    """Quotes text that these rules, or other YAML readers, would not read as text."""
 
     yaml_implicit_resolvers: dict[str, list[Any]] = {  # noqa: RUF012 - as the base declares it
         first: list(rules) for first, rules in yaml.SafeDumper.yaml_implicit_resolvers.items()
@@ -62,7 +62,7 @@ def write(document: Any) -> str:
     return written
 
 
-def read_yaml(text: str) -> list[Marked]:
+def read_yaml(text: str) -> list[LocatedValue]:
     """Every document of the text."""
     try:
         return [_read(node) for node in yaml.compose_all(text, Loader=_Loader) if node is not None]
@@ -82,12 +82,12 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> str:
         return 'A value that begins with *, @ or % is not YAML: put it in quotes, such as "*/5 * * * *".'
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return "The line begins with a tab: indent YAML with spaces."
-    return f"This is not YAML ({reason}): look at this line and the one before it."
+    return f"This is not YAML ({reason}): check this line and the one before it."
 
 
-def _read(node: Node) -> Marked:
+def _read(node: Node) -> LocatedValue:
     reader = _Reader()
-    return Marked(reader.value(node, ()), reader.lines, reader.faults)
+    return LocatedValue(reader.value(node, ()), reader.lines, reader.faults)
 
 
 class _Reader:
@@ -99,7 +99,7 @@ class _Reader:
         if len(path) > MAX_DEPTH:
             raise Unreadable(_line(node), f"This is nested deeper than {MAX_DEPTH} levels: make it flatter.")
         if len(self.lines) > MAX_PARTS:
-            raise Unreadable(_line(node), "The aliases unfold into too much: write it out, or split the file.")
+            raise Unreadable(_line(node), "The aliases expand to too many values: write them out, or split the file.")
         self.lines.setdefault(path, _line(node))
         match node:
             case MappingNode():
@@ -119,7 +119,7 @@ class _Reader:
             if key == MERGE and not key_node.style:
                 merged.append(value_node)
             elif key in made:
-                self._fault(key_node, f"The key {key!r} stands here twice: keep one of the two.")
+                self._fault(key_node, f"The key {key!r} is given twice: keep one of the two.")
             else:
                 self.lines[(*path, key)] = _line(key_node)
                 made[key] = self.value(value_node, (*path, key))
@@ -128,7 +128,7 @@ class _Reader:
         return made
 
     def _merge(self, node: Node, path: Path, made: dict[str, Any]) -> None:
-        """Below what the mapping says itself."""
+        """Merge, where the mapping's own keys win."""
         for part in node.value if isinstance(node, SequenceNode) else [node]:
             if not isinstance(part, MappingNode):
                 self._fault(node, "<< takes a mapping or a list of mappings: write `<<: *name`.")
@@ -169,7 +169,7 @@ class _Reader:
     def _expect(self, node: Node, kind: str) -> None:
         if node.tag != _TAG + kind:
             shown = str(node.tag).replace(_TAG, "!!")
-            self._fault(node, f"The tag {shown} is not known here: write plain text, numbers, lists and mappings.")
+            self._fault(node, f"The tag {shown} is not allowed: write plain text, numbers, lists and mappings.")
 
     def _fault(self, node: Node, message: str) -> None:
         self.faults.append((_line(node), message))

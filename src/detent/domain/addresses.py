@@ -1,4 +1,4 @@
-"""Which IP addresses may be the address of a target, and by which sentence the others are refused. Pure.
+"""Which IP addresses a target may have, and the sentence that refuses the others. Pure.
 
 The first block that holds an address names it. IPv6 addresses that stand for an IPv4 address are unwrapped first.
 """
@@ -75,13 +75,13 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 _NAT64_LOCAL = IPv6Network("64:ff9b:1::/48")
 _SIX_TO_FOUR = IPv6Network("2002::/16")
 _TEREDO = IPv6Network("2001::/32")
-# Only what these wrap decides. ("Compatible" is not among them: it holds the loopback address.)
+# For these, only the wrapped address decides. ("Compatible" is not among them: it holds the loopback address.)
 _TRANSPARENT = [_MAPPED, _NAT64, _SIX_TO_FOUR, _TEREDO]
 
 
 def address_fault(address: str, *, allow_private: bool) -> str | None:
-    """The sentence why this IP address is not called, or None. Metadata, link-local and meaningless addresses are
-    refused in any case."""
+    """Why this IP address is refused, in a sentence, or None. Metadata, link-local and reserved addresses are always
+    refused."""
     try:
         outer = ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a document may hold, whoever sent it: text that can be stored; numbers, sizes and depth in bounds."""
+"""Limits of every document: text that can be stored; numbers, sizes and depth in bounds."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ _LONG_NUMBER = re.compile(rb"[0-9]{%d}" % SHORTEST_TOO_LONG)
 
 Path = tuple[str | int, ...]
 
-# Arithmetic with what lies outside, a few years further on, would leave the calendar.
+# Arithmetic with years outside these bounds would leave the range of datetime.
 FIRST_YEAR = 1970
 LAST_YEAR = 9000
 
 
 def utc_instant(moment: datetime, name: str, pointer: str = "") -> datetime:
-    """An instant as everything inside takes it: in UTC, and of a year that can be reckoned with. Whatever reads an
-    instant that a person wrote passes it through here."""
+    """The instant in UTC, in a year that arithmetic can handle. Every instant from a user passes through here."""
     try:
         found = moment.astimezone(UTC)
         if FIRST_YEAR <= found.year <= LAST_YEAR:
@@ -46,7 +45,7 @@ def utc_instant(moment: datetime, name: str, pointer: str = "") -> datetime:
 
 
 def utc_instants(value: Value) -> Value:
-    """A document that was read, with its instants in UTC; one that has no zone is left to whoever reads it further."""
+    """The document with its instants in UTC; instants without a zone stay as they are, for later checks."""
     changed = {}
     kind: type = type(value)
     for name, written in _instants_of(kind):
@@ -78,12 +77,12 @@ def plain(value: Any) -> Any:
     except RecursionError:
         raise _too_deep("") from None
     except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"The document holds what JSON cannot say ({error}): use plain values.") from error
+        raise UsageError(f"The document holds a value that JSON does not have ({error}): use plain values.") from error
 
 
 def looks_sound(encoded: bytes) -> bool:
-    """Whether a document that is JSON already can hold nothing that check_text refuses. A glance at the bytes: it may
-    say no of a good document, never yes of a bad one."""
+    """Whether encoded JSON certainly holds nothing that check_text refuses. It checks the bytes only: False is possible
+    for a good document, True is not for a bad one."""
     return (
         b"\\u0000" not in encoded
         and encoded.count(b"[") + encoded.count(b"{") <= MAX_DEPTH
@@ -116,13 +115,13 @@ def check_size(document: dict[str, Any], max_payload_bytes: int) -> None:
     if payload > max_payload_bytes:
         raise UsageError(
             f"The payload is {payload} bytes of JSON and {max_payload_bytes} are allowed: "
-            "keep the data elsewhere and send a reference to it.",
+            "store the data elsewhere and send a reference to it.",
             "/payload",
         )
     rest = len(msgspec.json.encode({key: value for key, value in document.items() if key != "payload"}))
     if rest > MAX_REST_BYTES:
         raise UsageError(
-            f"The job is {rest} bytes of JSON beside its payload and {MAX_REST_BYTES} are allowed: make it shorter."
+            f"The job is {rest} bytes of JSON without its payload and {MAX_REST_BYTES} are allowed: make it shorter."
         )
 
 
@@ -131,7 +130,7 @@ def _fault(value: object) -> str | None:
         fault = _text_fault(value)
         return f"The text {fault}" if fault else None
     if isinstance(value, float) and not math.isfinite(value):
-        return f"The number is {value}, which JSON cannot say: leave it out, or send null."
+        return f"The number is {value}, which JSON does not have: leave it out, or send null."
     if isinstance(value, int) and value.bit_length() > MAX_NUMBER_BITS:
         return "The whole number has more than a thousand digits: send it as text."
     return None
@@ -143,7 +142,7 @@ def _text_fault(text: str) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return "has half of a surrogate pair, which is no character: remove it, or send the other half."
+        return "has half of a surrogate pair, which is not a character: remove it, or send the other half."
     return None
 
 

@@ -1,5 +1,5 @@
-"""The idempotency key of a run: the same for every attempt, rescue, re-drive and node, different for every tick and
-for every deliberate re-run of one.
+"""The idempotency key of a run: the same for every attempt, rescue, redrive and node, different for every tick and
+for every deliberate re-run of a tick.
 
 Pure: the worker hands the key to the target, the API shows it, and both compute it here from the run's own key.
 """
@@ -18,9 +18,9 @@ def idempotency_key(job_id: UUID, name: str, spec: JobSpec, key: RunKey) -> str:
 
 
 def templated_key(job_id: UUID, name: str, template: str | None, timezone: str, key: RunKey) -> str:
-    """As idempotency_key, for readers that have not the whole definition at hand."""
+    """As idempotency_key, for callers that do not have the whole definition."""
     if key.manual:
-        # Never the key of a tick, whatever the template says: the run was asked for on top of it.
+        # Never the key of a tick, whatever the template says: the run was triggered in addition to the tick.
         base = f"{job_id}:{run_id(key.first)}"
     elif template is not None:
         base = render_key(template, job_id=job_id, job=name, scheduled_at=key.scheduled_at, timezone=timezone)

@@ -1,4 +1,4 @@
-"""Who is who: run ids, partitions, tokens, idempotency keys. Pure arithmetic, no clock, no randomness.
+"""Identities: run ids, partitions, tokens. Pure arithmetic, no clock, no randomness.
 
 A run id *is* its tick: the same (job, scheduled time, serial) gives the same id on every node, ids sort by time, and
 an id decodes back into the primary key it stands for, so ids need neither a column nor an index. The layout is that
@@ -29,8 +29,8 @@ _VARIANT = 2 << 62
 class RunKey(NamedTuple):
     """The primary key of a run: its job, its tick, and a serial.
 
-    Serial 0 is the tick itself and n its n-th re-run. A run that was asked for beside the schedule is no tick: its
-    serials count from MANUAL on, in the same way. So an id tells by itself which of the two it is."""
+    Serial 0 is the tick itself and n its n-th re-run. The serials of a triggered run, which is no tick, count from
+    MANUAL on in the same way. So an id shows which of the two it is."""
 
     job: int
     scheduled_at: datetime
@@ -65,7 +65,7 @@ def run_id(key: RunKey) -> UUID:
 
 
 def run_id_text(job: int, time: int, serial: int) -> str:
-    """As str(run_id(key)) of a tick at `time` milliseconds, at a quarter of its cost: asked for every run."""
+    """As str(run_id(key)) of a tick at `time` milliseconds, at a quarter of its cost: called for every run."""
     high, low = serial >> 16, serial & 0xFFFF
     parts = (time >> 16, time & 0xFFFF, high, 0x8000 | low >> 2, (low & 3) << 46 | job)
     return "%08x-%04x-7%03x-%04x-%012x" % parts  # noqa: UP031 - a third quicker than format
@@ -84,7 +84,7 @@ def decode_run_id(value: UUID) -> RunKey | None:
 
 
 def partition_of(job_id: UUID) -> int:
-    """Stored with the job when it is made; changing this function would move no existing job."""
+    """Stored with the job at its creation; changing this function would move no existing job."""
     return hashlib.blake2b(job_id.bytes, digest_size=1).digest()[0]
 
 

@@ -1,22 +1,22 @@
-"""The ledger: which ticks were to be expected, and what became of each. Pure: the database's time is an argument.
+"""The ledger: compares the expected ticks of a job with the recorded ones. Pure: the database's time is an argument.
 
-Expected are the ticks of the schedules in force, segment by segment, computed anew by the one iterator there is; where
-the cursor stands is asked only to tell a tick that is yet to fire from one that was passed over. On record is what
-history, live runs and catch-ups say. Every expected tick must be on record exactly once, or be still to come:
+Expected are the ticks of the schedules in force, segment by segment, computed again from the schedule; the cursor only
+distinguishes a tick that is yet to fire from one that was passed. Recorded are history, live runs and catch-ups. Every
+expected tick must be recorded exactly once, or be still to come:
 
-    accounted for   one entry in history says what became of it, by itself or as one of a range
-    open            it waits or runs, is to be caught up with, is due, or belongs to a pause that is not over
-    missing         nobody knows of it, and the cursor has passed it
-    doubled         more than one entry claims it
-    extra           an entry that stands for no expected tick, or a range that counts its ticks wrongly
-    unknown         a span whose schedule cannot be read: nobody can say what was expected of it, so it is not clean
+    accounted for   one entry in history covers it, by itself or as one of a range
+    open            it waits or runs, is to be caught up, is due, or belongs to a pause that is not over
+    missing         nothing is recorded, and the cursor has passed it
+    doubled         more than one entry covers it
+    extra           an entry that covers no expected tick, or a range with a wrong count of ticks
+    unknown         a span whose schedule cannot be read: its expected ticks are unknown, so it is not clean
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,23 +25,17 @@ from typing import NamedTuple
 from detent.domain.schedule import Schedule
 
 MILLISECOND = timedelta(milliseconds=1)
-MICROSECOND = timedelta(microseconds=1)
 MOST_NAMED = 100
 DUE = "due"
 PAUSED = "paused"
 CATCHING_UP = "catching up"
-SCHEDULED = "scheduled"
-TO_BE_SKIPPED = "to be skipped"
-MISSING = "missing"
-UNKNOWN = "unknown"
-AT_A_TIME = 64
 
 
-class Segment(NamedTuple):
-    """Ticks of `schedule` in (since, until] were to be expected; until None: they still are. `paused`: not to run.
+class LedgerSegment(NamedTuple):
+    """The ticks of `schedule` in (since, until] are expected; until None: still. `paused`: they do not run.
 
-    `tzdata` is the zone data by which they were computed, None where none has a say. `optional`: they were backfilled,
-    and may be on record whatever the schedule of that time was. `job` is its number, on which jitter depends."""
+    `tzdata` is the zone data that computed them, None where it does not matter. `optional`: they were backfilled, and
+    may be recorded whatever the schedule of that time was. `job` is the number of the job, on which jitter depends."""
 
     since: datetime
     until: datetime | None
@@ -52,12 +46,15 @@ class Segment(NamedTuple):
     job: int = 0
 
     def fires_at(self, tick: datetime) -> datetime:
-        """When a tick was to be fired: jitter puts it off."""
+        """When a tick is to fire: its time plus jitter."""
         return tick + self.schedule.jitter(self.job, tick)
 
 
+WITHOUT_CURSOR = "The job has no cursor, so it does not fire: edit the job, or delete it and create it again."
+
+
 class Unread(NamedTuple):
-    """A span of which nobody can say what was to be expected, and why; until None: it goes on."""
+    """A span whose expected ticks are unknown, and why; until None: still."""
 
     since: datetime
     until: datetime | None
@@ -69,7 +66,7 @@ class Unread(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What is on record of one tick, or of all from the first to the last. `started` is when the first attempt did."""
+    """The record of one tick, or of all from the first to the last. `started` is when the first attempt started."""
 
     first: datetime
     last: datetime
@@ -84,19 +81,10 @@ class Entry(NamedTuple):
         return f"{self.status}: {self.reason}" if self.reason and self.status in ("skipped", "missed") else self.status
 
 
-class Fate(NamedTuple):
-    """A tick, or a range that is on record as one, with what became of it. No entry: `status` says why."""
-
-    at: datetime
-    entry: Entry | None
-    status: str
-    ticks: int = 1
-
-
 @dataclass(slots=True)
 class Account:
-    """What the ticks of one job come to. Of those that are wrong, the first so many are named. `overdue`: how many of
-    the due ticks should have fired long ago. `unknown`: the spans that could not be compared."""
+    """The sums of one job's ticks. Of the wrong ticks, the first MOST_NAMED are listed. `overdue`: how many of the due
+    ticks should have fired long ago. `unknown`: the spans that could not be compared."""
 
     expected: int = 0
     accounted: Counter[str] = field(default_factory=Counter)
@@ -116,21 +104,20 @@ class Account:
 
     @property
     def clean(self) -> bool:
-        """What is unknown is not clean: neither a span that cannot be read, nor a tick that only other zone data could
-        tell of."""
+        """Unknown is not clean: neither a span that cannot be read, nor a tick that depends on other zone data."""
         wrong = self.missing_count or self.doubled_count or self.extra_count or self.overdue
         return not (wrong or self.unknown or self.other_zone_data)
 
     def add_unknown(self, span: Unread) -> None:
-        """Once, however many pieces of the window it reaches into."""
+        """Add a span once, even when several parts of the window contain it."""
         if span not in self.unknown and len(self.unknown) < MOST_NAMED:
             self.unknown.append(span)
 
 
-Expected = Callable[[Segment, datetime, datetime], Sequence[datetime]]
+Expected = Callable[[LedgerSegment, datetime, datetime], Sequence[datetime]]
 
 
-def expected_ticks(segment: Segment, after: datetime, until: datetime) -> list[datetime]:
+def expected_ticks(segment: LedgerSegment, after: datetime, until: datetime) -> list[datetime]:
     """The ticks of a segment in (after, until]."""
     after = max(after, segment.since)
     until = until if segment.until is None else min(until, segment.until)
@@ -141,7 +128,7 @@ def expected_ticks(segment: Segment, after: datetime, until: datetime) -> list[d
 
 def settle_account(
     account: Account,
-    segments: Sequence[Segment],
+    segments: Sequence[LedgerSegment],
     entries: Sequence[Entry],
     window: tuple[datetime, datetime],
     next_tick: datetime | None,
@@ -152,11 +139,12 @@ def settle_account(
     unread: Sequence[Unread] = (),
     overdue_before: datetime | None = None,
 ) -> None:
-    """Compare what was expected in the window, (after, until], with what is on record, and add it to the account.
+    """Compare the expected ticks of the window (after, until] with the recorded ones, and add the result to the
+    account.
 
-    `next_tick` is where the cursor stands. `zone_data` is the release by which this is computed: what does not fit in
-    a segment of another one is set apart, since it may have been right then. `unread` are the spans that cannot be
-    compared; what was due to fire before `overdue_before` is overdue."""
+    `next_tick` is the cursor. `zone_data` is the release in use: differences in a segment of another release are
+    counted apart, since they may have been right then. `unread` are the spans that cannot be compared; ticks that were
+    to fire before `overdue_before` are overdue."""
     after, until = window
     for span in unread:
         account.add_unknown(span)
@@ -203,7 +191,7 @@ def _compare(
     ranges: Sequence[Entry],
     unfired: Callable[[datetime], None],
 ) -> int:
-    """Tick by tick; how many of the single entries belong to ticks. `unfired` gets those that have no entry."""
+    """Compare tick by tick; returns how many single entries belong to ticks. `unfired` gets ticks without an entry."""
     by_tick: dict[datetime, list[Entry]] = {}
     for entry in singles:
         by_tick.setdefault(entry.first, []).append(entry)
@@ -224,7 +212,7 @@ def _compare(
 
 def _without_entry(
     account: Account,
-    segment: Segment,
+    segment: LedgerSegment,
     next_tick: datetime | None,
     zone_data: str | None,
     overdue_before: datetime | None,
@@ -243,7 +231,7 @@ def _without_entry(
         _name(account.missing, tick)
 
 
-def _of_other_zone_data(segment: Segment, zone_data: str | None) -> bool:
+def _of_other_zone_data(segment: LedgerSegment, zone_data: str | None) -> bool:
     return zone_data is not None and segment.tzdata is not None and segment.tzdata != zone_data
 
 
@@ -258,13 +246,13 @@ def _add(account: Account, entry: Entry, ticks: int) -> None:
 
 def _name_extras(
     account: Account,
-    segments: Sequence[Segment],
+    segments: Sequence[LedgerSegment],
     singles: Sequence[Entry],
     window: tuple[datetime, datetime],
     expected: Expected,
     zone_data: str | None,
 ) -> None:
-    """Entries of single ticks that nobody expected, where anything was to be expected at all."""
+    """Add single entries that match no expected tick of a segment."""
     for segment in segments:
         ticks = set(expected(segment, *window))
         end = segment.until or window[1]
@@ -275,13 +263,13 @@ def _name_extras(
 
 def _check_ranges(
     account: Account,
-    segments: Sequence[Segment],
+    segments: Sequence[LedgerSegment],
     ranges: Sequence[Entry],
     window: tuple[datetime, datetime],
     expected: Expected,
     zone_data: str | None,
 ) -> None:
-    """A range says how many ticks it stands for; one that reaches beyond the window is not counted here."""
+    """Check the tick counts of ranges; a range that reaches beyond the window is not checked here."""
     after, until = window
     for entry in ranges:
         if entry.open or not after < entry.first <= entry.last <= until:
@@ -295,7 +283,7 @@ def _check_ranges(
             _add_extra(account, entry, inside[-1], zone_data)
 
 
-def _add_extra(account: Account, entry: Entry, segment: Segment, zone_data: str | None) -> None:
+def _add_extra(account: Account, entry: Entry, segment: LedgerSegment, zone_data: str | None) -> None:
     if _of_other_zone_data(segment, zone_data):
         account.other_zone_data += 1
         return
@@ -314,7 +302,7 @@ def _name(named: list[datetime], tick: datetime) -> None:
 
 def _count_lateness(
     account: Account,
-    segments: Sequence[Segment],
+    segments: Sequence[LedgerSegment],
     entries: Sequence[Entry],
     after: datetime,
     late_after: timedelta,
@@ -330,7 +318,7 @@ def _count_lateness(
     account.late += sum(late > bound for late in milliseconds)
 
 
-def _fires_at(segments: Sequence[Segment], tick: datetime) -> datetime:
+def _fires_at(segments: Sequence[LedgerSegment], tick: datetime) -> datetime:
     for segment in segments:
         if segment.since < tick and (segment.until is None or tick <= segment.until):
             return segment.fires_at(tick)
@@ -338,7 +326,7 @@ def _fires_at(segments: Sequence[Segment], tick: datetime) -> datetime:
 
 
 def rounded_up(milliseconds: int) -> int:
-    """To two significant digits, so that many values are a few numbers, each wrong by a tenth at most."""
+    """Round up to two significant digits: few distinct numbers, each at most a tenth too large."""
     step = 1
     while milliseconds >= 100 * step:
         step *= 10
@@ -346,7 +334,7 @@ def rounded_up(milliseconds: int) -> int:
 
 
 def quantile(values: Counter[int], share: float) -> int | None:
-    """The smallest value that so large a share of all does not exceed."""
+    """The smallest value that at least this share of all values does not exceed."""
     enough = share * values.total()
     seen = 0
     for value in sorted(values):
@@ -354,85 +342,3 @@ def quantile(values: Counter[int], share: float) -> int | None:
         if seen >= enough:
             return value
     return None
-
-
-# --- one after another ---
-
-
-def fates(
-    segments: Sequence[Segment],
-    entries: Sequence[Entry],
-    after: datetime,
-    until: datetime,
-    next_tick: datetime | None,
-    now: datetime,
-    skips: Collection[datetime] = (),
-    unread: Sequence[Unread] = (),
-) -> Iterator[Fate]:
-    """Every tick in (after, until] with what became of it, oldest first; a range that is on record as one comes as one.
-    What is to come is `scheduled`, or `to be skipped` where it is among the skips. A span that cannot be read is one
-    entry, `unknown`, followed by what is on record in it."""
-    spans = [span for span in unread if not span.optional]
-    for span in sorted(spans, key=lambda span: span.since):
-        known = [segment for segment in segments if segment.since < span.since]
-        yield from _known_fates(known, entries, after, min(until, span.since), next_tick, now, skips)
-        yield from _unknown_fates(span, entries, after, until)
-        segments = [segment for segment in segments if segment.since >= span.since]
-    yield from _known_fates(segments, entries, after, until, next_tick, now, skips)
-
-
-def _unknown_fates(span: Unread, entries: Sequence[Entry], after: datetime, until: datetime) -> Iterator[Fate]:
-    first, last = max(after + MICROSECOND, span.since), until if span.until is None else min(until, span.until)
-    if first > last:
-        return
-    yield Fate(first, Entry(first, last, 1, UNKNOWN, span.why, open=True), UNKNOWN)
-    for entry in sorted(entries, key=_first):
-        if span.covers(entry.first) and after < entry.first <= until:
-            yield Fate(entry.first, entry, entry.status, entry.ticks)
-
-
-def _known_fates(
-    segments: Sequence[Segment],
-    entries: Sequence[Entry],
-    after: datetime,
-    until: datetime,
-    next_tick: datetime | None,
-    now: datetime,
-    skips: Collection[datetime],
-) -> Iterator[Fate]:
-    singles = {entry.first: entry for entry in entries if entry.first == entry.last}
-    ranges = [entry for entry in entries if entry.first != entry.last]
-    done: Entry | None = None
-    for segment, tick in _walk(segments, after, until):
-        if done is not None and done.first <= tick <= done.last:
-            continue
-        single = singles.get(tick)
-        if single is not None:
-            yield Fate(tick, single, single.status)
-            continue
-        done = next((entry for entry in ranges if entry.first <= tick <= entry.last), None)
-        if done is not None:
-            yield Fate(tick, done, done.status, done.ticks)
-        else:
-            status = _status_without_entry(segment, tick, next_tick, now)
-            yield Fate(tick, None, TO_BE_SKIPPED if status in (SCHEDULED, DUE) and tick in skips else status)
-
-
-def _walk(segments: Sequence[Segment], after: datetime, until: datetime) -> Iterator[tuple[Segment, datetime]]:
-    for segment in segments:
-        if segment.optional:
-            continue
-        end = until if segment.until is None else min(until, segment.until)
-        reached = max(after, segment.since)
-        while ticks := segment.schedule.between(reached, end, AT_A_TIME) if reached < end else []:
-            for tick in ticks:
-                yield segment, tick
-            reached = ticks[-1]
-
-
-def _status_without_entry(segment: Segment, tick: datetime, next_tick: datetime | None, now: datetime) -> str:
-    if segment.paused and segment.until is None:
-        return PAUSED
-    if segment.fires_at(tick) > now:
-        return SCHEDULED
-    return DUE if next_tick is not None and tick >= next_tick else MISSING

@@ -1,4 +1,4 @@
-"""What to do with ticks that are past. Pure: the database's time is an argument.
+"""The misfire policies: which past ticks run. Pure: the database's time is an argument.
 
 A tick up to `THRESHOLD` late is merely late and fires by itself, so a fail-over of some seconds loses nothing of an
 every-second job. Older ticks are misfires, and are settled together, as the job's `missed_window` says:
@@ -6,7 +6,7 @@ every-second job. Older ticks are misfires, and are settled together, as the job
     RUN_ONCE  the latest of them runs if it is inside the grace period, under its own key; the others are
               `missed: merged`, or `missed: grace` when even the latest is too old
     SKIP      none runs: all are `missed: policy`
-    RUN_ALL   those inside the grace period run, oldest first and at most `max_missed` of them, beside the live ticks;
+    RUN_ALL   those inside the grace period run, oldest first and at most `max_missed` of them, next to the live ticks;
               those before are `missed: grace`, those after are `missed: limit`
 
 The cursor then stands on the first tick that is merely late, or on the next one to come; under RUN_ONCE it stands on
@@ -46,23 +46,23 @@ class MissedRange(NamedTuple):
 
 
 class CatchUp(NamedTuple):
-    """Ticks that are to run although they are late: the first, the last, how many."""
+    """Past ticks that are to run: the first, the last, how many."""
 
     first: datetime
     last: datetime
     ticks: int
 
 
-class Policy(NamedTuple):
-    """What a job says about its misfires: RUN_ONCE, SKIP or RUN_ALL, seconds of grace, and how many may be made up."""
+class MisfirePolicy(NamedTuple):
+    """The misfire policy of a job: RUN_ONCE, SKIP or RUN_ALL, seconds of grace, and how many may be caught up."""
 
     missed: int = RUN_ONCE
     grace: int = AUTOMATIC
     max_missed: int = MAX_MISSED
 
 
-class Verdict(NamedTuple):
-    """The next tick to fire (None: there is none), what is passed over to get there, and what of it is made up for."""
+class MisfireVerdict(NamedTuple):
+    """The next tick to fire (None: there is none), the ticks missed before it, and those that are caught up."""
 
     next_tick: datetime | None
     missed: list[MissedRange]
@@ -70,26 +70,26 @@ class Verdict(NamedTuple):
 
     @property
     def passed(self) -> datetime | None:
-        """The last tick that the cursor passes over; None: it stays where it is, and its tick is fired."""
+        """The last tick that the cursor passes; None: it stays where it is, and its tick fires."""
         ends = [missed.last for missed in self.missed[-1:]]
         if self.catch_up is not None:
             ends.append(self.catch_up.last)
         return max(ends, default=None)
 
 
-def judge(schedule: Schedule, tick: datetime, now: datetime, policy: Policy, job: int = 0) -> Verdict:
+def judge(schedule: Schedule, tick: datetime, now: datetime, policy: MisfirePolicy, job: int = 0) -> MisfireVerdict:
     """For a cursor that stands on `tick`, a misfire of the job of this number."""
     schedule = schedule.anchored(tick)
     latest = _latest_before(schedule, tick, now - THRESHOLD, job)
     if policy.missed == SKIP:
-        return Verdict(schedule.next_after(latest), split_by_day(schedule, tick, latest, "policy"))
+        return MisfireVerdict(schedule.next_after(latest), split_by_day(schedule, tick, latest, "policy"))
     inside = _first_inside(schedule, (tick, latest), now, policy.grace, job)
     if inside is None:
-        return Verdict(schedule.next_after(latest), split_by_day(schedule, tick, latest, "grace"))
+        return MisfireVerdict(schedule.next_after(latest), split_by_day(schedule, tick, latest, "grace"))
     if policy.missed == RUN_ALL and inside < latest:
         return _run_all(schedule, (tick, inside, latest), policy.max_missed)
     reason = "merged" if policy.missed == RUN_ONCE else "grace"
-    return Verdict(latest, _between(schedule, tick, latest, reason))
+    return MisfireVerdict(latest, _between(schedule, tick, latest, reason))
 
 
 def _latest_before(schedule: Schedule, tick: datetime, limit: datetime, job: int) -> datetime:
@@ -103,9 +103,9 @@ def _latest_before(schedule: Schedule, tick: datetime, limit: datetime, job: int
 def _first_inside(
     schedule: Schedule, ticks: tuple[datetime, datetime], now: datetime, grace: int, job: int
 ) -> datetime | None:
-    """The first misfire inside its grace; all that follow are, too. The automatic grace of a tick is longer than an
-    hour only where the next one is further away than now, which is true of none but the latest; jitter, which may have
-    put one before it almost that far, does not lengthen its grace."""
+    """The first misfire inside its grace; all later ones are too. The automatic grace of a tick is longer than an hour
+    only when its next tick is in the future, which is true only of the latest; jitter does not lengthen the grace of an
+    earlier one."""
     first, latest = ticks
     late = now - latest - schedule.jitter(job, latest)
     if late > grace_period(grace, latest, schedule.next_after(latest)):
@@ -120,7 +120,7 @@ def _first_inside(
     return latest if inside is None else min(inside, latest)
 
 
-def _run_all(schedule: Schedule, ticks: tuple[datetime, datetime, datetime], most: int) -> Verdict:
+def _run_all(schedule: Schedule, ticks: tuple[datetime, datetime, datetime], most: int) -> MisfireVerdict:
     first, inside, latest = ticks
     missed = _between(schedule, first, inside, "grace")
     count = 1 + schedule.count_between(inside, latest)
@@ -129,7 +129,7 @@ def _run_all(schedule: Schedule, ticks: tuple[datetime, datetime, datetime], mos
         beyond = schedule.next_after(last) if most else inside
         missed += split_by_day(schedule, beyond or latest, latest, "limit")
     made_up = CatchUp(inside, last, min(count, most)) if most else None
-    return Verdict(schedule.next_after(latest), missed, made_up)
+    return MisfireVerdict(schedule.next_after(latest), missed, made_up)
 
 
 def nth_tick(schedule: Schedule, first: datetime, latest: datetime, number: int) -> datetime:

@@ -1,4 +1,4 @@
-"""How fast many things are done, one lot after the other. Pure."""
+"""The pace of bulk operations: batches with a pause between them. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ FASTEST = 100_000
 
 
 class Pace(NamedTuple):
-    """So many in each lot, and so many seconds until the next one. Without a rate there is nothing to wait for."""
+    """The size of a batch, and the seconds until the next one; 0 without a rate."""
 
     lot: int
     pause: float
 
 
 def read_rate(name: str, text: str) -> float:
-    """Things per second: `100/s`, `100`, `600/m`. `name` is what the one who wrote it knows it by."""
+    """Operations per second: `100/s`, `100`, `600/m`. `name` is the name of the option, for error messages."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:/(s|m|h))?", text.strip())
     rate = float(found[1]) / SECONDS[found[2] or "s"] if found else 0.0
     if not 0 < rate <= FASTEST:
@@ -29,7 +29,7 @@ def read_rate(name: str, text: str) -> float:
 
 
 def pace(rate: float | None, most: int) -> Pace:
-    """At most `most` in a lot."""
+    """At most `most` in a batch."""
     if rate is None:
         return Pace(most, 0.0)
     lot = max(1, min(most, round(rate * STEP_SECONDS)))

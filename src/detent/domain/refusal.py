@@ -1,7 +1,7 @@
-"""From a decoder's refusal to a JSON pointer and a sentence: what was read, and what to write instead.
+"""From a decoder's error to a JSON pointer and a sentence: what was read, and what to write instead.
 
-The decoder stops at the first fault and names its place, `$.target.url`; the type that stands at that place
-knows what would have been accepted. Both together make the sentence, so few fields need words of their own.
+The decoder stops at the first fault and names its place, `$.target.url`; the type of that place says what is accepted.
+The sentence is made from both, so few fields need their own text.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def refused(error: msgspec.ValidationError, document: object, expected: Any) -> 
 
 
 def shown(value: object) -> str:
-    """A value as it stood in the document, shortened."""
+    """A value of the document, as JSON, shortened."""
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError, RecursionError):
@@ -75,7 +75,7 @@ def _walk(place: str, document: object, kind: inspect.Type) -> tuple[list[str | 
 
 
 def _odd_entry(value: object) -> str:
-    """The entry of a mapping that was refused: the decoder does not name it, but ours hold only text."""
+    """The entry of a mapping that was refused. The decoder does not name it, but our mappings hold only text."""
     if isinstance(value, dict):
         for key, entry in value.items():
             if not isinstance(entry, str):
@@ -84,7 +84,7 @@ def _odd_entry(value: object) -> str:
 
 
 def _choose(kind: inspect.Type, value: object) -> inspect.Type:
-    """The member of a union that the value meant to be."""
+    """The member of a union that the value was meant to be."""
     if not isinstance(kind, inspect.UnionType):
         return kind
     structs = [member for member in kind.types if isinstance(member, inspect.StructType)]

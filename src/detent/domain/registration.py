@@ -1,8 +1,8 @@
-"""From a job as people write it to the rows that stand for it. Pure: the database's time is an argument.
+"""From a JobSpec to the rows of a job. Pure: the database's time is an argument.
 
-Everything that can be wrong with a job is found here, before anything is written: each fault is a UsageError
-with the JSON pointer of the wrong part. `prepare` reads the document; `place` finds its next tick, which
-depends on the time and on what has already fired, and is asked again when a job is changed.
+Every fault of a job is found here, before anything is written: each is a UsageError with the JSON pointer of the wrong
+part. `prepare` reads the document; `place` finds its next tick, which depends on the time and on what has already
+fired, and is computed again when a job is changed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.cautions import cautions
 from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.keys import check_key_template
-from detent.domain.target_errors import TargetError
 from detent.domain.target_rules import check_target
-from detent.domain.target_url import check_url
+from detent.domain.target_url import TargetError, check_url
 from detent.errors import UsageError
 
 GAPS_CHECKED = 16
@@ -48,8 +47,8 @@ _QUEUE = re.compile(r"[^\s,\x00]{1,128}")
 _ID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 
 
-class Prepared(NamedTuple):
-    """A job that is sound in itself: the columns of its rows, but for the tick it stands on."""
+class PreparedJob(NamedTuple):
+    """A valid job: the columns of its rows, without its next tick."""
 
     job_id: UUID
     number: int
@@ -70,8 +69,8 @@ class Prepared(NamedTuple):
     warnings: list[str]
 
 
-class Place(NamedTuple):
-    """Where a cursor stands: its next tick, when that fires, and how late it may still run."""
+class CursorPlace(NamedTuple):
+    """The position of a cursor: its next tick, when that fires, and how late it may still run."""
 
     next_tick: datetime | None
     fire_at: datetime | None
@@ -79,7 +78,7 @@ class Place(NamedTuple):
 
 
 def read_document(document: dict[str, Any]) -> JobSpec:
-    """A job as a program wrote it, with plain values."""
+    """A job from plain values, as a program passes it."""
     try:
         return msgspec.convert(document, JobSpec)
     except msgspec.ValidationError as error:
@@ -87,7 +86,7 @@ def read_document(document: dict[str, Any]) -> JobSpec:
 
 
 class Timing(NamedTuple):
-    """What a schedule comes to: the same for every job that has it."""
+    """A parsed schedule with its stored form: the same for every job that has it."""
 
     schedule: Schedule
     stored: str
@@ -96,12 +95,12 @@ class Timing(NamedTuple):
 
 
 class Timings:
-    """Schedules that were read already, for jobs that are registered together: most of them share a few."""
+    """Parsed schedules of jobs that are registered together: most jobs share a few."""
 
     def __init__(self) -> None:
         self._timings: dict[object, Timing] = {}
         self._key_warnings: dict[object, list[str]] = {}
-        self._places: dict[tuple[int, int, datetime], tuple[Schedule, Place]] = {}
+        self._places: dict[tuple[int, int, datetime], tuple[Schedule, CursorPlace]] = {}
 
     def of(self, spec: JobSpec, number: int, created_at: datetime) -> Timing:
         written = spec.schedule if isinstance(spec.schedule, str) else msgspec.json.encode(spec.schedule)
@@ -125,8 +124,8 @@ class Timings:
             self._key_warnings[key] = _key_warnings(template, spec.timezone, timing.schedule, since)
         return self._key_warnings[key]
 
-    def place(self, job: Prepared, now: datetime) -> Place:
-        """As `place`, for a job that is new."""
+    def place(self, job: PreparedJob, now: datetime) -> CursorPlace:
+        """As `place`, for a new job."""
         key = (id(job.schedule), job.grace, now)
         found = self._places.get(key)
         if found is not None:
@@ -145,8 +144,8 @@ def prepare(
     *,
     max_payload_bytes: int = MAX_PAYLOAD_BYTES,
     timings: Timings | None = None,
-) -> Prepared:
-    """`timings` is shared by the jobs of one registration."""
+) -> PreparedJob:
+    """The rows of a job, or a UsageError; `timings` is shared by the jobs of one registration."""
     timings = timings or Timings()
     spec, definition = _read(spec, max_payload_bytes)
     _check_parts(spec)
@@ -155,11 +154,11 @@ def prepare(
         definition = b""
     timing = timings.of(spec, number, created_at)
     name = spec.name or f"job-{job_id.hex[-16:]}"
-    # A zone inside the schedule, CRON_TZ or TZID, is the job's zone: what reads one of the two reads the same.
+    # A zone inside the schedule, CRON_TZ or TZID, becomes the job's zone: both places then say the same.
     if spec.name is None or spec.timezone != timing.schedule.timezone:
         spec = _changed(spec, name=name, timezone=timing.schedule.timezone)
         definition = b""
-    return Prepared(
+    return PreparedJob(
         job_id=job_id,
         number=number,
         spec=spec,
@@ -184,7 +183,7 @@ _changed = msgspec.structs.replace
 
 
 def lanes_of(spec: JobSpec) -> int:
-    """How many runs at once, as cursors say it; below zero: the lane in which one waits."""
+    """How many runs at once, as column `lanes` of cursors; below zero: the lane in which one waits."""
     if spec.concurrent_policy == "ALLOW":
         return spec.max_concurrent
     return WAITING_LANES.get(spec.concurrent_policy, 1)
@@ -197,12 +196,12 @@ def _timing(schedule: Schedule, since: datetime) -> Timing:
 
 
 def _may_hash(schedule: str | dict[str, Any]) -> bool:
-    """Whether `H` stands in it, which is another time for each job."""
+    """Whether it contains `H`, which is another time for each job."""
     return uses_hash(schedule if isinstance(schedule, str) else schedule["cron"])
 
 
 def schedule_of(spec: JobSpec, number: int, created_at: datetime) -> Schedule:
-    """The schedule of a job, with what is the job's own: an interval counts from the creation of its job."""
+    """The schedule of a job; an interval counts from the creation of its job."""
     try:
         return Schedule.parse(
             spec.schedule,
@@ -221,8 +220,8 @@ def schedule_of(spec: JobSpec, number: int, created_at: datetime) -> Schedule:
         raise UsageError(error.message, error.pointer or "/schedule") from error
 
 
-def place(job: Prepared, now: datetime, last_tick: datetime | None = None) -> Place:
-    """The next tick from `now` on, behind everything that has fired; refused when there is none."""
+def place(job: PreparedJob, now: datetime, last_tick: datetime | None = None) -> CursorPlace:
+    """The next tick after `now` and after the last fired one; a UsageError when there is none."""
     at = job.schedule.at
     if at is not None and at <= now:
         return _place_in_the_past(job, at, now, last_tick)
@@ -232,17 +231,17 @@ def place(job: Prepared, now: datetime, last_tick: datetime | None = None) -> Pl
     return stand_on(job, tick)
 
 
-def stand_on(job: Prepared, tick: datetime | None) -> Place:
+def stand_on(job: PreparedJob, tick: datetime | None) -> CursorPlace:
     if tick is None:
-        return Place(None, None, job.grace)
-    return Place(tick, tick + job.schedule.jitter(job.number, tick), job.grace)
+        return CursorPlace(None, None, job.grace)
+    return CursorPlace(tick, tick + job.schedule.jitter(job.number, tick), job.grace)
 
 
 def next_tick(schedule: Schedule, now: datetime, last_tick: datetime | None) -> datetime | None:
     return schedule.first_after(now if last_tick is None else max(now, last_tick))
 
 
-def _place_in_the_past(job: Prepared, at: datetime, now: datetime, last_tick: datetime | None) -> Place:
+def _place_in_the_past(job: PreparedJob, at: datetime, now: datetime, last_tick: datetime | None) -> CursorPlace:
     if not job.spec.allow_past:
         raise UsageError(
             f"The instant {at.isoformat().replace('+00:00', 'Z')} is in the past: give a later one, "
@@ -251,21 +250,22 @@ def _place_in_the_past(job: Prepared, at: datetime, now: datetime, last_tick: da
         )
     if last_tick is not None and at <= last_tick:
         at = max(whole_milliseconds(now), last_tick + timedelta(milliseconds=1))
-    # It was asked for although it is late, so its grace is counted from now.
+    # The user allowed a past instant, so its grace counts from now.
     grace = SHORTEST_GRACE.total_seconds() if job.grace == AUTOMATIC else job.grace
     late = max((now - at).total_seconds(), 0)
-    return Place(at, at, min(int(late + grace) + 1, LONGEST_GRACE))
+    return CursorPlace(at, at, min(int(late + grace) + 1, LONGEST_GRACE))
 
 
 def is_job_id(text: str) -> bool:
-    """Whether people mean an id by this text; no job can be named like one."""
+    """Whether this text is an id; no job can have such a name."""
     return _ID.fullmatch(text) is not None
 
 
 def _read(spec: JobSpec, max_payload_bytes: int) -> tuple[JobSpec, bytes]:
-    """The document read again as JSON, because a program may have built it with any value in any field; and that JSON.
+    """The document decoded again from JSON, because a program may have built it with any value in any field; and that
+    JSON.
 
-    What comes back as it went, and looks harmless as bytes, needs no second look."""
+    If the result is equal and its bytes pass looks_sound, no further check is needed."""
     try:
         encoded = msgspec.json.encode(spec)
         again = _DECODER.decode(encoded)
@@ -334,7 +334,7 @@ def _check_words(spec: JobSpec) -> None:
                 pointer_to("tags", position),
             )
         if tag in spec.tags[:position]:
-            raise UsageError(f"The tag {shown(tag)} is there twice: keep one of them.", pointer_to("tags", position))
+            raise UsageError(f"The tag {shown(tag)} is given twice: keep one of them.", pointer_to("tags", position))
 
 
 def _check_name(name: str) -> None:
@@ -357,7 +357,7 @@ def _utc(moment: datetime | None, field: str) -> datetime | None:
 
 
 def _check_jitter(schedule: Schedule, since: datetime) -> None:
-    """Jitter stays below the gap to the next tick, so that runs keep the order of their ticks."""
+    """Jitter must stay below the gap to the next tick, so that runs keep the order of their ticks."""
     if not schedule.jitter_seconds:
         return
     ticks = schedule.between(since, datetime.max.replace(tzinfo=UTC), GAPS_CHECKED)

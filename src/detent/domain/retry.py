@@ -1,4 +1,4 @@
-"""From a failed attempt to the wait before the next one. Pure: the random number is an argument."""
+"""The wait between a failed attempt and its retry. Pure: the random number is an argument."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def longest_delay(attempt: int, backoff: Backoff, base: float, ceiling: float) -
 
 
 def retry_delay(attempt: int, backoff: Backoff, base: float, ceiling: float, chance: float) -> float:
-    """Full jitter: anywhere between nothing and the longest delay, so that a herd that failed together spreads out.
+    """Full jitter: anywhere between 0 and the longest delay, so that runs that failed together spread out.
 
     `chance` is a random number in [0, 1).
     """
@@ -28,8 +28,8 @@ def retry_delay(attempt: int, backoff: Backoff, base: float, ceiling: float, cha
 
 
 def patient_delay(delay: float, retry_after: float | None, ceiling: float) -> float:
-    """The wait where a target asked for one with `Retry-After` or RetryLater: the longer of the two, and never longer
-    than the job's `retry_max_seconds`. A number that is none (NaN) asks for nothing."""
+    """The wait when a target requested one with `Retry-After` or RetryLater: the longer of the two, at most the job's
+    `retry_max_seconds`. NaN requests nothing."""
     if retry_after is None or not retry_after > delay:
         return delay
     return max(delay, min(retry_after, ceiling))

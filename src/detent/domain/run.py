@@ -1,8 +1,7 @@
-"""The values that travel between the parts. No I/O, no clock, imports nothing of ours but pure modules.
+"""A run on its way through a worker: no I/O, no clock, only imports of pure modules.
 
-`JobSpec` is the document people send; its field names are the public contract. `Claim` is a worker's hold on a run:
-every later write names its token. `Call` is what a target is told. An `Outcome` is what became of an attempt; one
-`match` in `worker/settle.py` turns it into a transition.
+A `Claim` is a worker's hold on a run: every later write names its token. A `Call` is what a target receives. An
+`Outcome` is the result of an attempt; one `match` in `worker/settle.py` turns it into a transition.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Claim(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, datetime, int, int]:
-        """What tells this hold from any other. The token alone does not: first tokens of all runs are alike."""
+        """What distinguishes this claim from any other. The token alone does not: all runs start with the same one."""
         return self.job, self.scheduled_at, self.serial, self.token
 
     @property
@@ -48,7 +47,7 @@ class Claim(NamedTuple):
 
 
 class Call(Struct, frozen=True):
-    """What a target is told about the run: the same facts under the same names for every kind."""
+    """What a target receives about the run: the same facts under the same names for every kind."""
 
     job_id: str
     job: str
@@ -61,13 +60,13 @@ class Call(Struct, frozen=True):
     target: Target
     timeout_seconds: float
     traceparent: str | None = None
-    """Where its trace goes on, for what the target does; None: nobody traces it."""
+    """The parent span for what the target does; None: the run is not traced."""
     window: Callable[[], datetime | None] = lambda: None
-    """Works out `window_start`, which not every target wants to know."""
+    """Computes `window_start`, which few targets need."""
 
     @property
     def window_start(self) -> datetime | None:
-        """The tick before this one; the run is about the time between the two. None: there is none."""
+        """The previous tick; the run covers the time between the two. None: there is none."""
         return self.window()
 
 
@@ -76,7 +75,7 @@ class Succeeded(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """The attempt did not succeed. Not retryable: trying again cannot help."""
+    """The attempt failed. Not retryable: a retry cannot help."""
 
     error: str
     retryable: bool = True
@@ -84,7 +83,7 @@ class Failed(Struct, frozen=True):
     retry_after: float | None = None
     result: str | None = None
     kinds: tuple[str, ...] = ()
-    """What an exception is: the names of its class and of those that it is derived from."""
+    """The names of the exception's class and of its base classes."""
 
 
 class Cancelled(Struct, frozen=True):
@@ -92,13 +91,14 @@ class Cancelled(Struct, frozen=True):
 
 
 class Committed(Struct, frozen=True):
-    """The handler recorded its own success inside its own transaction; there is nothing left to write."""
+    """The handler recorded the success of the run in its own transaction; nothing is left to write."""
 
 
 Outcome = Succeeded | Failed | Cancelled | Committed
 
 
 class NotBegun(Struct, frozen=True):
-    """No outcome: the target was surely never called, for want of what it needs. The run goes back, uncounted."""
+    """No outcome: the target was certainly not called, because the worker lacks capacity. The run returns to its queue,
+    uncounted."""
 
     why: str

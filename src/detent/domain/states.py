@@ -1,4 +1,5 @@
-"""The run state machine as one table; the schema's CHECK constraints and its view `runs` are tested against it.
+"""The run state machine as one table. Workers take every end that they write from it, so they cannot write a
+transition that it does not have; the schema's CHECK constraints and its view `runs` are tested against it.
 
 pending ──claim──▶ running ──succeed──▶ succeeded
    ▲  ▲              │ │ │
@@ -56,4 +57,11 @@ CODES: dict[RunStatus, int] = {
     RunStatus.CANCELLED: 3,
     RunStatus.SKIPPED: 4,
     RunStatus.MISSED: 5,
+}
+
+# How a worker ends a run that it holds, by what happened to the run. Worker code takes every code it writes from here.
+END_CODES: dict[Event, int] = {
+    event: CODES[after]
+    for (before, event), after in TRANSITIONS.items()
+    if before is RunStatus.RUNNING and after in FINAL
 }

@@ -1,4 +1,4 @@
-"""What is refused when a job is registered, so that it does not fail at every tick instead."""
+"""Checks of a target at registration, so that a bad one does not fail at every tick instead."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 
 from detent.domain.job import HttpTarget, PythonTarget, ShellTarget, Target
-from detent.domain.target_errors import TargetError, pointer_to
-from detent.domain.target_url import check_url
+from detent.domain.refusal import pointer_to
+from detent.domain.target_url import TargetError, check_url
 
 MAX_HEADER_CHARACTERS = 16_384
 
@@ -33,8 +33,12 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*(:[\w.]+)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+def _pointer(*parts: str | int) -> str:
+    return pointer_to("target", *parts)
+
+
 def check_target(target: Target) -> None:
-    """Raise TargetError if no worker could call this target as it is written."""
+    """Raise TargetError if no worker can call this target."""
     match target:
         case HttpTarget(url=url, headers=headers):
             check_url(url)
@@ -53,12 +57,12 @@ def check_headers(headers: Mapping[str, str]) -> None:
         if sentence is None and lowered in seen:
             sentence = f"The header {name} is given twice; header names do not differ by case."
         if sentence is not None:
-            raise TargetError(pointer_to("headers", name), sentence)
+            raise TargetError(_pointer("headers", name), sentence)
         seen.add(lowered)
     size = sum(len(name) + len(value) for name, value in headers.items())
     if size > MAX_HEADER_CHARACTERS:
         raise TargetError(
-            pointer_to("headers"),
+            _pointer("headers"),
             f"The headers hold {size} characters; at most {MAX_HEADER_CHARACTERS} can be sent. "
             "Move the rest into the payload.",
         )
@@ -79,27 +83,27 @@ def _header_fault(name: str, lowered: str, value: str) -> str | None:
 def _check_function(function: str) -> None:
     if not _FUNCTION.fullmatch(function):
         raise TargetError(
-            pointer_to("function"),
-            f"{function!r} is not a function name; write package.module:name or the name it is registered under.",
+            _pointer("function"),
+            f"{function!r} is not a function name; write package.module:name or the name under which it is registered.",
         )
 
 
 def _check_shell(target: ShellTarget) -> None:
     if isinstance(target.command, str):
-        _check_word(target.command, pointer_to("command"))
+        _check_word(target.command, _pointer("command"))
         if not target.command.strip():
-            raise TargetError(pointer_to("command"), "The command is empty; write the command to run.")
+            raise TargetError(_pointer("command"), "The command is empty; write the command to run.")
     else:
         for position, word in enumerate(target.command):
-            _check_word(word, pointer_to("command", position))
+            _check_word(word, _pointer("command", position))
         if not target.command or not target.command[0]:
-            raise TargetError(pointer_to("command", 0), "The first item is empty; it must name the program to run.")
+            raise TargetError(_pointer("command", 0), "The first item is empty; it must name the program to run.")
     for name, value in target.env.items():
         _check_variable(name, value)
 
 
 def _check_variable(name: str, value: str) -> None:
-    pointer = pointer_to("env", name)
+    pointer = _pointer("env", name)
     if not _VARIABLE.fullmatch(name):
         raise TargetError(
             pointer,

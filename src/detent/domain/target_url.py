@@ -1,8 +1,8 @@
-"""Which spellings of a URL are accepted for a target. Pure.
+"""Which URLs a target may have. Pure.
 
-Refused early: what no worker could ever call, and every spelling that two parsers might read differently. The address
-behind a name is checked when the socket is made (`targets/guard.py`), because a name may resolve to another address a
-second later.
+Refused at registration: URLs that no worker could call, and every spelling that two parsers might read differently. The
+address behind a name is checked when the socket is created (`targets/guard.py`), because a name may resolve to another
+address a second later.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from ipaddress import IPv4Address, IPv6Address
 from yarl import URL
 
 from detent.domain.addresses import address_fault
-from detent.domain.target_errors import TargetError
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<slashes>//)?(?P<authority>[^/?#]*)")
 _PLAIN_URL = re.compile(r"(?P<origin>https?://[^/?#]+)([/?][!$-;=?-Z_a-z~]*)?")
@@ -32,13 +31,22 @@ _CHARACTER_NAMES = {
 }
 
 
+class TargetError(ValueError):
+    """A target that cannot be called as written; `pointer` is the JSON pointer of the wrong part of the job."""
+
+    def __init__(self, pointer: str, message: str) -> None:
+        super().__init__(message)
+        self.pointer = pointer
+        self.message = message
+
+
 def check_url(url: str) -> None:
     """Refuse a URL no worker will call, at registration."""
     plain = _PLAIN_URL.fullmatch(url)
     if plain is None:
         parse_url(url)
     else:
-        _check_origin(plain["origin"])  # behind it stands nothing that could be refused
+        _check_origin(plain["origin"])  # the rest of the URL holds nothing to refuse
 
 
 @functools.lru_cache(maxsize=4096)
@@ -85,7 +93,7 @@ def _check_authority(authority: str) -> str:
 
 
 def _check_host(written: str, host: str) -> None:
-    """`written` is what stands in the URL, `host` what its normal form is and what will be connected to."""
+    """`written` is the host as in the URL, `host` its normal form, which the worker connects to."""
     if written.startswith("["):
         _check_literal(written, host, IPv6Address)
     elif not _HOST_NAME.fullmatch(host):

@@ -1,4 +1,4 @@
-"""What is known about one instant of a job, gathered for `explanation.py`."""
+"""Collects what is known about one instant of a job, for `explanation.py`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from uuid import UUID
 
 import msgspec
 
-from detent.contract.cluster import Held
 from detent.contract.run import Run
 from detent.domain.identity import RunKey, node_name, token_text
 from detent.domain.job import JobSpec
-from detent.domain.ledger import Entry, Segment, fates
+from detent.domain.ledger import Entry, LedgerSegment
+from detent.domain.ledger_ticks import fates
 from detent.domain.registration import schedule_of
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.instants import parse_instant
 from detent.errors import DetentError, UsageError
-from detent.jobs.explanation import Change, Facts, Leader, Rule
-from detent.store import sql
-from detent.store.db import Database, PoolName, Row
-from detent.store.jobs import DEFAULT_TENANT
-from detent.store.ledger import LedgerStore, Reading, forgotten
-from detent.store.runs import RunStore, number_of
+from detent.jobs.audit import forgotten
+from detent.jobs.explanation import Facts, JobEvent, Leader, RuleInForce
+from detent.store import Store
+from detent.store.db import Row
+from detent.store.jobs import DEFAULT_TENANT, number_of
+from detent.store.ledger import Reading
 
 MICROSECOND = timedelta(microseconds=1)
 NEAR = timedelta(days=400)
@@ -30,84 +30,87 @@ FAR = timedelta(days=366 * 100)
 LONGEST_RUN = timedelta(days=8)
 
 
-class Story(NamedTuple):
-    """The facts, with the id of the job and of the run."""
+class TickStory(NamedTuple):
+    """The facts, with the ids of the job and of the run."""
 
     job_id: UUID
     facts: Facts
     run_id: UUID | None
 
 
-class ExplainStore:
-    def __init__(self, database: Database, ledger: LedgerStore, runs: RunStore) -> None:
-        self._database = database
-        self._ledger = ledger
-        self._runs = runs
+class TickExplainer:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._records = store.explanations
 
-    async def story(self, job_id: UUID, at: str, *, tenant: int = DEFAULT_TENANT) -> Story:
-        """`at` is an instant, or without an offset a time on the wall clock of the job's zone."""
-        number = await number_of(self._database, job_id, tenant)
-        (job,) = await self._database.fetch(PoolName.REQUEST, sql.job.READ_FOR_EXPLANATION, number)
+    async def story(self, job_id: UUID, at: str, *, tenant: int = DEFAULT_TENANT) -> TickStory:
+        """`at` is an instant or, without an offset, a wall-clock time in the job's zone."""
+        number = await number_of(self._store.database, job_id, tenant)
+        job = await self._records.job(number)
         moment = _moment(at, job)
-        reading = await self._ledger.read(number, (moment - MICROSECOND, moment))
+        reading = await self._store.ledger.read(number, (moment - MICROSECOND, moment))
         facts = Facts(
             job=job["name"],
             at=moment,
             now=job["now"],
-            created=Change(job["created_at"], job["created_by"]),
+            created=JobEvent(job["created_at"], job["created_by"]),
             partition=job["partition"],
             completed=job["status"] == "completed",
-            deletion=Change(job["since"], job["opened_by"]) if job["status"] == "deleted" and job["since"] else None,
+            deletion=JobEvent(job["since"], job["opened_by"]) if job["status"] == "deleted" and job["since"] else None,
         )
-        kept = await self._ledger.kept_since()
+        kept = await self._store.ledger.kept_since()
         if kept is not None and moment < kept and job["created_at"] < kept and not reading.entries:
-            return Story(job["id"], facts._replace(unknown=forgotten(kept - MICROSECOND)), None)
+            return TickStory(job["id"], facts._replace(unknown=forgotten(kept - MICROSECOND)), None)
         segment = _in_force(reading)
         if segment is None and reading.unread:
-            return Story(job["id"], facts._replace(unknown=reading.unread[0].why, entry=_only(reading.entries)), None)
+            return TickStory(
+                job["id"], facts._replace(unknown=reading.unread[0].why, entry=_only(reading.entries)), None
+            )
         if segment is None:
-            return Story(job["id"], facts._replace(after=await self._first_after(number, moment)), None)
+            return TickStory(job["id"], facts._replace(after=await self._first_after(number, moment)), None)
         facts = await self._with_rule(facts, number, segment)
         if not facts.is_tick:
-            return Story(job["id"], facts, None)
+            return TickStory(job["id"], facts, None)
         return await self._with_fate(facts, job, reading, segment, tenant)
 
     async def _first_after(self, number: int, moment: datetime) -> datetime | None:
-        reading = await self._ledger.read(number, (moment, moment + NEAR))
+        reading = await self._store.ledger.read(number, (moment, moment + NEAR))
         found = next(iter(fates(reading.segments, [], moment, moment + NEAR, None, moment)), None)
         return None if found is None else found.at
 
-    async def _with_rule(self, facts: Facts, number: int, segment: Segment) -> Facts:
-        rows = await self._database.fetch(PoolName.REQUEST, sql.revision.FIND_AT, number, facts.at)
+    async def _with_rule(self, facts: Facts, number: int, segment: LedgerSegment) -> Facts:
+        row = await self._records.revision_at(number, facts.at)
         revision, made = None, None
-        if rows:
-            revision, made = rows[0]["revision"], Change(rows[0]["made_at"], rows[0]["changed_by"])
+        if row is not None:
+            revision, made = row["revision"], JobEvent(row["made_at"], row["changed_by"])
         schedule = segment.schedule
         return facts._replace(
-            rule=Rule(schedule, revision, made),
+            rule=RuleInForce(schedule, revision, made),
             is_tick=schedule.latest(facts.at, facts.at) == facts.at,
             fires_at=segment.fires_at(facts.at),
             before=schedule.latest(facts.at - FAR, facts.at - timedelta(milliseconds=1)),
             after=schedule.next_after(facts.at),
         )
 
-    async def _with_fate(self, facts: Facts, job: Row, reading: Reading, segment: Segment, tenant: int) -> Story:
+    async def _with_fate(
+        self, facts: Facts, job: Row, reading: Reading, segment: LedgerSegment, tenant: int
+    ) -> TickStory:
         number, at = job["job"], facts.at
-        skips = await self._database.fetch(PoolName.REQUEST, sql.skip.LIST_OF_JOB, number)
+        skips = await self._records.skips(number)
         fate = next(
             fates([segment], reading.entries, at - MICROSECOND, at, reading.next_tick, facts.now, _ticks(skips))
         )
         facts = facts._replace(status=fate.status, entry=fate.entry, leader=await self._leader(facts))
-        facts = facts._replace(skip=_skip(skips, at), held=await self._held())
+        facts = facts._replace(skip=_skip(skips, at), held=await self._records.hold())
         facts = facts._replace(recorded_at=_recorded_at(reading.rows, fate.entry))
         run = None
         if fate.entry is not None and fate.entry.first == fate.entry.last == at:
-            run = await self._runs.get(RunKey(number, at), tenant=tenant)
+            run = await self._store.runs.get(RunKey(number, at), tenant=tenant)
         facts = await self._with_reason(facts._replace(run=run), job, tenant)
-        return Story(job["id"], facts, None if run is None else run.id)
+        return TickStory(job["id"], facts, None if run is None else run.id)
 
     async def _with_reason(self, facts: Facts, job: Row, tenant: int) -> Facts:
-        """Who or what kept the tick from running."""
+        """Why the tick did not run, and who caused it."""
         entry = facts.entry
         match facts.status, None if entry is None else entry.reason:
             case "skipped", "overlap":
@@ -115,55 +118,39 @@ class ExplainStore:
             case ("skipped", "paused") | ("paused", _):
                 return await self._with_pause(facts, job)
             case "skipped", "edited":
-                span = await self._span(job["job"], facts.at)
-                return facts if span is None else facts._replace(edit=Change(span["until"], span["closed_by"]))
+                span = await self._records.span_at(job["job"], facts.at)
+                return facts if span is None else facts._replace(edit=JobEvent(span["until"], span["closed_by"]))
             case "missed", "dropped" | "deleted" | "max_runs":
-                span = await self._span(job["job"], facts.at)
+                span = await self._records.span_at(job["job"], facts.at)
                 if span is not None and span["opened"] == "paused":
-                    return facts._replace(pause=Change(span["since"], span["opened_by"], span["reason"]))
+                    return facts._replace(pause=JobEvent(span["since"], span["opened_by"], span["reason"]))
             case "missed", "merged" if entry is not None:
-                rows = await self._database.fetch(PoolName.REQUEST, sql.ledger.FIND_NEXT_ENTRY, job["job"], entry.last)
-                return facts._replace(merged_into=rows[0]["scheduled_at"] if rows else None)
+                return facts._replace(merged_into=await self._records.entry_after(job["job"], entry.last))
         return facts
 
     async def _with_pause(self, facts: Facts, job: Row) -> Facts:
-        """The tick lies in a pause, or was due when one began."""
-        span = await self._span(job["job"], facts.at)
+        """The tick is in a pause, or was due when one began."""
+        span = await self._records.span_at(job["job"], facts.at)
         if span is None:
             return facts
         if span["opened"] == "paused":
-            pause = Change(span["since"], span["opened_by"], span["reason"])
+            pause = JobEvent(span["since"], span["opened_by"], span["reason"])
             return facts._replace(pause=pause, pause_until=None if span["until"] else job["paused_until"])
-        following = await self._span(job["job"], span["until"] + MICROSECOND) if span["until"] else None
+        following = await self._records.span_at(job["job"], span["until"] + MICROSECOND) if span["until"] else None
         reason = following["reason"] if following is not None else None
-        return facts._replace(pause=Change(span["until"] or facts.at, span["closed_by"], reason))
-
-    async def _span(self, job: int, at: datetime) -> Row | None:
-        rows = await self._database.fetch(PoolName.REQUEST, sql.ledger.LIST_SPANS, [job], at - MICROSECOND, at)
-        return next((row for row in rows if row["since"] is not None and row["opened"] != "backfill"), None)
+        return facts._replace(pause=JobEvent(span["until"] or facts.at, span["closed_by"], reason))
 
     async def _leader(self, facts: Facts) -> Leader | None:
-        rows = await self._database.fetch(PoolName.REQUEST, sql.partition.FIND_LEADER_AT, facts.partition, facts.at)
-        if not rows:
-            return None
-        return Leader(node_name(rows[0]["node"]), token_text(rows[0]["term"]), rows[0]["at"])
-
-    async def _held(self) -> Held | None:
-        (row,) = await self._database.fetch(PoolName.REQUEST, sql.cluster.READ_HOLD)
-        return None if row["at"] is None else Held(at=row["at"], by=row["by"], reason=row["reason"])
+        row = await self._records.leader_at(facts.partition, facts.at)
+        return None if row is None else Leader(node_name(row["node"]), token_text(row["term"]), row["at"])
 
     async def _blocker(self, job: int, facts: Facts, tenant: int) -> Run | None:
-        rows = await self._database.fetch(
-            PoolName.REQUEST, sql.run.FIND_BLOCKING, job, facts.recorded_at or facts.at, LONGEST_RUN
-        )
-        if not rows:
-            return None
-        key = RunKey(rows[0]["job"], rows[0]["scheduled_at"], rows[0]["serial"])
-        return await self._runs.get(key, tenant=tenant)
+        key = await self._records.blocking_run(job, facts.recorded_at or facts.at, LONGEST_RUN)
+        return None if key is None else await self._store.runs.get(key, tenant=tenant)
 
 
 def _moment(text: str, job: Row) -> datetime:
-    """An instant as it is written, or a wall time of the job's zone: in a gap, the instant that stands for it."""
+    """An instant as written, or a wall-clock time in the job's zone; in a gap, the instant that replaces it."""
     try:
         schedule: Schedule = _schedule(job)
         resolver = getattr(schedule.ticks, "resolver", None)
@@ -174,7 +161,7 @@ def _moment(text: str, job: Row) -> datetime:
 
 
 def _schedule(job: Row) -> Schedule:
-    """That of the present definition; one that this version cannot read is told in UTC."""
+    """The schedule of the present definition; if this version cannot read it, one in UTC."""
     try:
         spec = msgspec.json.decode(job["definition"], type=JobSpec)
         return schedule_of(spec, job["job"], job["created_at"])
@@ -186,8 +173,8 @@ def _only(entries: list[Entry]) -> Entry | None:
     return entries[0] if entries else None
 
 
-def _in_force(reading: Reading) -> Segment | None:
-    """The segment of the instant; that of a backfill where there is no other and the tick has run."""
+def _in_force(reading: Reading) -> LedgerSegment | None:
+    """The segment of the instant; that of a backfill only if there is no other and the tick has run."""
     regular = [segment for segment in reading.segments if not segment.optional]
     backfilled = [segment._replace(optional=False) for segment in reading.segments if reading.entries]
     return next(iter([*regular, *backfilled]), None)
@@ -197,13 +184,13 @@ def _ticks(skips: list[Row]) -> set[datetime]:
     return {row["tick"] for row in skips}
 
 
-def _skip(skips: list[Row], at: datetime) -> Change | None:
+def _skip(skips: list[Row], at: datetime) -> JobEvent | None:
     found = [row for row in skips if row["tick"] == at]
-    return Change(found[0]["created_at"], found[0]["created_by"], found[0]["reason"]) if found else None
+    return JobEvent(found[0]["created_at"], found[0]["created_by"], found[0]["reason"]) if found else None
 
 
 def _recorded_at(rows: list[Row], entry: Entry | None) -> datetime | None:
-    """When the ledger came to say so."""
+    """When the entry was recorded."""
     if entry is None:
         return None
     found: list[datetime | None] = [row["finished_at"] for row in rows if row["scheduled_at"] == entry.first]

@@ -9,6 +9,7 @@ from types import ModuleType
 
 from detent.domain.registration import read_document
 from detent.errors import DetentError, UsageError
+from detent.jobs import JobOperations
 from detent.sdk.app import Detent
 from detent.store import Store
 from detent.telemetry.log import logger
@@ -17,7 +18,7 @@ log = logger("app")
 
 
 def load_app(reference: str) -> Detent:
-    """`package.module:name`, found from the working directory as well."""
+    """Import `package.module:name`; the working directory is on the import path."""
     module_name, _, attribute = reference.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -51,16 +52,16 @@ def _imported(reference: str, name: str) -> ModuleType:
 def _does_not_import(reference: str, name: str, error: Exception) -> UsageError:
     return UsageError(
         f"--app {reference}: {name} cannot be imported ({type(error).__name__}: {error}): "
-        "mend it, or set DETENT_DEBUG=1 to see where it fails."
+        "fix it, or set DETENT_DEBUG=1 to see the traceback."
     )
 
 
-async def register_jobs(store: Store, app: Detent) -> None:
-    """Make or change the app's jobs; report those it no longer has."""
+async def register_jobs(store: Store, jobs: JobOperations, app: Detent) -> None:
+    """Create or update the app's jobs; log those that it no longer has."""
     assert app.name is not None
     for document in app.jobs:
         try:
-            _, change = await store.jobs.upsert(read_document(document), owner=app.name, by=f"app:{app.name}")
+            _, change = await jobs.registration.upsert(read_document(document), owner=app.name, by=f"app:{app.name}")
         except UsageError as error:
             raise UsageError(f"Job {document['name']!r} of the app: {error.message}", error.pointer) from error
         if change != "unchanged":

@@ -1,8 +1,8 @@
 """The process that runs isolated handlers: `python -m detent.node.handler_process FD PARENT`.
 
 A node starts it (targets/process.py), names the app in the first message, and sends one call after another. Coroutines
-run on the loop of the main thread, plain functions in a thread beside it; a third thread reads what the node says, so
-that a handler that blocks can still ask whether to go on. Without its node the process ends at once.
+run on the loop of the main thread, plain functions in a second thread. A third thread reads messages from the node, so
+that a handler that blocks can still ask whether its run is held. The process exits as soon as its node is gone.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from queue import SimpleQueue
 from typing import Any
 
 from detent.domain.run import Failed, Outcome
-from detent.domain.states import CODES, RunStatus
+from detent.domain.states import END_CODES, Event
 from detent.errors import DetentError, OwnershipLost
 from detent.node.apps import load_app
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
-from detent.store.live import Settlement
+from detent.store.live_runs import Settlement
 from detent.targets.frames import (
     LENGTH_BYTES,
-    Answer,
     Ask,
     Begun,
+    CallAnswer,
     FromProcess,
     Holding,
-    Ready,
+    ProcessReady,
     Setup,
     Start,
     Stop,
@@ -49,7 +49,7 @@ from detent.targets.frames import (
     read_by_process,
 )
 from detent.targets.python import DaemonThreads, Describer, invoke
-from detent.targets.run import Run
+from detent.targets.run import HandlerRun
 from detent.telemetry.log import configure
 
 _PR_SET_PDEATHSIG = 1
@@ -57,11 +57,11 @@ _LEAVING_SECONDS = 1.0
 _numbers = count()
 
 
-class Line:
-    """The socket to the node. Read by one thread, written by any."""
+class CallChannel:
+    """The socket to the node: one thread reads it, any thread writes to it."""
 
     def __init__(self, descriptor: int) -> None:
-        os.set_inheritable(descriptor, False)  # what handlers start must not hold it open
+        os.set_inheritable(descriptor, False)  # programs that handlers start must not keep it open
         self._socket = socket.socket(fileno=descriptor)
         self._writing = threading.Lock()
 
@@ -70,7 +70,7 @@ class Line:
             self._socket.sendall(frame(message))
 
     def receive(self) -> ToProcess | None:
-        """None: the node has closed it, or is gone."""
+        """None: the node closed the socket, or is gone."""
         header = self._exactly(LENGTH_BYTES)
         body = None if header is None else self._exactly(length_of(header))
         return None if body is None else read_by_process(body)
@@ -88,11 +88,11 @@ class Line:
 class NodeBackend:
     """What a handler's Run asks of the node that holds it."""
 
-    def __init__(self, line: Line, effects: EffectPool) -> None:
+    def __init__(self, line: CallChannel, effects: EffectPool) -> None:
         self._line = line
         self._effects = effects
         self._asking = threading.Lock()
-        self.answers: SimpleQueue[Answer] = SimpleQueue()
+        self.answers: SimpleQueue[CallAnswer] = SimpleQueue()
         self.stopped = False
 
     def held(self, run_id: str, token: int) -> bool:
@@ -104,27 +104,27 @@ class NodeBackend:
         with self._asking:
             self._line.send(Ask(number := next(_numbers)))
             while (answer := self.answers.get()).number != number:
-                pass  # to what a run before this one asked
+                pass  # the answer to a question of an earlier run
         return None if self.stopped else answer.holding
 
     @asynccontextmanager
     async def transaction(self, run_id: str, token: int) -> AsyncIterator[Any]:
-        """On a connection of this process; the settle in it names run, token and node, as any other."""
+        """A transaction on this process's own connection; its settle names run, token and node, like any other."""
         holding = await asyncio.to_thread(self._holding)
         if holding is None:
             raise OwnershipLost("This run was cancelled or taken over: there is nothing to commit.")
 
         def settlement(now: datetime) -> Settlement:
-            return Settlement(holding.claim, holding.started, now, CODES[RunStatus.SUCCEEDED])
+            return Settlement(holding.claim, holding.started, now, END_CODES[Event.SUCCEED])
 
         async with self._effects.transaction(holding.node, settlement) as connection:
             yield connection
 
 
 class Handlers:
-    """Calls handlers on the loop that runs now, one at a time."""
+    """Calls handlers on the running loop, one at a time."""
 
-    def __init__(self, setup: Setup, functions: dict[str, Callable[..., Any]], line: Line) -> None:
+    def __init__(self, setup: Setup, functions: dict[str, Callable[..., Any]], line: CallChannel) -> None:
         reach = setup.effects
         self._effects = EffectPool(reach.url, reach.schema, work_limits(reach.ttl), size=2, pooled=reach.pooled)
         self._functions = functions
@@ -137,7 +137,7 @@ class Handlers:
 
     # --- in the thread that reads ---
 
-    def hear(self, message: ToProcess) -> None:
+    def receive(self, message: ToProcess) -> None:
         backend = self._backend
         match message:
             case Start():
@@ -145,7 +145,7 @@ class Handlers:
             case Stop() if backend is not None:
                 backend.stopped = True
                 self._loop.call_soon_threadsafe(self._stop, backend)
-            case Answer() if backend is not None:
+            case CallAnswer() if backend is not None:
                 backend.answers.put(message)
 
     @property
@@ -171,7 +171,7 @@ class Handlers:
         function = self._functions.get(start.function)
         if function is None:
             return Failed(f"The app has no function {start.function!r} in this process.", retryable=False)
-        run = Run(call_in(start), backend)
+        run = HandlerRun(call_in(start), backend)
         self._line.send(Begun())
         try:
             if inspect.iscoroutinefunction(function):
@@ -183,8 +183,8 @@ class Handlers:
         except BaseException as error:
             return self._describer.raised(run, error)
 
-    async def _in_thread(self, function: Callable[..., Any], run: Run) -> tuple[Any, BaseException | None]:
-        """A plain function cannot be interrupted: who cancels this waits for its end, or kills the process."""
+    async def _in_thread(self, function: Callable[..., Any], run: HandlerRun) -> tuple[Any, BaseException | None]:
+        """A plain function cannot be interrupted: a cancellation waits for its end, or the node kills the process."""
         over: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
 
         def work() -> None:
@@ -203,7 +203,7 @@ class Handlers:
 
 
 def _die_with(parent: int) -> None:
-    """Linux ends this process when its node ends, even while a handler holds the interpreter's lock."""
+    """Have Linux kill this process when its node exits, even while a handler holds the interpreter lock."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
@@ -211,28 +211,28 @@ def _die_with(parent: int) -> None:
 
 
 def _ignore_signals() -> None:
-    """The node decides when this process ends: a signal to the whole service must not end a run that may go on. A
-    function, not SIG_IGN, which programs that handlers start would inherit."""
+    """The node decides when this process ends: a signal to the whole service must not end a run that may finish. A
+    function, not SIG_IGN, because programs that handlers start would inherit SIG_IGN."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
 
 
-async def _serve(setup: Setup, functions: dict[str, Callable[..., Any]], line: Line) -> None:
+async def _serve(setup: Setup, functions: dict[str, Callable[..., Any]], line: CallChannel) -> None:
     handlers, over = Handlers(setup, functions, line), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def read() -> None:
         with suppress(OSError):
             while (message := line.receive()) is not None:
-                handlers.hear(message)
+                handlers.receive(message)
         if handlers.busy:
             os._exit(1)
         loop.call_soon_threadsafe(over.set)
-        threading.Event().wait(_LEAVING_SECONDS)  # what the app does at its exit may hang
+        threading.Event().wait(_LEAVING_SECONDS)  # an exit handler of the app may hang
         os._exit(0)
 
     threading.Thread(target=read, name="detent-node", daemon=True).start()
-    line.send(Ready())
+    line.send(ProcessReady())
     await over.wait()
 
 
@@ -240,7 +240,7 @@ def main() -> None:
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     _die_with(parent)
     _ignore_signals()
-    line = Line(descriptor)
+    line = CallChannel(descriptor)
     setup = line.receive()
     if not isinstance(setup, Setup):
         return

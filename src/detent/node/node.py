@@ -1,4 +1,4 @@
-"""The composition root of a process: database, app, API and session are joined here and nowhere else."""
+"""The composition root of a process: it joins database, app, API and session. No other module does."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ import asyncio
 import gc
 import signal
 import socket
-import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from detent.cluster.admission import Guard, Held
+from detent.cluster.admission import AdmissionCheck, SuspectedCopy
 from detent.domain.run import Call
 from detent.errors import DetentError, UsageError
+from detent.node.cluster_signals import CachedSignals
+from detent.node.console import Console, say
+from detent.node.database import check_keys, opened_store, prepared_database
 from detent.node.readiness import Readiness
 from detent.node.session import Session
-from detent.node.signals import Signals
 from detent.runtime import failpoints
 from detent.runtime.service import backoff
 from detent.sdk.app import Detent
 from detent.settings.settings import Settings
-from detent.store import Database, Store
+from detent.store import Store
 from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
 from detent.targets.calls import Capacity
 from detent.targets.frames import Holding
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger, check_address
-from detent.targets.run import Run
+from detent.targets.run import HandlerRun
 from detent.telemetry import tracing
 from detent.telemetry.log import configure, logger
 from detent.telemetry.metrics import Metrics
@@ -42,31 +43,36 @@ HELD_PAUSE = 2.0
 
 
 class Demo(Protocol):
-    """What a first look adds to a node: jobs to show, and the endpoint that one of them calls."""
+    """What `--demo` adds to a node: jobs, the endpoint that one of them calls, and a line for each finished attempt."""
 
     def app(self, url: str) -> Detent: ...
 
     def add_routes(self, app: Any) -> None: ...
 
+    def reporting(self, runners: dict[Any, Runner]) -> dict[Any, Runner]: ...
+
 
 def run(settings: Settings, roles: tuple[str, ...], demo: Demo | None = None) -> int:
-    """Run until told to stop; the exit code."""
-    configure(settings.log_format, settings.log_level)
+    """Run until a signal stops the process; the exit code."""
+    console = Console(settings, roles, demo=demo is not None)
+    configure(settings.log_format, console.log_level)
     failpoints.arm(settings.failpoints, production=settings.production)
     collect_garbage_seldom()
     if settings.traces == "otlp":
         tracing.start(settings.trace_ratio)
+    console.starting()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(Node(settings, roles, demo).run())
+            runner.run(Node(settings, roles, demo, console).run())
     finally:
         tracing.stop()
+    console.stopped()
     return 0
 
 
 def collect_garbage_seldom() -> None:
-    """A batch is many objects that all live until it is over; looking through them again and again took up to half of
-    the time of a registration when it was measured."""
+    """A batch is many objects that all live until it ends. Collections that walk through them took up to half of the
+    time of a registration when measured."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
@@ -80,10 +86,11 @@ def loop_factory() -> Any:
 
 
 class Node:
-    def __init__(self, settings: Settings, roles: tuple[str, ...], demo: Demo | None) -> None:
+    def __init__(self, settings: Settings, roles: tuple[str, ...], demo: Demo | None, console: Console) -> None:
         self._settings = settings
         self._roles = roles
         self._demo = demo
+        self._console = console
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._failure: DetentError | None = None
@@ -91,12 +98,12 @@ class Node:
         self._session: Session | None = None
         self._store: Store | None = None
         self._announced = False
-        self._held_told = False
+        self._hold_logged = False
         self._draining = False
         self._capacity = Capacity()
         self._metrics = Metrics()
-        self._metrics.standing = lambda: self._session.standing() if self._session is not None else None
-        self._metrics.cluster = Signals(lambda: self._store)
+        self._metrics.gauges = lambda: self._session.gauges() if self._session is not None else None
+        self._metrics.cluster = CachedSignals(lambda: self._store)
         self._messenger = Messenger(AddressPolicy(self._allow_private()))
         self._readiness = Readiness(roles, lambda: self._store, lambda: self._session, self._stop.is_set)
 
@@ -111,15 +118,15 @@ class Node:
 
     async def _run(self) -> None:
         self._listen_to_signals()
-        app = self._load_app()  # before anything is started: what cannot work is refused at once
+        app = self._load_app()  # before anything is started, so that a bad setting fails at once
         self._check_archive()
-        self._check_outside()
+        self._check_message_addresses()
         async with AsyncExitStack() as stack:
             url = await stack.enter_async_context(prepared_database(self._settings, self._fail))
             store = await stack.enter_async_context(opened_store(url, self._settings))
             self._store = store
-            guard = Guard(store, self._settings.clock_step_limit_seconds)
-            await self._look_at_database(guard)
+            guard = AdmissionCheck(store, self._settings.clock_step_limit_seconds)
+            await self._examine_database(guard)
             listening = await self._start_api(stack, store)
             await self._start_probes(stack)
             if self._demo:
@@ -127,20 +134,20 @@ class Node:
             if app is not None:
                 await self._register(store, app)
             if self._roles == ("api",):
-                self._announce(listening)
+                self._console.started(listening)
                 await self._stop.wait()
             else:
                 runners = await stack.enter_async_context(self._runners(app, url))
                 await self._keep_session(store, app, runners, listening, guard)
 
     def _fail(self, error: DetentError) -> None:
-        """End the process with this error: nothing can be drained any more."""
+        """End the process with this error, without draining."""
         self._failure = error
         self._stop.set()
         self._hurry.set()
 
-    def _check_outside(self) -> None:
-        """An address that no message could ever go to would be noticed when the first one should have come."""
+    def _check_message_addresses(self) -> None:
+        """Without this check, an unusable address would be noticed only when the first message fails."""
         for name in ("notify_url", "heartbeat_url"):
             url = getattr(self._settings, name)
             if url is not None:
@@ -165,11 +172,11 @@ class Node:
         server = ApiServer(app, self._settings.host, self._settings.port, seek=self._settings.seeks_port)
         await stack.enter_async_context(server)
         if server.note:
-            _say(server.note)
+            say(server.note)
         return server.url
 
     async def _start_probes(self, stack: AsyncExitStack) -> None:
-        """Health and metrics on a port of their own: for processes without an API, or where only they may be seen."""
+        """Health and metrics on their own port: for processes without an API, or to expose nothing else."""
         if self._settings.metrics_port is None:
             return
         from detent.api.health import create_probes
@@ -178,7 +185,7 @@ class Node:
         app = create_probes(self._readiness, self._metrics)
         server = ApiServer(app, self._settings.host, self._settings.metrics_port, flag="--metrics-port")
         await stack.enter_async_context(server)
-        _say(f"metrics on {server.url}/metrics")
+        say(f"metrics on {server.url}/metrics")
 
     def _check_archive(self) -> None:
         if "scheduler" in self._roles and self._settings.archive_url is not None:
@@ -188,7 +195,7 @@ class Node:
 
     def _load_app(self) -> Detent | None:
         if self._demo and not self._settings.local:
-            raise UsageError(f"--demo is for a first look on this machine, not with --host {self._settings.host}.")
+            raise UsageError(f"--demo runs on this machine only: leave out --host {self._settings.host}.")
         if self._settings.app is None or self._demo:
             return None
         from detent.node.apps import load_app
@@ -196,13 +203,14 @@ class Node:
         return load_app(self._settings.app)
 
     async def _register(self, store: Store, app: Detent) -> None:
+        from detent.jobs import JobOperations
         from detent.node.apps import register_jobs
 
-        await register_jobs(store, app)
+        await register_jobs(store, JobOperations(store), app)
 
     @asynccontextmanager
     async def _runners(self, app: Detent | None, url: str) -> AsyncIterator[dict[Any, Runner]]:
-        """What this process can call, each kind with what it needs open."""
+        """A runner for each kind of target that this process can call."""
         from detent.targets.http import HttpTargetRunner
         from detent.targets.processes import handler_processes
         from detent.targets.python import HandlerThread, PythonTargetRunner
@@ -226,7 +234,7 @@ class Node:
         if chosen.allow_shell:
             runners["shell"] = shell
         try:
-            yield runners
+            yield self._demo.reporting(runners) if self._demo and self._console.interactive else runners
         finally:
             await http.close()
             await self._messenger.close()
@@ -238,7 +246,7 @@ class Node:
     def _hold(self, call: Call) -> Holding | None:
         return None if self._session is None else self._session.holding(call)
 
-    def _make_run(self, call: Call, effects: EffectPool) -> Run:
+    def _make_run(self, call: Call, effects: EffectPool) -> HandlerRun:
         assert self._session is not None
         return self._session.make_run(call, effects)
 
@@ -248,22 +256,22 @@ class Node:
 
     # --- the life of the process ---
 
-    async def _look_at_database(self, guard: Guard) -> None:
-        """Before anybody writes to it: a database that nobody has used yet becomes its own original."""
+    async def _examine_database(self, guard: AdmissionCheck) -> None:
+        """Before the first write: an unused database becomes its own original."""
         try:
-            await guard.look()
-        except Held as error:
-            self._tell_held(error)
+            await guard.examine()
+        except SuspectedCopy as error:
+            self._log_hold(error)
 
-    def _tell_held(self, error: Held) -> None:
-        if not self._held_told:
+    def _log_hold(self, error: SuspectedCopy) -> None:
+        if not self._hold_logged:
             log.error(error.message)
-            self._held_told = True
+            self._hold_logged = True
 
     async def _keep_session(
-        self, store: Store, app: Detent | None, runners: dict[Any, Runner], listening: str | None, guard: Guard
+        self, store: Store, app: Detent | None, runners: dict[Any, Runner], listening: str | None, guard: AdmissionCheck
     ) -> None:
-        """Join, and join again whenever a membership was lost, until told to stop."""
+        """Join the cluster, and join again whenever the membership is lost, until the process stops."""
         functions = list(app.functions) if app is not None else []
         while not self._stop.is_set():
             session = Session(
@@ -272,18 +280,18 @@ class Node:
                 messenger=self._messenger, draining=self._draining, capacity=self._capacity,
             )  # fmt: skip
             joined = await self._try_open(session)
-            if joined is not None:  # the API answers also where nothing may fire
+            if joined is not None:  # the API answers even while nothing may fire
                 self._announce_once(listening)
             if joined:
                 self._session = session
                 await self._until_over(session)
 
     async def _try_open(self, session: Session) -> bool | None:
-        """None: not now. False: this database may be a copy, and somebody has to say so."""
+        """True: joined. False: the database may be a copy, and an operator has to decide. None: try again later."""
         try:
             await session.open()
-        except Held as error:
-            self._tell_held(error)
+        except SuspectedCopy as error:
+            self._log_hold(error)
             await self._pause(HELD_PAUSE)
             return False
         except DetentError as error:
@@ -293,7 +301,7 @@ class Node:
             self._refusals += 1
             await self._pause(backoff(self._refusals))
             return None
-        self._held_told, self._refusals = False, 0
+        self._hold_logged, self._refusals = False, 0
         return True
 
     async def _pause(self, seconds: float) -> None:
@@ -315,7 +323,7 @@ class Node:
         self._session = None
 
     async def _close(self, session: Session) -> None:
-        """Drain, unless a second signal or the loss of the membership ends the patience."""
+        """Drain, until a second signal or the loss of the membership cuts it short."""
         closing = asyncio.create_task(session.close(self._settings.drain_seconds))
         ends = [asyncio.create_task(event.wait()) for event in (self._hurry, session.membership.lost)]
         await asyncio.wait((closing, *ends), return_when=asyncio.FIRST_COMPLETED)
@@ -336,92 +344,19 @@ class Node:
     def _on_signal(self) -> None:
         if self._stop.is_set():
             self._hurry.set()
+        else:
+            self._console.stopping()
         self._stop.set()
 
     def _announce_once(self, listening: str | None) -> None:
         if not self._announced:
             self._announced = True
-            self._announce(listening)
-
-    def _announce(self, listening: str | None) -> None:
-        if listening is not None:
-            _say(f"listening on {listening}")
-        else:
-            _say(f"{' and '.join(self._roles)} ready")
-
-
-@asynccontextmanager
-async def prepared_database(
-    settings: Settings, failed: Callable[[DetentError], None] | None = None
-) -> AsyncIterator[str]:
-    """The URL of the database that the settings name, or of the embedded one, which runs for as long as this does.
-    With `failed` it is watched and started again, and that is called once it cannot be."""
-    if settings.database_url is not None:
-        await prepare_database(
-            settings.database_url, settings.database_schema, migrate=settings.migrate, pooled=settings.pooled
-        )
-        yield settings.database_url
-        return
-    from detent.store.embedded import EmbeddedServer
-    from detent.store.embedded_watch import watched
-
-    server = EmbeddedServer(settings.data_dir)
-    async with server:
-        if server.note:
-            _say(server.note)
-        await prepare_database(server.url, settings.database_schema, migrate=True)
-        async with watched(server, failed):
-            yield server.url
-
-
-@asynccontextmanager
-async def opened_store(url: str, settings: Settings) -> AsyncIterator[Store]:
-    database = Database(url, settings.database_schema, pooled=settings.pooled, ttl=settings.lease_ttl_seconds)
-    await database.open()
-    try:
-        yield Store(database)
-    finally:
-        await database.close()
-
-
-async def prepare_database(url: str, schema: str, *, migrate: bool, pooled: bool = False) -> None:
-    """A database that this version can work with, or one sentence that says what to do."""
-    from detent.store import migrate as migrations
-    from detent.store import role
-    from detent.store.db import connect
-
-    connection = await connect(url, schema, pooled=pooled)
-    try:
-        if pooled:
-            await role.verify(connection, url, schema)
-            if migrate and await migrations.pending(connection):
-                raise role.needs_server(url)
-        if migrate:
-            for name in await migrations.migrate(connection):
-                log.info("migrated", migration=name)
-        else:
-            await migrations.check(connection)
-    finally:
-        await connection.close()
-
-
-async def check_keys(settings: Settings, store: Store) -> None:
-    """A server that others can reach asks for keys, so there must be one with which somebody can come in."""
-    if not settings.local and not await store.keys.exists():
-        raise UsageError(
-            f"--host {settings.host} is more than this machine, and there is no API key yet: make the first one with "
-            "`detent key create --local --scope admin`, or listen on 127.0.0.1."
-        )
+            self._console.started(listening)
 
 
 def reachable(url: str) -> str:
-    """An address as others may use it: of a server that listens everywhere, by the name of its machine."""
+    """The URL that other machines can use: a server that listens on all addresses is named by its host name."""
     parts = urlsplit(url)
     if parts.hostname not in ("0.0.0.0", "::"):  # noqa: S104 - looked for, not listened on
         return url
     return f"{parts.scheme}://{socket.gethostname()}:{parts.port}"
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()

@@ -1,7 +1,7 @@
 """Whether this process can do its work, check by check: what /readyz answers.
 
-The question needs no key. So the database is asked at most once a second, however often somebody asks us, and nothing
-is told that is not for everybody: no address, no text of an error or of an operator.
+/readyz needs no key. So the database is queried at most once a second, and the answer holds nothing private: no
+address, no error text, no operator's text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from detent.store import Store
 from detent.store.upkeep import Pulse
 from detent.telemetry.health import DRAINING, Check
 from detent.telemetry.log import logger
-from detent.telemetry.metrics import Standing
+from detent.telemetry.metrics import NodeGauges
 
 log = logger("readiness")
 
@@ -26,7 +26,7 @@ ANSWER_SECONDS = 1.0
 ASKED_AGAIN_AFTER = 1.0
 FEW_DAYS = 1
 FAILING_SECONDS = 5.0
-# As long as the fire itself waits for a worker that gets on with a herd, and a little more.
+# A little longer than a fire waits for a worker that is busy with many ticks.
 UNSENT_SECONDS = 45.0
 
 
@@ -65,11 +65,11 @@ class Readiness:
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     self._pulse = await store.upkeep.pulse() if store is not None else None
-                self._trouble = "" if store is not None else "It is not open yet."
+                self._trouble = "" if store is not None else "The connection is not open yet."
             except TimeoutError:
-                self._trouble = f"It did not answer within {ANSWER_SECONDS:g} s."
+                self._trouble = f"The database did not answer within {ANSWER_SECONDS:g} s."
             except DetentError as error:
-                self._trouble = "It does not answer: the log has the details."
+                self._trouble = "The database does not answer: see the log of this process."
                 log.warning("the database does not answer", error=str(error))
             self._asked_next = monotonic() + ASKED_AGAIN_AFTER
 
@@ -78,7 +78,7 @@ class Readiness:
         if pulse is None:
             yield "database", Check(False, self._trouble)
             return
-        yield "database", Check(True, f"It answers ({pulse.took * 1000:.1f} ms).")
+        yield "database", Check(True, f"The database answers ({pulse.took * 1000:.1f} ms).")
         yield "schema", _schema(pulse)
         yield "history", _history(pulse)
         yield "original", _original(pulse)
@@ -87,87 +87,89 @@ class Readiness:
 
     def _draining(self, session: Session | None) -> Check:
         if self._stopping():
-            return Check(False, "The process is ending: what it runs is finished first.")
+            return Check(False, "The process is stopping: it finishes its runs first.")
         if session is not None and session.draining:
-            return Check(False, "It was asked to hand over: `detent node drain --undo` brings it back.")
-        return Check(True, "It takes part.")
+            return Check(False, "The node is draining: `detent node drain --undo` ends that.")
+        return Check(True, "The node is not draining.")
 
 
 def _schema(pulse: Pulse) -> Check:
     if pulse.migration < pulse.known:
         return Check(False, f"Migration {pulse.migration} of {pulse.known} is applied: run `detent db migrate`.")
     if pulse.migration > pulse.known:
-        return Check(True, f"It is newer ({pulse.migration}) than this version ({pulse.known}), which may go on.")
+        return Check(True, f"The schema ({pulse.migration}) is newer than this version ({pulse.known}), which works.")
     return Check(True, f"All {pulse.known} migrations are applied.")
 
 
 def _history(pulse: Pulse) -> Check:
     if pulse.history_days < 0:
-        return Check(False, "There is no partition for today: no run can be recorded. A scheduler makes them.")
-    told = f"There are partitions for today and {pulse.history_days} days more."
-    return Check(pulse.history_days >= FEW_DAYS, told, needed=False)
+        return Check(False, "There is no partition for today, so no run can be recorded: start a scheduler.")
+    found = f"There are partitions for today and the next {pulse.history_days} days."
+    return Check(pulse.history_days >= FEW_DAYS, found, needed=False)
 
 
 def _original(pulse: Pulse) -> Check:
     if pulse.original:
-        return Check(True, "The database is the one that it was.", needed=False)
-    told = "The database failed over just now, or is a copy that somebody has to adopt: `detent doctor` says which."
-    return Check(False, told, needed=False)
+        return Check(True, "The database is the original.", needed=False)
+    found = "The database failed over just now, or is a copy that an operator has to adopt: run `detent doctor`."
+    return Check(False, found, needed=False)
 
 
 def _ticks(pulse: Pulse) -> Check:
     if pulse.held_at is None:
-        return Check(True, "They are not held.", needed=False)
-    return Check(False, f"Held since {pulse.held_at:%Y-%m-%d %H:%M:%S} UTC: `detent node list` says why.", needed=False)
+        return Check(True, "Ticks fire.", needed=False)
+    return Check(
+        False, f"Ticks are held since {pulse.held_at:%Y-%m-%d %H:%M:%S} UTC: `detent node list` says why.", needed=False
+    )
 
 
 def _jobs(pulse: Pulse) -> Check:
     if not pulse.set_aside:
-        return Check(True, "None is set aside.", needed=False)
+        return Check(True, "No job is set aside.", needed=False)
     return Check(False, f"{set_aside(pulse.set_aside)} `detent doctor` names them.", needed=False)
 
 
 def _of_membership(session: Session | None) -> Iterator[tuple[str, Check]]:
     if session is None:
-        yield "member", Check(False, "It has not joined the cluster, or lost its place and joins again.")
+        yield "member", Check(False, "The process has not joined the cluster, or lost its membership and joins again.")
         return
-    membership, standing = session.membership, session.standing()
+    membership, gauges = session.membership, session.gauges()
     name = node_name(membership.node)
-    told = f"As node {name}." if membership.trusted else f"Node {name} has no lease: no heartbeat came back in time."
-    yield "member", Check(membership.trusted, told)
-    told = f"It came back {standing.heartbeat_age:.1f} s ago; the lease ends in {standing.lease_remaining:.1f} s."
-    yield "heartbeat", Check(standing.lease_remaining > 0, told)
-    offset = standing.clock_offset * 1000
-    told = f"This machine's is {offset:+.0f} ms off the database's, which is the one that counts."
-    yield "clock", Check(abs(offset) <= CLOCK_OFFSET_MS, told, needed=False)
+    joined = f"This is node {name}." if membership.trusted else f"Node {name} has no lease: no heartbeat was answered."
+    yield "member", Check(membership.trusted, joined)
+    beat = f"Answered {gauges.heartbeat_age:.1f} s ago; the lease ends in {gauges.lease_remaining:.1f} s."
+    yield "heartbeat", Check(gauges.lease_remaining > 0, beat)
+    offset = gauges.clock_offset * 1000
+    clock = f"The clock of this machine is {offset:+.0f} ms off the database's, by which ticks fire."
+    yield "clock", Check(abs(offset) <= CLOCK_OFFSET_MS, clock, needed=False)
     if session.worker is not None:
         yield "handlers", _handlers(session.capacity.shortages())
     if session.schedules:
-        led = standing.partitions_led
-        told = f"It leads {led} of {PARTITIONS}." if led else "It leads none: others do, or it has just joined."
-        yield "partitions", Check(True, told, needed=False)
+        led = gauges.partitions_led
+        share = f"It leads {led} of {PARTITIONS}." if led else "It leads none: other nodes do, or it has just joined."
+        yield "partitions", Check(True, share, needed=False)
         yield "coordinator", _coordinator(session)
-        yield "fires", _fires(standing)
+        yield "fires", _fires(gauges)
 
 
-def _fires(standing: Standing) -> Check:
-    if standing.fires_failing >= FAILING_SECONDS:
-        return Check(False, f"No tick could be fired for {standing.fires_failing:.0f} s: the log says why.")
-    if not standing.ticks_unsent:
+def _fires(gauges: NodeGauges) -> Check:
+    if gauges.fires_failing >= FAILING_SECONDS:
+        return Check(False, f"No tick could be fired for {gauges.fires_failing:.0f} s: the log says why.")
+    if not gauges.ticks_unsent:
         return Check(True, "No due tick waits to be fired.", needed=False)
-    waits = "tick has" if standing.ticks_unsent == 1 else "ticks have"
-    found = f"{standing.ticks_unsent} due {waits} not been fired, the oldest for {standing.oldest_unsent:.1f} s."
-    return Check(standing.oldest_unsent < UNSENT_SECONDS, found, needed=False)
+    waits = "tick has" if gauges.ticks_unsent == 1 else "ticks have"
+    found = f"{gauges.ticks_unsent} due {waits} not been fired, the oldest for {gauges.oldest_unsent:.1f} s."
+    return Check(gauges.oldest_unsent < UNSENT_SECONDS, found, needed=False)
 
 
 def _handlers(shortages: list[str]) -> Check:
     if not shortages:
-        return Check(True, "They are called.", needed=False)
-    return Check(False, f"{' '.join(shortages)} Their runs are left to other workers meanwhile.", needed=False)
+        return Check(True, "Handlers can be called.", needed=False)
+    return Check(False, f"{' '.join(shortages)} Until that ends, their runs are left to other workers.", needed=False)
 
 
 def _coordinator(session: Session) -> Check:
     name = session.coordinator.name
     if session.leadership.coordinator_missing:
-        return Check(False, f"{name} does not answer: this node goes on with what it leads.", needed=False)
+        return Check(False, f"{name} does not answer: this node keeps the partitions that it leads.", needed=False)
     return Check(True, f"{name} answers.", needed=False)

@@ -1,4 +1,4 @@
-"""The API's HTTP server, on our own loop and under our own signals."""
+"""The API's HTTP server, on the node's loop; the node handles the signals."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the node's: it must drain before the server stops answering."""
+        """The node handles signals: it must drain before the server stops answering."""
         yield
 
 
 class ApiServer:
     def __init__(self, app: Starlette, host: str, port: int, *, seek: bool = False, flag: str = "--port") -> None:
-        """`seek`: where the port is taken, one of the next is as good. `flag` is what people choose the port with."""
+        """`seek`: when the port is in use, take the next free one. `flag` is the option that chooses the port."""
         self._host = host
         self._port = port
         self._app = app
@@ -68,13 +68,13 @@ class ApiServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.should_exit = True
-        await self._app.state.close()  # requests that wait are answered now, not cut off later
+        await self._app.state.close()  # answers requests that wait, instead of cutting them off later
         if self._task is not None:
             await self._task
 
 
 def seek(host: str, port: int) -> socket.socket:
-    """The first port from this one on that is free, so that several servers on one machine need not be told apart."""
+    """The first free port from this one on, so that several servers can start on one machine without options."""
     for candidate in range(port, min(port + SOUGHT, 65536)):
         try:
             return _listen(host, candidate)
@@ -94,7 +94,7 @@ def bind(host: str, port: int, flag: str) -> socket.socket:
 def _unusable(host: str, port: int, error: OSError, flag: str) -> Unavailable:
     return Unavailable(
         f"Port {port} on {host} cannot be used ({error.strerror}): "
-        f"stop what listens there, or choose another with {flag}."
+        f"stop the program that listens there, or choose another port with {flag}."
     )
 
 
@@ -104,7 +104,7 @@ def _listen(host: str, port: int) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host.strip("[]"), port))
-        sock.listen(1024)  # now, not when the server starts: a port that is taken is then known at once
+        sock.listen(1024)  # before the server starts, so that a port in use fails here
     except OSError:
         sock.close()
         raise

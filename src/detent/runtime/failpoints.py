@@ -64,7 +64,7 @@ def arm(text: str, *, production: bool = False) -> None:
 
 
 def any_armed() -> bool:
-    """Asked where a step that does nothing would cost something: for every single run."""
+    """For code that runs once per run, where even a step that does nothing would cost something."""
     return bool(_armed)
 
 

@@ -19,19 +19,19 @@ log = logger("service")
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 2.0
-SAID_EVERY = 10.0
+LOGGED_EVERY = 10.0
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
 def backoff(failures: int) -> float:
-    """How long to wait after so many failures in a row: longer each time, and not everybody at the same moment."""
+    """How long to wait after so many failures in a row: longer each time, with jitter."""
     return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1))
 
 
 async def do_each(parts: Iterable[Callable[[], Awaitable[object]]]) -> None:
-    """Do all parts of a pass. One that fails keeps no other from being done; the first failure is raised in the end."""
+    """Do all parts of a pass, also after one has failed; the first failure is raised in the end."""
     failed: Exception | None = None
     for part in parts:
         try:
@@ -45,28 +45,28 @@ async def do_each(parts: Iterable[Callable[[], Awaitable[object]]]) -> None:
 
 
 class Failing:
-    """Something that is tried again and again and does not succeed: since when, how often, and when to try next. The
-    first failure is worth a line in the log, and then one every `SAID_EVERY` seconds."""
+    """An operation that is retried and keeps failing: since when, how often, and when to try next. The first failure is
+    logged, and then one every `LOGGED_EVERY` seconds."""
 
     def __init__(self) -> None:
         self.count = 0
         self._since = 0.0
         self._try_next = 0.0
-        self._said_next = 0.0
+        self._log_next = 0.0
         self.error = ""
 
     def note(self, error: str) -> bool:
         """One more failure; whether to log it."""
         now = monotonic()
         if not self.count:
-            self._since, self._said_next = now, now
+            self._since, self._log_next = now, now
         self.count += 1
         self.error = error
         self._try_next = now + backoff(self.count)
-        said = now >= self._said_next
-        if said:
-            self._said_next = now + SAID_EVERY
-        return said
+        log_it = now >= self._log_next
+        if log_it:
+            self._log_next = now + LOGGED_EVERY
+        return log_it
 
     def over(self) -> None:
         if self.count:
@@ -78,7 +78,7 @@ class Failing:
 
     @property
     def seconds(self) -> float:
-        """For how long; 0: it succeeded last."""
+        """For how long it has failed; 0: it succeeded last."""
         return monotonic() - self._since if self.count else 0.0
 
 
@@ -123,7 +123,7 @@ class Loop:
             self._failures = 0
             return pause
         except asyncio.CancelledError:
-            # Only `abort` cancels a loop. What was cancelled inside a pass must not end it unnoticed.
+            # Only `abort` cancels a loop. A cancellation inside a pass must not end it unnoticed.
             task = asyncio.current_task()
             if self._stopping or (task is not None and task.cancelling()):
                 raise
@@ -147,10 +147,10 @@ class Loop:
 
 
 class Batcher(Generic[Item, Answer]):
-    """Gathers single questions into one statement: while one batch is under way the next one forms."""
+    """Gathers single requests into one statement: while one batch is under way the next one forms."""
 
-    def __init__(self, ask: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]], limit: int = 1000) -> None:
-        self._ask = ask
+    def __init__(self, send: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]], limit: int = 1000) -> None:
+        self._send = send
         self._limit = limit
         self._waiting: list[tuple[Item, asyncio.Future[Answer]]] = []
         self._task: asyncio.Task[None] | None = None
@@ -171,9 +171,9 @@ class Batcher(Generic[Item, Answer]):
             self._task = None
 
     async def _answer(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
-        """Everybody who asked gets an answer or an error, also where there are too few answers."""
+        """Every caller gets an answer or an error, also where there are too few answers."""
         try:
-            answers = await self._ask([item for item, _ in batch])
+            answers = await self._send([item for item, _ in batch])
             for (_, future), answer in zip(batch, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)

@@ -1,1 +1,2 @@
-"""From schedules to runs: `scheduler.py` looks ahead, `wheel.py` waits, `planning.py` decides, `firing.py` fires."""
+"""From schedules to runs: `scheduler.py` looks ahead, `upcoming.py` and `wheel.py` wait, `planning.py` decides,
+`firing.py` fires, `catch_up.py` releases missed ticks."""

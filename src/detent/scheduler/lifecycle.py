@@ -1,8 +1,8 @@
-"""What happens to jobs by themselves: pauses end, jobs whose runs all die are paused, one-offs are collected, and next
-ticks are computed again when the zone data has changed.
+"""Changes of jobs that no operator asks for: pauses end, jobs whose runs all die are paused, one-offs are collected,
+and next ticks are computed again when the zone data has changed.
 
 Every node does it. Each change compares the job with what it was when it was read, so that two nodes which do the same
-thing do it once. What fails keeps nothing else from being done.
+thing do it once. A part that fails does not keep the others from being done.
 """
 
 from __future__ import annotations
@@ -10,37 +10,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from detent.domain.schedule import tzdata_version
+from detent.jobs import JobOperations
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
-from detent.store import Store
+from detent.runtime.wakeups import Wakeups
 from detent.telemetry.log import logger
 
-log = logger("life")
+log = logger("lifecycle")
 
-# Whoever keeps house wakes it before a pause ends.
-LOOK_EVERY = 60.0
+# Housekeeping (upkeep/housekeeping.py) wakes it before a pause ends.
+PASS_EVERY = 60.0
 COLLECT_EVERY = 60.0
 SHORTEST_PAUSE = 0.01
 
 
-class Life:
-    def __init__(self, store: Store, *, schedules: bool) -> None:
-        """`schedules`: this node also looks after jobs whose runs it does not see."""
-        self._store = store
+class LifecycleLoop:
+    def __init__(self, jobs: JobOperations, wakeups: Wakeups, *, schedules: bool) -> None:
+        """`schedules`: this node also takes care of jobs whose runs it does not execute."""
+        self._jobs = jobs
         self._schedules = schedules
         self._died: set[int] = set()
         self._collect_next = 0.0
         self._zones_seen = False
-        self.loop = Loop("life", self.tick)
+        self.loop = Loop("lifecycle", self.tick)
+        wakeups.runs_died.subscribe(self._runs_died)
 
-    def died(self, jobs: Iterable[int]) -> None:
-        """Runs of these jobs are dead."""
+    def _runs_died(self, jobs: Iterable[int]) -> None:
         self._died.update(jobs)
         self.loop.wake()
 
     async def tick(self) -> float:
         parts = (self._end_pauses, self._pause_failing, self._renew_zones, self._collect)
-        wait = LOOK_EVERY
+        wait = PASS_EVERY
         failed: Exception | None = None
         for part in parts if self._schedules else (self._pause_failing,):
             try:
@@ -54,27 +55,27 @@ class Life:
         return wait
 
     async def _end_pauses(self) -> float:
-        following = await self._store.life.end_pauses()
-        return LOOK_EVERY if following is None else max(following, SHORTEST_PAUSE)
+        following = await self._jobs.automatic.end_pauses()
+        return PASS_EVERY if following is None else max(following, SHORTEST_PAUSE)
 
     async def _renew_zones(self) -> float:
         if not self._zones_seen:
-            await self._store.zone_data.renew(tzdata_version())
+            await self._jobs.zone_data.renew(tzdata_version())
             self._zones_seen = True
-        return LOOK_EVERY
+        return PASS_EVERY
 
     async def _collect(self) -> float:
         if monotonic() >= self._collect_next:
-            await self._store.life.collect()
+            await self._jobs.automatic.delete_completed()
             self._collect_next = monotonic() + COLLECT_EVERY
-        return LOOK_EVERY
+        return PASS_EVERY
 
     async def _pause_failing(self) -> float:
         jobs, self._died = self._died, set()
         try:
             if jobs:
-                await self._store.life.pause_failing(sorted(jobs))
+                await self._jobs.automatic.pause_failing(sorted(jobs))
         except BaseException:
             self._died |= jobs
             raise
-        return LOOK_EVERY
+        return PASS_EVERY

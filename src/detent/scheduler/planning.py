@@ -1,14 +1,15 @@
-"""What to do with a due cursor: fire its tick, or, where that is missed, leap over what does not run.
+"""What to do with a due cursor: fire its tick, or, where that is missed, pass over the ticks that do not run.
 
-Decided one cursor at a time, so that one that cannot be planned (a schedule this version cannot read) stands still
-alone."""
+Decided one cursor at a time, so that one that cannot be planned (a schedule this version cannot read) fails alone."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from enum import Enum
+from typing import NamedTuple
 
-from detent.domain.misfire import AUTOMATIC, Policy, judge
+from detent.domain.misfire import AUTOMATIC, MisfirePolicy, judge
+from detent.domain.run import Claim
 from detent.domain.schedule import Schedule
 from detent.runtime.clock import monotonic
 from detent.store.cursors import Advance, Cursor, Leap
@@ -23,10 +24,13 @@ TRIES_PER_INTERVAL = 16
 LATE_RUNS = 30
 NEVER = float("-inf")
 
-# plain: the fast statement. careful: for bounded jobs, and past locked cursors. patient: careful, and a tick for which
-# no lane is free is left where it is.
-Way = Literal["plain", "careful", "patient"]
-WAYS: tuple[Way, ...] = ("plain", "careful", "patient")
+
+class FireMode(Enum):
+    """Which statement fires a tick, in the order in which the ticks of a batch are sent."""
+
+    PLAIN = "plain"  # the fast one
+    CAREFUL = "careful"  # for jobs with a limited number of runs, and past locked cursors
+    PATIENT = "patient"  # careful, and a tick for which no lane is free stays where it is
 
 
 # None: to be fired although it is late. An error: it cannot be judged.
@@ -38,7 +42,7 @@ class Planned(NamedTuple):
 
     before: Cursor
     after: Cursor
-    way: Way
+    mode: FireMode
 
     @property
     def advance(self) -> Advance:
@@ -47,8 +51,9 @@ class Planned(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """A job whose late ticks may find the run before in their way: since when one does (None: not yet), how long to
-    pause before the next try, how many late ticks have run, and how late the job was when the last so many began."""
+    """A job whose late ticks may be blocked by the run before. `since`: when one was first blocked (None: not yet).
+    `pause_ms`: before the next try. `late_runs`: how many late ticks have run. `lag`: how late the job was when the
+    last so many began."""
 
     tick: datetime
     since: float | None
@@ -58,25 +63,27 @@ class Blocked(NamedTuple):
 
 
 class Patience:
-    """After a stall the late ticks of a job come one upon another. Had they come in time, the run before would have
+    """After a stall the late ticks of a job come close together. Had they come in time, the run before would have
     been over, so they must not be skipped for overlapping with it. A late tick, and those after it until one comes in
     time, wait for a free lane, for as long as the schedule leaves between two ticks. So do ticks of a job whose missed
     ticks are made up for at the same time: the run in their way may be one of those.
 
     A run that takes longer than that does overlap, and then with all of them: each run in the way is waited for once,
     not once by every late tick. And where runs are so long that the job does not catch up, its late ticks overlap too.
-    So whatever a run takes, a job is not late for good. (Each tick used to wait an interval of its own: two seconds of
-    stall made an every-second job with runs of 40 s a minute late for ever.)"""
+    So a job does not stay late, however long its runs take. (Each tick used to wait an interval of its own: two seconds
+    of stall made an every-second job with runs of 40 s a minute late for ever.)"""
 
     def __init__(self) -> None:
         self._blocked: dict[int, Blocked] = {}
 
-    def way(self, cursor: Cursor, following: datetime | None, now: datetime, *, crowded: bool = False) -> Way:
-        """How to fire a tick; asked again each time it is tried. `crowded`: missed ticks of its job are made up for."""
-        careful: Way = "careful" if cursor.bounded else "plain"
+    def mode(self, cursor: Cursor, following: datetime | None, now: datetime, *, crowded: bool = False) -> FireMode:
+        """How to fire a tick, decided at each try. `crowded`: missed ticks of its job are being made up for."""
+        usual = FireMode.CAREFUL if cursor.bounded else FireMode.PLAIN
         blocked = self._blocked.get(cursor.job)
-        if following is None or (blocked is None and not crowded and not _comes_upon_another(cursor, following, now)):
-            return careful
+        if following is None or (
+            blocked is None and not crowded and not _previous_tick_may_be_late(cursor, following, now)
+        ):
+            return usual
         tick = tick_of(cursor)
         if blocked is None:
             blocked = Blocked(tick, None)
@@ -84,7 +91,7 @@ class Patience:
         since = monotonic() if blocked.since is None or in_time else blocked.since
         if since != blocked.since or tick != blocked.tick:
             self._remember(cursor.job, blocked._replace(tick=tick, since=since))
-        return "patient" if monotonic() - since < (following - tick).total_seconds() else careful
+        return FireMode.PATIENT if monotonic() - since < (following - tick).total_seconds() else usual
 
     def _remember(self, job: int, blocked: Blocked) -> None:
         if len(self._blocked) >= MOST_BLOCKED:
@@ -97,7 +104,7 @@ class Patience:
         return blocked is not None and blocked.pause_ms > SHORTEST_PAUSE_MS
 
     def pause(self, planned: Planned) -> int:
-        """Milliseconds before a refused tick is tried again: longer each time it waits in vain, but a small part of its
+        """Milliseconds before a refused tick is tried again: longer after each refusal, but a small part of its
         interval, or the pauses themselves would make it late."""
         blocked = self._blocked.get(planned.before.job)
         if blocked is None or planned.after.next_tick is None:
@@ -108,8 +115,8 @@ class Patience:
         return min(longest, blocked.pause_ms)
 
     def fired(self, planned: Planned, now: datetime, *, ran: bool) -> None:
-        """`ran`: its tick became a run, which is in the way of the next one from now on; otherwise it was skipped, and
-        what was in its way still is."""
+        """`ran`: its tick became a run, which may block the next one from now on; otherwise it was skipped, and the
+        run that blocked it still blocks."""
         if not self._blocked:
             return
         job = planned.before.job
@@ -120,8 +127,8 @@ class Patience:
 
 
 def _after_late_run(blocked: Blocked, lag: timedelta) -> Blocked:
-    """Nothing is in the way of the next tick but this run; or, where the job is not less late than it was so many late
-    runs ago, it does not catch up like this: then this run overlaps whatever comes while it is under way."""
+    """Only this run can block the next tick now. Where the job is not less late than it was `LATE_RUNS` late runs ago,
+    it does not catch up by waiting: then this run overlaps every tick that comes while it is under way."""
     runs = blocked.late_runs + 1
     if runs % LATE_RUNS:
         return Blocked(blocked.tick, None, late_runs=runs, lag=blocked.lag)
@@ -138,8 +145,8 @@ class Following(NamedTuple):
     jittered: bool
 
 
-class Planner:
-    """`grace` is what a job gets that leaves it to us."""
+class TickPlanner:
+    """`grace`: the grace time of jobs that set none."""
 
     def __init__(self, grace: int = AUTOMATIC) -> None:
         self.patience = Patience()
@@ -152,11 +159,11 @@ class Planner:
         fire_at = _fire_at(schedule, cursor.job, following) if jittered else following
         # As _replace, at a third of its cost.
         after = Cursor._make((cursor.job, following, fire_at, *cursor[3:]))
-        return Planned(cursor, after, self.patience.way(cursor, following, now, crowded=crowded))
+        return Planned(cursor, after, self.patience.mode(cursor, following, now, crowded=crowded))
 
     def _following(self, number: int, schedule: Schedule, tick: datetime) -> tuple[datetime | None, bool]:
-        """The tick after, and whether jobs of this schedule are spread. Jobs that are due together mostly agree in
-        schedule and tick; to compute it for each took a twentieth of what a run cost."""
+        """The tick after, and whether the schedule spreads its jobs. Jobs that are due together mostly share schedule
+        and tick; computing it for each took a twentieth of what a run cost."""
         known = self._followings.get(number)
         if known is not None and known.schedule is schedule and known.tick == tick:
             return known.following, known.jittered
@@ -167,10 +174,10 @@ class Planner:
         return known.following, known.jittered
 
     def judge(self, cursor: Cursor, schedule: Schedule, now: datetime) -> Leap | None:
-        """For a cursor whose tick is missed. None: the tick is to be fired although it is late. Called from a thread,
-        so it touches nothing of ours."""
+        """For a cursor whose tick is missed. None: the tick is to be fired although it is late. Called in a thread, so
+        it must not touch the planner's state."""
         grace = self._grace if cursor.grace == AUTOMATIC else cursor.grace
-        policy = Policy(cursor.missed, grace, cursor.max_missed)
+        policy = MisfirePolicy(cursor.missed, grace, cursor.max_missed)
         verdict = judge(schedule, tick_of(cursor), now, policy, cursor.job)
         passed = verdict.passed
         if passed is None:
@@ -184,9 +191,14 @@ def tick_of(cursor: Cursor) -> datetime:
     return cursor.next_tick
 
 
-def _comes_upon_another(cursor: Cursor, following: datetime, now: datetime) -> bool:
-    """Whether the tick before may have been late too. Where ticks are further apart than this one is late, twice over,
-    the one before came in time: a run of it that is still under way would have overlapped in any case."""
+def first_claim(cursor: Cursor, lane: int, token: int) -> Claim:
+    """The claim on a run that was handed off as it was fired."""
+    return Claim(cursor.job, lane, tick_of(cursor), 0, token, cursor.revision, 1, 0, cursor.once, False, cursor.queue)
+
+
+def _previous_tick_may_be_late(cursor: Cursor, following: datetime, now: datetime) -> bool:
+    """Where ticks are more than twice as far apart as this one is late, the one before came in time: a run of it that
+    is still under way would have overlapped in any case."""
     return is_late(cursor, now) and following - tick_of(cursor) <= 2 * (now - tick_of(cursor))
 
 

@@ -1,8 +1,7 @@
 """Jobs in code: `app = Detent()`, `@app.job(cron="0 9 * * MON", timezone="America/New_York")`.
 
-At the start of `detent serve --app package.module:app` every job of the app is registered by name: made if it is new,
-changed if it differs, left alone if it does not. Jobs the app registered once and no longer has are reported, never
-deleted.
+At the start of `detent serve --app package.module:app` every job of the app is registered by name: created if it is
+new, updated if it differs. Jobs that the app registered before and no longer has are logged, never deleted.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Detent:
     ) -> Callable[[Function], Function]:
         """Register the decorated function and a job that calls it. Other keywords are the fields of a job.
 
-        `isolate="process"`: the function runs in a process of its own, whose end is a failed attempt and nothing else.
+        `isolate="process"`: the function runs in its own process; if that dies, one attempt fails and nothing else.
         """
         schedule = _schedule(cron=cron, every=every, rrule=rrule, at=at)
 
@@ -62,7 +61,7 @@ class Detent:
         return register
 
     def function(self, name: str | None = None) -> Callable[[Function], Function]:
-        """Register a function that jobs made elsewhere can call, without a job of its own."""
+        """Register a function without a job; jobs created elsewhere can call it."""
 
         def register(function: Function) -> Function:
             self._add(function, name)
@@ -71,14 +70,14 @@ class Detent:
         return register
 
     def test(self, start: str | datetime | None = None, *, connection: Any = None) -> TestMode:
-        """The app in test mode: real schedules under a clock that the test moves, without a database or a server.
+        """The app in test mode: real schedules and a clock that the test moves, without a database or a server.
 
             with app.test(start="2026-03-29T00:00:00Z") as t:
                 t.advance(hours=3)
             assert [run.status for run in t.runs_of("nightly-report")] == ["succeeded"]
 
-        `start` is where the clock begins, 2026-01-01T00:00:00Z if it is left out. `connection` is an asyncpg
-        connection of the test's own, for functions that use `run.transaction()`.
+        `start` is the initial time, by default 2026-01-01T00:00:00Z. `connection` is an asyncpg connection of the
+        test, for functions that use `run.transaction()`.
         """
         from detent.sdk.testing import TestMode
 

@@ -45,7 +45,7 @@ FOREIGN_PREFIX = "DETENT_TEST_"
 
 
 def _optional(raw: object) -> object:
-    """What a flag, a variable or a key may hold to say nothing at all."""
+    """None for every value that means "not given"."""
     return None if raw is None or raw == "" or raw == () else raw
 
 
@@ -78,10 +78,9 @@ class Context(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One value per setting. `database_url` None means the embedded PostgreSQL in `data_dir`;
-    `allow_private_targets` None means allowed when listening on loopback only. `misfire_grace_seconds` is what a job
-    has that does not say; None means by its interval. `catchup_rate` is that of a partition; None means by its
-    schedules."""
+    """One value per setting. `database_url` None means the embedded PostgreSQL in `data_dir`; `allow_private_targets`
+    None means allowed when listening on loopback only. `misfire_grace_seconds` is the default of jobs; None means by
+    their interval. `catchup_rate` is per partition; None means by its schedules."""
 
     database_url: str | None = _setting(
         None,
@@ -164,7 +163,7 @@ class Settings:
 
     @property
     def pooled(self) -> bool:
-        """Whether connections are handed on between us and the server; nothing stands before the embedded one."""
+        """Whether a pooler shares connections between clients; the embedded server has none."""
         return self.database_url is not None and self.database_pooler == "transaction"
 
     @property
@@ -179,7 +178,7 @@ class Settings:
 
     @property
     def seeks_port(self) -> bool:
-        """Whether nobody chose the port, so that another is as good where it is taken."""
+        """Whether the port is the default, so that the next free one may be used instead."""
         return self.origins.get("port") == "default"
 
     @classmethod

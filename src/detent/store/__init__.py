@@ -1,28 +1,23 @@
-"""The only door to data, in rooms: each room is a handful of verbs, each verb is one statement in `sql/`.
+"""The only access to data: one module per noun, each verb runs a statement of `sql/` and maps its rows.
 
-The store is not a plug-in: there is one, PostgreSQL, and its transactions are where correctness sits. It knows no
-policy and reads no clock but the database's.
+The store is not a plug-in: there is one, PostgreSQL, and correctness rests on its transactions. The store applies no
+policy and reads no clock but the database's; what decides is in `domain`, what orchestrates is in `jobs` and `cluster`.
 """
 
 from __future__ import annotations
 
-from detent.jobs.explain import ExplainStore
-from detent.store.backfills import BackfillStore
-from detent.store.batches import BatchStore
-from detent.store.bulk import BulkStore
 from detent.store.catchups import CatchUpStore
 from detent.store.cluster import ClusterStore
 from detent.store.cursors import CursorStore
 from detent.store.db import Database
 from detent.store.dead_letters import DeadLetterStore
 from detent.store.expectations import ExpectationStore
-from detent.store.holding import HoldingStore
+from detent.store.explanations import ExplanationStore
 from detent.store.jobs import JobStore
 from detent.store.keys import KeyStore
 from detent.store.ledger import LedgerStore
 from detent.store.leftovers import LeftoverStore
-from detent.store.lifecycle import LifeStore
-from detent.store.live import LiveRunStore
+from detent.store.live_runs import LiveRunStore
 from detent.store.nodes import NodeStore
 from detent.store.overview import OverviewStore
 from detent.store.pull import PullStore
@@ -34,6 +29,7 @@ from detent.store.revisions import RevisionStore
 from detent.store.runs import RunStore
 from detent.store.set_aside import SetAsideStore
 from detent.store.signals import SignalStore
+from detent.store.skips import SkipStore
 from detent.store.tallies import TallyStore
 from detent.store.tenants import TenantStore
 from detent.store.upkeep import UpkeepStore
@@ -44,33 +40,29 @@ from detent.store.zone_data import ZoneDataStore
 class Store:
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.batches = BatchStore(database)
         self.catchups = CatchUpStore(database)
         self.cluster = ClusterStore(database)
         self.cursors = CursorStore(database)
-        self.backfills = BackfillStore(database, self.catchups, self.cursors)
+        self.dead_letters = DeadLetterStore(database)
         self.expectations = ExpectationStore(database)
-        self.holding = HoldingStore(database)
+        self.explanations = ExplanationStore(database)
         self.jobs = JobStore(database)
         self.keys = KeyStore(database)
         self.ledger = LedgerStore(database)
         self.leftovers = LeftoverStore(database)
-        self.life = LifeStore(database, self.jobs)
-        self.live = LiveRunStore(database)
+        self.live_runs = LiveRunStore(database)
         self.nodes = NodeStore(database)
         self.overview = OverviewStore(database)
         self.pull = PullStore(database)
         self.queues = QueueStore(database)
         self.requests = RequestStore(database)
         self.reruns = RerunStore(database)
-        self.dead_letters = DeadLetterStore(database, self.reruns)
-        self.revisions = RevisionStore(database)
         self.retention = RetentionStore(database)
+        self.revisions = RevisionStore(database)
         self.runs = RunStore(database)
         self.set_aside = SetAsideStore(database)
         self.signals = SignalStore(database)
-        self.bulk = BulkStore(database, self.jobs, self.reruns)
-        self.explaining = ExplainStore(database, self.ledger, self.runs)
+        self.skips = SkipStore(database)
         self.tallies = TallyStore(database)
         self.tenants = TenantStore(database)
         self.upkeep = UpkeepStore(database)

@@ -1,9 +1,9 @@
-"""Advisory locks on one connection of their own: they are held for as long as it is.
+"""Advisory locks on a separate connection: they are held for as long as it is open.
 
-A process that is killed loses the connection, and with it the locks, at once. One that is paused does not: its kernel
-goes on answering, so no keepalive tells. The server ends the connection when it was idle for one time to live, which is
-the only limit that frees the locks of a paused holder. For this the connection must lead to the server itself: behind a
-pooler for transactions, a lock belongs to whoever comes next.
+A process that is killed loses the connection, and with it the locks, at once. A paused process does not: its kernel
+still answers keepalives. The server ends a connection that was idle for one time to live, which is the only limit that
+frees the locks of a paused holder. For this the connection must lead to the server itself: behind a transaction pooler,
+a lock would belong to the next session on the same server connection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AdvisoryLocks:
         self._held: set[int] = set()
 
     async def hold(self, wanted: set[int]) -> set[int]:
-        """Let go of all others, try for those, and return the ones that are held. Asking keeps the connection alive."""
+        """Release all others, try to get these, and return those held. The call also keeps the connection alive."""
         await self._ensure()
         await self.release(self._held - wanted)
         rows = await self._run(sql.advisory_lock.TAKE, self._space, sorted(wanted - self._held))
@@ -39,7 +39,7 @@ class AdvisoryLocks:
             self._held -= held
 
     async def close(self) -> None:
-        """Release all; a connection that is only closed keeps its locks until the server has noticed."""
+        """Release all; a connection that is only closed keeps its locks until the server notices."""
         try:
             await self.release(set(self._held))
         finally:
@@ -59,7 +59,7 @@ class AdvisoryLocks:
             await self._run(sql.advisory_lock.LIMIT_IDLE_TIME, f"{round(self._ttl * 1000)}ms")
 
     async def _run(self, statement: Statement, *arguments: object) -> list[Row]:
-        """After any error it is unknown which locks are held: close the connection, which releases them all."""
+        """After any error it is unknown what is held: the connection is closed, and the locks with it."""
         if self._connection is None:
             raise Unavailable("The connection that held the locks is closed.")
         try:

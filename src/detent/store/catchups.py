@@ -1,4 +1,4 @@
-"""Ranges of ticks beside the live cursor: missed ones that are still to run, and backfills."""
+"""Ranges of ticks besides the cursor: missed ticks that are still to run, and backfills."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from detent.domain.identity import MANUAL
-from detent.domain.misfire import SHORTEST_STEP, MissedRange, split_by_day
-from detent.domain.schedule import Schedule
+from detent.domain.misfire import MissedRange
 from detent.store import sql
 from detent.store.arrays import columns
 from detent.store.connection import Connection
-from detent.store.db import Database, PoolName
+from detent.store.db import Database, PoolName, Row
+from detent.store.upkeep import JOBS_CHANNEL
 
-Kind = Literal["missed", "backfill"]
-Fate = Literal["released", "left out", "live", "queue", "lane"]
+CatchUpKind = Literal["missed", "backfill"]
+ReleaseFate = Literal["released", "left out", "live", "queue", "lane"]
 
 
-class Due(NamedTuple):
-    """A range that may be released. `dead`: its job is over, and so is the range."""
+class DueCatchUp(NamedTuple):
+    """A range that may be released. `dead`: its job has ended, and so has the range."""
 
     catchup: int
     job: int
     partition: int
-    kind: Kind
+    kind: CatchUpKind
     schedule: int
     since: datetime
     until: datetime
@@ -37,12 +37,12 @@ class Due(NamedTuple):
 
     @property
     def untouched(self) -> bool:
-        """Nothing of it has been released yet."""
+        """No tick of it has been released yet."""
         return self.next_tick == (self.until if self.descending else self.since)
 
 
 class Release(NamedTuple):
-    """One tick of a range to let go: compared with (tick, generation), set to `following` (None: it was the last)."""
+    """One tick of a range to release: compared with (tick, generation), set to `following` (None: it was the last)."""
 
     catchup: int
     tick: datetime
@@ -50,48 +50,46 @@ class Release(NamedTuple):
     following: datetime | None
 
 
-class Dropping(NamedTuple):
-    """What is left of a range, from the tick it should stand on, and how the ledger says it."""
+class RangeDrop(NamedTuple):
+    """A range to drop, the tick it must stand on, and its remaining ticks for the ledger."""
 
     catchup: int
     tick: datetime
     missed: Sequence[MissedRange] = ()
 
 
-def following(schedule: Schedule, due: Due) -> datetime | None:
-    """The tick after the one that a range stands on, in its own direction; None: that is the last."""
-    schedule = schedule.anchored(due.next_tick)
-    if due.descending:
-        return schedule.latest(due.since, due.next_tick - SHORTEST_STEP)
-    tick = schedule.next_after(due.next_tick)
-    return tick if tick is not None and tick <= due.until else None
+class NewBackfill(NamedTuple):
+    """A range of past ticks to run; `generation` is that of the job as it was read."""
 
-
-def rest_of(schedule: Schedule, due: Due, reason: str) -> list[MissedRange]:
-    """What the ledger says of a range that is given up. Ticks of a backfill have their line already, or need none."""
-    if due.kind == "backfill":
-        return []
-    return split_by_day(schedule.anchored(due.next_tick), due.next_tick, due.until, reason)
+    job: int
+    generation: int
+    first: datetime
+    last: datetime
+    ticks: int
+    concurrency: int
+    descending: bool
+    reprocess: bool
+    by: str | None
 
 
 class CatchUpStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def due(self, after: Mapping[int, int], limit: int) -> list[Due]:
-        """Ranges of these partitions, each behind the range that is named, at most `limit` of each partition."""
+    async def due(self, after: Mapping[int, int], limit: int) -> list[DueCatchUp]:
+        """Ranges by partition, each partition from after the given range on, at most `limit` of each."""
         rows = await self._database.fetch(
             PoolName.WORK, sql.catch_up.LIST_DUE, list(after), list(after.values()), limit
         )
-        return [Due(*row.values()) for row in rows]
+        return [DueCatchUp(*row.values()) for row in rows]
 
     async def release(
         self, node: int, incarnation: int, jobs: Sequence[int], batch: Sequence[Release]
-    ) -> dict[int, Fate]:
-        """Let one tick of each range go, where the job has room and nothing else is due. By range: its fate; those left
-        out have changed, or somebody has their job in hand."""
+    ) -> dict[int, ReleaseFate]:
+        """Release one tick of each range whose job has a free lane and nothing else due. By range: its fate; omitted
+        ranges have changed, or another transaction has locked their job."""
 
-        async def work(connection: Connection) -> dict[int, Fate]:
+        async def work(connection: Connection) -> dict[int, ReleaseFate]:
             locked = {row["job"] for row in await connection.fetch(sql.catch_up.LOCK_JOBS.text, node, sorted(jobs))}
             chosen = [item for job, item in zip(jobs, batch, strict=True) if job in locked]
             if not chosen:
@@ -99,15 +97,25 @@ class CatchUpStore:
             rows = await connection.fetch(sql.catch_up.RELEASE.text, node, incarnation, MANUAL, *columns(4, chosen))
             return {row["catchup"]: row["fate"] for row in rows}
 
-        fates: dict[int, Fate] = await self._database.transaction(PoolName.WORK, work)
+        fates: dict[int, ReleaseFate] = await self._database.transaction(PoolName.WORK, work)
         return fates
 
-    async def drop(self, droppings: Sequence[Dropping]) -> int:
-        """Give up what is left of these; how many ticks that is. Those that have moved meanwhile stay."""
+    async def drop(self, droppings: Sequence[RangeDrop]) -> int:
+        """Drop the remaining ticks of these ranges; how many. Ranges that have moved meanwhile stay."""
         ranges = [(item.catchup, *missed) for item in droppings for missed in item.missed]
         places = [(item.catchup, item.tick) for item in droppings]
         rows = await self._database.fetch(PoolName.REQUEST, sql.catch_up.DROP, *columns(2, places), *columns(5, ranges))
         return sum(row["left_over"] for row in rows)
+
+    async def of_job(self, job: int) -> list[Row]:
+        return await self._database.fetch(PoolName.REQUEST, sql.catch_up.LIST_OF_JOB, job)
+
+    async def add_backfill(self, backfill: NewBackfill) -> bool:
+        """False: the job changed since it was read."""
+        added = await self._database.fetch(PoolName.REQUEST, sql.catch_up.ADD_BACKFILL, *backfill)
+        if added:
+            await self._database.fetch(PoolName.REQUEST, sql.feed.NOTIFY, JOBS_CHANNEL, str(backfill.job))
+        return bool(added)
 
     async def schedules_of(self, partition: int) -> dict[int, int]:
         """How many active jobs of a partition have each schedule."""

@@ -1,4 +1,4 @@
-"""Cursors: what fires next, and the fire itself."""
+"""Cursors: the next tick of each job, and the statements that fire it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
 class Cursor(NamedTuple):
-    """A job's next tick with all a fire needs to know about it."""
+    """A job's next tick, with all that firing it needs."""
 
     job: int
     next_tick: datetime | None
@@ -40,7 +40,7 @@ class Cursor(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """One tick to fire and where the cursor goes: compared with (tick, generation), set to (next_tick, fire_at)."""
+    """One tick to fire and where the cursor moves: compared with (tick, generation), set to (next_tick, fire_at)."""
 
     job: int
     tick: datetime
@@ -50,7 +50,7 @@ class Advance(NamedTuple):
 
 
 class Exceptional(NamedTuple):
-    """A tick that did not simply become a run in lane 0.
+    """A tick that did not become a run in lane 0.
 
     `why` is None for a run in another lane, 'overlap' or 'by request' for a skipped tick, 'refused' when the cursor was
     not as expected (another node was first, or the job changed, or this node is evicted).
@@ -62,7 +62,7 @@ class Exceptional(NamedTuple):
 
 
 class Leap(NamedTuple):
-    """A cursor that moves past missed ticks, up to and including `passed`: some did not run, some are to be made up."""
+    """A cursor that moves past missed ticks, up to and including `passed`: some never run, some are caught up later."""
 
     cursor: Cursor
     next_tick: datetime | None
@@ -80,7 +80,7 @@ class CursorStore:
     async def window(
         self, partitions: Sequence[int], lower: datetime | None, upper: datetime, limit: int
     ) -> list[Cursor]:
-        """Cursors that fire from `lower` (None: however old) to `upper`, at most `limit` of each partition."""
+        """Cursors that fire from `lower` (None: from the beginning) to `upper`, at most `limit` of each partition."""
         bounds = [lower or BEGINNING] * len(partitions)
         return _cursors(
             await self._database.fetch(PoolName.WORK, sql.cursor.READ_WINDOW, list(partitions), bounds, upper, limit)
@@ -90,8 +90,8 @@ class CursorStore:
         return _cursors(await self._database.fetch(PoolName.WORK, sql.cursor.READ, list(jobs)))
 
     async def schedules(self, numbers: set[int]) -> Remembered:
-        """Schedules by number; rows never change, so what was once read is kept, within bounds. One that this version
-        cannot read is left out, so that only its own jobs stand still; asking for it raises why."""
+        """Schedules by number; rows never change, so they are cached, within bounds. One that this version cannot read
+        is left out, so that only its own jobs stop firing; accessing it raises the reason."""
         known = self._schedules
         unknown = [number for number in numbers if number not in known]
         found = Remembered({})
@@ -125,8 +125,8 @@ class CursorStore:
         careful: bool = False,
         patient: bool = False,
     ) -> list[Exceptional]:
-        """Turn a batch of ticks, sorted by job, into runs. `hand_off`: they are this node's own at once. `careful`: for
-        bounded jobs and past locked cursors. `patient`: careful, and a tick without a free lane is left where it is."""
+        """Turn a batch of ticks, sorted by job, into runs. `hand_off`: this node owns them at once. `careful`: for
+        bounded jobs, and skips locked cursors. `patient`: careful, and a tick without a free lane stays."""
         jobs, ticks, generations, nexts, fire_ats = zip(*batch, strict=True)
         by = (node, incarnation, node if hand_off else None)
         later = fire_ats if any(fire_ats) else None
@@ -139,7 +139,7 @@ class CursorStore:
         return [Exceptional(row["job"], row["lane"], row["why"]) for row in rows]
 
     async def miss(self, node: int, batch: Sequence[Leap]) -> set[int]:
-        """Record missed ticks and move the cursors past them; the jobs whose cursor was as expected."""
+        """Record missed ticks and move the cursors past them; returns the jobs whose cursor was as expected."""
         moves = [
             (cursor.job, cursor.next_tick, cursor.generation, next_tick, fire_at, passed)
             for cursor, next_tick, fire_at, passed, _, _ in batch

@@ -1,8 +1,7 @@
-"""Dead runs: listed, told by what their errors have in common, brought back to life, or dealt with for good.
+"""Dead runs: list them, group them by error, find the oldest, and discard them.
 
-Whatever is done to many of them is done to some at a time, and what was done shows in the rows themselves: a run that
-lives again has left history, one that was discarded says so. So it can be broken off at any moment and begun again, and
-nothing happens twice.
+Many are discarded some at a time, and the rows themselves record it. So the operation can be interrupted and repeated
+at any time, and no run is discarded twice.
 """
 
 from __future__ import annotations
@@ -17,36 +16,33 @@ from detent.domain.identity import RunKey
 from detent.store import sql
 from detent.store.db import Database, PoolName
 from detent.store.history import NEWEST
-from detent.store.jobs import DEFAULT_TENANT
-from detent.store.reruns import RerunStore
+from detent.store.jobs import DEFAULT_TENANT, number_of
 from detent.store.run_rows import key_of
-from detent.store.runs import documents, number_of
+from detent.store.runs import documents
 
 MOST_AT_ONCE = 1_000
-MOST_LOOKED_AT = 100_000
-LOOKED_AT_FIRST = 2_000
+MOST_EXAMINED = 100_000
 MOST_GROUPS = 500
 
 
-class Which(NamedTuple):
-    """Dead runs of one job or of all, of one group of errors or of all, dead by then or by now."""
+class DeadLetterFilter(NamedTuple):
+    """Dead runs of one job or of all, of one group of errors or of all, dead before a time or at any time."""
 
     job: UUID | None = None
     group: str | None = None
     before: datetime | None = None
 
 
-class Done(NamedTuple):
-    """To which runs it was done, and how many are left."""
+class DeadLetterChunk(NamedTuple):
+    """The runs that were changed, and how many matching ones are left."""
 
     runs: list[RunKey]
     remaining: int
 
 
 class DeadLetterStore:
-    def __init__(self, database: Database, reruns: RerunStore) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._reruns = reruns
 
     async def list(
         self,
@@ -58,8 +54,8 @@ class DeadLetterStore:
         among: int | None = None,
         tenant: int = DEFAULT_TENANT,
     ) -> tuple[list[Run], RunKey | None]:
-        """From the newest tick to the oldest, and the key to pass as `after` for more (None: these were all). A group
-        is looked for `among` so many of the newest only, if that is given."""
+        """From the newest tick to the oldest, and the key to pass as `after` for the next page (None: the last one). A
+        group is searched `among` so many of the newest only, if that is given."""
         number = await self._number(job, tenant)
         last, at, serial = after or NEWEST
         arguments = (tenant, at, last, serial, limit + 1, number, group)
@@ -72,10 +68,10 @@ class DeadLetterStore:
         return page, key_of(rows[limit - 1]) if len(rows) > limit else None
 
     async def groups(
-        self, *, job: UUID | None = None, among: int = MOST_LOOKED_AT, tenant: int = DEFAULT_TENANT
+        self, *, job: UUID | None = None, among: int = MOST_EXAMINED, tenant: int = DEFAULT_TENANT
     ) -> DeadGroups:
-        """By what their errors have in common, the largest groups first. Each error has to be read: that is done
-        `among` so many of the newest."""
+        """Grouped by error pattern, the largest groups first. Every error has to be read, so only so many of the newest
+        are grouped (`among`)."""
         number = await self._number(job, tenant)
         async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
             await connection.fetch(sql.database.LIMIT_READER.text)
@@ -96,39 +92,36 @@ class DeadLetterStore:
         complete = not rows or (rows[0]["looked_at"] < among and len(rows) < MOST_GROUPS)
         return DeadGroups(at=clock["now"], runs=sum(each.runs for each in groups), more=not complete, items=groups)
 
-    async def redrive(self, which: Which, limit: int = MOST_AT_ONCE, *, tenant: int = DEFAULT_TENANT) -> Done:
-        """Bring back those that waited longest and whose jobs have room, at most `limit` of them."""
+    async def oldest(
+        self, which: DeadLetterFilter, limit: int, *, among: int, tenant: int = DEFAULT_TENANT
+    ) -> Sequence[RunKey]:
+        """The oldest matching runs whose jobs have a free lane, searched among so many of the oldest."""
         filters = (tenant, await self._number(which.job, tenant), which.group, which.before)
-        rows = await self._database.fetch(
-            PoolName.REQUEST, sql.dead_letter.LIST_OLDEST, *filters, limit, LOOKED_AT_FIRST
-        )
-        if len(rows) < limit:  # the oldest may all be of jobs that have no room
-            rows = await self._database.fetch(
-                PoolName.REQUEST, sql.dead_letter.LIST_OLDEST, *filters, limit, MOST_LOOKED_AT
-            )
-        keys = [key_of(row) for row in rows]
-        runs = (await self._reruns.redrive(keys, tenant=tenant)).runs if keys else []
-        return Done(runs, await self._count(*filters))
+        rows = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.LIST_OLDEST, *filters, limit, among)
+        return [key_of(row) for row in rows]
 
-    async def discard(self, keys: Sequence[RunKey], *, tenant: int = DEFAULT_TENANT) -> Done:
-        """Deal with these for good, where they are dead."""
+    async def discard(self, keys: Sequence[RunKey], *, tenant: int = DEFAULT_TENANT) -> DeadLetterChunk:
+        """Discard those of the runs that are dead."""
         arrays = [list(column) for column in zip(*keys, strict=True)] if keys else [[], [], []]
         rows = await self._database.fetch(
             PoolName.REQUEST, sql.dead_letter.DISCARD, tenant, *arrays, None, None, None, len(keys)
         )
-        return Done([key_of(row) for row in rows], 0)
+        return DeadLetterChunk([key_of(row) for row in rows], 0)
 
-    async def discard_all(self, which: Which, limit: int = MOST_AT_ONCE, *, tenant: int = DEFAULT_TENANT) -> Done:
-        """As discard, for at most `limit` of those that are meant."""
+    async def discard_all(
+        self, which: DeadLetterFilter, limit: int = MOST_AT_ONCE, *, tenant: int = DEFAULT_TENANT
+    ) -> DeadLetterChunk:
+        """Discard at most `limit` of the matching runs."""
         number = await self._number(which.job, tenant)
         filters = (number, which.group, which.before)
         rows = await self._database.fetch(
             PoolName.REQUEST, sql.dead_letter.DISCARD, tenant, None, None, None, *filters, limit
         )
-        remaining = await self._count(tenant, *filters) if len(rows) == limit else 0
-        return Done([key_of(row) for row in rows], remaining)
+        remaining = await self.count(which, tenant=tenant) if len(rows) == limit else 0
+        return DeadLetterChunk([key_of(row) for row in rows], remaining)
 
-    async def _count(self, *filters: object) -> int:
+    async def count(self, which: DeadLetterFilter, *, tenant: int = DEFAULT_TENANT) -> int:
+        filters = (tenant, await self._number(which.job, tenant), which.group, which.before)
         return int((await self._database.fetch(PoolName.REQUEST, sql.dead_letter.COUNT, *filters))[0]["runs"])
 
     async def _number(self, job: UUID | None, tenant: int) -> int | None:

@@ -1,7 +1,7 @@
-"""What `detent doctor` asks the database: only reading, each question by itself and within a few seconds.
+"""The queries of `detent doctor`: read-only, each in its own transaction and within a few seconds.
 
-A connection of the doctor is not one of a node: it carries none of the settings that nodes ask for, so that it sees
-what the role and the server give by themselves, and it prepares no statement that a pooler could hand to another.
+The doctor's connection has none of the settings that nodes ask for, so that it sees the defaults of the role and the
+server. It prepares no statement, because a pooler could hand it to another session.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from detent.store.statement import Statement
 
 ANSWER_SECONDS = 5.0
 PROBES = 3
-# Of one node: its pools, its heartbeat and its listener; and what its Python handlers may open besides.
+# Of one node: its pools, its heartbeat and its listener; and those that its Python handlers may open.
 CONNECTIONS_PER_NODE = 14
 CONNECTIONS_FOR_HANDLERS = 10
 
@@ -35,23 +35,23 @@ _REACH = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, 
 
 
 class TooSlow(DetentError):  # noqa: N818 - named after what happened
-    """The question took longer than the doctor may ask for."""
+    """The query took longer than the doctor allows."""
 
 
 class Doctor:
     def __init__(self, connection: Connection, url: str, schema: str, *, pooled: bool = False) -> None:
-        """`pooled`: nodes are told that a pooler is in between."""
+        """`pooled`: nodes are configured for a pooler."""
         self.pooled = pooled
         self._connection = connection
         self._url = url
         self._schema = schema
 
     async def elections(self) -> Row:
-        """The facts that GET /cluster tells of elections."""
+        """The facts about elections that GET /cluster returns."""
         return (await self.ask(sql.partition.COUNT_ELECTIONS))[0]
 
     async def ask(self, statement: Statement, *arguments: object) -> Sequence[Row]:
-        """The rows of a statement, in a transaction that can change nothing."""
+        """The rows of a statement, in a read-only transaction."""
         try:
             async with self._connection.transaction(readonly=True):
                 await self._connection.fetch(sql.doctor.LIMIT_TRANSACTION.text, f"{ANSWER_SECONDS:.0f}s", self._schema)
@@ -60,8 +60,8 @@ class Doctor:
         except asyncpg.QueryCanceledError:
             raise TooSlow(f"not answered within {ANSWER_SECONDS:.0f} s") from None
 
-    async def standing(self) -> DatabaseIdentity:
-        """What the database was, and what it is."""
+    async def identity(self) -> DatabaseIdentity:
+        """Which database was recorded, and which it is."""
         async with self._connection.transaction(readonly=True):
             await self._connection.fetch(sql.doctor.LIMIT_TRANSACTION.text, f"{ANSWER_SECONDS:.0f}s", self._schema)
             return await original.read(self._connection)
@@ -83,7 +83,7 @@ class Doctor:
             return await migrate.status(self._connection)
 
     async def settings_of_a_node(self) -> Row:
-        """What a connection really gets that asks for a node's settings; raises Unavailable if it is refused."""
+        """The settings that a node's connection really gets; raises Unavailable if it is refused."""
         connection = await connect(self._url, self._schema)
         try:
             (row,) = await connection.fetch(sql.doctor.SERVER.text)
@@ -92,14 +92,14 @@ class Doctor:
             await connection.close()
 
     async def verify_role(self) -> None:
-        """Raise Unavailable unless the role has what nodes behind a pooler depend on."""
+        """Raise Unavailable unless the role has the settings that nodes behind a pooler need."""
         await role.verify(self._connection, self._url, self._schema)
 
     async def pooling(self) -> Pooling:
-        """Whether something between us and the server shares its connections.
+        """Whether a pooler is between us and the server.
 
-        A pooler hands out process numbers of its own. If what one session leaves behind is found by another that is
-        connected at the same time, both are given the same server connection in turn: transaction pooling."""
+        A pooler assigns its own process numbers. If one session finds a setting that another, connected at the same
+        time, has made, both use the same server connection in turn: transaction pooling."""
         real = await self._connection.fetchval(sql.doctor.BACKEND.text)
         if real == self._connection.get_server_pid():
             return "none"
@@ -137,11 +137,11 @@ async def _plain(url: str) -> AsyncIterator[Connection]:
 
 
 def refused_settings(error: Unavailable) -> bool:
-    """Whether a connection was refused for what it asks for at its start, as poolers do."""
+    """Whether a connection was refused because of its startup parameters, as poolers do."""
     return "startup parameter" in error.message
 
 
 def wanted_settings() -> dict[str, str]:
-    """What every node needs of its connections to be fast (and gets, unless a pooler is in between)."""
+    """Settings that every node needs to be fast, and gets unless a pooler is in between."""
     asked = session_settings("")
     return {name: asked[name] for name in ("plan_cache_mode", "random_page_cost", "jit")}

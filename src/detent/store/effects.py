@@ -1,8 +1,8 @@
-"""A handler's own transaction, which also settles its run: true exactly once for effects in this database.
+"""A handler's transaction that also settles its run: effects in this database happen exactly once.
 
-The user's statements see the search path of their own role, not ours, so that a table of theirs called `jobs` is
-theirs. Only for the settle at the end is our schema put first, until the transaction is over. Through a pooler the role
-has our settings, so the transaction begins by going back to what it would have without them.
+The handler's statements use the search path of its own role, so that a table `jobs` of the user is not ours. Our schema
+comes first only for the settle at the end of the transaction. Behind a pooler the role has our settings, so the
+transaction begins by resetting them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from detent.errors import OwnershipLost, Unavailable
 from detent.store import sql
 from detent.store.db import MissingHistoryPartition, keep, network_settings, translate
 from detent.store.limits import StatementLimits, milliseconds
-from detent.store.live import Settlement, settle_columns
+from detent.store.live_runs import Settlement, settle_columns
 from detent.store.pooler import HandlerConnection, role_settings
 from detent.store.servers import NoConnectionLeft, servers_of
 
-# How long a handler waits for a connection of a server that has none left.
+# How long a handler waits if the server has no free connection.
 CONNECTION_SECONDS = 10.0
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
@@ -31,8 +31,8 @@ LONGEST_PAUSE = 1.0
 
 @asynccontextmanager
 async def _acquired(pool: Any) -> AsyncIterator[Any]:
-    """A connection of the driver's pool, which fails as soon as the server refuses to open one more, although another
-    one may be returned a moment later."""
+    """A connection of the driver's pool. The pool fails as soon as the server refuses a new connection, although one
+    of its own may become free a moment later, so this retries."""
     connection = await _acquire(pool)
     try:
         yield connection
@@ -53,10 +53,10 @@ async def _acquire(pool: Any) -> Any:
 
 
 class EffectPool:
-    """Connections for handlers, made on the handlers' loop when the first one asks."""
+    """Connections for handlers, opened on the handlers' loop at the first use."""
 
     def __init__(self, url: str, schema: str, limits: StatementLimits, *, size: int = 10, pooled: bool = False) -> None:
-        """`limits` hold from the settle on."""
+        """`limits` apply from the settle on."""
         self._url = url
         self._schema = schema
         self._limits = limits
@@ -69,7 +69,7 @@ class EffectPool:
 
     @asynccontextmanager
     async def transaction(self, node: int, settlement: Callable[[Any], Settlement]) -> AsyncIterator[Any]:
-        """`settlement` is asked when the block has ended, with the database's time."""
+        """`settlement` is called when the block has ended, with the database's time."""
         pool = await self._open()
         try:
             async with self._settling(pool, node, settlement) as connection:
@@ -79,7 +79,7 @@ class EffectPool:
             if not isinstance(meaning, MissingHistoryPartition):
                 raise
             await self._add_partition(pool, meaning)
-            raise Unavailable("History had no place for this run, which is made: nothing was written.") from error
+            raise Unavailable("History had no partition for this run; it exists now. Nothing was written.") from error
 
     async def _add_partition(self, pool: Any, missing: MissingHistoryPartition) -> None:
         async with _acquired(pool) as connection, connection.transaction():
@@ -100,7 +100,7 @@ class EffectPool:
             now = await connection.fetchval("SELECT clock_timestamp()")
             unsettled = await connection.fetch(sql.run.SETTLE.text, node, *settle_columns([settlement(now)]))
             if unsettled:
-                raise OwnershipLost("This run was cancelled or taken over before it could commit: nothing was written.")
+                raise OwnershipLost("This run was cancelled or reassigned before it could commit: nothing was written.")
 
     async def _open(self) -> Any:
         if self._making is None:
@@ -121,8 +121,8 @@ class EffectPool:
         return self._pool
 
     def _handed_back(self) -> list[str]:
-        """All but jit: the driver switches that off while it looks up types, and on again where it was on, for good. In
-        a session that others use next, it has to stay off."""
+        """All but jit: the driver turns it off while it reads types, and on again if it was on, for the rest of the
+        session. In a session that others use next, it has to stay off."""
         return [name for name in role_settings(self._schema) if name != "jit"]
 
     def _options(self) -> dict[str, Any]:

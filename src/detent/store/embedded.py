@@ -11,9 +11,9 @@ Who is using the server is answered by the kernel instead, with two locks (flock
     users.lock   shared by every attached process for as long as it lives
 
 A process that leaves takes start.lock and asks for users.lock alone, without waiting. If it gets it, no other process
-uses the server, and it stops the server. The kernel drops the locks of a killed process, so a crash never counts as a user, and a server that
-a killed detent left running is found and adopted by the next one. Both files are closed on exec, so that PostgreSQL
-and the programs of shell jobs never hold them.
+uses the server, and it stops the server. The kernel drops the locks of a killed process, so a crash never counts as a
+user, and a server that a killed detent left running is found and adopted by the next one. Both files are closed on
+exec, so that PostgreSQL and the programs of shell jobs never hold them.
 
     <place>/postgres       the cluster        <place>/postgres.log     its log
     <place>/socket         the only way in    <place>/*.lock           as above

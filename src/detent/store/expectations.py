@@ -1,4 +1,4 @@
-"""What jobs are expected to do: ticks judged, incidents, and the messages about them."""
+"""Deadlines of jobs: judging ticks, incidents, and the notices about them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from detent.domain.job import NoticeFormat
 from detent.store import sql
 from detent.store.db import Database, PoolName, Row
 
-# What has happened by a deadline may take so long until it is written.
+# A run that met its deadline may be written so much later.
 SLACK = timedelta(seconds=1)
 FORGOTTEN_AT_ONCE = 500
 MOST_COUNTED = 1_000
 
-Kind = Literal["start", "finish"]
+DeadlineKind = Literal["start", "finish"]
 
 
 class Judgement(NamedTuple):
-    """What a pass found out about an expectation of a job: so many ticks `missed`, and by now a `streak` of so many."""
+    """The result for one deadline of a job: how many ticks `missed` it, and how many in a row by now (`streak`)."""
 
-    kind: Kind
+    kind: DeadlineKind
     missed: int
     opens: bool
     closes: bool
@@ -34,7 +34,7 @@ class Judgement(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A message to be sent now, about an incident. `url` is the job's own address; `ours`: of the default tenant."""
+    """A notice to send now, about an incident. `url` is the job's own address; `ours`: of the default tenant."""
 
     notice: int
     event: Literal["missed", "recovered"]
@@ -42,7 +42,7 @@ class Notice(NamedTuple):
     age: timedelta
     at: datetime
     incident: int
-    kind: Kind
+    kind: DeadlineKind
     within: timedelta
     tick: datetime
     misses: int
@@ -65,13 +65,13 @@ class ExpectationStore:
     async def judge(
         self, node: int, partitions: Sequence[int], limit: int, slack: timedelta = SLACK
     ) -> tuple[list[Judgement], bool]:
-        """What is to be told of expectations whose time to be looked at has come, and whether there may be more."""
+        """Judge deadlines that are due; the results to report, and whether there may be more."""
         rows = await self._database.fetch(
             PoolName.WORK, sql.incident.JUDGE_EXPECTATIONS, node, list(partitions), limit, slack
         )
         found = [Judgement(*row.values()) for row in rows if row["kind"] is not None]
-        looked = sum(row["missed"] for row in rows if row["kind"] is None)
-        return found, looked == limit
+        examined = sum(row["missed"] for row in rows if row["kind"] is None)
+        return found, examined == limit
 
     async def take(self, limit: int, lease: timedelta) -> list[Notice]:
         return [
@@ -105,7 +105,7 @@ class ExpectationStore:
         return [_incident(row) for row in rows]
 
     async def count_open(self, *, tenant: int) -> tuple[int, bool]:
-        """How many incidents are open, and whether there are more than were counted."""
+        """How many incidents are open, and whether there are more than that."""
         (row,) = await self._database.fetch(PoolName.REQUEST, sql.incident.COUNT_OPEN, tenant, MOST_COUNTED)
         return row["incidents"], row["incidents"] >= MOST_COUNTED
 

@@ -1,9 +1,9 @@
 """A page of runs, from the newest tick backwards.
 
-History has no index by time alone, which every settle would pay for; it is walked in stretches instead, short ones
-where runs are dense and longer ones where they are not, until the page is full. A walk that has looked at very many
-runs without filling its page ends with what it has, and with the key to go on from. A tenant with few jobs does not
-walk past the runs of all others: its own are looked up job by job.
+History has no index by time alone, because every settle would pay for it. It is scanned in stretches instead, short
+ones where runs are dense and longer ones where they are not, until the page is full. A scan that has examined very many
+runs without filling its page ends with a short page and the key to continue from. For a tenant with few jobs, the scan
+reads its runs job by job and not those of other tenants.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ MOST_EXAMINED = 500_000
 FEW_JOBS = 100
 
 
-class Query(NamedTuple):
-    """Which runs, behind which key, and how many. `jobs` None means all of the tenant's, which are many; `statuses`
-    None means any."""
+class HistoryQuery(NamedTuple):
+    """Which runs, behind which key, and how many. `jobs` None: all of a tenant with many jobs; `statuses` None: any."""
 
     tenant: int
     jobs: Sequence[int] | None
@@ -51,13 +50,13 @@ class Query(NamedTuple):
 
 
 async def few_jobs(connection: Connection, tenant: int) -> list[int] | None:
-    """The jobs of a tenant, also those that were deleted; None when they are many."""
+    """The jobs of a tenant, including deleted ones; None when they are many."""
     rows = await connection.fetch(sql.job.LIST_FEW.text, tenant, FEW_JOBS + 1)
     return [row["job"] for row in rows] if len(rows) <= FEW_JOBS else None
 
 
-async def newest_runs(connection: Connection, query: Query) -> tuple[list[Row], RunKey | None]:
-    """The page, and the key to go on from: None at the end, and only there."""
+async def newest_runs(connection: Connection, query: HistoryQuery) -> tuple[list[Row], RunKey | None]:
+    """The page, and the key to continue from: None only at the end."""
     rows = await _live(connection, query) if query.wants_live else []
     lower = await _walk(connection, query, rows) if query.wants_finished else query.floor
     rows.sort(key=lambda row: (row["scheduled_at"], row["job"], row["serial"]), reverse=True)
@@ -68,8 +67,8 @@ async def newest_runs(connection: Connection, query: Query) -> tuple[list[Row], 
     return page, None if lower <= query.floor else NEWEST._replace(scheduled_at=lower)
 
 
-async def _walk(connection: Connection, query: Query, rows: list[Row]) -> datetime:
-    """Add finished runs to `rows`; the answer is the time after which none is left out."""
+async def _walk(connection: Connection, query: HistoryQuery, rows: list[Row]) -> datetime:
+    """Add finished runs to `rows`; returns the time after which none is missing."""
     upper = query.before.scheduled_at
     stretch, examined = FIRST_STRETCH, 0
     lower = query.floor
@@ -96,7 +95,7 @@ def _next_stretch(stretch: timedelta, size: int) -> timedelta:
     return min(stretch * GROWTH, LONGEST_STRETCH) if size < FEW else stretch
 
 
-async def _live(connection: Connection, query: Query) -> list[Row]:
+async def _live(connection: Connection, query: HistoryQuery) -> list[Row]:
     job, at, serial = query.before
     words = None if query.statuses is None else [status.value for status in query.statuses & OPEN]
     found = await connection.fetch(
@@ -105,7 +104,7 @@ async def _live(connection: Connection, query: Query) -> list[Row]:
     return list(found)
 
 
-async def _finished(connection: Connection, query: Query, lower: datetime, upper: datetime) -> list[Row]:
+async def _finished(connection: Connection, query: HistoryQuery, lower: datetime, upper: datetime) -> list[Row]:
     job, at, serial = query.before
     codes = None if query.statuses is None else [CODES[status] for status in query.statuses & FINAL]
     statement = sql.history.LIST if query.jobs is None else sql.history.LIST_OF_JOBS
@@ -114,6 +113,6 @@ async def _finished(connection: Connection, query: Query, lower: datetime, upper
     return list(found)
 
 
-async def _size(connection: Connection, query: Query, lower: datetime, upper: datetime) -> int:
+async def _size(connection: Connection, query: HistoryQuery, lower: datetime, upper: datetime) -> int:
     (found,) = await connection.fetch(sql.history.MEASURE.text, lower, upper, query.jobs)
     return int(found["runs"])

@@ -1,7 +1,7 @@
-"""Which jobs a list is of.
+"""Searches for jobs.
 
-What no index answers is looked for in stretches of jobs, a bounded number in one call: such a list may end before its
-page is full, with where to go on.
+What no index answers is searched in stretches of jobs, a bounded number in one call: such a page may end before it is
+full, with the job to continue after.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MOST_EXAMINED = 500_000
 GROWTH = 4
 
 Moment = datetime | timedelta
-"""A time, or how far it is from now."""
+"""A time, or a distance from now."""
 
 
 class JobSearch(NamedTuple):
-    """All of this must hold; what is empty or None does not matter. Without statuses, deleted jobs are left out; where
-    they contradict each other there are none. Of `ids`, nothing else but statuses is asked."""
+    """All conditions must hold; an empty one or None does not restrict. Without statuses, deleted jobs are left out;
+    contradictory statuses find nothing. With `ids`, only statuses are checked besides."""
 
     statuses: tuple[JobStatus, ...] | None = None
     prefix: str | None = None
@@ -48,14 +48,14 @@ class JobSearch(NamedTuple):
 
     @property
     def walks(self) -> bool:
-        """Whether many jobs may have to be looked at for each that is found."""
+        """Whether many jobs may have to be examined for each one found."""
         timed = self.next_before is not None or self.next_after is not None
         rare = self.words or self.prefix or self.tags or self.queues or self.owner
         return not self.by_name and (timed or bool(rare))
 
     @property
     def by_name(self) -> bool:
-        """Whether the index of names answers it, in which there are no deleted jobs."""
+        """Whether the index of names answers it, which has no deleted jobs."""
         return self.prefix is not None and "deleted" not in self.wanted
 
     def filters(self) -> Iterator[object]:
@@ -68,10 +68,17 @@ class JobSearch(NamedTuple):
         yield self.owner
 
 
+class FoundJob(NamedTuple):
+    number: int
+    id: UUID
+    name: str
+    status: JobStatus
+
+
 async def find(
     connection: Connection, tenant: int, search: JobSearch, after: int, limit: int
 ) -> tuple[list[int], int | None]:
-    """The numbers of a page, and what to pass as `after` for more (None: these were all)."""
+    """The numbers of a page, and the value to pass as `after` for the next (None: the last one)."""
     if not search.wanted:
         return [], None
     if search.ids:
@@ -85,7 +92,7 @@ async def find(
     end = row["job"] or 0
     found, lower, stretch = [], after, FIRST_STRETCH
     while lower < end and lower - after < MOST_EXAMINED:
-        # A tag that the first stretch has not enough of is rare, and its index finds the rest at once.
+        # If the first stretch does not fill the page, the tag is rare, and its index finds the rest at once.
         upper = LAST if search.tags and lower > after else lower + stretch
         found += await _stretch(connection, tenant, search, lower, upper, limit + 1 - len(found))
         if len(found) > limit:

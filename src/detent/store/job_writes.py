@@ -1,7 +1,6 @@
-"""What changes the rows of jobs, one of them or ten thousand.
+"""Statements that change the rows of jobs, of one job or of ten thousand.
 
-Always in one order, rows of cursors by number and names by name, so that two changes never wait for each other in a
-circle.
+Every statement locks cursors by number and names by name, in that order, so that two changes cannot deadlock.
 """
 
 from __future__ import annotations
@@ -13,14 +12,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from detent.domain.registration import Place, Prepared
-from detent.errors import Conflict
+from detent.contract.job import JobStatus, OnResume
+from detent.domain.misfire import CatchUp, MissedRange
+from detent.domain.registration import CursorPlace, PreparedJob
 from detent.store import sql
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Rejected, Row
-from detent.store.job_moves import Move, edited, span_of
-from detent.store.job_rows import edit_of
-from detent.store.tenants import Room, use_room
+from detent.store.tenants import TenantQuota, use_quota
 from detent.store.upkeep import JOBS_CHANNEL
 
 ANNOUNCED_SINGLY = 100
@@ -39,31 +37,32 @@ CURSOR_COLUMNS = (
 
 
 FirstSpan = tuple[datetime | None, datetime | None, str | None]
+"""Since when (None: since the registration), anchor and zone data."""
 
 
 class Moved(Exception):  # noqa: N818 - it says what happened
-    """A job is no longer as it was read: nothing of the change is kept, and it is computed again."""
+    """The job changed after it was read: the transaction is rolled back, and the caller computes the change again."""
 
 
-class NameTaken(Conflict):
-    """Names that jobs have already; `names` are all of them."""
+class NamesInUse(Exception):  # noqa: N818 - as above
+    """Other jobs have these names."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        super().__init__(
-            f"There is already a job named {names[0]!r}: choose another name, or change or delete that job."
-        )
+        super().__init__(*names)
         self.names = frozenset(names)
+        self.first = names[0]
 
 
 class NewJob(NamedTuple):
-    """A job to insert, and the tick its cursor will stand on."""
+    """A job to insert, the tick its cursor will stand on, and its first span of ticks."""
 
-    job: Prepared
-    where: Place
+    job: PreparedJob
+    where: CursorPlace
+    span: FirstSpan
 
 
 class Ownership(NamedTuple):
-    """Whose jobs these are, since when, and who says so."""
+    """Whose jobs these are, since when, and who registers them."""
 
     tenant: int
     owner: str | None
@@ -71,12 +70,49 @@ class Ownership(NamedTuple):
     by: str | None
 
 
-async def insert(database: Database, jobs: Sequence[NewJob], whose: Ownership, room: Room) -> None:
-    """All of them in one transaction, or NameTaken."""
+class RevisedJob(NamedTuple):
+    """A new revision of a job, with the row it was computed from."""
+
+    job: PreparedJob
+    row: Row
+    grace: int
+    runs_left: int | None
+
+
+class TickSpan(NamedTuple):
+    """A span of ticks that begins: since when, by which change, and the anchor and zone data of its schedule."""
+
+    since: datetime
+    opened: str
+    anchor: datetime | None
+    tzdata: str | None
+
+
+class CursorMove(NamedTuple):
+    """Where a cursor moves from where it was read, the spans that end and begin there, and the ticks it passes."""
+
+    row: Row
+    where: CursorPlace
+    status: JobStatus
+    closed: str
+    until: datetime
+    span: TickSpan
+    skipped: Sequence[MissedRange] = ()
+    owed: CatchUp | None = None
+
+    @property
+    def through(self) -> datetime | None:
+        """The last tick that this move accounts for."""
+        ends = [ticks.last for ticks in self.skipped]
+        return max([*ends, self.owed.last] if self.owed else ends, default=None)
+
+
+async def insert(database: Database, jobs: Sequence[NewJob], whose: Ownership, quota: TenantQuota) -> None:
+    """All of them in one transaction, or NamesInUse."""
 
     async def write(connection: Connection) -> None:
         await insert_on(connection, jobs, whose)
-        await use_room(connection, room)
+        await use_quota(connection, quota)
         await announce(connection, [new.job.number for new in jobs])
 
     try:
@@ -86,11 +122,11 @@ async def insert(database: Database, jobs: Sequence[NewJob], whose: Ownership, r
             raise
         names = [new.job.name for new in jobs]
         taken = await database.fetch(PoolName.REQUEST, sql.job.FIND_TAKEN_NAMES, whose.tenant, names)
-        raise NameTaken([row["name"] for row in taken] or names) from error
+        raise NamesInUse([row["name"] for row in taken] or names) from error
 
 
 async def insert_on(connection: Connection, jobs: Sequence[NewJob], whose: Ownership) -> None:
-    """As insert, inside a transaction; a name that is taken may also be Rejected by its index."""
+    """As insert, inside a transaction; a name in use may also be Rejected by its index."""
     schedules = await _schedule_numbers(connection, [new.job for new in jobs])
     queues = await _queue_numbers(connection, whose.tenant, [new.job for new in jobs])
     cursors = [
@@ -99,7 +135,7 @@ async def insert_on(connection: Connection, jobs: Sequence[NewJob], whose: Owner
             schedules[job.digest], where.grace, job.partition, job.lanes, job.spec.priority, job.once,
             job.missed, job.max_missed,
         )
-        for job, where in jobs
+        for job, where, _ in jobs
     ]  # fmt: skip
     if len(jobs) < FEW:
         await _insert_few(connection, jobs, cursors, whose)
@@ -109,92 +145,68 @@ async def insert_on(connection: Connection, jobs: Sequence[NewJob], whose: Owner
 
 async def _insert_few(connection: Connection, jobs: Sequence[NewJob], cursors: Sequence[Any], whose: Ownership) -> None:
     rows = [
-        (job.number, job.job_id, job.name, job.partition, job.target, job.definition, _tags(job)) for job, _ in jobs
+        (job.number, job.job_id, job.name, job.partition, job.target, job.definition, _tags(job)) for job, _, _ in jobs
     ]
-    spans = _first_spans(jobs, whose.now)
+    spans = [new.span for new in jobs]
     _, ticks, fires, left, queues, schedules, graces, _, lanes, priorities, once, *missed = zip(*cursors, strict=True)
     added = await connection.fetch(
         sql.job.ADD.text, *zip(*rows, strict=True), ticks, fires, left, queues, schedules, graces, lanes,
         priorities, once, *whose, *zip(*spans, strict=True), *missed,
     )  # fmt: skip
     numbers = {row["job"] for row in added}
-    taken = [job.name for job, _ in jobs if job.number not in numbers]
+    taken = [new.job.name for new in jobs if new.job.number not in numbers]
     if taken:
-        raise NameTaken(taken)
+        raise NamesInUse(taken)
 
 
 async def _copy(connection: Connection, jobs: Sequence[NewJob], cursors: Sequence[Any], whose: Ownership) -> None:
-    """COPY takes two thirds of the time of INSERT, but a name that is taken fails it as a whole."""
+    """COPY takes two thirds of the time of INSERT, but one name in use fails it as a whole."""
     tenant, owner, now, by = whose
     rows = [
         (
             job.number, job.job_id, tenant, job.name, job.partition, job.target, owner, job.spec.tags, job.definition,
             now, now, by, *span,
         )
-        for (job, _), span in zip(jobs, _first_spans(jobs, now), strict=True)
+        for job, _, span in jobs
     ]  # fmt: skip
     rows.sort(key=lambda row: row[3])
     await connection.copy_records_to_table("jobs", records=_gently(rows), columns=JOB_COLUMNS)
     await connection.copy_records_to_table("cursors", records=_gently(cursors), columns=CURSOR_COLUMNS)
 
 
-def _first_spans(jobs: Sequence[NewJob], now: datetime) -> list[FirstSpan]:
-    """Since (None: since the registration), anchor and zone data; computed once for each schedule that jobs share."""
-    known: dict[int, FirstSpan] = {}
-    spans: list[FirstSpan] = []
-    for job, where in jobs:
-        span = known.get(id(job.schedule))
-        if span is None:
-            since, _, anchor, tzdata = span_of(job.schedule, now, "created", where.next_tick)
-            span = (None if since == now else since, anchor, tzdata)
-            if job.schedule.kind != "once":
-                known[id(job.schedule)] = span
-        spans.append(span)
-    return spans
-
-
 async def _gently(rows: Sequence[Any]) -> AsyncIterator[Any]:
-    """With the loop's turn in between, which also fires."""
+    """Yields to the event loop in between, because it also fires."""
     for position, row in enumerate(rows):
         if position % ENCODED_AT_A_TIME == 0:
             await asyncio.sleep(0)
         yield row
 
 
-async def revise(
-    connection: Connection, changes: Sequence[tuple[Prepared, Row]], owner: str | None, by: str | None = None
-) -> None:
-    """New revisions of jobs, and new places for the cursors of those whose schedule changed; or Moved."""
-    jobs = [job for job, _ in changes]
-    edits = [edit_of(job, row) for job, row in changes]
+async def revise(connection: Connection, revised: Sequence[RevisedJob], owner: str | None, by: str | None) -> None:
+    """New revisions of jobs; or Moved. The cursors stay on their ticks."""
+    jobs = [each.job for each in revised]
     schedules = await _schedule_numbers(connection, jobs)
-    queues = await _queue_numbers(connection, changes[0][1]["tenant"], jobs)
+    queues = await _queue_numbers(connection, revised[0].row["tenant"], jobs)
     rows = [
         (
             job.number, row["generation"], job.lanes, queues[job.spec.queue, job.needs], schedules[job.digest],
-            job.spec.priority, edit.grace, job.once, edit.runs_left, job.name, job.definition, job.target, _tags(job),
+            job.spec.priority, grace, job.once, runs_left, job.name, job.definition, job.target, _tags(job),
         )
-        for (job, row), edit in zip(changes, edits, strict=True)
+        for job, row, grace, runs_left in revised
     ]  # fmt: skip
-    last_ticks = [row["last_tick"] for _, row in changes]
+    last_ticks = [each.row["last_tick"] for each in revised]
     missed = [job.missed for job in jobs], [job.max_missed for job in jobs]
-    revised = await connection.fetch(sql.job.REVISE.text, *zip(*rows, strict=True), owner, last_ticks, by, *missed)
-    if len(revised) < len(changes):
+    written = await connection.fetch(sql.job.REVISE.text, *zip(*rows, strict=True), owner, last_ticks, by, *missed)
+    if len(written) < len(revised):
         raise Moved
     await connection.fetch(sql.cursor.MARK_CROWDED.text, [job.number for job in jobs])
-    # In a thread: the ticks of a long pause take up to half a second to count, and this loop also fires.
-    moves = await asyncio.to_thread(
-        lambda: [edited(job, row, edit) for (job, row), edit in zip(changes, edits, strict=True)]
-    )
-    await move(connection, [each for each in moves if each is not None], by)
-    await announce(connection, [job.number for job in jobs])
 
 
-async def move(connection: Connection, moves: Sequence[Move], by: str | None) -> None:
-    """Cursors from where they were read to where they go, with the spans and the ticks this ends; or Moved."""
+async def move(connection: Connection, moves: Sequence[CursorMove], by: str | None) -> None:
+    """Move cursors from where they were read, and record the spans and ticks that end there; or Moved."""
     if not moves:
         return
-    for each in moves:  # first, because a job that owes ticks is not completed yet
+    for each in moves:  # first, because a job that still owes ticks is not complete
         if each.owed is not None:
             await connection.fetch(sql.catch_up.ADD_OWED.text, each.row["job"], *each.owed, by, each.row["schedule"])
     rows = [
@@ -205,35 +217,53 @@ async def move(connection: Connection, moves: Sequence[Move], by: str | None) ->
         )
         for each in moves
     ]  # fmt: skip
-    ranges = [(each.row["job"], *ticks) for each in moves for ticks in each.given_up]
+    ranges = [(each.row["job"], *ticks) for each in moves for ticks in each.skipped]
     columns = zip(*ranges, strict=True) if ranges else ([], [], [], [], [])
     moved = await connection.fetch(sql.cursor.MOVE.text, *zip(*rows, strict=True), by, *columns)
     if len(moved) < len(moves):
         raise Moved
 
 
+async def adopt(connection: Connection, numbers: Sequence[int], owner: str) -> None:
+    await connection.fetch(sql.job.ADOPT.text, numbers, owner)
+
+
+async def set_pause(
+    connection: Connection, job: int, reason: str | None, until: datetime | None, on_resume: OnResume | None
+) -> None:
+    """Write the details of a pause, None leaves one as it is; or Moved."""
+    if not await connection.fetch(sql.job.ANNOTATE_PAUSE.text, job, reason, until, on_resume):
+        raise Moved
+
+
+async def cancel_waiting(connection: Connection, jobs: Sequence[int]) -> None:
+    """Cancel the runs of deleted jobs that have not started."""
+    await connection.fetch(sql.run.END_OF_DELETED_JOBS.text, jobs)
+
+
 async def announce(connection: Connection, numbers: Sequence[int]) -> None:
+    """Notify the nodes that these jobs have changed."""
     payload = ",".join(map(str, numbers)) if len(numbers) <= ANNOUNCED_SINGLY else "sweep"
     await connection.fetch(sql.feed.NOTIFY.text, JOBS_CHANNEL, payload)
 
 
-def _tags(job: Prepared) -> str:
+def _tags(job: PreparedJob) -> str:
     return msgspec.json.encode(job.spec.tags).decode()
 
 
-async def _schedule_numbers(connection: Connection, jobs: Sequence[Prepared]) -> dict[bytes, int]:
+async def _schedule_numbers(connection: Connection, jobs: Sequence[PreparedJob]) -> dict[bytes, int]:
     wanted = {job.digest: job.stored for job in jobs}
     found = await _numbers_of(connection, list(wanted))
     missing = [digest for digest in wanted if digest not in found]
     if missing:
         await connection.fetch(sql.schedule.ADD.text, [wanted[digest] for digest in missing], missing)
-        # A statement of its own: it also sees what somebody else was faster to insert.
+        # A separate statement, so that it also sees what another transaction inserted meanwhile.
         found |= await _numbers_of(connection, missing)
     return found
 
 
 async def _numbers_of(connection: Connection, digests: Sequence[bytes]) -> dict[bytes, int]:
-    """Of those that are there. One that is marked as unused is about to be removed, unless this takes the mark away."""
+    """The numbers of existing schedules. One marked as unused will be removed unless its mark is cleared here."""
     rows = await connection.fetch(sql.schedule.FIND_NUMBERS.text, digests)
     found = {row["digest"]: row["schedule"] for row in rows if not row["marked"]}
     marked = [row["schedule"] for row in rows if row["marked"]]
@@ -243,7 +273,9 @@ async def _numbers_of(connection: Connection, digests: Sequence[bytes]) -> dict[
     return found
 
 
-async def _queue_numbers(connection: Connection, tenant: int, jobs: Sequence[Prepared]) -> dict[tuple[str, str], int]:
+async def _queue_numbers(
+    connection: Connection, tenant: int, jobs: Sequence[PreparedJob]
+) -> dict[tuple[str, str], int]:
     wanted = list({(job.spec.queue, job.needs) for job in jobs})
     found = await _queues(connection, tenant, wanted)
     missing = [pair for pair in wanted if pair not in found]
@@ -254,7 +286,7 @@ async def _queue_numbers(connection: Connection, tenant: int, jobs: Sequence[Pre
 
 
 async def _queues(connection: Connection, tenant: int, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """Of those that are there, as for schedules."""
+    """The numbers of existing queues, as for schedules."""
     rows = await connection.fetch(sql.queue.FIND_NUMBERS.text, tenant, *zip(*pairs, strict=True))
     found = {(row["name"], row["needs"]): row["queue"] for row in rows if not row["marked"]}
     marked = [row["queue"] for row in rows if row["marked"]]

@@ -1,7 +1,8 @@
-"""Keys with which people and programs come to the API.
+"""API keys.
 
-The text of a key is `dtn_<id>_<secret>`: the id is public, the secret is 256 random bits and is never kept. As nobody
-can guess it, one round of a keyed hash is enough; the id is the hash's key, so that a digest fits its own row only.
+The text of a key is `dtn_<id>_<secret>`: the id is public, the secret is 256 random bits and is never stored. Because
+it cannot be guessed, one round of a keyed hash is enough; the id is the hash's key, so that a digest fits its own row
+only.
 """
 
 from __future__ import annotations
@@ -12,16 +13,15 @@ import hashlib
 import hmac
 import re
 import secrets
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from detent.contract.page import Instant
-from detent.errors import DetentError, NotFound
+from detent.contract.key import ApiKey, KeyScope, NewApiKey
+from detent.errors import DetentError, KeyNotFound
 from detent.store import sql
 from detent.store.db import Database, PoolName, Row
 
-KeyScope = Literal["read", "work", "operate", "write", "admin"]
 TenantName = Annotated[
     str,
     Meta(
@@ -33,32 +33,8 @@ TenantName = Annotated[
 _TEXT = re.compile(r"dtn_([a-z2-7]{10})_([a-z2-7]{52})")
 
 
-class ApiKey(Struct, frozen=True, kw_only=True):
-    """A key without its secret. `created_by` is the id of the key that made it; `last_used_at` is coarse."""
-
-    id: str
-    name: str | None
-    scope: KeyScope
-    tenant: str
-    status: Literal["active", "expired", "revoked"]
-    created_at: Instant
-    created_by: str | None
-    expires_at: Instant | None
-    revoked_at: Instant | None
-    last_used_at: Instant | None
-
-
-class NewApiKey(ApiKey, frozen=True, kw_only=True):
-    """A key that was just made. Its text, `key`, is told this once."""
-
-    key: str
-
-    def __repr__(self) -> str:
-        return f"NewApiKey({self.id})"
-
-
 class Credential(NamedTuple):
-    """What is left of a key's text once it was read."""
+    """The parts of a key's text that are kept after parsing."""
 
     id: str
     digest: bytes
@@ -74,7 +50,7 @@ KeyPage = tuple[list[ApiKey], int | None]
 
 
 def read_key(text: str) -> Credential | None:
-    """None: no key has this form."""
+    """None: the text is not a key."""
     found = _TEXT.fullmatch(text)
     return None if found is None else Credential(found[1], _digest(found[1], found[2]))
 
@@ -118,32 +94,32 @@ class KeyStore:
         return NewApiKey(**_fields(row), key=f"dtn_{key_id}_{secret}")
 
     async def list(self, *, tenant: int, after: int = 0, limit: int = 50) -> KeyPage:
-        """Keys in the order of their creation, and what to pass as `after` for more (None: these were all)."""
+        """Keys in order of creation, and the value to pass as `after` for the next page (None: the last one)."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.key.LIST, tenant, after, limit + 1, None)
         return [ApiKey(**_fields(row)) for row in rows[:limit]], rows[limit - 1]["number"] if len(
             rows
         ) > limit else None
 
     async def revoke(self, key_id: str, *, tenant: int) -> ApiKey:
-        """Nobody comes in with this key any more; a node that has just let it in may do so for seconds yet."""
+        """Revoke a key; a node that has just accepted it may do so for a few more seconds."""
         if not await self._database.fetch(PoolName.REQUEST, sql.key.REVOKE, tenant, key_id):
-            raise NotFound(f"There is no key {key_id!r}: list the keys to see those there are.")
+            raise KeyNotFound(key_id)
         (row,) = await self._database.fetch(PoolName.REQUEST, sql.key.LIST, tenant, 0, 1, key_id)
         return ApiKey(**_fields(row))
 
     async def holder(self, credential: Credential) -> KeyHolder | None:
         """Whose key this is; None when it is unknown, expired or revoked."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.key.FIND_VALID, credential.id)
-        # Compared also where there is no such key, so that this takes as long.
+        # Compared even if there is no such key, so that both cases take the same time.
         if not hmac.compare_digest(rows[0]["digest"] if rows else bytes(32), credential.digest) or not rows:
             return None
         if rows[0]["unseen"]:
-            with contextlib.suppress(DetentError):  # nobody is kept out because it could not be written down
+            with contextlib.suppress(DetentError):  # the key is valid even if its last use cannot be written
                 await self._database.fetch(PoolName.REQUEST, sql.key.TOUCH, credential.id)
         return KeyHolder(rows[0]["tenant"], rows[0]["scope"], rows[0]["name"])
 
     async def exists(self) -> bool:
-        """Whether there is a key with which anybody could come in."""
+        """Whether any valid key exists."""
         return bool((await self._database.fetch(PoolName.REQUEST, sql.key.FIND_ANY_VALID))[0]["found"])
 
 

@@ -1,6 +1,6 @@
-"""What nothing needs any more: former revisions and spans, schedules and queues without a job, sessions that are over.
+"""Rows that nothing needs any more: former revisions and spans, schedules and queues without a job, ended sessions.
 
-All of it is looked through page by page, each page one short statement, and removed by key.
+They are scanned page by page, each page one short statement, and removed by key.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Literal, NamedTuple
 from detent.store import sql
 from detent.store.db import Database, PoolName
 
-LOOKED_AT_ONCE = 5_000
+SCANNED_AT_ONCE = 5_000
 FORGOTTEN_AT_ONCE = 500
 BEGINNING = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
 
 
-# What jobs share: one row for each distinct one.
+# Rows that jobs share: one for each distinct value.
 Shared = Literal["schedules", "queues"]
 Used = dict[Shared, set[int]]
 BY_USE = {"schedules": sql.schedule.LIST_BY_USE, "queues": sql.queue.LIST_BY_USE}
@@ -25,7 +25,7 @@ MARK = {"schedules": sql.schedule.MARK_UNUSED, "queues": sql.queue.MARK_UNUSED}
 PURGE = {"schedules": sql.schedule.PURGE, "queues": sql.queue.PURGE}
 
 
-class Marked(NamedTuple):
+class MarkedRow(NamedTuple):
     """A schedule or a queue, and whether it is marked as unused."""
 
     number: int
@@ -37,11 +37,11 @@ class LeftoverStore:
         self._database = database
 
     async def forget_revisions(self, kept: int) -> AsyncIterator[int]:
-        """Former revisions beyond the newest so many of each job; after each page, how many are gone."""
+        """Remove former revisions beyond the newest `kept` of each job; yields how many after each page."""
         job, revision = 0, 0
         while True:
             (row,) = await self._database.fetch(
-                PoolName.REQUEST, sql.revision.PURGE, kept, job, revision, LOOKED_AT_ONCE
+                PoolName.REQUEST, sql.revision.PURGE, kept, job, revision, SCANNED_AT_ONCE
             )  # fmt: skip
             if row["job"] is None:
                 return
@@ -49,11 +49,11 @@ class LeftoverStore:
             yield row["gone"]
 
     async def forget_segments(self, days: int, at: datetime | None = None) -> AsyncIterator[int]:
-        """Spans of which history keeps nothing; after each page, how many are gone."""
+        """Remove spans that history no longer covers; yields how many after each page."""
         job, since = 0, BEGINNING
         while True:
             (row,) = await self._database.fetch(
-                PoolName.REQUEST, sql.ledger.PURGE_SEGMENTS, days, job, since, LOOKED_AT_ONCE, at
+                PoolName.REQUEST, sql.ledger.PURGE_SEGMENTS, days, job, since, SCANNED_AT_ONCE, at
             )
             if row["job"] is None:
                 return
@@ -66,12 +66,12 @@ class LeftoverStore:
     # -- schedules and queues
 
     async def used(self) -> AsyncIterator[Used]:
-        """What jobs have, then what spans have, then what is under way: a schedule or a queue only ever moves in that
-        direction, so one that is in use is seen, wherever it goes meanwhile."""
+        """References from jobs, then from spans, then from live runs: a reference only ever moves in that direction, so
+        every schedule or queue in use is found, even if it moves meanwhile."""
         job = 0
         while True:
             (row,) = await self._database.fetch(
-                PoolName.REQUEST, sql.schedule.LIST_USED_BY_CURSORS, job, LOOKED_AT_ONCE
+                PoolName.REQUEST, sql.schedule.LIST_USED_BY_CURSORS, job, SCANNED_AT_ONCE
             )
             if row["last"] is None:
                 break
@@ -80,7 +80,7 @@ class LeftoverStore:
         job, since = 0, BEGINNING
         while True:
             (row,) = await self._database.fetch(
-                PoolName.REQUEST, sql.schedule.LIST_USED_BY_SEGMENTS, job, since, LOOKED_AT_ONCE
+                PoolName.REQUEST, sql.schedule.LIST_USED_BY_SEGMENTS, job, since, SCANNED_AT_ONCE
             )
             if row["job"] is None:
                 break
@@ -89,9 +89,9 @@ class LeftoverStore:
         (row,) = await self._database.fetch(PoolName.REQUEST, sql.schedule.LIST_USED_BY_WORK)
         yield {"schedules": set(row["schedules"]), "queues": set(row["queues"])}
 
-    async def listed(self, kind: Shared, behind: int) -> list[Marked]:
-        rows = await self._database.fetch(PoolName.REQUEST, BY_USE[kind], behind, LOOKED_AT_ONCE)
-        return [Marked(*row.values()) for row in rows]
+    async def listed(self, kind: Shared, behind: int) -> list[MarkedRow]:
+        rows = await self._database.fetch(PoolName.REQUEST, BY_USE[kind], behind, SCANNED_AT_ONCE)
+        return [MarkedRow(*row.values()) for row in rows]
 
     async def mark(self, kind: Shared, unused: Sequence[int], used: Sequence[int]) -> None:
         await self._database.fetch(PoolName.REQUEST, MARK[kind], list(unused), list(used))
@@ -99,5 +99,5 @@ class LeftoverStore:
     async def forget_unused(
         self, kind: Shared, unused: Sequence[int], after: timedelta, at: datetime | None = None
     ) -> int:
-        """Those of them that were marked so long ago; how many."""
+        """Remove those that were marked at least `after` ago; how many."""
         return len(await self._database.fetch(PoolName.REQUEST, PURGE[kind], list(unused), after, at))

@@ -1,4 +1,4 @@
-"""Nodes and partitions: joining, beating, evicting, taking over, rescuing."""
+"""Nodes and partitions: join, evict, take over, rescue, leave."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from detent.store import migrate, sql
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName
 
-# So many nodes lost while a run was the only one they ran, and it is dead.
+# A run is dead after so many nodes were lost while it was the only run on them.
 CRASH_CAP = 2
 RESCUE_BATCH = 1000
 
 
 class NodeInfo(NamedTuple):
-    """What a node tells about itself when it joins; `draining`: it takes nothing, since its process was asked so."""
+    """What a node reports when it joins; `draining`: it takes no work, because its process was asked to drain."""
 
     node: int
     host: str
@@ -30,7 +30,7 @@ class NodeInfo(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The others, as a node must know them to take its share; times in seconds."""
+    """What a node must know about the others to take its share; times in seconds."""
 
     schedulers: list[int]
     evicted: list[int]
@@ -39,12 +39,12 @@ class Share(NamedTuple):
     free: list[int]
     expired: bool
     first_expiry: float | None
-    # Whether there are nodes or programs that only work.
+    # Whether there are other nodes or programs that only execute runs.
     others_work: bool
 
 
 class Rescued(NamedTuple):
-    """A run as it was when its owner was lost: it goes on under a higher token, or is `dead`."""
+    """A run as it was when its owner was lost: it continues with a higher token, or is `dead`."""
 
     job: int
     lane: int
@@ -64,18 +64,18 @@ class NodeStore:
         self._database = database
 
     async def join(self, info: NodeInfo, ttl: timedelta) -> None:
-        """Make the node known, unless its code cannot work with the schema as it is now."""
+        """Insert the node, unless its code cannot work with the present schema."""
         known = len(migrate.known())
-        told = (info.host, info.pid, list(info.roles), info.version, info.tzdata, known, info.address, info.draining)
+        facts = (info.host, info.pid, list(info.roles), info.version, info.tzdata, known, info.address, info.draining)
 
         async def join(connection: Connection) -> None:
             await migrate.may_join(connection)
-            await connection.fetch(sql.node.JOIN.text, info.node, ttl, *told)
+            await connection.fetch(sql.node.JOIN.text, info.node, ttl, *facts)
 
         await self._database.transaction(PoolName.WORK, join)
 
     async def silent(self, span: timedelta) -> float | None:
-        """How many seconds to wait for nodes that were silent for so long and that nobody has evicted."""
+        """How many seconds to wait for nodes that were silent for so long and are not evicted."""
         seconds: float | None = (await self._database.fetch(PoolName.WORK, sql.node.FIND_SILENT, span))[0]["seconds"]
         return seconds
 
@@ -91,21 +91,21 @@ class NodeStore:
         )  # fmt: skip
 
     async def take(self, node: int, incarnation: int, nominations: Mapping[int, int | None]) -> dict[int, int]:
-        """Partitions that are ours now, with their new terms. Each with the number of its nomination; without one, only
-        what nobody alive held is taken."""
+        """Take partitions, each with the number of its nomination; without one, only if no live node holds it. Returns
+        those taken, with their new terms."""
         partitions, numbers = list(nominations.keys()), list(nominations.values())
         rows = await self._database.fetch(PoolName.FAILOVER, sql.partition.TAKE, node, incarnation, partitions, numbers)
         return {row["partition"]: row["term"] for row in rows}
 
     async def release(self, node: int, partitions: Sequence[int] | None = None) -> list[int]:
-        """Let others have these partitions, or all that the node holds."""
+        """Release these partitions, or all that the node holds."""
         rows = await self._database.fetch(
             PoolName.FAILOVER, sql.partition.RELEASE, node, None if partitions is None else list(partitions)
         )
         return [row["partition"] for row in rows]
 
     async def rescue(self, node: int) -> list[Rescued]:
-        """One batch of an evicted node's runs; an empty answer means there are none left."""
+        """One batch of an evicted node's runs; empty when none is left."""
         rows = await self._database.fetch(PoolName.FAILOVER, sql.run.RESCUE, node, CRASH_CAP, RESCUE_BATCH)
         return [Rescued(*row.values()) for row in rows]
 
@@ -116,9 +116,9 @@ class NodeStore:
         await self._database.fetch(PoolName.FAILOVER, sql.node.DRAIN, node, True)
 
     async def leave(self, node: int, *, lost: bool = False) -> None:
-        """`lost`: not in good order, since its membership was over."""
+        """`lost`: its membership had ended before it left."""
         await self._database.fetch(PoolName.FAILOVER, sql.node.LEAVE, node, lost)
 
     async def note_rescued(self, node: int, rescuer: int, runs: int) -> None:
-        """Put on record who returned the runs of a node that ended."""
+        """Record which node returned the runs of a node that ended."""
         await self._database.fetch(PoolName.FAILOVER, sql.node.RECORD_RESCUE, node, rescuer, runs)

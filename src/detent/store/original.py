@@ -1,7 +1,6 @@
-"""Which database this is, as against which it was: what tells an original from its copy, and the verbs that settle it.
+"""The identity of the database: whether it is the original or a copy, and the statements that accept a new identity.
 
-All of them take a connection of their own, made for the purpose: those of the pools may still lead to where the
-database was before.
+All verbs take a separate, new connection: those of the pools may still lead to the former server.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from detent.store.connection import Connection
 
 
 class Whereabouts(NamedTuple):
-    """Dump and restore, also beside the original on the same server, give other numbers to the database and its tables;
-    new files have another system identifier; files that were recovered or promoted have a later timeline."""
+    """Dump and restore, even on the same server, change the numbers of the database and its tables; new files have
+    another system identifier; recovered or promoted files have a later timeline."""
 
     system: int
     database: int | None
@@ -29,7 +28,7 @@ class Whereabouts(NamedTuple):
 
 
 class DatabaseIdentity(NamedTuple):
-    """`silence` is how long no node has been heard of, None if none ever was; `used`: there are jobs."""
+    """`silence`: the time since the last heartbeat of any node, None if there was none; `used`: there are jobs."""
 
     id: UUID
     incarnation: int
@@ -47,7 +46,7 @@ async def read(connection: Connection) -> DatabaseIdentity:
 
 
 async def follow(connection: Connection, timeline: int, seen: int) -> int | None:
-    """Take over a new timeline; the new incarnation, or None if another node did so first."""
+    """Accept a new timeline; the new incarnation, or None if another node did so first."""
     number: int | None = await connection.fetchval(sql.cluster.FOLLOW.text, timeline, seen)
     return number
 

@@ -1,6 +1,6 @@
-"""What the dashboard looks at and the API does not tell: counts, minutes, what is next, many jobs' last runs.
+"""Data that only the dashboard needs: counts, minutes, next ticks, the last runs of many jobs.
 
-However many jobs and runs there are, each verb reads a bounded number of rows.
+Each verb reads a bounded number of rows, however many jobs and runs there are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from detent.domain.identity import RunKey
 from detent.domain.job import JobSpec
 from detent.store import sql
 from detent.store.db import Database, PoolName, Row
-from detent.store.runs import number_of
+from detent.store.jobs import number_of
 
 FEW_JOBS = 20_000
 FEW_TO_SORT = 5_000
@@ -29,7 +29,7 @@ MOST_OF_A_JOB = 20_000
 
 
 class JobCounts(NamedTuple):
-    """`estimated`: as last counted, not as it is."""
+    """`estimated`: the last count, not the present one."""
 
     active: int
     paused: int
@@ -42,7 +42,7 @@ class JobCounts(NamedTuple):
 
 
 class OpenCounts(NamedTuple):
-    """`more`: there are so many that not all were looked at."""
+    """`more`: there are more than were counted."""
 
     running: int
     retrying: int
@@ -77,9 +77,9 @@ class RecentRun(NamedTuple):
         return (self.finished_at - self.started_at).total_seconds()
 
 
-class Step(NamedTuple):
-    """What became of a job's ticks in one step of a timeline. `until`: a range of them ends there, perhaps in another
-    step. It was read from `rows` rows, of which the oldest is of the tick `first`."""
+class TimelineStep(NamedTuple):
+    """The fates of a job's ticks in one step of a timeline. `until`: a range of them ends there, possibly in another
+    step. It was read from `rows` rows, the oldest of which is of the tick `first`."""
 
     job: UUID
     step: int
@@ -91,8 +91,8 @@ class Step(NamedTuple):
     first: datetime | None = None
 
 
-class Given(NamedTuple):
-    """What a run was given: its definition, which revision of the job that is, and its payload."""
+class RunInput(NamedTuple):
+    """What a run was called with: its definition, the revision of the job, and its payload."""
 
     spec: JobSpec
     revision: int
@@ -117,12 +117,12 @@ class OverviewStore:
         return OpenCounts(row["running"], row["retrying"], row["pending"], row["looked_at"] >= MOST_OPEN)
 
     async def dead(self, *, tenant: int) -> tuple[int, bool]:
-        """How many, and whether there are more than were looked at."""
+        """How many, and whether there are more than that."""
         (row,) = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.COUNT_NEWEST, tenant, MOST_DEAD)
         return row["runs"], row["runs"] >= MOST_DEAD
 
     async def dead_groups(self, limit: int, *, tenant: int) -> list[DeadGroup]:
-        """The newest dead runs by what their errors have in common."""
+        """The newest dead runs, grouped by error pattern."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.GROUP, tenant, None, MOST_GROUPED, limit)
         return [
             DeadGroup(
@@ -133,7 +133,7 @@ class OverviewStore:
         ]  # fmt: skip
 
     async def backlog(self, *, tenant: int) -> tuple[int, int]:
-        """Ticks that are still to be caught up with, and of how many jobs."""
+        """How many ticks are left to catch up, and of how many jobs."""
         (row,) = await self._database.fetch(PoolName.REQUEST, sql.catch_up.COUNT_BACKLOG, tenant)
         return row["ticks"], row["jobs"]
 
@@ -150,7 +150,7 @@ class OverviewStore:
     # -- jobs and their runs
 
     async def upcoming(self, limit: int, jobs: int, *, tenant: int) -> list[Upcoming]:
-        """The next ticks; `jobs` is about how many the tenant has."""
+        """The next ticks; `jobs`: the approximate number of the tenant's jobs."""
         if jobs <= FEW_TO_SORT:
             rows = await self._database.fetch(PoolName.REQUEST, sql.overview.LIST_UPCOMING_OF_FEW, tenant, limit)
         else:
@@ -170,26 +170,26 @@ class OverviewStore:
         return found
 
     async def hours(self, job: UUID, since: datetime, *, tenant: int) -> tuple[list[Row], bool]:
-        """`at`, `status` (a number) and `runs`, hour by hour; and whether that is all there is."""
+        """`at`, `status` (a number) and `runs`, hour by hour; and whether that is complete."""
         number = await number_of(self._database, job, tenant)
         rows = await self._database.fetch(PoolName.REQUEST, sql.overview.COUNT_BY_HOUR, number, MOST_OF_A_JOB, since)
         return rows, sum(row["looked_at"] for row in rows) < MOST_OF_A_JOB
 
     async def timeline(
         self, jobs: Sequence[UUID], since: datetime, until: datetime, steps: int, *, tenant: int
-    ) -> list[Step]:
+    ) -> list[TimelineStep]:
         arguments = (list(jobs), since, until, steps, tenant, MOST_OF_A_JOB)
         return [
-            Step(*row.values())
+            TimelineStep(*row.values())
             for row in await self._database.fetch(PoolName.REQUEST, sql.overview.READ_TIMELINE, *arguments)
         ]
 
-    async def given(self, key: RunKey, *, tenant: int) -> Given | None:
-        """What a run was given, as far as it is still known."""
+    async def given(self, key: RunKey, *, tenant: int) -> RunInput | None:
+        """None: it is no longer kept."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.run.READ_REQUEST, *key, tenant)
         if not rows:
             return None
         spec = msgspec.json.decode(rows[0]["definition"], type=JobSpec)
         own = rows[0]["own_payload"]
         payload = spec.payload if own is None else msgspec.json.decode(own)
-        return Given(spec, rows[0]["revision"], payload, own is not None)
+        return RunInput(spec, rows[0]["revision"], payload, own is not None)

@@ -1,7 +1,7 @@
-"""Runs that workers in any language pull over the API: claim, heartbeat, settle, and leases that ran out.
+"""Runs that workers in any language pull over the API: claim, heartbeat, settle, and expired leases.
 
-A pulled run is held by a lease of its own, which the database's clock ends. Every write names run, token and tenant;
-what matches no lease is looked up: a report that was repeated, or one that came too late.
+Each pulled run has its own lease, which ends by the database's clock. Every write names run, token and tenant; if it
+matches no lease, the record says whether the report was repeated or came too late.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from detent.telemetry.log import logger
 
 log = logger("store")
 
-# Under a limit others may end a run at any moment; nobody tells those who wait for that.
+# Under a limit, any worker may end a run at any moment, and waiting claims are not notified of it.
 SHORTEST_WAIT = 0.1
 STATUSES = {code: status for status, code in CODES.items()}
 
 
 class Wanted(NamedTuple):
-    """What a worker takes from a queue: the queue's name, and what it can run; `functions`: every one there is."""
+    """What a worker claims: the queue, and the functions it can run; `functions`: all of them."""
 
     queue: str
-    has: tuple[str, ...]
+    capabilities: tuple[str, ...]
     functions: bool
 
 
 class Pulled(NamedTuple):
-    """A run just claimed; without a definition when the revision it was fired with is gone."""
+    """A claimed run; without a definition if its revision is no longer kept or cannot be read."""
 
     claim: Claim
     definition: Definition | None
     lease_until: datetime
 
 
-class Held(NamedTuple):
-    """A run under a lease, with what a decision about it needs."""
+class LeasedRun(NamedTuple):
+    """A run under a lease, with what deciding about it needs."""
 
     claim: Claim
     definition: Definition | None
@@ -55,21 +55,21 @@ class Held(NamedTuple):
     claimed_at: datetime
 
 
-class Beat(NamedTuple):
+class PullBeat(NamedTuple):
     key: RunKey
     token: int
     lease: timedelta
 
 
 class Extended(NamedTuple):
-    """A lease that goes on. `cancel`: the run was asked to stop."""
+    """A renewed lease. `cancel`: the run was asked to stop."""
 
     lease_until: datetime
     cancel: bool
 
 
 class Report(NamedTuple):
-    """What is to become of a pulled run. Without a status it is tried again after `delay`."""
+    """The end of an attempt of a pulled run. Without a status it is retried after `delay`."""
 
     key: RunKey
     token: int
@@ -82,7 +82,7 @@ class Report(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """How a run stands now, and what was written under the token that was asked for."""
+    """The present status of a run, and what was recorded under the given token."""
 
     status: RunStatus
     token: int | None
@@ -102,7 +102,7 @@ class PullStore:
     async def claim(
         self, tenant: int, worker: int, wanted: Wanted, limit: int, lease: timedelta, *, evenly: bool = False
     ) -> list[Pulled]:
-        arguments = (tenant, worker, wanted.queue, list(wanted.has), wanted.functions)
+        arguments = (tenant, worker, wanted.queue, list(wanted.capabilities), wanted.functions)
         limits = [
             row["number"]
             for row in await self._database.fetch(PoolName.PULL, sql.limit.LIST_OF_QUEUE, tenant, wanted.queue)
@@ -128,31 +128,31 @@ class PullStore:
         return rows
 
     def wait(self, tenant: int, queue: str) -> float | None:
-        """Where a limit was in the way of the last claim: in how many seconds to try again."""
+        """If a limit restricted the last claim: in how many seconds to try again."""
         return self._waits.get((tenant, queue))
 
     async def give_back(self, claims: Sequence[Claim]) -> None:
-        """For claims that could not be handed over: the runs wait again, as if nothing had been."""
+        """Return claims that could not be delivered: the runs are ready again, without a trace."""
         columns = zip(*((*claim.key, claim.token) for claim in claims), strict=True)
         await self._database.fetch(PoolName.PULL, sql.pull.GIVE_BACK, *columns)
 
-    async def heartbeat(self, tenant: int, beats: Sequence[Beat]) -> list[Extended | None]:
-        """For each: its lease as it now is, or None when it is lost."""
+    async def heartbeat(self, tenant: int, beats: Sequence[PullBeat]) -> list[Extended | None]:
+        """For each: its renewed lease, or None when it is lost."""
         columns = zip(*((*beat.key, beat.token, beat.lease) for beat in beats), strict=True)
         rows = await self._database.fetch(PoolName.PULL, sql.pull.HEARTBEAT, tenant, *columns)
         found = {row["position"]: Extended(row["lease_until"], row["cancel"]) for row in rows}
         return [found.get(position) for position in range(1, len(beats) + 1)]
 
-    async def held(self, tenant: int, key: RunKey, token: int) -> Held | None:
+    async def held(self, tenant: int, key: RunKey, token: int) -> LeasedRun | None:
         rows = await self._database.fetch(PoolName.PULL, sql.pull.READ_LEASE, tenant, *key, token)
         return _held(rows[0]) if rows else None
 
-    async def overdue(self, limit: int = RESCUE_BATCH) -> list[Held]:
-        """Runs over their time limit, of all tenants."""
+    async def overdue(self, limit: int = RESCUE_BATCH) -> list[LeasedRun]:
+        """Runs that exceeded their timeout, of all tenants."""
         return [_held(row) for row in await self._database.fetch(PoolName.WORK, sql.pull.LIST_OVERDUE, limit)]
 
     async def settle(self, tenant: int, reports: Sequence[Report]) -> list[RunStatus | None]:
-        """Write what became of runs. For each: the status it has now, or None when no lease matched."""
+        """Settle runs. For each: its status now, or None when no lease matched."""
         keys, tokens, statuses, outcomes, reasons, results, errors, delays = zip(*reports, strict=True)
         rows = await self._database.fetch(
             PoolName.PULL, sql.pull.SETTLE, tenant, *zip(*keys, strict=True), tokens, statuses, reasons, results,
@@ -170,7 +170,7 @@ class PullStore:
         await self._database.fetch(PoolName.PULL, sql.pull.RECORD_STALE, *key, token, words)
 
     async def rescue(self) -> list[Rescued]:
-        """One batch of runs whose lease has run out; an empty answer means there are none left."""
+        """One batch of runs whose lease has expired; empty when none is left."""
         rows = await self._database.fetch(PoolName.WORK, sql.pull.RESCUE, CRASH_CAP, RESCUE_BATCH)
         return [Rescued(*row.values()) for row in rows]
 
@@ -180,16 +180,16 @@ def _claim(row: Row) -> Claim:
 
 
 def _definition(row: Row) -> Definition | None:
-    """None for one that is gone, or that this version cannot read; its neighbours are none the worse for it."""
+    """None if it is no longer kept or this version cannot read it; other runs are not affected."""
     if row["definition"] is None:
         return None
     try:
         spec = msgspec.json.decode(row["definition"], type=JobSpec)
         return Definition(row["id"], row["name"], spec, row.get("created_at"))
-    except Exception as error:  # as in live
+    except Exception as error:  # as in live_runs
         log.error("a job's definition cannot be read", job=row["name"], error=str(error))
         return None
 
 
-def _held(row: Row) -> Held:
-    return Held(_claim(row), _definition(row), row["tenant"], row["claimed_at"])
+def _held(row: Row) -> LeasedRun:
+    return LeasedRun(_claim(row), _definition(row), row["tenant"], row["claimed_at"])

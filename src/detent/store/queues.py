@@ -1,7 +1,7 @@
-"""Queues: which there are, which have work, and claims that are fair between tenants or subject to limits.
+"""Queues: list them, find those with ready runs, and claim runs fairly between tenants or subject to limits.
 
-A limit holds across the cluster. A claim under one locks its row first and only then looks how many runs are under way,
-in a statement of its own: one that waited for the lock would otherwise count what it saw before it waited.
+A limit holds across the cluster. A claim under a limit first locks its row and then counts the running runs in a
+separate statement: a statement that had waited for the lock would count from a snapshot taken before the wait.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from detent.domain.run import Claim
 from detent.store import sql
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
-from detent.store.live import claims_of
+from detent.store.live_runs import claims_of
 from detent.store.upkeep import RUNS_CHANNEL
 
 WHOLE_TENANT = None
@@ -24,7 +24,7 @@ QUEUES_CHANGED = "queues"
 
 
 class QueueRow(NamedTuple):
-    """A queue together with what a worker must have to serve it. `limits` are the numbers of those it is subject to."""
+    """A queue, the capabilities a worker needs to serve it, and the numbers of the limits it is subject to."""
 
     queue: int
     tenant: int
@@ -34,23 +34,23 @@ class QueueRow(NamedTuple):
     limits: tuple[int, ...]
 
 
-class Limits(NamedTuple):
-    """How many runs may be under way at once, and how many may start in a second. None: as many as there are."""
+class RunLimits(NamedTuple):
+    """How many runs may be running at the same time, and how many may start per second. None: no limit."""
 
     max_concurrent: int | None
     rate_per_second: float | None
 
 
-class Ready(NamedTuple):
-    """Runs of this priority wait in this queue and may start."""
+class ReadyQueue(NamedTuple):
+    """A queue with ready runs of this priority."""
 
     queue: int
     priority: int
 
 
 class LimitedClaim(NamedTuple):
-    """What a claim under limits got. `wait`: seconds until more may start, None when a run has to end first or nothing
-    else waits. `busy`: somebody else claims under the same limit at this moment."""
+    """The result of a claim under limits. `wait`: seconds until more may start, None when a run has to end first or no
+    other run waits. `busy`: another claim holds the lock of a limit. `full`: a limit is reached."""
 
     claims: list[Claim]
     wait: float | None = None
@@ -68,9 +68,9 @@ class QueueStore:
         rows = await self._database.fetch(PoolName.WORK, sql.queue.LIST_ALL)
         return [QueueRow(*row.values())._replace(limits=tuple(row["limits"])) for row in rows]
 
-    async def ready(self, queues: Sequence[int]) -> list[Ready]:
+    async def ready(self, queues: Sequence[int]) -> list[ReadyQueue]:
         return [
-            Ready(*row.values())
+            ReadyQueue(*row.values())
             for row in await self._database.fetch(PoolName.WORK, sql.queue.LIST_READY, list(queues))
         ]
 
@@ -79,12 +79,12 @@ class QueueStore:
         node: int,
         incarnation: int,
         shares: Mapping[int, int],
-        ready: Sequence[tuple[int, Ready]],
+        ready: Sequence[tuple[int, ReadyQueue]],
         *,
         evenly: bool = False,
     ) -> list[Claim]:
-        """Up to its share for each tenant; `ready` are the tenants' queues and priorities to look at, which count alike
-        if it is to be done `evenly`."""
+        """Up to its share for each tenant; `ready` are the tenants' queues and priorities to claim from. `evenly`:
+        priorities do not count."""
         tenants, places = zip(*ready, strict=True)
         queues, priorities = zip(*places, strict=True)
         arguments = (list(shares), list(shares.values()), tenants, queues, priorities, evenly)
@@ -113,7 +113,7 @@ class QueueStore:
         return rest._replace(claims=claims_of(rows))
 
     async def mark_limited(self, node: int, queues: Sequence[int]) -> None:
-        """The runs this node holds count from now on: a limit was set while they were under way."""
+        """Count the runs that this node holds against a limit that was set after they started."""
         await self._database.fetch(PoolName.WORK, sql.limit.MARK_RUNS, node, list(queues))
 
     # -- for people
@@ -124,8 +124,8 @@ class QueueStore:
             rows = await connection.fetch(sql.queue.LIST.text, tenant, None)
         return [_queue(row) for row in rows]
 
-    async def limit(self, name: str, limits: Limits, *, tenant: int) -> Queue:
-        """Set the limits of a queue, also of one that has no jobs yet."""
+    async def limit(self, name: str, limits: RunLimits, *, tenant: int) -> Queue:
+        """Set the limits of a queue, even of one without jobs."""
         await self._database.transaction(PoolName.REQUEST, lambda c: set_limits(c, tenant, name, limits))
         rows = await self._database.fetch(PoolName.REQUEST, sql.queue.LIST, tenant, name)
         return _queue(rows[0] if rows else {**dict.fromkeys(Queue.__struct_fields__), "name": name, **EMPTY})
@@ -139,7 +139,7 @@ async def claim_under(
     *,
     pool: PoolName = PoolName.WORK,
 ) -> tuple[list[Row], LimitedClaim]:
-    """Lock the limits, see how much room there is, claim that much, and count it."""
+    """Lock the limits, compute the free capacity, claim that many runs, and count them."""
 
     async def work(connection: Connection) -> tuple[list[Row], LimitedClaim]:
         locked = await connection.fetch(sql.limit.LOCK.text, list(limits))
@@ -158,9 +158,9 @@ async def claim_under(
     return result
 
 
-async def set_limits(connection: Connection, tenant: int, queue: str | None, limits: Limits) -> None:
-    """Runs that are under way count from the beginning; nodes are told."""
-    if limits == Limits(None, None):
+async def set_limits(connection: Connection, tenant: int, queue: str | None, limits: RunLimits) -> None:
+    """Running runs count at once; nodes are notified."""
+    if limits == RunLimits(None, None):
         await connection.fetch(sql.limit.DROP.text, tenant, queue)
     else:
         await connection.fetch(sql.limit.SET.text, tenant, queue, *limits)

@@ -1,7 +1,7 @@
-"""Requests that are sent again: what was done once is answered again and not done again.
+"""Idempotent requests: a repeated request gets the stored answer and is not executed again.
 
-The work of a request and the answer to it are one transaction, so a crash leaves both or neither. While a request is
-under way, an advisory lock of the same transaction keeps others with its key out: it leaves nothing to clean up.
+The work of a request and its stored answer are one transaction, so a crash leaves both or neither. While a request is
+executed, an advisory lock of the same transaction keeps out others with its key: it leaves nothing to clean up.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from detent.errors import Conflict, UsageError
+from detent.errors import IdempotencyKeyReused, RequestInProgress
 from detent.store import sql
 from detent.store.db import MAX_MISSING_PARTITIONS, Database, MissingHistoryPartition, PoolName
 
@@ -21,20 +21,12 @@ KEPT = timedelta(hours=24)
 FORGOTTEN_AT_ONCE = 1_000
 
 
-class Answer(NamedTuple):
+class StoredAnswer(NamedTuple):
     """An answer as it was sent."""
 
     status: int
     headers: dict[str, str]
     body: bytes
-
-
-class UnderWay(Conflict):
-    """The same request is being served at this moment."""
-
-
-class OtherRequest(UsageError):  # noqa: N818 - it says what is wrong
-    """The key belongs to another request."""
 
 
 class RequestStore:
@@ -45,14 +37,14 @@ class RequestStore:
         self,
         key: str,
         digest: bytes,
-        work: Callable[[], Awaitable[Answer]],
+        work: Callable[[], Awaitable[StoredAnswer]],
         *,
         tenant: int,
         idle: timedelta,
-    ) -> tuple[Answer, bool]:
-        """The answer to a request, and whether it was given before. Verbs that `work` calls become part of one
-        transaction; what it raises leaves nothing behind, and the key is as if it had not been used. It is called again
-        where history had no partition for what it wrote, which is made by then."""
+    ) -> tuple[StoredAnswer, bool]:
+        """The answer to a request, and whether it was stored before. Verbs that `work` calls join one transaction; if
+        it raises, nothing is kept and the key counts as unused. It is called again if history had no partition for what
+        it wrote; the partition exists by then."""
         for _ in range(MAX_MISSING_PARTITIONS):
             try:
                 return await self._once(key, digest, work, tenant=tenant, idle=idle)
@@ -61,28 +53,26 @@ class RequestStore:
         return await self._once(key, digest, work, tenant=tenant, idle=idle)
 
     async def _once(
-        self, key: str, digest: bytes, work: Callable[[], Awaitable[Answer]], *, tenant: int, idle: timedelta
-    ) -> tuple[Answer, bool]:
+        self, key: str, digest: bytes, work: Callable[[], Awaitable[StoredAnswer]], *, tenant: int, idle: timedelta
+    ) -> tuple[StoredAnswer, bool]:
         async with self._database.joined() as connection:
             limit = f"{idle // timedelta(milliseconds=1)}ms"
             (row,) = await connection.fetch(sql.request.LOCK.text, _lock_number(tenant, key), limit)
             if not row["held"]:
-                raise UnderWay(f"A request with the idempotency key {key!r} is under way: wait for its end.")
+                raise RequestInProgress(key)
             found = await connection.fetch(sql.request.READ.text, tenant, key, KEPT)
             if found and found[0]["digest"] != digest:
-                raise OtherRequest(
-                    f"The idempotency key {key!r} was used for another request: use a new one for each request."
-                )
+                raise IdempotencyKeyReused(key)
             if found:
                 (kept,) = found
-                return Answer(kept["status"], msgspec.json.decode(kept["headers"]), kept["body"]), True
+                return StoredAnswer(kept["status"], msgspec.json.decode(kept["headers"]), kept["body"]), True
             answer = await work()
             headers = msgspec.json.encode(answer.headers).decode()
             await connection.fetch(sql.request.STORE.text, tenant, key, digest, answer.status, headers, answer.body)
             return answer, False
 
     async def forget(self, at: datetime | None = None) -> int:
-        """Remove answers that were kept long enough; how many there were. `at`: the time as the caller knows it."""
+        """Remove answers that were kept long enough; how many. `at`: the time of the caller's clock."""
         return len(await self._database.fetch(PoolName.WORK, sql.request.PURGE, KEPT, FORGOTTEN_AT_ONCE, at))
 
 

@@ -1,8 +1,7 @@
-"""The life of history's partitions after their day, and of what deleted jobs leave behind.
+"""Removal of old history partitions, and of rows that deleted jobs leave behind.
 
-Nobody who reads or writes history waits for any of this: a partition is first detached beside them, which PostgreSQL
-does in two steps that may be cut in half and are then finished later; only then, when nobody can reach it any more, is
-it dropped.
+Readers and writers of history do not wait for any of this. A partition is first detached concurrently, which PostgreSQL
+does in two steps that may be interrupted and finished later. It is dropped only when no transaction can reach it.
 """
 
 from __future__ import annotations
@@ -25,14 +24,13 @@ LOCK_SECONDS = 2.0
 
 State = Literal["attached", "detaching", "detached", "gone"]
 
-# Where each kind of history goes on after a page, as columns of its key.
+# The key of each kind of history, by which pages continue.
 KEYS = {"run_history": ("job", "scheduled_at", "serial"), "attempts": ("job", "scheduled_at", "serial", "token")}
-
 ARCHIVE = {"run_history": sql.history.ARCHIVE_RUNS, "attempts": sql.history.ARCHIVE_ATTEMPTS}
 
 
 class Part(NamedTuple):
-    """A partition whose time is over."""
+    """A partition that is older than the retention."""
 
     part: int
     parent: Literal["run_history", "attempts"]
@@ -46,14 +44,14 @@ class RetentionStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    # -- whose turn it is
+    # -- leases of tasks
 
     async def take_turn(self, task: str, node: int, turn: timedelta, every: timedelta) -> bool:
-        """Whether this node does it now: nobody else is at it, and it was last done long enough ago."""
+        """Whether this node does the task now: no other node does, and it was last done long enough ago."""
         return bool(await self._database.fetch(PoolName.WORK, sql.upkeep.TAKE_TURN, task, node, turn, every))
 
     async def keep_turn(self, task: str, node: int, turn: timedelta) -> bool:
-        """Whether it is still this node's turn, which then goes on."""
+        """Extend the lease; whether this node still has it."""
         return bool(await self._database.fetch(PoolName.WORK, sql.upkeep.KEEP_TURN, task, node, turn))
 
     async def end_turn(self, task: str, node: int) -> None:
@@ -62,18 +60,18 @@ class RetentionStore:
     # -- partitions
 
     async def expired(self, days: int, at: datetime | None = None) -> list[Part]:
-        """Partitions older than this, and those that were on their way out, from the oldest on. `at`: the time as the
-        caller knows it, if the server's clock is not to be believed beyond that."""
+        """Partitions older than this, and those whose removal has begun, the oldest first. `at`: the time of the
+        caller's clock, if the server's clock is not trusted beyond it."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.history.LIST_EXPIRED, days, None, at)
         return [Part(*row.values()) for row in rows]
 
-    async def look_again(self, part: Part, days: int, at: datetime | None = None) -> Part | None:
-        """One of them as it is now; None: somebody else was faster, or it is needed again."""
+    async def reread(self, part: Part, days: int, at: datetime | None = None) -> Part | None:
+        """The present state of one of them; None: another node has removed it, or it is needed again."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.history.LIST_EXPIRED, days, part.part, at)
         return Part(*rows[0].values()) if rows else None
 
     async def detach(self, part: Part) -> None:
-        """Out of the reach of readers and writers, who do not wait for it; LockTimeout: not yet, some time later."""
+        """Detach it; readers and writers do not wait. LockTimeout: try again later."""
         verb = "FINALIZE" if part.state == "detaching" else "CONCURRENTLY"
         async with self._alone() as connection:
             await connection.execute(
@@ -82,17 +80,17 @@ class RetentionStore:
         await self._database.fetch(PoolName.REQUEST, sql.history.RECORD_DETACHED, part.part)
 
     async def keep_late(self, part: Part, days: int, at: datetime | None = None) -> int:
-        """Put what ended lately back into history, out of a detached part; how many rows, 0 when there are none left.
-        The tick of a backfilled run may be a year old, and its result is kept as long as any other, from its end on."""
+        """Move rows that ended recently from a detached partition back into history; how many, 0 when none is left. The
+        tick of a backfilled run may be a year old, but its result is kept as long as any other, from its end on."""
         moment = (await self._database.fetch(PoolName.REQUEST, sql.history.READ_RETAINED_FROM, days, at))[0]["moment"]
         name, key = _quoted(part.name), KEYS[part.parent]
-        look = sql.history.FIND_LATE.text.format(name=name)
+        find = sql.history.FIND_LATE.text.format(name=name)
         same = " AND ".join(f"p.{column} = late.{column}" for column in key)
         keep = sql.history.RESTORE_LATE.text.format(name=name, parent=part.parent, key=", ".join(key), same=same)
 
         async def work(connection: Connection) -> int:
             await connection.execute(sql.database.PREFER_INDEX.text)
-            if not await connection.fetchval(look, moment):
+            if not await connection.fetchval(find, moment):
                 return 0
             return int(await connection.fetchval(keep, moment, MOVED_AT_ONCE))
 
@@ -100,18 +98,18 @@ class RetentionStore:
         return rows
 
     async def drop(self, part: Part) -> None:
-        """LockTimeout: somebody looks at it, although it is detached; later, then."""
+        """LockTimeout: a transaction still reads it although it is detached; try again later."""
         if part.state != "gone":
             async with self._alone() as connection:
                 if not await connection.fetchval(sql.history.DROP.text, part.name):
-                    raise Unavailable(f"{part.name} is a part of history again.")
+                    raise Unavailable(f"{part.name} is attached to history again.")
         await self._database.fetch(PoolName.REQUEST, sql.history.RECORD_DROPPED, part.part)
 
     async def archived(self, part: Part, location: str, rows: int, sha256: str) -> None:
         await self._database.fetch(PoolName.REQUEST, sql.history.RECORD_ARCHIVED, part.part, location, rows, sha256)
 
     async def lines(self, part: Part) -> AsyncIterator[list[str]]:
-        """The rows of a detached partition as JSON, page by page: a snapshot that is held for long hurts claims."""
+        """The rows of a detached partition as JSON, page by page: a snapshot that is held for long slows claims."""
         text = ARCHIVE[part.parent].text.format(name=_quoted(part.name))
         key = KEYS[part.parent]
         after: tuple[Any, ...] = (None,) * len(key)
@@ -129,7 +127,7 @@ class RetentionStore:
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[Connection]:
-        """A connection outside any pool and any transaction, which waits for a lock only briefly."""
+        """A connection outside of the pools and of any transaction, which waits for a lock only briefly."""
         database = self._database
         limits = REQUEST_LIMITS._replace(lock=LOCK_SECONDS)
         connection = await connect(database.url, database.schema, limits, pooled=database.pooled)
@@ -142,24 +140,24 @@ class RetentionStore:
                 raise
             raise meaning from error
         finally:
-            connection.terminate()  # also when this was cut short: what the server has begun it ends by its own limit
+            connection.terminate()  # even if this was interrupted: the server ends the statement by its own limit
 
-    # -- what deleted jobs leave behind
+    # -- rows that deleted jobs leave behind
 
     async def forget_jobs(self, days: int) -> int:
-        """Jobs that were deleted so long ago that nothing in history is about them; how many."""
+        """Remove jobs that were deleted so long ago that history has none of their runs; how many."""
         return len(await self._database.fetch(PoolName.REQUEST, sql.job.PURGE, days, FORGOTTEN_AT_ONCE))
 
     async def forget_workers(self, days: int) -> None:
-        """Names of workers that pull, when nothing in history is theirs."""
+        """Remove the names of pulling workers of which history has no run."""
         await self._database.fetch(PoolName.REQUEST, sql.pull.PURGE_WORKERS, days)
 
     async def forget_skips(self, days: int) -> None:
-        """Ticks that were to be skipped, when they have long passed."""
+        """Remove marks of skipped ticks that are older than history."""
         await self._database.fetch(PoolName.REQUEST, sql.skip.PURGE, days)
 
     async def forget_payloads(self, days: int) -> int:
-        """Payloads of runs that history has no more; how many."""
+        """Remove payloads of runs that history no longer has; how many."""
         return len(await self._database.fetch(PoolName.REQUEST, sql.run.PURGE_PAYLOADS, days, FORGOTTEN_AT_ONCE))
 
 

@@ -1,4 +1,4 @@
-"""The settings of the role, on which a node behind a pooler depends: verified at every start, set on request."""
+"""The settings of the role that a node behind a pooler needs: verified at every start, set on request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from detent.store.servers import place
 
 
 async def verify(connection: Connection, url: str, schema: str) -> None:
-    """Raise Unavailable, with what to run, unless connections get what they need without asking."""
+    """Raise Unavailable, with the statements to run, unless connections have the settings by default."""
     names = list(pooler.role_settings(schema))
     (row,) = await connection.fetch(sql.database.READ_SETTINGS.text, names)
     found = dict(zip(names, row["values"], strict=True))
@@ -28,7 +28,7 @@ async def verify(connection: Connection, url: str, schema: str) -> None:
 
 
 async def give(connection: Connection, role: str, schema: str) -> list[str]:
-    """Set them on the role, for this database; the statements that did."""
+    """Set them on the role, for this database; returns the statements."""
     row = await connection.fetchrow(sql.database.READ_ROLE_NAME.text, role)
     if row is None:
         raise UsageError(f"--role-settings is {role!r}, and there is no such role: give the one that nodes connect as.")

@@ -1,4 +1,4 @@
-"""What the rows of a run say, as a document for people. No I/O."""
+"""Rows of a run as the document that the API returns. No I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 class Origin(NamedTuple):
-    """What a run takes from the revision of the job it was fired with."""
+    """The fields that a run takes from its revision of the job."""
 
     job_id: UUID
     name: str
@@ -41,7 +41,7 @@ def status_of(row: Row) -> RunStatus:
 
 
 def run_of(row: Row, origin: Origin, kept: Sequence[Attempt], workers: Mapping[int, str]) -> Run:
-    """`workers` are the names of those that pull, by the number they have as owners of runs."""
+    """`workers`: the names of pulling workers, by their number as owner of a run."""
     key, status = key_of(row), status_of(row)
     attempts = _with_the_last(row, status, kept, workers)
     started, finished = row["started_at"], row["finished_at"]
@@ -82,7 +82,7 @@ def attempt_of(row: Row, workers: Mapping[int, str]) -> Attempt:
 
 
 def _with_the_last(row: Row, status: RunStatus, kept: Sequence[Attempt], workers: Mapping[int, str]) -> list[Attempt]:
-    """An attempt that simply succeeded the first time is kept nowhere but in the run itself."""
+    """An attempt that succeeded at the first try is stored only in the run itself."""
     if status is not RunStatus.SUCCEEDED or any(attempt.token == row["token"] for attempt in kept):
         return list(kept)
     return [*kept, attempt_of({**row, "outcome": "succeeded", "error": None}, workers)]
@@ -94,7 +94,7 @@ def _last_error(attempts: Iterable[Attempt]) -> str | None:
 
 
 def _json(text: str | None) -> msgspec.Raw:
-    """The result as it was stored; text that is not JSON is shown as text."""
+    """The result as stored; text that is not JSON is returned as a JSON string."""
     if text is None:
         return NULL
     try:

@@ -1,4 +1,4 @@
-"""Runs as people see them: look up, list, cancel."""
+"""Runs as the documents that the API returns: read one, list them, cancel one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from uuid import UUID
 import msgspec
 
 from detent.contract.run import Attempt, Run
-from detent.domain.identity import EPOCH, RunKey, run_id
+from detent.domain.identity import EPOCH, MANUAL, RunKey
 from detent.domain.states import RunStatus
-from detent.errors import Conflict, NotFound
 from detent.store import sql
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Row
-from detent.store.history import NEWEST, Query, few_jobs, newest_runs
+from detent.store.history import NEWEST, HistoryQuery, few_jobs, newest_runs
 from detent.store.job_search import Moment
-from detent.store.jobs import DEFAULT_TENANT
-from detent.store.live import promote_on
+from detent.store.jobs import DEFAULT_TENANT, number_of
+from detent.store.live_runs import promote_on
 from detent.store.run_rows import Origin, attempt_of, run_of, status_of
 from detent.store.upkeep import RUNS_CHANNEL
 
@@ -53,10 +52,10 @@ class RunStore:
     ) -> RunPage:
         """Runs from the newest tick to the oldest, of one job or of all, and the key to pass as `after` for more.
 
-        `status` may name several; none means any. `since` and `until` bound the tick, as times or from now on. The key
-        may be there although the page is not full, and is None only at the end."""
+        `status` may name several; none means any. `since` and `until` bound the tick, as times or relative to now. A
+        page may be short although more runs follow: the key is None only at the end."""
         number = None if job is None else await number_of(self._database, job, tenant)
-        # One snapshot, so that a run that is settled meanwhile is seen once: live or finished.
+        # One snapshot, so that a run that is settled meanwhile appears once: live or finished.
         async with (
             self._database.connection(PoolName.REQUEST) as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
@@ -66,46 +65,40 @@ class RunStore:
             (clock,) = await connection.fetch(sql.database.CLOCK.text)
             floor = EPOCH if since is None else max(_time(since, clock["now"]) - MICROSECOND, EPOCH)
             first = NEWEST if until is None else NEWEST._replace(scheduled_at=_time(until, clock["now"]))
-            query = Query(tenant, jobs, frozenset(status) or None, after or first, limit, floor)
+            query = HistoryQuery(tenant, jobs, frozenset(status) or None, after or first, limit, floor)
             rows, following = await newest_runs(connection, query)
             return await documents(connection, rows), following
 
-    async def cancel(self, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> RunStatus:
-        """Cancelled: it had not started. Running: its node was asked to stop it."""
-        status: RunStatus = await self._database.transaction(PoolName.REQUEST, lambda c: _cancel(c, key, tenant))
-        return status
+    async def ticks_that_ran(self, job: int, first: datetime, last: datetime, limit: int) -> Sequence[datetime]:
+        """Ticks of a job in this range that have a run, finished or not."""
+        rows = await self._database.fetch(
+            PoolName.REQUEST, sql.ledger.LIST_TICKS_THAT_RAN, job, first, last, MANUAL, limit
+        )
+        return [row["scheduled_at"] for row in rows]
 
 
 def _time(moment: Moment, now: datetime) -> datetime:
     return moment if isinstance(moment, datetime) else now + moment
 
 
-async def number_of(database: Database, job_id: UUID, tenant: int) -> int:
-    """The number of a job, also of one that was deleted: its runs stay."""
-    rows = await database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, job_id, None)
-    if not rows:
-        raise NotFound(f"There is no job {job_id}: list the jobs to see those there are.")
-    return int(rows[0]["job"])
-
-
-async def _cancel(connection: Connection, key: RunKey, tenant: int) -> RunStatus:
+async def cancel(connection: Connection, key: RunKey, tenant: int) -> RunStatus | None:
+    """CANCELLED: it had not started. RUNNING: its worker was asked to stop it. None: there is no such live run."""
     found = []
     if await connection.fetch(sql.job.CHECK_TENANT.text, key.job, tenant):
         found = await connection.fetch(sql.run.CANCEL.text, [key.job], [key.scheduled_at], [key.serial])
     if found and found[0]["owner"] is None:
-        if await promote_on(connection, [key.job]):  # one may have waited for this
+        if await promote_on(connection, [key.job]):  # one may have waited for this run
             await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "ready")
         return RunStatus.CANCELLED
     if found:
         await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "cancel")
         return RunStatus.RUNNING
+    return None
+
+
+async def status_on(connection: Connection, key: RunKey, tenant: int) -> RunStatus | None:
     rows = await connection.fetch(sql.run.READ.text, *key, tenant)
-    if not rows:
-        raise NotFound(f"There is no run {run_id(key)}: list the runs to see those there are.")
-    status = status_of(rows[0])
-    if status is not RunStatus.CANCELLED:
-        raise Conflict(f"The run {run_id(key)} is already {status}: there is nothing left to cancel.")
-    return status
+    return status_of(rows[0]) if rows else None
 
 
 async def documents(connection: Connection, rows: Sequence[Row]) -> list[Run]:
@@ -130,7 +123,7 @@ async def documents(connection: Connection, rows: Sequence[Row]) -> list[Run]:
 
 
 async def _workers(connection: Connection, nodes: set[int | None]) -> dict[int, str]:
-    """The names of those among the owners that pull: their numbers are below zero, since they are no nodes."""
+    """The names of owners that pull; their numbers are negative, because they are not nodes."""
     pulling = [-node for node in nodes if node is not None and node < 0]
     if not pulling:
         return {}

@@ -1,4 +1,4 @@
-"""Ticks that cannot be fired, on record for all nodes: which, since when and why."""
+"""Ticks that cannot be fired, recorded for all nodes: which, since when and why."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from detent.store.db import Database, PoolName
 
 FORGOTTEN_AT_ONCE = 1_000
 
-Kind = Literal["tick", "catch-up"]
+UnfiredKind = Literal["tick", "catch-up"]
 
 
 class Unfired(NamedTuple):
     """A tick that its leader could not fire, or (catch-up) not release."""
 
     job: int
-    kind: Kind
+    kind: UnfiredKind
     tick: datetime
     generation: int
     why: str
 
 
 class SetAsideJob(NamedTuple):
-    """A job that stands still for that reason, for people."""
+    """A job that does not fire for that reason."""
 
     id: UUID
     name: str
-    kind: Kind
+    kind: UnfiredKind
     why: str
     tick: datetime
     since: datetime
@@ -45,10 +45,10 @@ class SetAsideStore:
         await self._database.fetch(PoolName.WORK, sql.set_aside.ADD, node, *columns(5, unfired))
 
     async def list(self, limit: int, *, tenant: int | None = None) -> Sequence[SetAsideJob]:
-        """The first so many of a tenant, or of all."""
+        """At most `limit`, of a tenant or of all."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.set_aside.LIST, tenant, limit)
         return [SetAsideJob(*row.values()) for row in rows]
 
     async def forget(self) -> int:
-        """Remove what has fired since, or is no more; how many."""
+        """Remove entries whose tick has fired since or no longer exists; how many."""
         return len(await self._database.fetch(PoolName.REQUEST, sql.set_aside.PURGE, FORGOTTEN_AT_ONCE))

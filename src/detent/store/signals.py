@@ -1,4 +1,4 @@
-"""Figures of the whole cluster, for those who collect them."""
+"""Figures of the whole cluster, for metrics and pings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class SignalStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def look(self) -> ClusterSignals:
-        """Counted up to `MOST_COUNTED` of each kind: beyond that it does not matter how many there are, and counting
-        them would be felt."""
+    async def read(self) -> ClusterSignals:
+        """Counted up to `MOST_COUNTED` of each kind: beyond that the exact number does not matter, and counting would
+        slow the database down."""
         began = monotonic()
         (row,) = await self._database.fetch(
             PoolName.REQUEST, sql.cluster.READ_SIGNALS, MOST_COUNTED, MOST_DUE_OF_PARTITION

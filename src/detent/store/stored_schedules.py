@@ -1,4 +1,4 @@
-"""Schedules as their rows hold them: read once, remembered within bounds, or one sentence why they cannot be read."""
+"""Schedules as stored in rows: decoded once, cached within bounds, or the reason why they cannot be decoded."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import msgspec
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.errors import DetentError
 
-# A parsed schedule takes a few kilobytes at the most. Beyond so many the oldest are read again when they are due.
+# A parsed schedule takes a few kilobytes at most. Beyond so many, the oldest are read again when they are due.
 MOST_REMEMBERED = 50_000
 
 
 class UnreadableSchedule(DetentError):  # noqa: N818 - it says what is wrong
-    """A job's schedule is missing, or was written by a version that knows more."""
+    """A job's schedule is missing, or was written by a newer version."""
 
 
 def read_schedule(number: int, stored: str | None) -> Schedule:
@@ -28,7 +28,7 @@ def read_schedule(number: int, stored: str | None) -> Schedule:
 
 
 class Remembered(dict[int, Schedule]):
-    """Schedules by number. Asking for one that could not be read raises its sentence."""
+    """Schedules by number. Accessing one that could not be read raises the reason."""
 
     def __init__(self, unreadable: dict[int, str]) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Figures that are kept: what ended in each minute, and how many jobs there are.
+"""Stored figures: how many runs ended in each minute, and how many jobs there are.
 
-They are made after the fact, by one node for all, from what is on record anyway: no fire, claim or settle writes a row
-more for them. What came on record late is counted in a second look.
+One node computes them afterwards from history, so no fire, claim or settle writes an additional row. Rows that were
+written late are counted in a second pass.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from detent.store import sql
 from detent.store.db import Database, PoolName
 
-# What a run that ended so long ago left behind is on record by now, unless the database was away.
+# The rows of a run that ended so long ago are written by now, unless the database was unavailable.
 SETTLED_AFTER = timedelta(seconds=2)
 LONGEST_STRETCH = timedelta(seconds=60)
 LOOKED_BACK = timedelta(hours=1)
@@ -20,8 +20,8 @@ KEPT = timedelta(days=8)
 MOST_AMENDED = 200_000
 
 
-class Mark(NamedTuple):
-    """Through when history is folded and could be, how old the count of jobs is, and the only tenant, if it is one."""
+class TallyMark(NamedTuple):
+    """Up to when history is folded and could be, how old the job count is, and the tenant if there is only one."""
 
     folded_until: datetime
     foldable: datetime
@@ -34,13 +34,13 @@ class TallyStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def mark(self) -> Mark:
+    async def mark(self) -> TallyMark:
         (row,) = await self._database.fetch(PoolName.REQUEST, sql.tally.READ_MARK, SETTLED_AFTER)
-        return Mark(*row.values())
+        return TallyMark(*row.values())
 
-    async def fold(self, mark: Mark, bounds: tuple[float, ...]) -> datetime:
-        """Add the next stretch to its minutes; the answer is through when history is folded then. Of a long absence
-        only the last hour is made up for."""
+    async def fold(self, mark: TallyMark, bounds: tuple[float, ...]) -> datetime:
+        """Add the next stretch to its minutes; returns up to when history is folded then. After a long absence only the
+        last hour is folded."""
         since = mark.folded_until
         until = min(mark.foldable, since + LONGEST_STRETCH)
         if mark.foldable - since > LOOKED_BACK:
@@ -52,19 +52,19 @@ class TallyStore:
         )
         return until
 
-    async def _leap(self, mark: Mark) -> tuple[datetime, datetime]:
+    async def _leap(self, mark: TallyMark) -> tuple[datetime, datetime]:
         since = mark.foldable - LOOKED_BACK
         await self.leap(mark, since)
         return since, since + LONGEST_STRETCH
 
-    async def leap(self, mark: Mark, until: datetime) -> None:
-        """What ended before is not folded any more."""
+    async def leap(self, mark: TallyMark, until: datetime) -> None:
+        """Runs that ended before `until` are no longer folded."""
         await self._database.fetch(PoolName.REQUEST, sql.tally.SKIP_AHEAD, mark.folded_until, until)
 
     async def amend(
-        self, since: datetime, until: datetime, mark: Mark, bounds: tuple[float, ...], most: int = MOST_AMENDED
+        self, since: datetime, until: datetime, mark: TallyMark, bounds: tuple[float, ...], most: int = MOST_AMENDED
     ) -> None:
-        """Count whole minutes again that are folded already, unless they hold more than `most` runs."""
+        """Count whole minutes again, unless they have more than `most` runs."""
         await self._database.fetch(
             PoolName.REQUEST, sql.tally.AMEND_MINUTES, since, until, list(bounds), mark.only_tenant, most
         )

@@ -1,4 +1,4 @@
-"""Housekeeping: history partitions made ahead, jobs that have run their course, hints to other nodes."""
+"""Housekeeping: history partitions created ahead, jobs that have completed, hints to other nodes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class ClusterIdentity(NamedTuple):
 
 
 class Pulse(NamedTuple):
-    """That the database answers, and how it stands; `known` is the last migration that this code knows, `set_aside` how
-    many jobs cannot be fired."""
+    """The state of a database that answers; `known` is the last migration that this code knows, `set_aside` how many
+    jobs cannot be fired."""
 
     took: float
     migration: int
@@ -35,10 +35,10 @@ class Pulse(NamedTuple):
     set_aside: int
 
 
-class Due(NamedTuple):
-    """What there is to do: jobs whose last tick has fired, leases of pulled runs that are over, runs that wait for the
-    one before, answers and hints that were kept long enough, pauses that end soon; and whether any ticks are to be made
-    up for, and whether anything is expected of any job."""
+class PendingUpkeep(NamedTuple):
+    """Which upkeep is needed: jobs whose last tick has fired, expired leases of pulled runs, runs that wait for their
+    predecessor, answers and hints that were kept long enough, pauses that end soon; and whether there are ticks to
+    catch up, and deadlines."""
 
     ended: bool
     leases: bool
@@ -59,12 +59,12 @@ class UpkeepStore:
         return ClusterIdentity(row["id"], row["incarnation"], row["server_version"])
 
     async def now(self) -> datetime:
-        """The time by which everything is done."""
+        """The database's time."""
         moment: datetime = (await self._database.fetch(PoolName.REQUEST, sql.database.CLOCK))[0]["now"]
         return moment
 
     async def now_within(self, seconds: float) -> datetime:
-        """As `now`, for who wants to know whether the database answers: it fails after `seconds`."""
+        """As `now`, to check whether the database answers: it fails after `seconds`."""
         moment: datetime = (await self._database.fetch_within(seconds, PoolName.REQUEST, sql.database.CLOCK))[0]["now"]
         return moment
 
@@ -80,16 +80,16 @@ class UpkeepStore:
         rows = await self._database.fetch(PoolName.REQUEST, sql.history.ADD_DAYS, ahead)
         return sum(row["made"] for row in rows)
 
-    async def due(self, at: datetime, soon: timedelta) -> Due:
-        """`at`: the time as the caller knows it; `soon`: which pauses to tell of."""
+    async def due(self, at: datetime, soon: timedelta) -> PendingUpkeep:
+        """`at`: the time of the caller's clock; `soon`: report pauses that end within this."""
         (row,) = await self._database.fetch(PoolName.WORK, sql.upkeep.FIND_DUE, KEPT, at, soon)
-        return Due(*row.values())
+        return PendingUpkeep(*row.values())
 
     async def complete_jobs(self, limit: int = 1000) -> list[int]:
         return [row["job"] for row in await self._database.fetch(PoolName.WORK, sql.job.COMPLETE, limit)]
 
     async def end_deleted(self, limit: int = 1000) -> int:
-        """Cancel runs of deleted jobs that wait again; how many. They were under way when their job was deleted."""
+        """Cancel waiting runs of deleted jobs; how many. They were running when their job was deleted."""
         jobs = [row["job"] for row in await self._database.fetch(PoolName.WORK, sql.job.LIST_DELETED_WITH_RUNS, limit)]
         return len(await self._database.fetch(PoolName.WORK, sql.run.END_OF_DELETED_JOBS, jobs)) if jobs else 0
 

@@ -1,4 +1,4 @@
-"""Browsers in which somebody logged in with a key. The token is 256 random bits, of which a digest is kept."""
+"""Browser sessions, opened with an API key. The token is 256 random bits; only its digest is stored."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import secrets
 from datetime import timedelta
 from typing import NamedTuple
 
+from detent.contract.key import KeyScope
 from detent.store import sql
 from detent.store.db import Database, PoolName
-from detent.store.keys import KeyScope
 
 LASTS = timedelta(hours=12)
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -28,13 +28,13 @@ class WebSessionStore:
         self._database = database
 
     async def open(self, key_id: str) -> str:
-        """The token of a new session, told this once."""
+        """The token of a new session, returned only this once."""
         token = secrets.token_urlsafe(32)
         await self._database.fetch(PoolName.REQUEST, sql.session.OPEN, _digest(token), key_id, LASTS)
         return token
 
     async def holder(self, token: str) -> SessionHolder | None:
-        """Whose session this is; None when it is unknown or over, or its key is."""
+        """Whose session this is; None when the session or its key is unknown or has ended."""
         if not _TOKEN.fullmatch(token):
             return None
         rows = await self._database.fetch(PoolName.REQUEST, sql.session.FIND_KEY, _digest(token))

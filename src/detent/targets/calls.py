@@ -29,28 +29,28 @@ class Lane:
     """Where handlers are called: threads, a loop, or processes. Used on the node's loop only."""
 
     def __init__(self, why: str, submit: Callable[[Callable[[], None]], object]) -> None:
-        """`why`: the sentence that says what is missing when this lane is short."""
+        """`why`: a sentence that says what is missing while this lane is short."""
         self.why = why
         self.short = False
         self.changed: Callable[[], None] = lambda: None
         self._submit = submit
 
     def run_short(self) -> None:
-        """A call could not begin in time. It counts as capacity that is back when a probe has begun."""
+        """A call could not begin in time. The lane is short until a probe has begun."""
         if not self.short:
-            log.warning("no capacity for handlers: runs go back to their queues", why=self.why)
+            log.warning("no capacity for handlers: runs return to their queues", why=self.why)
             self.short = True
             self.changed()
             self._submit(partial_threadsafe(self._recovered))
 
     def _recovered(self) -> None:
-        log.info("there is capacity for handlers again", was=self.why)
+        log.info("there is capacity for handlers again", why=self.why)
         self.short = False
         self.changed()
 
 
 def partial_threadsafe(callback: Callable[[], None]) -> Callable[[], None]:
-    """For another thread: call this on the loop that runs now."""
+    """A function for other threads that calls `callback` on the running loop."""
     loop = asyncio.get_running_loop()
 
     def call() -> None:
@@ -61,10 +61,10 @@ def partial_threadsafe(callback: Callable[[], None]) -> Callable[[], None]:
 
 
 class Capacity:
-    """What a node's handlers lack. The worker asks which queues it may claim from, people ask why runs wait."""
+    """Which handlers of a node cannot be called. The worker claims no runs for them; /readyz shows why runs wait."""
 
     def __init__(self, lanes: Sequence[Lane] = (), needed: Callable[[str], Sequence[Lane]] = lambda needs: ()) -> None:
-        """`needed`: through which lanes runs are called that need this."""
+        """`needed`: the lanes that runs with these needs are called through."""
         self._lanes = lanes
         self._needed = needed
         self.version = 0
@@ -118,9 +118,9 @@ class HandlerCall:
     # --- the node's side ---
 
     async def wait(self, lane: Lane) -> Outcome | NotBegun:
-        """Until the call is over, its time is over, or it is withdrawn because it could not begin."""
+        """Until the call ends, times out, or is withdrawn because it could not begin."""
         self._lane = lane
-        self._look_in(min(self._timeout, self._begin_by - monotonic()))
+        self._check_in(min(self._timeout, self._begin_by - monotonic()))
         try:
             return await self._over
         except asyncio.CancelledError:
@@ -130,17 +130,17 @@ class HandlerCall:
         finally:
             self._timer.cancel()
 
-    def _look_in(self, seconds: float) -> None:
-        self._timer = self._loop.call_later(max(seconds, _MOMENT), self._look)
+    def _check_in(self, seconds: float) -> None:
+        self._timer = self._loop.call_later(max(seconds, _MOMENT), self._check)
 
-    def _look(self) -> None:
-        """A timer may come early, and the call may begin at this moment: then it is looked at again."""
+    def _check(self) -> None:
+        """A timer may be early, and the call may begin at this moment: then check again."""
         now = monotonic()
         deadline = self._begin_by if self._begun_at is None else self._begun_at + self._timeout
         if self._over.done():
             return
         if now < deadline:
-            self._look_in(deadline - now)
+            self._check_in(deadline - now)
         elif self._begun_at is not None:
             self._abandon()
             self._over.set_result(timed_out(self._timeout))
@@ -148,14 +148,14 @@ class HandlerCall:
             self._lane.run_short()
             self._over.set_result(NotBegun(self._lane.why))
         else:
-            self._look_in(_MOMENT)
+            self._check_in(_MOMENT)
 
     def _withdraw(self) -> bool:
-        """True: it did not begin, and never will."""
+        """True: the call has not begun, and never will."""
         return self._decided.acquire(blocking=False)
 
     def _abandon(self) -> None:
-        """What has begun is interrupted if it can be; its outcome no longer matters."""
+        """Interrupt a call that has begun, if possible; its outcome is ignored."""
         self._abandoned = True
         if self._interrupt is not None:
             self._interrupt()

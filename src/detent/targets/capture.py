@@ -22,7 +22,7 @@ class Capture:
             data = data[room:]
         self._after_head += len(data)
         self._tail += data[-self._tail_limit :] if len(data) > self._tail_limit else data
-        # Trimmed only now and then, because every trim moves what stays.
+        # Trimmed rarely, because every trim moves the rest.
         if len(self._tail) > 2 * self._tail_limit:
             del self._tail[: -self._tail_limit]
 

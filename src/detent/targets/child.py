@@ -1,7 +1,7 @@
-"""One command as a process of its own: started, listened to, and ended with everything it started.
+"""One command as a process of its own: started, its output read, and ended with everything it started.
 
-The process is not reaped before its group has been killed for the last time: until then nobody else can get
-its number, and so the signal cannot hit a stranger.
+The process is not reaped before its group has been killed for the last time: until then no other process can get its
+number, so the signal cannot hit a stranger.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import os
 import signal
 import subprocess
 import tempfile
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from pathlib import Path
 
-from detent.targets import family
+from detent.targets import process_tree
 from detent.targets.capture import Capture
+from detent.targets.exit_watch import ExitWatch
 
 _CHUNK = 65_536
 _LONGEST_PAUSE = 0.3
@@ -34,13 +34,11 @@ class Child:
         self._process = process
         self._output = output
         self._loop = asyncio.get_running_loop()
-        self._exited = asyncio.Event()
+        self._watch = ExitWatch(process)
         self._silent = asyncio.Event()
-        self._pidfd: int | None = None
         self.capture = Capture(limit)
         os.set_blocking(output, False)
         self._loop.add_reader(output, self._on_output)
-        self._watch_exit()
 
     @classmethod
     def start(
@@ -68,8 +66,8 @@ class Child:
         return cls(process, readable, limit)
 
     async def wait(self, linger: float) -> None:
-        """Until the command has ended, and then a moment for the last words of what it left running."""
-        await self._exited.wait()
+        """Until the command has ended, and then a moment for the last output of what it left running."""
+        await self._watch.exited.wait()
         try:
             async with asyncio.timeout(linger):
                 await self._silent.wait()
@@ -79,40 +77,37 @@ class Child:
     async def stop(self, grace: float, marks: tuple[bytes, ...], executor: Executor) -> None:
         """End the command and all it has started: ask, wait at most `grace` seconds, kill."""
 
-        async def look(known: frozenset[family.Member]) -> frozenset[family.Member]:
-            if not family.can_look():
+        async def find(known: frozenset[process_tree.Member]) -> frozenset[process_tree.Member]:
+            if not process_tree.can_look():
                 return frozenset()
-            return await self._loop.run_in_executor(executor, family.family, self._process.pid, marks, known)
+            return await self._loop.run_in_executor(executor, process_tree.family, self._process.pid, marks, known)
 
-        members = await look(frozenset())
-        family.send(self._process.pid, members, signal.SIGTERM)
+        members = await find(frozenset())
+        process_tree.send(self._process.pid, members, signal.SIGTERM)
         deadline, pause = self._loop.time() + grace, 0.01
-        while (members or not self._exited.is_set()) and self._loop.time() < deadline:
+        while (members or not self._watch.exited.is_set()) and self._loop.time() < deadline:
             await asyncio.sleep(min(pause, deadline - self._loop.time()))
             pause = min(2 * pause, _LONGEST_PAUSE)
-            members = await look(members)
+            members = await find(members)
         for _ in range(_KILL_ROUNDS):
-            family.send(self._process.pid, members, signal.SIGKILL)
-            members = await look(members)
+            process_tree.send(self._process.pid, members, signal.SIGKILL)
+            members = await find(members)
             if not members:
                 break
             await asyncio.sleep(_KILL_PAUSE)
         try:
             async with asyncio.timeout(_DYING_SECONDS):
-                await self._exited.wait()
+                await self._watch.exited.wait()
         except TimeoutError:  # it hangs inside the kernel; its end will be noticed when it comes
             pass
 
     def finish(self) -> int | None:
         """Kill what is left of the group, reap, close. The exit code: negative a signal, None still dying."""
-        family.send(self._process.pid, frozenset(), signal.SIGKILL)
+        process_tree.send(self._process.pid, frozenset(), signal.SIGKILL)
         self._loop.remove_reader(self._output)
         os.close(self._output)
-        if self._pidfd is not None:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = None
-        return self._process.wait() if self._exited.is_set() else self._process.poll()
+        self._watch.close()
+        return self._process.wait() if self._watch.exited.is_set() else self._process.poll()
 
     def _on_output(self) -> None:
         try:
@@ -125,29 +120,9 @@ class Child:
             self._loop.remove_reader(self._output)
             self._silent.set()
 
-    def _watch_exit(self) -> None:
-        try:
-            self._pidfd = os.pidfd_open(self._process.pid)
-        except (AttributeError, OSError):  # not Linux, or a sandbox that forbids it
-            threading.Thread(target=self._wait_in_thread, daemon=True).start()
-        else:
-            self._loop.add_reader(self._pidfd, self._on_exit)
-
-    def _on_exit(self) -> None:
-        if self._pidfd is not None:
-            self._loop.remove_reader(self._pidfd)
-        self._exited.set()
-
-    def _wait_in_thread(self) -> None:
-        self._process.wait()
-        try:
-            self._loop.call_soon_threadsafe(self._exited.set)
-        except RuntimeError:  # the loop is closed; nobody waits any more
-            pass
-
 
 def _payload_file(payload: bytes) -> int:
-    """A file instead of a pipe: a command that does not read its input cannot make anybody wait."""
+    """A file instead of a pipe: a command that does not read its input cannot block the node."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("payload")
     else:

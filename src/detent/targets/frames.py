@@ -1,6 +1,6 @@
-"""What a node and a process for handlers say to each other, over a socket pair: a length, then JSON.
+"""The messages between a node and a handler process, over a socket pair: a length, then JSON.
 
-JSON rather than a denser form, because payloads are JSON already and whatever they hold comes through unchanged.
+JSON rather than a denser format, because payloads are JSON already and arrive unchanged.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ class Start(Struct, frozen=True, tag=True):
 
 
 class Stop(Struct, frozen=True, tag=True):
-    """Interrupt the handler; it has a moment to end by itself."""
+    """Interrupt the handler; it has a short grace period."""
 
 
 class Holding(Struct, frozen=True):
-    """Under which claim a node holds a run."""
+    """The claim under which a node holds a run."""
 
     node: int
     claim: Claim
     started: datetime
 
 
-class Answer(Struct, frozen=True, tag=True):
-    """To the question of this number. None: the run was cancelled or taken over."""
+class CallAnswer(Struct, frozen=True, tag=True):
+    """The answer to the Ask of this number. None: the run was cancelled or taken over."""
 
     number: int
     holding: Holding | None
@@ -80,7 +80,7 @@ class Answer(Struct, frozen=True, tag=True):
 # --- from the process ---
 
 
-class Ready(Struct, frozen=True, tag=True):
+class ProcessReady(Struct, frozen=True, tag=True):
     """The app is imported; handlers can be called."""
 
 
@@ -91,7 +91,7 @@ class Unfit(Struct, frozen=True, tag=True):
 
 
 class Begun(Struct, frozen=True, tag=True):
-    """Sent before the handler is called: without it, it surely was not."""
+    """Sent before the handler is called: without this message, it was certainly not called."""
 
 
 class Ask(Struct, frozen=True, tag=True):
@@ -100,14 +100,14 @@ class Ask(Struct, frozen=True, tag=True):
     number: int
 
 
-class Done(Struct, frozen=True, tag=True):
+class CallDone(Struct, frozen=True, tag=True):
     failed: Failed | None = None
     committed: bool = False
     result: str | None = None
 
 
-ToProcess = Setup | Start | Stop | Answer
-FromProcess = Ready | Unfit | Begun | Ask | Done
+ToProcess = Setup | Start | Stop | CallAnswer
+FromProcess = ProcessReady | Unfit | Begun | Ask | CallDone
 
 _to_process = msgspec.json.Decoder(ToProcess)
 _from_process = msgspec.json.Decoder(FromProcess)
@@ -168,19 +168,19 @@ def call_in(start: Start) -> Call:
     )
 
 
-def done_with(outcome: Outcome) -> Done:
+def done_with(outcome: Outcome) -> CallDone:
     match outcome:
         case Succeeded(result=result):
-            return Done(result=result)
+            return CallDone(result=result)
         case Committed():
-            return Done(committed=True)
+            return CallDone(committed=True)
         case Failed():
-            return Done(failed=outcome)
+            return CallDone(failed=outcome)
         case _:  # no handler cancels its run
-            return Done(failed=Failed("The handler ended in no way that is known."))
+            return CallDone(failed=Failed("The handler ended with an unknown outcome."))
 
 
-def outcome_in(done: Done) -> Outcome:
+def outcome_in(done: CallDone) -> Outcome:
     if done.failed is not None:
         return done.failed
     return Committed() if done.committed else Succeeded(done.result)

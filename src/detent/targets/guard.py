@@ -1,7 +1,7 @@
 """Which addresses a worker connects to.
 
-A check at registration is not enough: a name may resolve to another address a second later. So the policy is asked
-with the address that is about to be connected to, when the socket is made, for names and literal addresses alike.
+A check at registration is not enough: a name may resolve to another address a second later. So the policy checks the
+address when the socket is created, for names and literal addresses alike.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ AddrInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, 
 
 
 class AddressRefusedError(OSError):
-    """Raised where the socket would be made. An OSError, because that is what connectors expect there."""
+    """Raised instead of creating a socket. An OSError, because connectors expect one there."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(errno.EACCES, sentence)
@@ -24,17 +24,17 @@ class AddressRefusedError(OSError):
 
 
 class AddressPolicy:
-    """The rule of one worker: private addresses are called only where the operator allows it."""
+    """The policy of one worker: private addresses are called only if the operator allows it."""
 
     def __init__(self, allow_private: bool = False) -> None:
         self.allow_private = allow_private
 
     def check(self, address: str) -> str | None:
-        """The sentence why this IP address is not called, or None."""
+        """Why this IP address is refused, in a sentence, or None."""
         return address_fault(address, allow_private=self.allow_private)
 
     def open_socket(self, info: AddrInfo) -> socket.socket:
-        """Make the socket for exactly this address, or refuse: the last step before the connection."""
+        """Create the socket for exactly this address, or refuse: the last step before the connection."""
         family, kind, protocol, _, address = info
         sentence = self.check(str(address[0]))
         if sentence is not None:

@@ -1,8 +1,8 @@
-"""The HTTP target: one request per attempt over a shared session, answered by one outcome.
+"""The HTTP target: one request per attempt over a shared session, with one outcome.
 
-Nothing the other side does may cost more than its own run: redirects are not followed, cookies are not kept,
-answers are not decompressed, and reading stops at the cap. The time limit of the attempt is the caller's, who
-cancels; only connecting has a limit of its own here.
+A server can affect only its own run: redirects are not followed, cookies are not kept, answers are not decompressed,
+and reading stops at the cap. The caller enforces the timeout of the attempt by cancelling; only connecting has its own
+limit here.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from yarl import URL
 from detent.domain.documents import encode_json
 from detent.domain.job import HttpTarget
 from detent.domain.run import Call, Failed, Outcome, Succeeded
-from detent.domain.target_errors import TargetError
 from detent.domain.target_rules import check_headers
-from detent.domain.target_url import parse_url
+from detent.domain.target_url import TargetError, parse_url
 from detent.targets.guard import AddressPolicy, AddressRefusedError
 from detent.targets.http_failures import BrokenConnectionError, connection_failure
 from detent.targets.text import first_bytes, instant_text, storable, visible
@@ -35,15 +34,15 @@ from detent.version import __version__
 
 CONNECT_SECONDS = 10.0
 LONGEST_RETRY_AFTER = 86_400.0
-# Shorter than what common servers grant an idle connection (some close after 2 s), so that a request is
-# hardly ever sent into a connection that is just being closed.
+# Shorter than common servers keep an idle connection (some close after 2 s), so that a request is
+# rarely sent into a connection that is being closed.
 KEEP_ALIVE_SECONDS = 1.5
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _RETRYABLE = frozenset({408, 425, 429})
 
 
-class Prepared(NamedTuple):
+class PreparedRequest(NamedTuple):
     """What every call of a target shares."""
 
     url: URL
@@ -53,20 +52,19 @@ class Prepared(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _prepare(url: str, headers: tuple[tuple[str, str], ...]) -> Prepared:
-    """Checked here too, not only at registration: the rules may have become stricter since."""
+def _prepare(url: str, headers: tuple[tuple[str, str], ...]) -> PreparedRequest:
+    """Checked here too, not only at registration: the rules may be stricter now."""
     parsed = parse_url(url)
     check_headers(dict(headers))
     merged = CIMultiDict({"User-Agent": f"detent/{__version__}", "Accept": "*/*", "Accept-Encoding": "identity"})
     merged.update(headers)
     label = str(parsed.with_query(None).with_fragment(None))
-    return Prepared(parsed, label, merged, traced="traceparent" in merged)
+    return PreparedRequest(parsed, label, merged, traced="traceparent" in merged)
 
 
 class HttpTargetRunner:
-    """Calls HTTP targets; one for a whole worker. How many at once is the worker's affair, so waiting for a
-    free connection has no limit of its own.
-    """
+    """Calls HTTP targets; one for a whole worker. The worker limits how many run at once, so waiting for a free
+    connection has no limit here."""
 
     def __init__(
         self,
@@ -135,7 +133,7 @@ class HttpTargetRunner:
         if not 200 <= status <= 299:
             return _refusal(response, label, result)
         if broken:
-            return Failed(f"The answer of {label} broke off before its end.", result=result)
+            return Failed(f"The connection broke before the answer of {label} was complete.", result=result)
         return Succeeded(result)
 
 
@@ -171,8 +169,9 @@ def guarded_session(
 class GuardedResolver(AbstractResolver):
     """Leaves out refused addresses, so that a name with good and bad ones is called at the good ones only.
 
-    The socket factory would refuse the bad ones anyway; but it could not tell a name that has nothing else,
-    which is worth no retry, from one whose good address is down.
+    The socket factory would refuse the bad ones anyway. But it could not distinguish a name with only bad addresses,
+    for
+    which a retry cannot help, from one whose good address is down.
     """
 
     def __init__(self, inner: AbstractResolver, policy: AddressPolicy) -> None:
@@ -197,7 +196,7 @@ class GuardedResolver(AbstractResolver):
 
 
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """One attempt sends one request: the client would quietly repeat some when a reused connection breaks."""
+    """One attempt sends one request: the client would silently repeat some when a reused connection breaks."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
@@ -207,7 +206,7 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 
 
 def headers_of(call: Call) -> CIMultiDict[str]:
-    """What is sent with this call of an HTTP target, whose body is its payload."""
+    """The headers of this call of an HTTP target."""
     assert isinstance(call.target, HttpTarget)
     prepared = _prepare(call.target.url, tuple(call.target.headers.items()))
     return _headers(call, prepared, has_body=_body(call, call.target.method) is not None)
@@ -219,7 +218,7 @@ def _body(call: Call, method: str) -> bytes | None:
     return msgspec.json.encode(call.payload)
 
 
-def _headers(call: Call, prepared: Prepared, *, has_body: bool) -> CIMultiDict[str]:
+def _headers(call: Call, prepared: PreparedRequest, *, has_body: bool) -> CIMultiDict[str]:
     headers = prepared.headers.copy()
     if has_body:
         headers.setdefault("Content-Type", "application/json")
@@ -244,7 +243,7 @@ def _headers(call: Call, prepared: Prepared, *, has_body: bool) -> CIMultiDict[s
 
 
 async def _read(response: aiohttp.ClientResponse, cap: int) -> tuple[bytes, bool, bool]:
-    """What was read, whether it is everything, and whether the other side broke off."""
+    """What was read, whether it is complete, and whether the connection broke."""
     content = response.content
     pieces = bytearray()
     try:

@@ -1,4 +1,4 @@
-"""What went wrong on the way to an answer: one sentence without secrets, and whether another try may help."""
+"""Failures of HTTP calls: one sentence without secrets, and whether a retry may help."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _sentence(error: Exception, peer: str, label: str) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The system's own words where it has some: str() would repeat numbers, addresses and class names."""
+    """The system's text if it has one: str() would repeat numbers, addresses and class names."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return one_line(error.verify_message)
     if isinstance(error, ssl.SSLError):

@@ -1,6 +1,6 @@
-"""Messages to the outside that are no runs, under the rules of HTTP targets about addresses and redirects.
+"""HTTP messages that are not runs: notifications and pings, with the address and redirect rules of HTTP targets.
 
-An address may be a secret by itself, as those of chat services are, so no error tells more of it than its origin.
+A URL may be a secret, like those of chat services, so errors show only its origin.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import aiohttp
 
-from detent.domain.target_errors import TargetError
-from detent.domain.target_url import parse_url
+from detent.domain.target_url import TargetError, parse_url
 from detent.errors import UsageError
 from detent.targets.guard import AddressPolicy
 from detent.targets.http import guarded_session
@@ -24,7 +23,7 @@ CONNECTIONS = 20
 
 
 class Delivery(NamedTuple):
-    """Whether it arrived; if not, why, and whether another try may help."""
+    """Whether the message arrived; if not, why, and whether a retry may help."""
 
     arrived: bool
     error: str = ""
@@ -32,7 +31,7 @@ class Delivery(NamedTuple):
 
 
 def check_address(setting: str, url: str) -> None:
-    """Refuse what is never called, whatever is allowed."""
+    """Refuse URLs that are never called, under any policy."""
     try:
         parse_url(url)
     except TargetError as error:

@@ -1,7 +1,7 @@
 """One process for handlers, as the node sees it: started once, given one call after another, ended with its group.
 
-Whatever happens in it happens to it alone. A process that dies during a call is one failed attempt of that call's run;
-if it had not reported that the call began, the handler was surely not called.
+A process that dies during a call is one failed attempt of that call's run. If it had not reported that the call began,
+the handler was surely not called.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -21,15 +20,16 @@ import msgspec
 
 from detent.domain.run import Call, Failed, NotBegun, Outcome
 from detent.targets.calls import timed_out
+from detent.targets.exit_watch import ExitWatch
 from detent.targets.frames import (
     LENGTH_BYTES,
-    Answer,
     Ask,
     Begun,
-    Done,
+    CallAnswer,
+    CallDone,
     FromProcess,
     Holding,
-    Ready,
+    ProcessReady,
     Setup,
     Stop,
     ToProcess,
@@ -65,8 +65,6 @@ class HandlerProcess:
         self._ours = ours
         self._hold = hold
         self._loop = asyncio.get_running_loop()
-        self._exited = asyncio.Event()
-        self._pidfd: int | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._call: Call | None = None
         self._begun = asyncio.Event()
@@ -74,7 +72,7 @@ class HandlerProcess:
         self._reading: asyncio.Task[None] | None = None
         self.runs = 0
         self.idle_since = 0.0
-        self._watch_exit()
+        self._watch = ExitWatch(process, self._on_exit)
 
     @classmethod
     async def start(cls, setup: Setup, hold: Hold) -> HandlerProcess:
@@ -104,7 +102,7 @@ class HandlerProcess:
 
     @property
     def alive(self) -> bool:
-        return not self._exited.is_set() and self._reading is not None and not self._reading.done()
+        return not self._watch.exited.is_set() and self._reading is not None and not self._reading.done()
 
     async def run(self, call: Call) -> Outcome | NotBegun:
         """Call a handler. Afterwards `alive` says whether the process can be used again."""
@@ -136,7 +134,7 @@ class HandlerProcess:
         return Failed(f"The handler's process died ({how}).") if self._begun.is_set() else NotBegun(f"It died ({how}).")
 
     async def _first(self, event: Awaitable[object]) -> None:
-        """Until this has happened, or nothing more can: everything that the process had sent has been read then."""
+        """Wait until this has happened, or everything that the process had sent has been read."""
         assert self._reading is not None
         waiting = asyncio.ensure_future(event)
         try:
@@ -158,19 +156,19 @@ class HandlerProcess:
         self._close_socket()
         with suppress(TimeoutError):
             async with asyncio.timeout(GRACE):
-                await self._exited.wait()
+                await self._watch.exited.wait()
         await self.kill()
 
     async def kill(self) -> None:
-        """End it and all it has started in its session, and read its last words. It is reaped last: until then its
-        number cannot be another's."""
+        """End it and all it has started in its session, and read its last output. It is reaped last: until then no
+        other process can have its number."""
         self._kill_group()
         await self._wait_for_exit()
         if self._reading is not None:
             await asyncio.wait({self._reading}, timeout=_LAST_WORDS)
             self._reading.cancel()
         self._close_socket()
-        self._forget_pidfd()
+        self._watch.close()
         self._process.poll()
 
     def _close_socket(self) -> None:
@@ -179,7 +177,7 @@ class HandlerProcess:
         else:
             self._ours.close()
 
-    # --- what it says ---
+    # --- messages from and to the process ---
 
     def _send(self, message: ToProcess) -> None:
         if not self._writer.is_closing():
@@ -199,37 +197,27 @@ class HandlerProcess:
         """Its socket is closed, so it ends or has ended; one that does not is killed by `kill`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS):
-                await self._exited.wait()
+                await self._watch.exited.wait()
 
     def _hear(self, message: FromProcess) -> None:
         match message:
-            case Ready():
+            case ProcessReady():
                 self._ready.set_result(None)
             case Unfit(error=error):
                 self._ready.set_exception(UnfitError(error))
             case Begun():
                 self._begun.set()
             case Ask(number=number):
-                self._send(Answer(number, None if self._call is None else self._hold(self._call)))
-            case Done():
+                self._send(CallAnswer(number, None if self._call is None else self._hold(self._call)))
+            case CallDone():
                 if not self._over.done():
                     self._over.set_result(outcome_in(message))
 
     # --- its end ---
 
-    def _watch_exit(self) -> None:
-        try:
-            self._pidfd = os.pidfd_open(self._process.pid)
-        except (AttributeError, OSError):  # not Linux, or a sandbox that forbids it
-            threading.Thread(target=self._wait_in_thread, daemon=True).start()
-        else:
-            self._loop.add_reader(self._pidfd, self._on_exit)
-
     def _on_exit(self) -> None:
-        """What it forked may hold its socket open: that ends as well, so that reading comes to an end."""
-        self._forget_pidfd()
+        """Kill what it forked too: that may hold its socket open, and reading would not end."""
         self._kill_group()
-        self._exited.set()
         self._loop.call_later(_LAST_WORDS, self._stop_reading)
 
     def _kill_group(self) -> None:
@@ -240,17 +228,6 @@ class HandlerProcess:
     def _stop_reading(self) -> None:
         if self._reading is not None:
             self._reading.cancel()
-
-    def _forget_pidfd(self) -> None:
-        if self._pidfd is not None:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = None
-
-    def _wait_in_thread(self) -> None:
-        self._process.wait()
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._exited.set)
 
 
 def _spawn() -> tuple[subprocess.Popen[bytes], socket.socket]:

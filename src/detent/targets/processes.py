@@ -1,8 +1,8 @@
-"""Handlers in processes of their own: a few processes that are started when they are needed and used again.
+"""A pool of handler processes, started on demand and reused.
 
-Each has one call at a time, so a process that dies, hangs or is killed takes one attempt with it and nothing else. It
-is replaced when the next call needs one. Processes that were not needed for a while end, and so does one that has had
-many calls: what handlers leak ends with it.
+Each executes one call at a time, so a process that dies, hangs or is killed fails one attempt and nothing else. It is
+replaced when the next call needs one. A process ends after some time without calls, and after many calls, which bounds
+what handlers leak.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class HandlerProcesses:
         idle_seconds: float = IDLE_SECONDS,
         most_runs: int = MOST_RUNS,
     ) -> None:
-        """`hold`: under which claim the node holds the run of a call."""
+        """`hold` returns the claim under which the node holds the run of a call."""
         self._setup = setup
         self._hold = hold
         self._begin_within = begin_within
@@ -73,7 +73,7 @@ class HandlerProcesses:
             self._free.release()
 
     async def _run(self, call: Call) -> Outcome | NotBegun:
-        """A process that died while it was idle may be noticed only by the call: then another is taken."""
+        """A process that died while idle may be noticed only by the call: then the call takes another."""
         while True:
             try:
                 process = await self._take()
@@ -92,11 +92,11 @@ class HandlerProcesses:
 
     def _failed(self, why: str) -> None:
         self._failures += 1
-        log.error("a process for handlers failed before its handler was called", error=why, failures=self._failures)
+        log.error("a handler process failed before its handler was called", error=why, failures=self._failures)
         self._unfit.run_short()
 
     async def _take(self) -> HandlerProcess:
-        """The one that was used last: those that are not needed become old."""
+        """The process used last, so that those not needed become idle for long."""
         while self._idle:
             process = self._idle.pop()
             if process.alive:
@@ -130,7 +130,7 @@ class HandlerProcesses:
             self._reaper = asyncio.get_running_loop().call_later(seconds, self._reap)
 
     def _reap(self) -> None:
-        """The list is ordered by when they were used: the oldest stand first."""
+        """The list is ordered by last use, the oldest first."""
         self._reaper = None
         before = monotonic() - self._idle_seconds
         while self._idle and self._idle[0].idle_since <= before:
@@ -145,7 +145,7 @@ class HandlerProcesses:
         self._begin(self._probe_after(0.0, free))
 
     def _probe_later(self, free: Callable[[], None]) -> None:
-        """What fails is tried again, by the run of that time, after a pause that grows."""
+        """Let a run try again after a pause that grows."""
         self._begin(self._probe_after(min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures, 10)), free))
 
     async def _probe_after(self, seconds: float, free: Callable[[], None]) -> None:
@@ -159,7 +159,7 @@ class HandlerProcesses:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """When no run is left."""
+        """Called when no run is left."""
         if self._reaper is not None:
             self._reaper.cancel()
         tasks = list(self._tasks)
@@ -170,7 +170,7 @@ class HandlerProcesses:
 
 
 def handler_processes(settings: Settings, url: str, hold: Hold) -> HandlerProcesses | None:
-    """None: there is no app that they could import."""
+    """None: there is no app to import."""
     if settings.app is None:
         return None
     effects = Effects(url, settings.database_schema, settings.lease_ttl_seconds, settings.pooled)

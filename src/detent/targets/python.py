@@ -1,10 +1,10 @@
 """Python functions of the user's app as targets.
 
-Nothing a user wrote runs on the loop that fires and settles: async functions run on a loop of their own, in a thread
-of its own, and plain functions in a pool of threads; there, too, results and errors are turned into text. A handler
-that blocks delays other handlers, never a tick; one that never releases the interpreter's lock needs a process of its
-own (processes.py). How a call waits for its thread, and what happens if it waits too long, is in calls.py.
-Only functions registered by the app can be called; a name in a job is looked up, never imported.
+No user code runs on the loop that fires and settles: async functions run on their own loop in their own thread, plain
+functions in a pool of threads, and results and errors are turned into text there too. A handler that blocks delays
+other handlers, never a tick; one that never releases the interpreter lock needs its own process (processes.py).
+calls.py handles calls that wait for a thread. Only functions that the app registered can be called; a name in a job is
+looked up, never imported.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import msgspec
 from detent.domain.job import PythonTarget
 from detent.domain.run import Call, Committed, Failed, NotBegun, Outcome, Succeeded
 from detent.targets.calls import BEGIN_WITHIN, Capacity, HandlerCall, Lane
+from detent.targets.exceptions import describe, failure_of
 from detent.targets.processes import HandlerProcesses
-from detent.targets.raised import describe, failure_of
-from detent.targets.run import Run
+from detent.targets.run import HandlerRun
 from detent.targets.text import storable_text
 from detent.telemetry.log import logger
 
 Result = TypeVar("Result")
-MakeRun = Callable[[Call], Run]
+MakeRun = Callable[[Call], HandlerRun]
 MAX_RESULT_BYTES = 16_384
 _STOP_SECONDS = 2.0
 
@@ -39,7 +39,7 @@ log = logger("python")
 
 
 class DaemonThreads:
-    """A pool whose threads never keep the process alive: a handler that hangs cannot be stopped, only left behind."""
+    """A pool whose threads never keep the process alive: a handler that hangs cannot be stopped, only abandoned."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -57,7 +57,7 @@ class DaemonThreads:
         return future
 
     def end(self) -> None:
-        """Each thread ends once it is idle: nothing is submitted any more."""
+        """End each thread when it is idle; nothing may be submitted any more."""
         for _ in self._threads:
             self._work.put(None)
 
@@ -87,8 +87,8 @@ class HandlerThread:
         self._thread.start()
 
     def _run(self) -> None:
-        """Only `stop` ends it. A handler may stop the loop, and SystemExit out of a task of a handler leaves it;
-        were it not run again, every other coroutine would wait for its time limit, uncalled."""
+        """Only `stop` ends the loop. A handler may stop it, or raise SystemExit in a task: then it is started again,
+        because all other coroutines would otherwise wait until their timeout."""
         while not self._stopping:
             try:
                 self._loop.run_forever()
@@ -109,7 +109,7 @@ class HandlerThread:
         self._pool.submit(work)
 
     async def stop(self, last: Callable[[], None] = lambda: None) -> None:
-        """`last`: to do on the handlers' loop before it ends. Nobody waits for a loop that a handler blocks."""
+        """`last` is called on the handlers' loop before it ends. A loop that a handler blocks is abandoned."""
         self._pool.end()
         self._stopping = True
         self.on_loop(last)
@@ -120,27 +120,27 @@ class HandlerThread:
 
 
 class Describer:
-    """Turns what a handler returned or raised into an outcome. That calls methods of the user's objects, so it is used
-    where the handler runs, never on the node's loop; and no exception crosses a thread or a loop: a future refuses
-    StopIteration and is never done, SystemExit and KeyboardInterrupt end the loop that all handlers share."""
+    """Turns what a handler returned or raised into an outcome. That calls methods of the user's objects, so it happens
+    where the handler runs, never on the node's loop. No exception crosses a thread or a loop: a future refuses
+    StopIteration and never completes, SystemExit and KeyboardInterrupt end the loop that all handlers share."""
 
     def __init__(self, max_result_bytes: int) -> None:
         self._limit = max_result_bytes
 
-    def returned(self, run: Run, result: object) -> Outcome:
+    def returned(self, run: HandlerRun, result: object) -> Outcome:
         return Committed() if run.committed else Succeeded(as_json(result, self._limit))
 
-    def raised(self, run: Run, error: BaseException) -> Outcome:
+    def raised(self, run: HandlerRun, error: BaseException) -> Outcome:
         failed = failure_of(error)
         if not run.committed:
             return failed
-        # The run has succeeded, in the handler's own transaction; what failed afterwards can only be logged.
-        log.error("a handler failed after its run had committed", run=run.id, job=run.job, error=failed.error)
+        # The run has succeeded in the handler's own transaction; a later failure can only be logged.
+        log.error("a handler failed after its run had committed", run_id=run.id, job=run.job, error=failed.error)
         return Committed()
 
 
 class PythonTargetRunner:
-    keeps_time = True  # a run's time counts from its call, which the worker does not see
+    keeps_time = True  # the timeout counts from the call of the handler, which the worker does not see
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class PythonTargetRunner:
         self._describer = Describer(max_result_bytes)
         self._threads = Lane(f"All {thread.threads} threads for plain functions are busy.", thread.in_thread)
         self._loop = Lane("A coroutine blocks the loop that all coroutines share.", thread.on_loop)
-        self._tasks: set[asyncio.Task[None]] = set()  # a loop alone does not keep its tasks
+        self._tasks: set[asyncio.Task[None]] = set()  # a loop holds only weak references to its tasks
         self._processes = processes
         self._isolate = isolate and processes is not None
         lanes = () if processes is None else processes.lanes
@@ -186,7 +186,7 @@ class PythonTargetRunner:
 
     async def _in_process(self, call: Call) -> Outcome | NotBegun:
         if self._processes is None:
-            return Failed("This worker has no app that a process could import: start it with --app.", retryable=False)
+            return Failed("This worker has no app for a handler process: start it with --app.", retryable=False)
         return await self._processes(call)
 
     def _lane_of(self, function: Callable[..., Any]) -> Lane:
@@ -202,7 +202,7 @@ class PythonTargetRunner:
 
     # --- in a handler's thread ---
 
-    def _in_thread(self, pending: HandlerCall, function: Callable[..., Any], run: Run) -> None:
+    def _in_thread(self, pending: HandlerCall, function: Callable[..., Any], run: HandlerRun) -> None:
         if not pending.begin():
             return
         try:
@@ -217,8 +217,8 @@ class PythonTargetRunner:
 
     # --- on the handlers' loop ---
 
-    def _await(self, pending: HandlerCall, run: Run, make: Callable[[], Any], *, begun: bool = False) -> None:
-        """The call begins inside the task: between its making and its first step others may block the loop."""
+    def _await(self, pending: HandlerCall, run: HandlerRun, make: Callable[[], Any], *, begun: bool = False) -> None:
+        """The call begins inside the task: between its creation and its first step, others may block the loop."""
 
         async def work() -> None:
             if not begun and not pending.begin():
@@ -238,7 +238,7 @@ class PythonTargetRunner:
         self._thread.on_loop(start)
 
 
-def invoke(function: Callable[..., Any], run: Run) -> Any:
+def invoke(function: Callable[..., Any], run: HandlerRun) -> Any:
     return function(run) if takes_run(function) else function()
 
 
@@ -247,7 +247,7 @@ def takes_run(function: Callable[..., Any]) -> bool:
 
 
 def as_json(result: object, limit: int = MAX_RESULT_BYTES) -> str | None:
-    """What the handler returned, if it can be written as JSON, otherwise its text; cut off where it is too long."""
+    """The result of a handler as JSON, or its text where it has no JSON form; truncated to the limit."""
     if result is None:
         return None
     try:

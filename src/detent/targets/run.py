@@ -1,4 +1,4 @@
-"""What a handler is given: the run it is, and ways to act as that run."""
+"""What a handler gets: its run, with what it can do as that run. Exported as `detent.Run`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from detent.telemetry.tracing import traceparent_of
 
 
 class Backend(Protocol):
-    """What stands behind a run: the node that holds it."""
+    """The node that holds a run, as the handler's run sees it."""
 
     def held(self, run_id: str, token: int) -> bool:
-        """Is the run still this node's, and not asked to stop?"""
+        """Whether this node still holds the run, and the run was not asked to stop."""
         ...
 
     def transaction(self, run_id: str, token: int) -> AbstractAsyncContextManager[Any]:
@@ -27,7 +27,7 @@ class Backend(Protocol):
         ...
 
 
-class Run:
+class HandlerRun:
     """One attempt of one run, as its handler sees it."""
 
     def __init__(self, call: Call, backend: Backend) -> None:
@@ -35,7 +35,7 @@ class Run:
         self._backend = backend
         self.committed = False
         self._untraced = traceparent_of(call.run_id)
-        self._window_start = call.window_start  # here and now: a handler may be in another thread
+        self._window_start = call.window_start  # computed here: the handler may be in another thread
         self.log = logging.LoggerAdapter(
             logging.getLogger(f"detent.run.{call.job}"), {"run_id": call.run_id, "attempt": call.attempt}
         )
@@ -54,32 +54,32 @@ class Run:
 
     @property
     def scheduled_at(self) -> datetime:
-        """The tick: when the run was to start, not when it did."""
+        """The tick: when the run was scheduled, not when it started."""
         return self._call.scheduled_at
 
     @property
     def traceparent(self) -> str:
-        """The place of this attempt in its trace, for calls that it makes."""
+        """The trace context of this attempt, for calls that the handler makes."""
         return self._call.traceparent or self._untraced
 
     @property
     def window_start(self) -> datetime | None:
-        """The tick before this one by the job's schedule, whether or not it ran; None: there is none."""
+        """The previous tick of the job's schedule, whether or not it ran; None: there is none."""
         return self._window_start
 
     @property
     def window_end(self) -> datetime:
-        """The tick: with `window_start`, the stretch of time whose data the run is about."""
+        """The tick: with `window_start`, the time that the run covers."""
         return self._call.scheduled_at
 
     @property
     def attempt(self) -> int:
-        """1 for the first try."""
+        """1 for the first attempt."""
         return self._call.attempt
 
     @cached_property
     def payload(self) -> Any:
-        """The run's own copy, to do with as it likes: the worker keeps the job's for the next one."""
+        """The run's own copy: changing it does not affect other runs."""
         return deepcopy(self._call.payload)
 
     @property
@@ -89,12 +89,12 @@ class Run:
 
     @property
     def token(self) -> int:
-        """Grows with every claim of this very run, and starts anew with the next: a store that remembers the largest
-        one it has seen of a run can refuse a worker that comes late."""
+        """Grows with every claim of this run: a system that remembers the largest token of a run can refuse a worker
+        that has lost it."""
         return self._call.token
 
     def heartbeat(self) -> None:
-        """For long work: raises OwnershipLost once the run was cancelled or taken over; then stop."""
+        """For long work: raises OwnershipLost when the run was cancelled or taken over. Then stop."""
         if not self._backend.held(self.id, self.token):
             raise OwnershipLost("This run was cancelled or taken over: stop, its result would be refused.")
 
@@ -103,8 +103,8 @@ class Run:
         """A transaction on detent's database in which the handler's effects and the run's success commit together.
 
         Yields an asyncpg connection. When the block ends without an error, the run is recorded as succeeded in the same
-        transaction: either both are there afterwards or neither. If the run was lost meanwhile, OwnershipLost is raised
-        and nothing is written.
+        transaction: both commit or neither. If the run was lost meanwhile, OwnershipLost is raised and nothing is
+        written.
         """
         async with self._backend.transaction(self.id, self.token) as connection:
             yield connection

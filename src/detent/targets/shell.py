@@ -1,4 +1,4 @@
-"""The shell target: a command with a folder, a session and an environment of its own.
+"""The shell target: a command with its own folder, session and environment.
 
 The worker's own environment is not passed on, because it holds the database's password.
 """
@@ -22,8 +22,8 @@ import msgspec
 from detent.domain.documents import encode_json
 from detent.domain.job import ShellTarget
 from detent.domain.run import Call, Failed, Outcome, Succeeded
-from detent.domain.target_errors import TargetError
 from detent.domain.target_rules import check_target
+from detent.domain.target_url import TargetError
 from detent.targets.capture import Capture
 from detent.targets.child import Child
 from detent.targets.text import instant_text, one_line
@@ -54,7 +54,7 @@ class ShellTargetRunner:
         self._limit = max_result_bytes
         self._grace = grace_seconds
         self._linger = linger_seconds
-        # Looking through all processes and removing large folders would hold up the event loop.
+        # Scanning all processes and removing large folders would block the event loop.
         self._executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="detent-shell")
         self._environment = {
             "PATH": os.environ.get("PATH", _DEFAULT_PATH),
@@ -63,7 +63,7 @@ class ShellTargetRunner:
         }
 
     async def close(self) -> None:
-        """When no run is left."""
+        """Called when no run is left."""
         self._executor.shutdown(wait=False)
 
     async def __call__(self, call: Call) -> Outcome:
@@ -77,7 +77,7 @@ class ShellTargetRunner:
         try:
             folder = Path(tempfile.mkdtemp(prefix="detent-"))
         except OSError as error:
-            return Failed(f"No working folder could be made for the command: {_reason(error)}.")
+            return Failed(f"No working folder could be created for the command: {_reason(error)}.")
         try:
             return await self._run(call, target, folder)
         finally:
@@ -109,7 +109,7 @@ class ShellTargetRunner:
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Finish this even if we are cancelled again meanwhile; the caller raises the cancellation afterwards."""
+    """Finish this work even if the task is cancelled again; the caller raises the cancellation afterwards."""
     task = asyncio.ensure_future(work)
     while not task.done():
         try:
@@ -155,7 +155,7 @@ def _outcome(target: ShellTarget, code: int | None, capture: Capture) -> Outcome
     ending = f": {last_line}" if last_line else "."
     if code is None or code < 0:
         return Failed(f"The command was killed by {_signal_name(code)}{ending}", result=result)
-    # By convention a shell says with these two that it could not start what it was told to.
+    # By convention a shell exits with one of these two when it could not start the command.
     hopeless = isinstance(target.command, str) and code in (_NOT_EXECUTABLE, _NOT_FOUND)
     meaning = {_NOT_EXECUTABLE: " (not executable)", _NOT_FOUND: " (not found)"}[code] if hopeless else ""
     return Failed(f"The command exited with status {code}{meaning}{ending}", retryable=not hopeless, result=result)
@@ -194,9 +194,9 @@ def _remove_empty(folder: Path) -> bool:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Removes what the command may have locked or nested deeply, and never follows a link out of the folder.
+    """Removes locked and deeply nested folders too, and never follows a link out of the folder.
 
-    What cannot be removed is left: it must not turn a run that succeeded into one that failed.
+    What cannot be removed stays: it must not fail a run that succeeded.
     """
     folders = [folder]
     for current in folders:  # grows while it is walked: parents before their children

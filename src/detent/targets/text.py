@@ -1,4 +1,4 @@
-"""Texts for targets and from targets: bytes of unknown origin become something PostgreSQL can store."""
+"""Text for targets and from targets: bytes from outside become text that PostgreSQL can store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def storable(data: bytes, *, complete: bool = True) -> str:
 
 
 def storable_text(text: str) -> str:
-    """Without what PostgreSQL refuses in a text: NUL, and halves of characters (lone surrogates)."""
+    """Without what PostgreSQL refuses in text: NUL and lone surrogates."""
     if text.isascii() and "\0" not in text:  # nearly always
         return text
     return _UNSTORABLE.sub(REPLACEMENT, text)
@@ -52,8 +52,8 @@ def visible(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def instant_text(instant: datetime) -> str:
-    """RFC 3339 in UTC; milliseconds only when there are any. Remembered, because runs that are due together have the
-    same, and writing it was two thirds of the work on a call's headers (4.3 of 6.3 µs).
+    """RFC 3339 in UTC; milliseconds only when there are any. Cached, because runs that are due together share it, and
+    formatting it was two thirds of the work on a call's headers (4.3 of 6.3 µs).
     """
     utc = instant.astimezone(UTC).replace(tzinfo=None)
     return utc.isoformat(timespec="milliseconds" if utc.microsecond >= 1000 else "seconds") + "Z"

@@ -1,7 +1,7 @@
-"""The text for Prometheus. Every metric that there is has its line here: its name, its meaning and where it comes from.
+"""The text for Prometheus. Every metric has its line here: its name, its meaning and its source.
 
-What concerns this process is always there; its place in the cluster only while it is a member; what the database tells
-of the whole cluster only while it answers, and alike from every process: take the largest, not the sum.
+Metrics of the process are always present; metrics of its membership only while it is a member; metrics of the whole
+cluster only while the database answers. Every process reports the same cluster metrics: take the largest, not the sum.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from detent.domain.schedule import tzdata_version
-from detent.telemetry.metrics import ENDS, KINDS, OUTCOMES, ClusterSignals, Distribution, Metrics, Standing
+from detent.telemetry.metrics import ENDS, KINDS, OUTCOMES, ClusterSignals, Distribution, Metrics, NodeGauges
 from detent.version import __version__
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ NODE_STATES = ("alive", "draining", "silent", "evicted")
 
 
 class Exposition:
-    """The text, in the form that whoever asks prefers. Its maker is imported when asked for: that takes a while."""
+    """The text, in the format that the client prefers. prometheus_client is imported on first use: that is slow."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -35,7 +35,7 @@ class Exposition:
 
 
 class Snapshot:
-    """All metrics at one moment, as their maker asks for them."""
+    """All metrics at one moment, as a collector of prometheus_client."""
 
     def __init__(self, metrics: Metrics, cluster: ClusterSignals | None) -> None:
         self._metrics = metrics
@@ -48,18 +48,18 @@ class Snapshot:
         yield from _runs(self._metrics)
         yield from _expectations(self._metrics)
         yield from _spans(self._metrics)
-        standing = self._metrics.standing()
-        yield from _membership(standing is not None, self._cluster is not None)
-        if standing is not None:
-            yield from _standing(standing)
+        gauges = self._metrics.gauges()
+        yield from _membership(gauges is not None, self._cluster is not None)
+        if gauges is not None:
+            yield from _node(gauges)
         if self._cluster is not None:
             yield from _cluster(self._cluster)
 
 
 def every_metric() -> Iterator[Metric]:
-    """All that there are, with nothing counted yet: for the manual."""
+    """All metrics with nothing counted yet, for the manual."""
     metrics = Metrics()
-    metrics.standing = lambda: Standing(0, 0, 0.0, 0.0, 0.0, 0.0, draining=False, held=False)
+    metrics.gauges = lambda: NodeGauges(0, 0, 0.0, 0.0, 0.0, 0.0, draining=False, held=False)
     nothing = ClusterSignals(0, 0.0, 0, 0.0, 0, 0, 0, {}, 0, 0, 0, 0, 0, 0.0)
     return Snapshot(metrics, nothing).collect()
 
@@ -68,7 +68,7 @@ def _build() -> Iterator[Metric]:
     from prometheus_client.core import InfoMetricFamily
 
     facts = {"version": __version__, "tzdata": tzdata_version()}
-    yield InfoMetricFamily("detent_build", "Which detent this is, and which zone data it has.", facts)
+    yield InfoMetricFamily("detent_build", "The version of detent and of its zone data.", facts)
 
 
 def _counters(metrics: Metrics) -> Iterator[Metric]:
@@ -77,16 +77,20 @@ def _counters(metrics: Metrics) -> Iterator[Metric]:
     for name, text, value in (
         ("elections", "Partitions that this process has taken.", metrics.elections),
         ("evictions", "Nodes that this process has evicted because their lease had ended.", metrics.evictions),
-        ("memberships_lost", "Times that this process has lost its place.", metrics.memberships_lost),
+        ("memberships_lost", "Times that this process has lost its membership.", metrics.memberships_lost),
         ("rescued_runs", "Runs of lost nodes and workers that this process has returned.", metrics.rescued),
         ("ticks_fired", "Ticks that became runs.", metrics.fired),
-        ("ticks_skipped", "Ticks that did not run because the run before was not over.", metrics.overlaps),
-        ("ticks_missed", "Ticks that passed while nobody could fire them, and did not run.", metrics.missed),
-        ("catch_ups", "Jobs that were given past ticks to run: missed, of a pause, or to backfill.", metrics.catch_ups),
-        ("large_catch_ups", "Times that a hundred or more of these were to run at once.", metrics.large_catch_ups),
-        ("ticks_released", "Ticks that were made up for, or backfilled.", metrics.released),
+        ("ticks_skipped", "Ticks that did not run because the previous run was not over.", metrics.overlaps),
+        ("ticks_missed", "Ticks that passed while no scheduler could fire them, and did not run.", metrics.missed),
+        ("catch_ups", "Jobs with past ticks to run: missed, from a pause, or to backfill.", metrics.catch_ups),
+        ("large_catch_ups", "Catch-ups of a hundred or more ticks at once.", metrics.large_catch_ups),
+        ("ticks_released", "Past ticks that were caught up or backfilled.", metrics.released),
         ("starts", "Attempts that were started.", metrics.starts),
-        ("uncalled_runs", "Runs given back because no handler could be called in time.", metrics.not_begun),
+        (
+            "uncalled_runs",
+            "Runs returned to their queue because no handler could be called in time.",
+            metrics.not_begun,
+        ),
         ("retries", "Attempts that failed and are followed by another.", metrics.retries),
     ):
         yield CounterMetricFamily(f"detent_{name}", text, value)
@@ -112,7 +116,7 @@ def _expectations(metrics: Metrics) -> Iterator[Metric]:
     for expectation, count in metrics.expectations_missed.items():
         missed.add_metric([expectation], count)
     yield missed
-    notices = CounterMetricFamily("detent_notices", "Tries to send a message about that.", labels=["result"])
+    notices = CounterMetricFamily("detent_notices", "Attempts to send a notification about that.", labels=["result"])
     for result, count in metrics.notices.items():
         notices.add_metric([result], count)
     yield notices
@@ -162,41 +166,41 @@ def _membership(member: bool, answers: bool) -> Iterator[Metric]:
     yield GaugeMetricFamily("detent_database_up", "1 while the database answers this process.", float(answers))
 
 
-def _standing(standing: Standing) -> Iterator[Metric]:
+def _node(gauges: NodeGauges) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
     for name, text, value in (
-        ("partitions_led", "Partitions that this node leads.", standing.partitions_led),
+        ("partitions_led", "Partitions that this node leads.", gauges.partitions_led),
         (
             "partitions_flapping",
-            "Partitions that this node took again without a reason in the last hour.",
-            standing.partitions_flapping,
+            "Partitions that this node took again in the last hour although no node joined or left.",
+            gauges.partitions_flapping,
         ),
-        ("leader_status", "1 while this node leads any partition.", standing.partitions_led > 0),
-        ("heartbeat_age_seconds", "Since the last heartbeat that came back.", standing.heartbeat_age),
-        ("heartbeat_interval_seconds", "How often a heartbeat is sent.", standing.heartbeat_interval),
-        ("lease_remaining_seconds", "Until this node no longer trusts its place.", standing.lease_remaining),
-        ("clock_offset_seconds", "How far this node's clock is ahead of the database's.", standing.clock_offset),
-        ("draining", "1 while this node was asked to hand over.", standing.draining),
-        ("held", "1 while no tick fires anywhere.", standing.held),
-        ("ticks_unsent", "Ticks that this node holds, due for more than a second.", standing.ticks_unsent),
-        ("oldest_unsent_seconds", "Since when the oldest of them is due; 0: none is.", standing.oldest_unsent),
+        ("leader_status", "1 while this node leads any partition.", gauges.partitions_led > 0),
+        ("heartbeat_age_seconds", "Age of the last heartbeat that was answered.", gauges.heartbeat_age),
+        ("heartbeat_interval_seconds", "The interval between two heartbeats.", gauges.heartbeat_interval),
+        ("lease_remaining_seconds", "Time until this node stops trusting its membership.", gauges.lease_remaining),
+        ("clock_offset_seconds", "How far this node's clock is ahead of the database's.", gauges.clock_offset),
+        ("draining", "1 while this node is draining.", gauges.draining),
+        ("held", "1 while no tick fires anywhere.", gauges.held),
+        ("ticks_unsent", "Ticks that this node holds, due for more than a second.", gauges.ticks_unsent),
+        ("oldest_unsent_seconds", "How long the oldest of them has been due; 0: none is.", gauges.oldest_unsent),
         (
             "fires_failing_seconds",
-            "For how long no fire of this node has succeeded although it tries; 0: the last one did.",
-            standing.fires_failing,
+            "How long all fires of this node have failed; 0: the last one succeeded.",
+            gauges.fires_failing,
         ),
-        ("worker_slots", "How many runs this node's worker may have under way at once.", standing.slots),
+        ("worker_slots", "How many runs this node's worker may execute at once.", gauges.slots),
         (
             "handlers_short",
-            "How many kinds of handlers cannot be called for now: threads, loop or processes are all busy.",
-            standing.handlers_short,
+            "How many kinds of handlers cannot be called now, because threads, loop or processes are all busy.",
+            gauges.handlers_short,
         ),
     ):
         yield GaugeMetricFamily(f"detent_{name}", text, float(value))
     held = GaugeMetricFamily("detent_runs_held", "Runs that this node's worker has claimed.", labels=["state"])
-    held.add_metric(["running"], standing.running)
-    held.add_metric(["waiting"], standing.waiting)
+    held.add_metric(["running"], gauges.running)
+    held.add_metric(["waiting"], gauges.waiting)
     yield held
 
 
@@ -205,16 +209,16 @@ def _cluster(signals: ClusterSignals) -> Iterator[Metric]:
 
     for name, text, value in (
         ("ticks_due", "Ticks that are due and have not fired.", signals.ticks_due),
-        ("oldest_due_seconds", "Since when the oldest of them is due; 0: none is.", signals.oldest_due),
+        ("oldest_due_seconds", "How long the oldest of them has been due; 0: none is.", signals.oldest_due),
         ("runs_ready", "Runs that are ready and wait for a worker: the depth of all queues.", signals.runs_ready),
-        ("oldest_ready_seconds", "Since when the oldest of them waits; 0: none does.", signals.oldest_ready),
+        ("oldest_ready_seconds", "How long the oldest of them has waited; 0: none does.", signals.oldest_ready),
         (
             "schedule_gap_ticks",
-            "Ticks that were scheduled by now and are not executed: those due and those ready.",
+            "Ticks whose time has come and that have not started: those due and those ready.",
             signals.ticks_due + signals.runs_ready,
         ),
         ("jobs_overdue", "Jobs that have not been executed for twice their interval.", signals.jobs_overdue),
-        ("dead_letters", "Dead runs that nobody has dealt with.", signals.dead_letters),
+        ("dead_letters", "Dead runs that were neither redriven nor discarded.", signals.dead_letters),
         ("catch_up_backlog_ticks", "Missed or backfilled ticks that are still to run.", signals.catch_up_ticks),
         ("zone_data_releases", "Different releases of the zone data that nodes have.", signals.zone_data_releases),
         ("node_versions", "Different versions of detent that nodes run.", signals.versions),
@@ -228,13 +232,17 @@ def _cluster(signals: ClusterSignals) -> Iterator[Metric]:
             "The most elections that one partition has had in the last hour.",
             signals.partition_elections,
         ),
-        ("incidents_open", "Jobs that are not as expected, which somebody was told.", signals.incidents_open),
+        (
+            "incidents_open",
+            "Open incidents: jobs that missed a deadline, for which a notification was sent.",
+            signals.incidents_open,
+        ),
         (
             "jobs_set_aside",
-            "Jobs whose tick cannot be fired, such as one with a schedule that cannot be read; they are tried again.",
+            "Jobs whose tick cannot be fired, for example because the schedule cannot be read; they are retried.",
             signals.jobs_set_aside,
         ),
-        ("database_answer_seconds", "How long the database took to tell this.", signals.answer_seconds),
+        ("database_answer_seconds", "How long the database took to answer this.", signals.answer_seconds),
     ):
         yield GaugeMetricFamily(f"detent_{name}", text, float(value))
     nodes = GaugeMetricFamily("detent_nodes", "Nodes that are alive or not yet forgotten.", labels=["state"])

@@ -1,4 +1,4 @@
-"""What a process says of itself when it is asked whether it is ready."""
+"""The answer of /readyz: checks, and the status that follows from them."""
 
 from __future__ import annotations
 
@@ -9,28 +9,27 @@ from msgspec import Struct
 
 
 class Check(Struct, frozen=True):
-    """One thing that was looked at, and what was seen. One that is not `needed` is for people to know: work may be sent
-    all the same."""
+    """One check and its finding. A check that is not `needed` informs people: the process is ready without it."""
 
     ok: bool
     why: str
     needed: bool = True
 
 
-class Ready(Struct, frozen=True, omit_defaults=True):
-    """`checks` is there when asked for with ?verbose."""
+class ReadinessCheck(Struct, frozen=True, omit_defaults=True):
+    """`checks` is present with ?verbose."""
 
     status: Literal["ready", "not ready", "draining"]
     checks: Mapping[str, Check] | None = None
 
 
-def summary(checks: Mapping[str, Check], verbose: bool) -> tuple[Ready, int]:
-    """The answer and its status: 503 as long as anything is missing that is needed."""
+def summary(checks: Mapping[str, Check], verbose: bool) -> tuple[ReadinessCheck, int]:
+    """The answer and its status: 503 while a needed check fails."""
     shown = checks if verbose else None
     missing = [name for name, check in checks.items() if check.needed and not check.ok]
     if not missing:
-        return Ready("ready", shown), 200
-    return Ready("draining" if missing == [DRAINING] else "not ready", shown), 503
+        return ReadinessCheck("ready", shown), 200
+    return ReadinessCheck("draining" if missing == [DRAINING] else "not ready", shown), 503
 
 
 DRAINING = "not draining"

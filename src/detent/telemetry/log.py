@@ -1,4 +1,14 @@
-"""Structured logs on stderr: pretty on a terminal, JSON lines elsewhere. Loggers cost nothing until first used."""
+"""Structured logs on stderr: pretty on a terminal, JSON lines elsewhere. A logger costs nothing until its first use.
+
+Log lines use the same keys everywhere:
+
+    job          the name of a job
+    job_id       its id
+    job_number   its number in the database, where name and id are not at hand
+    run_id       the id of a run
+    attempt, token, node    which attempt, under which claim, on which node
+    error, why   what failed, or the reason
+"""
 
 from __future__ import annotations
 
@@ -9,13 +19,13 @@ from typing import Any
 _level = logging.INFO
 
 
-def debugging() -> bool:
-    """Whether lines of the lowest level are written: asked where making one costs more than a thought."""
+def debug_enabled() -> bool:
+    """Whether debug lines are written: checked where building one is expensive."""
     return _level <= logging.DEBUG
 
 
 def logger(part: str) -> Any:
-    """A lazy structlog logger bound to the part of the program that speaks."""
+    """A lazy structlog logger, bound to a part of the program."""
     import structlog
 
     return structlog.get_logger(part=part)
@@ -49,12 +59,12 @@ def configure(log_format: str, level: str) -> None:
 
 
 class _Forward(logging.Handler):
-    """What handlers (`run.log`) and libraries say through `logging`, in the same shape as everything else."""
+    """Forwards what handlers (`run.log`) and libraries log through `logging`, in the same format."""
 
     def emit(self, record: logging.LogRecord) -> None:
         fields = {name: getattr(record, name) for name in ("run_id", "attempt") if hasattr(record, name)}
         if record.exc_info and record.exc_info[1] is not None:
-            # The driver's pool reports a database that is down, at every try, with the whole way there.
+            # The driver's pool logs a whole traceback at every failed connection: the message is enough.
             short = record.name.startswith("asyncpg")
             fields |= {"error": str(record.exc_info[1])} if short else {"exc_info": record.exc_info}
         logger(record.name).log(record.levelno, record.getMessage(), **fields)

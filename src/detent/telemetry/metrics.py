@@ -1,9 +1,9 @@
-"""What a process counts of itself.
+"""The metrics of one process.
 
 Counting must cost the hot path next to nothing: a counter is an attribute, a distribution takes a whole batch at a
-time, and no label is looked up for a row. Names, labels and buckets appear only when somebody asks for the text
-(`exposition.py`). Labels have few values that are known beforehand; figures of single jobs are the API's. One instance
-lives as long as its process, through all of its memberships, and all counting is done on the process's main loop.
+time, and no label is looked up for a row. Names, labels and buckets appear only when /metrics is read
+(`exposition.py`). Labels have few values, all known beforehand; the API has the figures of single jobs. One instance
+lives as long as its process, through all of its memberships, and all counting happens on the process's main loop.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LATENESS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 DURATION = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600)
 ENDS = (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)
 
-# What was called. `pull`: whatever a worker that pulls makes of its runs; `unknown`: the job's definition was gone.
+# What a run calls. `pull`: a worker that pulls executes it; `unknown`: the job's definition no longer exists.
 Kind = Literal["http", "python", "shell", "pull", "unknown"]
 KINDS: tuple[Kind, ...] = ("http", "python", "shell", "pull", "unknown")
 EXPECTATIONS = ("start", "finish")
@@ -29,7 +29,7 @@ OUTCOMES = ("succeeded", "failed", "timeout", "cancelled")
 
 
 class Distribution:
-    """How many spans of time were as short as each bound, and what they were together."""
+    """How many durations were at most as long as each bound, and their sum."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
@@ -46,8 +46,8 @@ class Distribution:
             self.counts[position] += bisect_right(ordered, limit)
 
 
-class Standing(NamedTuple):
-    """What a process that is a member of the cluster knows of its place in it; ages and ends in seconds."""
+class NodeGauges(NamedTuple):
+    """The state of a process that is a member of the cluster; durations in seconds."""
 
     partitions_led: int
     partitions_flapping: int
@@ -67,7 +67,7 @@ class Standing(NamedTuple):
 
 
 class ClusterSignals(NamedTuple):
-    """How the whole cluster stands, as the database tells it; ages in seconds, 0 where there is nothing that old."""
+    """The state of the whole cluster, read from the database; ages in seconds, 0 where nothing waits."""
 
     ticks_due: int
     oldest_due: float
@@ -92,9 +92,9 @@ async def _unknown() -> ClusterSignals | None:
 
 class Metrics:
     def __init__(self) -> None:
-        # Set by the process that has one: None while it is not a member.
-        self.standing: Callable[[], Standing | None] = lambda: None
-        # Set by the process that has a database: None while it does not answer.
+        # Set by the node: None while it is not a member.
+        self.gauges: Callable[[], NodeGauges | None] = lambda: None
+        # Set by the node: None while the database does not answer.
         self.cluster: Callable[[], Awaitable[ClusterSignals | None]] = _unknown
         self.elections = 0
         self.evictions = 0

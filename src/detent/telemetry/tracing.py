@@ -1,13 +1,13 @@
-"""Spans of runs for OpenTelemetry: schedule, fire, claim, attempt. Off, and free, until `start` was called.
+"""Spans of runs for OpenTelemetry: schedule, fire, claim, attempt. Off, and free of cost, until `start` is called.
 
-The id of a run is the id of its trace, so whoever handles a run knows its trace without being told: what the scheduler
-fired, what a worker elsewhere tried, and what the target made of its `traceparent` come together. For the same reason
-the first two spans have ids that follow from the run's, and the choice of runs that are traced does too.
+The id of a run is the id of its trace, so every process that handles a run knows its trace: the spans of the scheduler
+that fired it, of the worker that executed it and of the target that read `traceparent` join. For the same reason the
+ids of the first two spans, and the choice of runs that are traced, are computed from the run's id.
 
-    schedule    from the tick to the answer to its fire
-    fire        the statement that made the run
+    schedule    from the tick until its fire is answered
+    fire        the statement that creates the run
     claim       from the moment a worker has the run to the start of the attempt
-    attempt     the call of the target, which is given this span as its parent
+    attempt     the call of the target, which gets this span as its parent
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ SCHEDULE, FIRE = b"schedule", b"fire"
 
 
 def traceparent_of(run: str) -> str:
-    """For a run that nobody traces: all attempts are one trace, as if somebody did."""
+    """For a run that is not traced: all its attempts still share one trace id."""
     return f"00-{run.replace('-', '')}-{secrets.token_hex(8)}-01"
 
 
 class Ids:
-    """Gives spans the ids that were asked for, and others random ones. All spans are begun on one loop."""
+    """Gives a span the id that was set for it, otherwise a random one. All spans begin on one loop."""
 
     def __init__(self) -> None:
         self.trace_id = 0
@@ -70,7 +70,7 @@ class Tracing:
         self._tracer = provider.get_tracer("detent", __version__)
 
     def sampled(self, run: UUID) -> bool:
-        """The same for every node: some of all runs, whole."""
+        """Every node gives the same answer, so a run is traced whole or not at all."""
         return _digest(run, b"") < self._limit
 
     def fired(self, key: RunKey, node: int, sent: datetime, answered: datetime, *, handed_off: bool) -> None:
@@ -78,11 +78,11 @@ class Tracing:
         if not self.sampled(run):
             return
         try:
-            self._tell_fired(run, key, node, sent, answered, handed_off)
-        except Exception as error:  # a trace is not worth a run
-            _warn("a fire is not traced", run=str(run), error=str(error))
+            self._record_fired(run, key, node, sent, answered, handed_off)
+        except Exception as error:  # a failing trace must not fail the run
+            _warn("fire not traced", run_id=str(run), error=str(error))
 
-    def _tell_fired(
+    def _record_fired(
         self, run: UUID, key: RunKey, node: int, sent: datetime, answered: datetime, handed_off: bool
     ) -> None:
         facts = {"detent.run_id": str(run), "detent.job_number": key.job, "detent.node": node_name(node)}
@@ -106,8 +106,8 @@ class Tracing:
             return await execute(msgspec.structs.replace(call, traceparent=f"{traceparent_of(call.run_id)[:-2]}00"))
         try:
             span, traced = self._begin_attempt(call, run, accepted, started)
-        except Exception as error:  # a trace is not worth a run
-            _warn("an attempt is not traced", run=call.run_id, error=str(error))
+        except Exception as error:  # a failing trace must not fail the run
+            _warn("attempt not traced", run_id=call.run_id, error=str(error))
             return await execute(call)
         outcome: Outcome | NotBegun | None = None
         try:
@@ -117,7 +117,7 @@ class Tracing:
             _end_attempt(span, outcome, now)
 
     def _begin_attempt(self, call: Call, run: UUID, accepted: datetime, started: datetime) -> tuple[Span, Call]:
-        """The span of an attempt, and the call with that as its parent."""
+        """The span of an attempt, and the call with that span as its parent."""
         facts = _facts(call)
         claim = self._begin("claim", run, _digest(run, FIRE), accepted, facts)
         claim.end(_nanoseconds(started))
@@ -155,8 +155,7 @@ active: Tracing | None = None
 
 
 def start(ratio: float, exporter: SpanExporter | None = None) -> Tracing:
-    """Trace from now on, and no longer as before. Where spans go, and how, is told by the variables of OpenTelemetry
-    (OTEL_…)."""
+    """Start tracing, instead of any tracing before. OpenTelemetry's variables (OTEL_…) say where spans go."""
     global active
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -176,7 +175,7 @@ def start(ratio: float, exporter: SpanExporter | None = None) -> Tracing:
 
 
 def stop() -> None:
-    """Send what is left; it takes its time when nobody is there to receive it."""
+    """Send the remaining spans. This takes seconds when no collector answers."""
     global active
     stopped, active = active, None
     if stopped is not None:
@@ -184,13 +183,13 @@ def stop() -> None:
 
 
 def _resource() -> Resource:
-    """Who sends the spans; what the variables of OpenTelemetry say of it comes first."""
+    """The resource that sends the spans; OpenTelemetry's variables take precedence."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
-    told = OTELResourceDetector().detect().attributes
+    given = OTELResourceDetector().detect().attributes
     instance = f"{socket.gethostname()}:{os.getpid()}"
     facts = {"service.name": "detent", "service.version": __version__, "service.instance.id": instance}
-    return Resource.create({name: value for name, value in facts.items() if name not in told})
+    return Resource.create({name: value for name, value in facts.items() if name not in given})
 
 
 def _facts(call: Call) -> dict[str, Any]:
@@ -206,23 +205,23 @@ def _facts(call: Call) -> dict[str, Any]:
 
 
 def _warn(event: str, **facts: object) -> None:
-    logger("tracing").warning(event, **facts)  # made here: users import this module, and a logger costs them time
+    logger("tracing").warning(event, **facts)  # created here, because users import this module
 
 
 def _end_attempt(span: Span, outcome: Outcome | NotBegun | None, now: Callable[[], datetime]) -> None:
-    """Without an outcome, it was cancelled or out of time. The target was called: whatever fails here, its outcome
-    goes on."""
+    """No outcome: the attempt was cancelled or timed out. The target was called, so a failure here must not replace its
+    outcome."""
     try:
         if outcome is None:
             span.set_attribute("detent.outcome", "interrupted")
         else:
-            _tell_outcome(span, outcome)
+            _record_outcome(span, outcome)
         span.end(_nanoseconds(now()))
     except Exception as error:
-        _warn("the end of an attempt is not traced", error=str(error))
+        _warn("end of attempt not traced", error=str(error))
 
 
-def _tell_outcome(span: Span, outcome: Outcome | NotBegun) -> None:
+def _record_outcome(span: Span, outcome: Outcome | NotBegun) -> None:
     from opentelemetry.trace import Status, StatusCode
 
     span.set_attribute("detent.outcome", type(outcome).__name__.lower())

@@ -1,1 +1,1 @@
-"""What one node does for all: retention, archive, tallies, expectations, notices, pings."""
+"""What one node does for the whole cluster: retention, archive, tallies, deadlines, notifications, pings."""

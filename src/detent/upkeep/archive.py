@@ -1,7 +1,7 @@
-"""Where history goes before it is dropped: one compressed file of JSON lines for each table and day.
+"""The archive of history that is about to be dropped: one compressed file of JSON lines for each table and day.
 
-A file is written under another name next to where it will be, and gets its own when it is complete and on disk, so
-what has its name is whole. Object storage shows an object only when all of it is there, so it is written here and sent.
+A file is written under a temporary name in the same folder, and renamed when it is complete and on disk: a file with
+its final name is complete. Object storage shows only complete objects, so the file is written locally and uploaded.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ READ_AT_ONCE = 1 << 20
 
 
 class Archived(NamedTuple):
-    """A complete file: where it is, how many rows it has, and the digest of its bytes."""
+    """A complete file: its location, its number of rows, and the digest of its bytes."""
 
     location: str
     rows: int
     sha256: str
 
 
-class Place(Protocol):
+class ArchiveLocation(Protocol):
     """A folder, or a bucket."""
 
     def workspace(self, name: str) -> Path:
@@ -39,7 +39,7 @@ class Place(Protocol):
         ...
 
     async def publish(self, path: Path, name: str) -> str:
-        """Let the file have its name; where it is then."""
+        """Give the file its final name; returns its location."""
         ...
 
 
@@ -93,15 +93,15 @@ class Bucket:
             found = (await obstore.head_async(self._store, name))["size"]
         except Exception as error:
             reason = str(error).splitlines()[0]
-            raise Unavailable(f"The archive {self._url} did not take {name} ({reason}).") from error
+            raise Unavailable(f"The archive {self._url} did not accept {name} ({reason}).") from error
         if found != size:
             raise Unavailable(f"The archive {self._url} has {found} of {size} bytes of {name}.")
         await asyncio.to_thread(path.unlink)
         return f"{self._url}/{name}"
 
 
-def open_archive(url: str | None) -> Place | None:
-    """The place that the setting `archive_url` names."""
+def open_archive(url: str | None) -> ArchiveLocation | None:
+    """The location that the setting `archive_url` names."""
     if url is None:
         return None
     parts = urlsplit(url)
@@ -110,8 +110,8 @@ def open_archive(url: str | None) -> Place | None:
     return Bucket(url) if parts.scheme else Folder(Path(url).expanduser())
 
 
-async def write(place: Place, name: str, chunks: AsyncIterator[Sequence[str]]) -> Archived:
-    """One line for each row, compressed, under this name in the end; what is half done is removed."""
+async def write(place: ArchiveLocation, name: str, chunks: AsyncIterator[Sequence[str]]) -> Archived:
+    """Write one compressed line per row, and publish the file under this name; an incomplete file is removed."""
     path = await asyncio.to_thread(_temporary, place, name)
     try:
         rows = 0
@@ -129,7 +129,7 @@ async def write(place: Place, name: str, chunks: AsyncIterator[Sequence[str]]) -
         raise
 
 
-def _temporary(place: Place, name: str) -> Path:
+def _temporary(place: ArchiveLocation, name: str) -> Path:
     descriptor, path = tempfile.mkstemp(".part", f".{Path(name).name}.", place.workspace(name))
     os.close(descriptor)
     return Path(path)

@@ -1,6 +1,6 @@
-"""What a message says, and its signature. Pure: the time is an argument.
+"""The text and the signature of a notification. Pure: the time is an argument.
 
-Signatures follow Standard Webhooks: the receiver knows by them that the message is ours, unchanged and not old.
+Signatures follow Standard Webhooks: with them the receiver verifies the sender, the content and the age.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VERBS = {("start", "missed"): "did not start", ("finish", "missed"): "has not su
 
 
 def read_secrets(text: str) -> list[bytes]:
-    """One secret, or two while one takes the place of the other: `whsec_` and base64, separated by a comma."""
+    """One secret, or two during a rotation: `whsec_` and base64, separated by a comma."""
     secrets = []
     for part in text.split(","):
         try:
@@ -41,7 +41,7 @@ def read_secrets(text: str) -> list[bytes]:
 
 
 def signed(notice_id: str, at: datetime, body: bytes, secrets: Sequence[bytes]) -> dict[str, str]:
-    """The headers that say who sent this, when, and that nobody changed it."""
+    """The headers that identify and sign the message."""
     seconds = str(int(at.timestamp()))
     headers = {"Content-Type": "application/json", "webhook-id": notice_id, "webhook-timestamp": seconds}
     if secrets:
@@ -52,7 +52,8 @@ def signed(notice_id: str, at: datetime, body: bytes, secrets: Sequence[bytes]) 
 
 
 def id_of(notice: Notice) -> str:
-    """The same at every try; told apart by when it was made from those of another database, which counts anew."""
+    """The same at every retry. The creation time distinguishes it from notices of another database, which may have the
+    same number."""
     made = (notice.at - notice.age).astimezone(UTC)
     return f"notice_{notice.notice}_{made:%Y%m%d%H%M%S%f}"
 
@@ -85,10 +86,10 @@ def sentence(notice: Notice) -> str:
     if notice.event == "recovered":
         what = "starts" if notice.kind == "start" else "succeeds"
         since = f"{notice.opened_at:%Y-%m-%d %H:%M:%S} UTC"
-        return f"The job {notice.job!r} {what} again. It had not been as expected since {since}."
-    told = f"The job {notice.job!r} {VERBS[notice.kind, notice.event]} within {_span(notice.within)} of its tick at "
-    told += f"{notice.tick:%Y-%m-%d %H:%M:%S} UTC"
-    return f"{told}, {notice.misses} times in a row." if notice.misses > 1 else f"{told}."
+        return f"The job {notice.job!r} {what} in time again. It had missed its deadline since {since}."
+    missed = f"The job {notice.job!r} {VERBS[notice.kind, notice.event]} within {_span(notice.within)} of its tick at "
+    missed += f"{notice.tick:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{missed}, {notice.misses} times in a row." if notice.misses > 1 else f"{missed}."
 
 
 def _span(span: timedelta) -> str:
@@ -100,5 +101,5 @@ def _span(span: timedelta) -> str:
 
 
 def _slack(text: str) -> str:
-    """Three characters mean something to Slack; a job's name must not."""
+    """Escape the three characters that Slack interprets."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

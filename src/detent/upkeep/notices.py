@@ -1,7 +1,7 @@
-"""Any scheduler sends the messages that are to be sent; whoever takes one first.
+"""Sends notifications: any scheduler takes the ones that wait.
 
-When its sender dies before it has said what became of it, it is sent once more, under the same id. Sending has a loop
-of its own: nobody who answers slowly, or never, keeps jobs from being judged.
+When a sender dies before it has recorded the result, the notification is sent again, with the same id. Sending has its
+own loop, so that a slow receiver does not delay the checks of deadlines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from detent.upkeep.messages import body_of, id_of, read_secrets, signed
 
 log = logger("notices")
 
-# How often to look for messages whose sender died.
+# How often to search for notifications whose sender died.
 SWEEP_EVERY = 30.0
 SENT_AT_ONCE = 20
 TAKEN_FOR = timedelta(seconds=60)
@@ -34,7 +34,7 @@ GIVEN_UP_AFTER = timedelta(hours=24)
 
 
 class Address:
-    """Where messages go when a job does not say, and what they are signed with."""
+    """The default receiver of notifications, and the secrets that sign them."""
 
     def __init__(self, url: str | None, form: NoticeFormat, secrets: Sequence[bytes]) -> None:
         self.url = url
@@ -42,7 +42,8 @@ class Address:
         self.secrets = secrets
 
     def of(self, notice: Notice) -> tuple[str | None, NoticeFormat, Sequence[bytes]]:
-        """What is sent to the address of a job of another tenant has no signature: that secret is not theirs."""
+        """URL, format and secrets for a notice. The URL of another tenant's job gets no signature: the secret is not
+        theirs."""
         if notice.url is None:
             return self.url, self.form, self.secrets
         return notice.url, notice.format, self.secrets if notice.ours else ()
@@ -53,7 +54,7 @@ def address_of(settings: Settings) -> Address:
     return Address(settings.notify_url, "slack" if settings.notify_format == "slack" else "webhook", secrets)
 
 
-class Sender:
+class NoticeSender:
     def __init__(
         self, store: Store, membership: Membership, messenger: Messenger, address: Address, metrics: Metrics
     ) -> None:
@@ -75,7 +76,7 @@ class Sender:
         return max(self._next - monotonic(), 0.0)
 
     async def _send(self, notices: Sequence[Notice]) -> None:
-        """All to their end, even if the database cannot be told of one: what is under way cannot be taken back."""
+        """Finish all of them, even if the result of one cannot be recorded: a request in progress cannot be undone."""
         ends = await asyncio.gather(*(self._send_one(notice) for notice in notices), return_exceptions=True)
         for end in ends:
             if end is not None:
@@ -84,7 +85,7 @@ class Sender:
     async def _send_one(self, notice: Notice) -> None:
         url, form, secrets = self._address.of(notice)
         if url is None:
-            await self._store.expectations.give_up(notice, "There is no address to send it to: set notify_url.")
+            await self._store.expectations.give_up(notice, "No receiver is configured: set notify_url.")
             return
         body = body_of(notice, form)
         delivery = await self._messenger.send(url, body, signed(id_of(notice), notice.at, body, secrets))
@@ -93,11 +94,11 @@ class Sender:
             await self._store.expectations.sent(notice)
         elif not delivery.retryable or notice.age > GIVEN_UP_AFTER:
             self._metrics.notices["given_up"] += 1
-            log.error("a message is given up", incident=notice.incident, error=delivery.error)
+            log.error("notification abandoned", incident=notice.incident, error=delivery.error)
             await self._store.expectations.give_up(notice, delivery.error)
         else:
             self._metrics.notices["failed"] += 1
             pause = min(FIRST_PAUSE * 2.0 ** min(notice.tries - 1, 10), LONGEST_PAUSE) * random.uniform(0.5, 1)
-            log.warning("a message was not sent", incident=notice.incident, error=delivery.error, again_in=round(pause))
+            log.warning("notification failed", incident=notice.incident, error=delivery.error, retry_in=round(pause))
             await self._store.expectations.put_off(notice, timedelta(seconds=pause), delivery.error)
             self._next = min(self._next, monotonic() + pause)

@@ -1,7 +1,7 @@
-"""A sign of life to a monitor outside, which raises the alarm when it does not come.
+"""A regular ping to an external monitor, which raises an alarm when the ping stops.
 
-One node of the cluster sends it, and only while the cluster does its work: every partition is led, no tick has been
-due for long, and ticks are not held. So silence means that jobs do not run, also for a reason nobody thought of.
+One node of the cluster sends it, and only while the cluster works: every partition has a leader, no tick has been due
+for long, and ticks are not held. So a missing ping means that jobs do not run, for any reason.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class Ping:
     async def tick(self) -> float:
         pause = self._every.total_seconds() / LOOKS_A_PERIOD
         node = self._membership.node
-        # Somewhat early, so that looking now and then adds nothing to the period.
+        # A little early, so that the pause between two passes does not lengthen the period.
         every = self._every * (1 - 1 / LOOKS_A_PERIOD)
         if not self._membership.trusted or not await self._store.retention.take_turn(TASK, node, TURN, every):
             return pause
-        trouble = await self._unwell() or await self._sent()
+        trouble = await self._problem() or await self._sent()
         if trouble and trouble != self._trouble:
-            log.warning("no sign of life was sent to the monitor", why=trouble)
+            log.warning("no ping sent to the monitor", why=trouble)
         self._trouble = trouble
         await self._store.retention.end_turn(TASK, node)
         return pause
 
-    async def _unwell(self) -> str:
-        """Why the cluster does not do its work; empty while it does."""
+    async def _problem(self) -> str:
+        """Why the cluster does not work; empty while it does."""
         if self._membership.held:
             return "all ticks are held"
-        signals = await self._store.signals.look()
+        signals = await self._store.signals.read()
         if signals.partitions_without_leader:
             return f"{signals.partitions_without_leader} partitions have no leader"
         if signals.oldest_due > LONGEST_DUE:

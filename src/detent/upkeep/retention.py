@@ -1,13 +1,13 @@
-"""Housekeeping that one node does for all, now and then: old history goes, counts are put right, leftovers are removed.
+"""Periodic housekeeping by one node for all: drop old history, correct counts, remove leftovers.
 
-A partition whose time is over goes through four states, each of which can be the last that was reached when a process
-dies, and is where the next one goes on:
+An expired partition of history goes through four states. A process may die in any of them, and the next one continues
+from there:
 
     attached     readers and writers see it
-    detaching    nobody new sees it; those who did are being waited for
-    detached     a table by itself: what ended lately, although its tick is old, goes back into history, which makes
-                 a new partition for it; then it does not change any more, and is archived, if that is wanted,
-    gone         and only when its archive is complete, dropped
+    detaching    new transactions do not see it; the detach waits for those that do
+    detached     a separate table: rows that ended lately, although their tick is old, move back into history, which
+                 gets a new partition for them; then the table no longer changes and is archived, if configured
+    gone         dropped, after its archive is complete
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from detent.errors import DetentError
 from detent.store import Store
-from detent.store.leftovers import Marked, Shared, Used
+from detent.store.leftovers import MarkedRow, Shared, Used
 from detent.store.retention import Part
 from detent.telemetry.log import logger
-from detent.upkeep.archive import Place, write
+from detent.upkeep.archive import ArchiveLocation, write
 
 log = logger("retention")
 
@@ -29,7 +29,7 @@ TURN = timedelta(minutes=5)
 LOOK_SECONDS = 120.0
 PAGES_A_TURN = 20
 REVISIONS = 100
-# So few are not worth the look at every job that tells which are unused.
+# With fewer rows than this, finding the unused ones is not worth a scan of all jobs.
 SPARED: dict[Shared, int] = {"schedules": 1_000, "queues": 200}
 UNUSED_FOR = timedelta(days=1)
 AT_ONCE = 1_000
@@ -42,7 +42,7 @@ class Task(NamedTuple):
 
 
 class TurnLost(Exception):  # noqa: N818 - it says what happened
-    """This took so long that somebody else goes on with it."""
+    """The task took so long that another node continues it."""
 
 
 class Keeper:
@@ -51,12 +51,12 @@ class Keeper:
         store: Store,
         node: int,
         days: int,
-        archive: Place | None,
+        archive: ArchiveLocation | None,
         present: Callable[[], datetime | None],
         revisions: int = REVISIONS,
     ) -> None:
-        """`present` tells the time as the node has known it for a while: a clock that has just stepped ages nothing.
-        `revisions`: how many former ones of each job are kept."""
+        """`present` returns the time if the clock has been steady for a while: after a clock step nothing may expire.
+        `revisions`: how many former revisions of each job are kept."""
         self._revisions = revisions
         self._store = store
         self._present = present
@@ -80,8 +80,8 @@ class Keeper:
             except TurnLost:
                 continue
             except DetentError as error:
-                # Its turn is not ended, so that it is due again when the turn runs out, not when all would be well.
-                log.warning("not done this time", task=task.name, error=str(error))
+                # The turn is not ended, so that the task is due again when the turn expires, not after a whole period.
+                log.warning("housekeeping task failed; it is retried", task=task.name, error=str(error))
                 continue
             await self._store.retention.end_turn(task.name, self._node)
         return LOOK_SECONDS
@@ -89,17 +89,17 @@ class Keeper:
     # --- history ---
 
     async def retire_history(self) -> None:
-        """Let go of every partition whose time is over; one that cannot go yet does not keep the others."""
+        """Drop every expired partition; a failure with one does not stop the others."""
         for part in await self._store.retention.expired(self._days, self._present()):
             await self._go_on("history")
             try:
                 await self._retire(part)
             except (DetentError, OSError) as error:
-                log.warning("a part of history stays for now", part=part.name, error=str(error))
+                log.warning("a partition of history is not dropped yet", partition=part.name, error=str(error))
 
     async def _retire(self, listed: Part) -> None:
         store = self._store.retention
-        part = await store.look_again(listed, self._days, self._present())
+        part = await store.reread(listed, self._days, self._present())
         if part is None:
             return
         if part.state in ("attached", "detaching"):
@@ -109,10 +109,12 @@ class Keeper:
         if self._archive is not None and not part.archived and part.state != "gone":
             await self._put_away(part, self._archive)
         await store.drop(part)
-        log.info("history dropped", part=part.name, until=part.until.isoformat(), archived=self._archive is not None)
+        log.info(
+            "history dropped", partition=part.name, until=part.until.isoformat(), archived=self._archive is not None
+        )
 
-    async def _put_away(self, part: Part, place: Place) -> None:
-        """The number makes the name one of its own: a day that comes back, for something late, has another."""
+    async def _put_away(self, part: Part, place: ArchiveLocation) -> None:
+        """The number makes the name unique: a second partition of the same day, for late rows, gets another name."""
         done = await write(place, f"{part.parent}/{part.name}.{part.part}.jsonl.gz", self._lines(part))
         there = await self._store.retention.count(part)
         if done.rows != there:
@@ -137,9 +139,9 @@ class Keeper:
         await self._store.tenants.recount()
 
     async def _give_up_reservations(self) -> None:
-        jobs = await self._store.tenants.give_up_reservations()
+        jobs = await self._store.tenants.release_stale()
         if jobs:
-            log.warning("room for jobs that were never registered is free again", jobs=jobs)
+            log.warning("quota reserved for jobs that were never registered is released", jobs=jobs)
 
     async def _forget(self) -> None:
         while await self._store.retention.forget_jobs(self._days):
@@ -155,7 +157,7 @@ class Keeper:
         await self._store.retention.forget_workers(self._days)
         await self._store.retention.forget_skips(self._days)
 
-    # --- what nothing needs any more, looked for among everything ---
+    # --- unused rows, found by scanning all jobs ---
 
     async def _forget_unused(self) -> None:
         store = self._store.leftovers
@@ -168,12 +170,12 @@ class Keeper:
             await self._go_on("growth")
         removed = await self._forget_shared()
         if any((removed | gone).values()):
-            log.info("what nothing needs any more is removed", **gone, **removed)
+            log.info("unused rows removed", **gone, **removed)
 
     async def _forget_shared(self) -> dict[Shared, int]:
-        """A schedule or a queue that nothing has is marked, and removed a day later if nothing has it then. A
-        registration that uses it meanwhile takes the mark away, so neither has to wait for the other."""
-        known: dict[Shared, list[Marked]] = {kind: await self._listed(kind) for kind in SPARED}
+        """An unused schedule or queue is marked, and removed a day later if it is still unused. A registration that
+        uses it meanwhile removes the mark, so neither has to wait for the other."""
+        known: dict[Shared, list[MarkedRow]] = {kind: await self._listed(kind) for kind in SPARED}
         many = [kind for kind, spared in SPARED.items() if len(known[kind]) > spared]
         if not many:
             return {}
@@ -184,7 +186,7 @@ class Keeper:
             await self._go_on("growth")
         return {kind: await self._sweep(kind, known[kind], used[kind]) for kind in many}
 
-    async def _sweep(self, kind: Shared, known: list[Marked], used: set[int]) -> int:
+    async def _sweep(self, kind: Shared, known: list[MarkedRow], used: set[int]) -> int:
         store = self._store.leftovers
         gone = 0
         for part in _in_parts([one.number for one in known if one.number not in used]):
@@ -196,8 +198,8 @@ class Keeper:
             await store.mark(kind, [], part)
         return gone
 
-    async def _listed(self, kind: Shared) -> list[Marked]:
-        found: list[Marked] = []
+    async def _listed(self, kind: Shared) -> list[MarkedRow]:
+        found: list[MarkedRow] = []
         while page := await self._store.leftovers.listed(kind, found[-1].number if found else 0):
             found += page
             await self._go_on("growth")

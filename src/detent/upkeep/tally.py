@@ -1,7 +1,7 @@
-"""Figures for those who look: folded into minutes and counted by one node for all, a little behind what happens.
+"""Figures for the dashboard: one node aggregates runs into minutes and counts jobs, with a small delay.
 
-Each pass reads what ended since the last one and no more, so its cost follows the work that was done. Counting jobs
-reads them all; the more there are, the less often that is done.
+Each pass reads only what ended since the last one, so its cost follows the work done. Counting jobs reads all of them;
+the more there are, the less often they are counted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from detent.runtime.clock import monotonic
 from detent.store import Store
-from detent.store.tallies import Mark
+from detent.store.tallies import TallyMark
 from detent.telemetry.metrics import LATENESS
 
 TASK = "tally"
@@ -29,8 +29,8 @@ COUNT_SHARE = 200  # counting may take a two hundredth of the time
 
 class Tally:
     def __init__(self, store: Store, node: int, done: Callable[[], int]) -> None:
-        """`done`: how much this node has fired and started so far. While that stands still, passes are rare: what
-        others do then is seen a little later."""
+        """`done` returns how much this node has fired and started so far. While that does not change, passes are rare,
+        and the work of other nodes is counted a little later."""
         self._store = store
         self._node = node
         self._done = done
@@ -64,8 +64,8 @@ class Tally:
             took = timedelta(seconds=monotonic() - began)
             self._count_pause = max(COUNT_AT_MOST_EVERY, took * COUNT_SHARE)
 
-    async def _fold(self) -> Mark:
-        """Up to now, or as far as one pass gets."""
+    async def _fold(self) -> TallyMark:
+        """Aggregate up to now, or as far as one pass may go."""
         for _ in range(STRETCHES_A_PASS):
             mark = await self._store.tallies.mark()
             if await self._store.tallies.fold(mark, LATENESS) >= mark.foldable:

@@ -1,1 +1,2 @@
-"""From claims to outcomes: `worker.py` holds runs, `execute.py` runs one, `settle.py` writes what became of it."""
+"""From claims to outcomes: `worker.py` takes runs in, `slots.py` and `attempt.py` execute them, `settle.py` writes
+their outcomes."""

@@ -1,8 +1,8 @@
-"""How a worker comes by runs from the queues it serves.
+"""How a worker claims runs from the queues it serves.
 
 Where all of them belong to one tenant and none has a limit, one statement takes what is ready, by priority and age.
-Where several tenants have work, each gets its share of the room, by weight; and queues with limits are asked one limit
-at a time, under its lock.
+Where several tenants have work, each gets its share of the capacity, by weight; and queues with limits are claimed from
+one limit at a time, under its lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from detent.domain.run import Claim
 from detent.errors import DetentError
 from detent.store import Store
 from detent.store.db import OutcomeUnknown
-from detent.store.queues import LimitedClaim, QueueRow, Ready
+from detent.store.queues import LimitedClaim, QueueRow, ReadyQueue
 from detent.targets.calls import Capacity
 from detent.telemetry.log import logger
 from detent.worker.queues.book import QueueBook
@@ -25,7 +25,7 @@ from detent.worker.queues.rounds import Rounds
 
 log = logger("worker")
 
-# Runs start at an even rate if those who wait for it look this often; looking more often costs more than it brings.
+# A worker that waits for a rate limit retries this often: runs then start at an even rate, and more often costs more.
 SHORTEST_WAIT = 0.05
 MARKINGS = 2
 # One claim in so many takes runs whatever their priority, so that none starves.
@@ -33,8 +33,8 @@ EVENLY_EVERY = 8
 
 
 class Claimed(NamedTuple):
-    """`more`: runs may be left that could start now. `wait`: look again after so many seconds, if there is a reason.
-    `unknown`: the reply to some part of it was lost, so more may be ours than these."""
+    """`more`: runs may be left that could start now. `wait`: claim again after so many seconds, if there is a reason.
+    `unknown`: the reply to some statement was lost, so this node may hold more runs than these."""
 
     claims: list[Claim]
     more: bool = False
@@ -49,20 +49,20 @@ class Claiming:
         membership: Membership,
         book: QueueBook,
         names: Sequence[str],
-        has: Sequence[str],
-        capacity: Capacity,
+        capabilities: Sequence[str],
+        handlers: Capacity,
     ) -> None:
         self._store = store
         self._membership = membership
         self._book = book
         self._names = frozenset(names)
-        self._has = frozenset(has)
-        self._capacity = capacity
-        self._capacity_version = -1
+        self._capabilities = frozenset(capabilities)
+        self._handlers = handlers
+        self._handlers_version = -1
         self._known: dict[int, QueueRow] = {}
         self._rounds = Rounds()
         self._limited_rounds = Rounds()
-        self._looks = 0
+        self._book_version = 0
         self._to_mark: dict[int, int] = {}
         self.serving: dict[int, QueueRow] = {}
         self.unlimited: frozenset[int] = frozenset()
@@ -72,23 +72,23 @@ class Claiming:
         self._unknown = False
 
     async def learn(self) -> None:
-        """Queues and limits appear and go; what changed is known after this. Queues whose runs this node cannot call
-        for now are left to others."""
-        await self._book.look()
-        if self._book.looks == self._looks and self._capacity.version == self._capacity_version:
+        """Take over changes of queues and limits. Queues whose runs this node cannot call for now are left to other
+        nodes."""
+        await self._book.refresh()
+        if self._book.version == self._book_version and self._handlers.version == self._handlers_version:
             return
-        self._looks, self._capacity_version = self._book.looks, self._capacity.version
+        self._book_version, self._handlers_version = self._book.version, self._handlers.version
         before = self._known
-        self._known = self._book.served_by(self._names, self._has)
-        self.serving = {number: row for number, row in self._known.items() if not self._capacity.lacks(row.needs)}
+        self._known = self._book.served_by(self._names, self._capabilities)
+        self.serving = {number: row for number, row in self._known.items() if not self._handlers.lacks(row.needs)}
         self.unlimited = frozenset(number for number, row in self.serving.items() if not row.limits)
         self.limited = frozenset(self.serving) - self.unlimited
         self._one_tenant = len({row.tenant for row in self.serving.values()}) <= 1
         await self._mark(before)
 
     async def _mark(self, before: Mapping[int, QueueRow]) -> None:
-        """Runs we hold in queues that have a limit since count under it. Twice, because a fire that gave us a run may
-        have been under way when we learnt of the limit."""
+        """Runs held in queues that now have a limit count under it. Marked twice, because a fire that handed off a run
+        may have been under way when the limit became known."""
         for number, row in self._known.items():
             if row.limits and number in before and not before[number].limits:
                 self._to_mark[number] = MARKINGS
@@ -96,45 +96,48 @@ class Claiming:
             await self._store.queues.mark_limited(self._membership.node, list(self._to_mark))
             self._to_mark = {number: left - 1 for number, left in self._to_mark.items() if left > 1}
 
-    async def claim(self, room: int, free: int, waits: Callable[[int], bool]) -> Claimed:
-        """Up to `room` runs. Those under limits count against them from now on, so of these no more than can start at
-        once: `free`, and one of every tenant for which none `waits` yet, or the backlog of others would keep it out."""
+    async def claim(self, capacity: int, free: int, waits: Callable[[int], bool]) -> Claimed:
+        """Up to `capacity` runs. Those under limits count against them from now on, so of these no more than can start
+        at once: `free`, and one of every tenant for which none `waits` yet, or the backlog of others would keep it
+        out."""
         node, incarnation = self._membership.node, self._membership.incarnation
         self._turn = (self._turn + 1) % EVENLY_EVERY
         if self._one_tenant and not self.limited:
-            claims = await self._store.live.claim(node, incarnation, list(self.serving), room, evenly=self._evenly)
-            return Claimed(claims, more=len(claims) == room)
+            claims = await self._store.live_runs.claim(
+                node, incarnation, list(self.serving), capacity, evenly=self._evenly
+            )
+            return Claimed(claims, more=len(claims) == capacity)
         ready = await self._store.queues.ready(list(self.serving))
         if not ready:
             return Claimed([])
         self._unknown = False
         limited = await self._claim_limited(max(free, 0), ready, waits)
-        claimed = await self._claim_unlimited(room, ready, limited)
+        claimed = await self._claim_unlimited(capacity, ready, limited)
         return claimed._replace(unknown=self._unknown)
 
     @property
     def _evenly(self) -> bool:
         return self._turn == 0
 
-    def _weights(self, ready: Iterable[Ready], queues: Collection[int]) -> dict[int, int]:
-        """Of the tenants that have something ready in these."""
-        rows = (self.serving[place.queue] for place in ready if place.queue in queues)
+    def _weights(self, ready: Iterable[ReadyQueue], queues: Collection[int]) -> dict[int, int]:
+        """Of the tenants that have runs ready in these queues."""
+        rows = (self.serving[each.queue] for each in ready if each.queue in queues)
         return {row.tenant: row.weight for row in rows}
 
     # --- queues without limits ---
 
-    async def _claim_unlimited(self, room: int, ready: Sequence[Ready], before: Claimed) -> Claimed:
-        """Shares of what room is left. What a tenant got under its limits counts: it comes later here."""
+    async def _claim_unlimited(self, capacity: int, ready: Sequence[ReadyQueue], before: Claimed) -> Claimed:
+        """Shares of the capacity that is left. What a tenant got under its limits counts: its turn comes later here."""
         claims = before.claims
         weights = self._weights(ready, self.unlimited)
-        shares = self._rounds.shares(room - len(claims), weights) if weights else {}
+        shares = self._rounds.shares(capacity - len(claims), weights) if weights else {}
         for tenant, count in self._counted(claims).items():
             if tenant in weights:
                 self._rounds.give_back(tenant, -count, weights[tenant])
         wanted = [
-            (tenant, place)
-            for place in ready
-            if place.queue in self.unlimited and shares[tenant := self.serving[place.queue].tenant] > 0
+            (tenant, each)
+            for each in ready
+            if each.queue in self.unlimited and shares[tenant := self.serving[each.queue].tenant] > 0
         ]
         taken = await self._claim_shares(shares, wanted, held=bool(claims)) if wanted else []
         counted = self._counted(taken)
@@ -144,9 +147,9 @@ class Claiming:
         return Claimed(claims + taken, more, before.wait)
 
     async def _claim_shares(
-        self, shares: Mapping[int, int], wanted: Sequence[tuple[int, Ready]], *, held: bool
+        self, shares: Mapping[int, int], wanted: Sequence[tuple[int, ReadyQueue]], *, held: bool
     ) -> list[Claim]:
-        """`held`: others are claimed already, and must not be forgotten because this fails."""
+        """`held`: other runs are claimed already, and must not be lost because this fails."""
         shares = {tenant: shares[tenant] for tenant, _ in wanted}
         node, incarnation = self._membership.node, self._membership.incarnation
         try:
@@ -160,9 +163,9 @@ class Claiming:
 
     # --- queues with limits ---
 
-    async def _claim_limited(self, free: int, ready: Sequence[Ready], waits: Callable[[int], bool]) -> Claimed:
-        """Shares of what can start at once. Many a tenant can have none, because it has reached its limit: what it
-        leaves is shared once more among those that took all they got."""
+    async def _claim_limited(self, free: int, ready: Sequence[ReadyQueue], waits: Callable[[int], bool]) -> Claimed:
+        """Shares of what can start at once. A tenant that has reached its limit takes nothing: what it leaves is shared
+        once more among those that took all they got."""
         weights = self._weights(ready, self.limited)
         if not weights:
             return Claimed([])
@@ -184,11 +187,11 @@ class Claiming:
                 break
         return Claimed(claims, wait=min(waiting, default=None))
 
-    def _groups(self, ready: Iterable[Ready]) -> dict[int, list[list[int]]]:
-        """For each tenant its ready queues with limits, those together that are subject to the same ones. None of them
-        is always first: they may share the limit of their tenant."""
+    def _groups(self, ready: Iterable[ReadyQueue]) -> dict[int, list[list[int]]]:
+        """For each tenant its ready queues with limits, grouped by those limits. In random order: they may share the
+        limit of their tenant, and none must always be first."""
         groups: dict[int, dict[tuple[int, ...], list[int]]] = {}
-        for queue in {place.queue for place in ready} & self.limited:
+        for queue in {each.queue for each in ready} & self.limited:
             row = self.serving[queue]
             groups.setdefault(row.tenant, {}).setdefault(row.limits, []).append(queue)
         return {tenant: random.sample(list(found.values()), len(found)) for tenant, found in groups.items()}
@@ -196,7 +199,7 @@ class Claiming:
     async def _claim_of_tenant(
         self, groups: Sequence[Sequence[int]], share: int, waiting: list[float], *, held: bool
     ) -> list[Claim]:
-        """Up to `share`. To `waiting` is added after how many seconds to look again, where there is a reason to."""
+        """Up to `share`. Adds to `waiting` after how many seconds to claim again, where there is a reason to."""
         claims: list[Claim] = []
         for queues in groups:
             if share <= len(claims):
@@ -210,11 +213,13 @@ class Claiming:
         return claims
 
     async def _claim_under(
-        self, limits: Sequence[int], queues: Sequence[int], room: int, *, held: bool
+        self, limits: Sequence[int], queues: Sequence[int], capacity: int, *, held: bool
     ) -> LimitedClaim:
         node, incarnation = self._membership.node, self._membership.incarnation
         try:
-            return await self._store.queues.claim_limited(node, incarnation, limits, queues, room, evenly=self._evenly)
+            return await self._store.queues.claim_limited(
+                node, incarnation, limits, queues, capacity, evenly=self._evenly
+            )
         except DetentError as error:
             if not held:
                 raise

@@ -1,7 +1,7 @@
-"""When runs must be over: one timer for all of them, because one for each was a tenth of what a run costs.
+"""Deadlines of runs: one timer for all of them, because one for each was a tenth of what a run costs.
 
-Runs that may take equally long come due in the order in which they began, and there are few different limits. So there
-is a line for each limit, and only the heads of the lines are looked at.
+Runs with the same time limit reach it in the order in which they began, and there are few different limits. So there is
+a line for each limit, and only the heads of the lines are checked.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from detent.runtime.clock import monotonic
 
 Item = TypeVar("Item")
 
-# So many may stand in line whose time no longer matters. Looked at one by one as others came, they took a twelfth of
-# what a run cost.
+# So many runs that are over may stand in line. Checked one by one as others came, they took a twelfth of what a run
+# cost.
 MOST_OVER = 5_000
 
 
 class Deadlines(Generic[Item]):
     def __init__(self, waits: Callable[[Item], bool], expire: Callable[[Item], None]) -> None:
-        """`waits`: whether it still matters to this one. `expire`: its time has come."""
+        """`waits`: whether the run is still under way. `expire`: its time limit is reached."""
         self._waits = waits
         self._expire = expire
         self._lines: dict[float, deque[tuple[float, Item]]] = {}
@@ -31,7 +31,7 @@ class Deadlines(Generic[Item]):
         self._timer_at = 0.0
 
     def add(self, item: Item, seconds: float) -> None:
-        """Most are over long before their time: now and then they are let go, wherever in a line they stand."""
+        """Most are over long before their deadline: now and then those are removed, wherever in a line they stand."""
         at = monotonic() + seconds
         try:
             self._lines[seconds].append((at, item))
@@ -39,11 +39,11 @@ class Deadlines(Generic[Item]):
             self._lines[seconds] = deque(((at, item),))
         self._added += 1
         if self._added >= MOST_OVER:
-            self._let_go()
+            self._remove_over()
         if self._timer is None or at < self._timer_at:
             self._set_timer(at)
 
-    def _let_go(self) -> None:
+    def _remove_over(self) -> None:
         self._added = 0
         for seconds, line in self._lines.items():
             self._lines[seconds] = deque(entry for entry in line if self._waits(entry[1]))
@@ -57,9 +57,9 @@ class Deadlines(Generic[Item]):
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
-        self._timer, self._timer_at = loop.call_later(max(at - monotonic(), 0.0), self._look), at
+        self._timer, self._timer_at = loop.call_later(max(at - monotonic(), 0.0), self._check), at
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = monotonic()
         self._timer = None
         for seconds, line in list(self._lines.items()):

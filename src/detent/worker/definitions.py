@@ -1,34 +1,45 @@
-"""Jobs as the runs in hand were fired with, remembered by (job, revision), which never changes.
+"""Definitions of jobs, as the held runs were fired with: from memory, read ahead of time, or read once the runs are
+here.
 
-Those of ticks that are due within seconds are read ahead: when a herd's instant comes, nobody waits for them, and the
-server has other things to do then."""
+They are remembered by (job, revision), which never changes. Those of ticks that are due within seconds are read ahead:
+when a herd is due, no run waits for its definition, and the server is busy with the fire."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from detent.domain.job import Definition
 from detent.domain.run import Claim
+from detent.errors import DetentError
+from detent.runtime.bisection import halve_until_alone
 from detent.store import Store
 from detent.store.db import PoolName
+from detent.telemetry.log import logger
+from detent.worker.held import HeldRun
 
-# Room for half a million that are alike, or a hundred thousand that are not.
+log = logger("worker")
+
+# Enough for half a million that are alike, or a hundred thousand that are not.
 MOST_BYTES = 200_000_000
 AT_ONCE = 1000
+AHEAD_AT_ONCE = 1_000
+MOST_AHEAD = 500_000
 Key = tuple[int, int]
 
 
 async def with_own_payload(
     store: Store, claim: Claim, definition: Definition | None, *, pool: PoolName = PoolName.WORK
 ) -> Definition | None:
-    """The definition as this run has it: one that was triggered by hand may have brought a payload, and its retries and
-    repeats have the same."""
+    """The definition as this run has it: a run that was triggered by hand may have its own payload, which its retries
+    and repeats share."""
     if definition is None or not claim.key.manual:
         return definition
-    payload = await store.live.own_payload(claim.key, pool=pool)
+    payload = await store.live_runs.own_payload(claim.key, pool=pool)
     if payload is None:
         return definition
     return definition._replace(spec=msgspec.structs.replace(definition.spec, payload=msgspec.json.decode(payload)))
@@ -48,10 +59,10 @@ class Definitions:
         return known
 
     async def read(self, wanted: Iterable[Key]) -> dict[Key, Definition]:
-        """These. One that is gone, or that this version cannot read, is left out."""
+        """The wanted definitions. One that is gone, or that this version cannot read, is left out."""
         found: dict[Key, Definition] = {}
         for some in _in_parts(list(dict.fromkeys(wanted))):
-            found |= await self._store.live.definitions(some)
+            found |= await self._store.live_runs.definitions(some)
         self._keep(found)
         return found
 
@@ -66,6 +77,81 @@ class Definitions:
         while self.bytes > MOST_BYTES and self._known:
             _, dropped = self._known.popitem(last=False)
             self.bytes -= dropped.size
+
+
+class UnreadableError(Exception):
+    """The definition of at least one run of a batch cannot be read."""
+
+
+class DefinitionLoader:
+    def __init__(
+        self,
+        store: Store,
+        loaded: Callable[[Sequence[HeldRun]], None],
+        failed: Callable[[Sequence[HeldRun]], Awaitable[None]],
+    ) -> None:
+        """`loaded`: these have their definition, or none exists. `failed`: it could not be read."""
+        self._definitions = Definitions(store)
+        self._loaded = loaded
+        self._failed = failed
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ahead: asyncio.Task[None] | None = None
+        self._wanted_soon: deque[Key] = deque(maxlen=MOST_AHEAD)
+
+    def knows(self, held: HeldRun) -> bool:
+        held.definition = self._definitions.get(held.claim)
+        return held.definition is not None
+
+    def load(self, unknown: Sequence[HeldRun]) -> None:
+        if unknown:
+            self._begin(self._load(unknown))
+
+    def prefetch(self, jobs: Iterable[Key]) -> None:
+        """Runs of these jobs are due within seconds."""
+        self._wanted_soon.extend(self._definitions.unknown(jobs))
+        if self._wanted_soon and (self._ahead is None or self._ahead.done()):
+            self._ahead = self._begin(self._read_ahead())
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _load(self, unknown: Sequence[HeldRun]) -> None:
+        """A definition that cannot be read would fail again, without end: halving finds its run, which gets none."""
+        await halve_until_alone(unknown, self._read, self._without_definition, (UnreadableError,))
+
+    async def _read(self, unknown: Sequence[HeldRun]) -> None:
+        try:
+            found = await self._definitions.read((held.claim.job, held.claim.revision) for held in unknown)
+        except DetentError as error:
+            log.warning("runs could not be started", runs=len(unknown), error=str(error))
+            await self._failed(unknown)
+            return
+        except Exception as error:
+            log.exception("definitions cannot be read", runs=len(unknown))
+            raise UnreadableError from error
+        for held in unknown:
+            held.definition = found.get((held.claim.job, held.claim.revision))
+        self._loaded(unknown)
+
+    async def _without_definition(self, held: HeldRun, _error: UnreadableError) -> None:
+        self._loaded([held])
+
+    async def _read_ahead(self) -> None:
+        try:
+            while self._wanted_soon:
+                some = [self._wanted_soon.popleft() for _ in range(min(len(self._wanted_soon), AHEAD_AT_ONCE))]
+                await self._definitions.read(self._definitions.unknown(some))
+        except DetentError as error:
+            self._wanted_soon.clear()
+            log.info("definitions not read ahead", error=str(error))
 
 
 def _in_parts(wanted: Sequence[Key]) -> Iterator[Sequence[Key]]:

@@ -1,4 +1,4 @@
-"""One claim to one outcome. No store here: nothing is written but by the handler itself."""
+"""One claim to one outcome. No store here: only the handler itself may write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from detent.domain.identity import RunKey, milliseconds, run_id_text
 from detent.domain.job import Definition, JobSpec, TargetKind, kind_of
 from detent.domain.run import Call, Claim, Failed, NotBegun, Outcome
 from detent.runtime import failpoints
-from detent.targets.raised import failure_of
+from detent.targets.exceptions import failure_of
 from detent.worker.windows import Windows
 
 Runner = Callable[[Call], Awaitable[Outcome | NotBegun]]
@@ -43,9 +43,9 @@ def call_of(claim: Claim, definition: Definition) -> Call:
 
 
 async def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Outcome | NotBegun:
-    """Run the target. From here on it counts as called, unless its runner answers `NotBegun`: whatever it raises is a
-    failed attempt. Only a cancellation of this task, by request or for want of time, passes through to the caller, who
-    knows why."""
+    """Call the target. From here on it counts as called, unless its runner returns `NotBegun`: whatever it raises is a
+    failed attempt. Only a cancellation of this task, by request or at the deadline, is raised to the caller, which
+    knows the reason."""
     kind = kind_of(call.target)
     runner = runners.get(kind)
     if runner is None:
@@ -67,5 +67,5 @@ async def execute(call: Call, runners: Mapping[TargetKind, Runner]) -> Outcome |
 
 
 def is_retryable(spec: JobSpec, failed: Failed) -> bool:
-    """Whether another try may help, also by the word of the job."""
+    """Whether to retry: the failure allows it, and so does the job."""
     return failed.retryable and not any(name in spec.no_retry_on for name in failed.kinds)

@@ -1,4 +1,4 @@
-"""What a handler's Run asks of the worker that holds it, from the handler's thread."""
+"""What a handler's Run asks of the worker that holds the run, from the handler's thread."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
-from detent.domain.states import CODES, RunStatus
+from detent.domain.states import END_CODES, Event
 from detent.errors import OwnershipLost
 from detent.store.effects import EffectPool
-from detent.store.live import Settlement
+from detent.store.live_runs import Settlement
 from detent.worker.worker import Worker
 
 
@@ -30,7 +30,7 @@ class HandlerBackend:
             raise OwnershipLost("This run was cancelled or taken over: there is nothing to commit.")
 
         def settlement(now: datetime) -> Settlement:
-            return Settlement(held.claim, held.started, now, CODES[RunStatus.SUCCEEDED])
+            return Settlement(held.claim, held.started, now, END_CODES[Event.SUCCEED])
 
         async with self._effects.transaction(self._node, settlement) as connection:
             yield connection

@@ -1,7 +1,7 @@
-"""A run in hand, and how the task that runs it is interrupted.
+"""A run that this worker holds, and how the task that executes it is interrupted.
 
-A task runs one run after another, so being cancelled says nothing about which of them was meant: the run itself knows,
-and what is left of a cancellation ends with it."""
+A task executes one run after another, so its cancellation does not say which run was meant: the run itself records it,
+and the rest of a cancellation is absorbed when that run ends."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from detent.domain.job import Definition
 from detent.domain.run import Claim
 
 
-class Held:
-    """A run in hand: waiting for a slot, running, or done and being settled."""
+class HeldRun:
+    """Waiting for a slot, running, or over and being settled."""
 
     __slots__ = (
-        *("begun", "called", "claim", "definition", "expired", "followed", "passed_on"),
+        *("alone", "begun", "called", "claim", "definition", "expired", "followed", "over"),
         *("started", "stop", "task"),
     )
 
@@ -27,32 +27,36 @@ class Held:
         self.definition: Definition | None = None
         self.task: asyncio.Task[None] | None = None
         self.begun = False
+        # Its target is being called, or was: from here on it has an outcome, and is never given back as not started.
         self.called = False
-        """Its target is being called, or was: from here on it has an outcome, and never goes back as if not started."""
+        # It is tried alone (suspects.py).
+        self.alone = False
         self.stop = False
         self.expired = False
-        self.passed_on = False
+        # Its outcome is with the settler.
+        self.over = False
+        # Another run of its job may wait for its end.
         self.followed = False
 
 
-class InHand:
-    """The runs that a worker holds, by their job: nearly always one. By their whole identity, which has a time in it,
-    each was hashed three times, and that took a twentieth of what a run cost."""
+class HeldRuns:
+    """The runs that a worker holds, by their job: nearly always one. Keyed by the whole identity, which contains a
+    time, each was hashed three times, and that took a twentieth of what a run cost."""
 
     def __init__(self) -> None:
-        self._first: dict[int, Held] = {}
-        self._others: dict[int, list[Held]] = {}
+        self._first: dict[int, HeldRun] = {}
+        self._others: dict[int, list[HeldRun]] = {}
 
     def __len__(self) -> int:
         return len(self._first) + sum(map(len, self._others.values()))
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[HeldRun]:
         yield from self._first.values()
         for some in self._others.values():
             yield from some
 
-    def add(self, held: Held) -> None:
-        """One that is here already under the same claim makes way."""
+    def add(self, held: HeldRun) -> None:
+        """Replaces one that is here already under the same claim."""
         job = held.claim.job
         if job in self._first:
             self.remove(held.claim)
@@ -61,17 +65,17 @@ class InHand:
         else:
             self._first[job] = held
 
-    def find(self, claim: Claim) -> Held | None:
+    def find(self, claim: Claim) -> HeldRun | None:
         for held in self.of_job(claim.job):
             if held.claim is claim or held.claim.identity == claim.identity:
                 return held
         return None
 
-    def of_job(self, job: int) -> Sequence[Held]:
+    def of_job(self, job: int) -> Sequence[HeldRun]:
         first = self._first.get(job)
         return () if first is None else (first, *self._others.get(job, ()))
 
-    def remove(self, claim: Claim) -> Held | None:
+    def remove(self, claim: Claim) -> HeldRun | None:
         if not self._others:
             held = self._first.get(claim.job)
             if held is not None and held.claim is claim:
@@ -81,7 +85,7 @@ class InHand:
             self._take_out(claim.job, held)
         return held
 
-    def _take_out(self, job: int, held: Held) -> None:
+    def _take_out(self, job: int, held: HeldRun) -> None:
         left = [other for other in self.of_job(job) if other is not held]
         del self._first[job]
         self._others.pop(job, None)
@@ -91,18 +95,18 @@ class InHand:
             self._others[job] = left[1:]
 
 
-def is_running(held: Held) -> bool:
-    return held.task is not None and not held.passed_on
+def is_running(held: HeldRun) -> bool:
+    return held.task is not None and not held.over
 
 
-def expire(held: Held) -> None:
+def expire(held: HeldRun) -> None:
     held.expired = True
     if held.task is not None:
         held.task.cancel()
 
 
-async def come_to_rest(task: asyncio.Task[None]) -> None:
-    """A run was asked to stop, perhaps when it was over already: what is left of that must not hit the next one."""
+async def absorb_cancellation(task: asyncio.Task[None]) -> None:
+    """A run was asked to stop, perhaps when it was over already: the cancellation must not hit the task's next run."""
     while task.cancelling():
         try:
             await asyncio.sleep(0)

@@ -1,7 +1,7 @@
-"""What workers that pull report of their runs, and what becomes of runs they no longer speak of.
+"""Reports of pull workers about their runs, and the runs whose workers no longer report.
 
-A report is settled by the same decision as an outcome of our own workers: the job's definition says whether there is
-another try, never the worker. Reports and heartbeats that arrive together are written together. A report whose lease is
+A report is settled by the same decision as an outcome of a node's own worker: the job's definition says whether to
+retry, never the pull worker. Reports and heartbeats that arrive together are written together. A report whose lease is
 gone was either made before, and its answer lost, or it comes too late: then it is refused, and kept as `stale`.
 """
 
@@ -10,19 +10,23 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from detent.domain.identity import RunKey, run_id
 from detent.domain.run import Failed
-from detent.domain.states import CODES, RunStatus
+from detent.domain.states import END_CODES, Event, RunStatus
 from detent.errors import DetentError, NotFound, OwnershipLost, Unavailable
+from detent.jobs import JobOperations
+from detent.runtime.bisection import halve_until_alone
 from detent.runtime.service import Batcher
 from detent.store import Store
 from detent.store.db import OutcomeUnknown, PoolName, Rejected
-from detent.store.live import Retry, Settlement
-from detent.store.pull import Beat, Extended, Held, Recorded, Report
+from detent.store.live_runs import Retry, Settlement
+from detent.store.pull import Extended, LeasedRun, PullBeat, Recorded, Report
 from detent.store.upkeep import RUNS_CHANNEL
-from detent.targets.raised import LONGEST_ERROR, describe
+from detent.targets.exceptions import LONGEST_ERROR, describe
 from detent.targets.text import storable_text
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
@@ -33,39 +37,40 @@ log = logger("pull")
 
 BATCH = 200
 
-Said = TypeVar("Said")
+Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 
 class Settled(NamedTuple):
-    """What a run has become; `wait` is the time to its next try."""
+    """The status of a run after its report; `wait` is the time to its retry."""
 
     status: RunStatus
     wait: timedelta | None = None
 
 
 class PulledRuns:
-    def __init__(self, store: Store, metrics: Metrics) -> None:
+    def __init__(self, store: Store, jobs: JobOperations, metrics: Metrics) -> None:
         self._store = store
+        self._jobs = jobs
         self._metrics = metrics
         self._settle: Batcher[tuple[int, Report], RunStatus | Rejected | None] = Batcher(self._settle_all, BATCH)
-        self._beat: Batcher[tuple[int, Beat], Extended | None] = Batcher(self._beat_all, BATCH)
+        self._beat: Batcher[tuple[int, PullBeat], Extended | None] = Batcher(self._beat_all, BATCH)
 
-    # --- what a worker says ---
+    # --- reports of a worker ---
 
     def started(self, count: int) -> None:
-        """So many runs were given to workers, which start them."""
+        """So many runs were claimed by pull workers, which start them."""
         self._metrics.starts += count
 
     async def heartbeat(self, tenant: int, key: RunKey, token: int, lease: timedelta) -> Extended:
-        extended = await self._beat((tenant, Beat(key, token, lease)))
+        extended = await self._beat((tenant, PullBeat(key, token, lease)))
         if extended is None:
             await self._existing(tenant, key, token)
             raise _stale(key, "stop, its result would be refused")
         return extended
 
     async def complete(self, tenant: int, key: RunKey, token: int, result: str | None) -> Settled:
-        report = Report(key, token, CODES[RunStatus.SUCCEEDED], "succeeded", result=result)
+        report = Report(key, token, END_CODES[Event.SUCCEED], "succeeded", result=result)
         return await self._report(tenant, report)
 
     async def fail(self, tenant: int, key: RunKey, token: int, failed: Failed) -> Settled:
@@ -81,9 +86,9 @@ class PulledRuns:
         if status is None:
             return await self._unmatched(tenant, report)
         self._count(status, report.outcome)
-        _tell(status, report)
+        _log_settled(status, report)
         if status is RunStatus.DEAD:
-            await pause_failing(self._store, [report.key.job])
+            await pause_failing(self._jobs, [report.key.job])
         return Settled(status, report.delay if status is RunStatus.RETRYING else None)
 
     def _count(self, status: RunStatus, outcome: str) -> None:
@@ -94,13 +99,15 @@ class PulledRuns:
             self._metrics.ends["pull", status] += 1
 
     async def _unmatched(self, tenant: int, report: Report) -> Settled:
-        """Was it said before, and the answer lost, or is it too late?"""
+        """Was it reported before, and the answer lost, or is it too late?"""
         recorded = await self._existing(tenant, report.key, report.token)
         if recorded.outcome == report.outcome:
             return Settled(recorded.status if recorded.token == report.token else RunStatus.RETRYING)
         await self._store.pull.record_stale(report.key, report.token, f"refused: {report.outcome}")
         self._metrics.refused_settles += 1
-        log.warning("a report came too late", run=str(run_id(report.key)), token=report.token, said=report.outcome)
+        log.warning(
+            "a report came too late", run_id=str(run_id(report.key)), token=report.token, outcome=report.outcome
+        )
         raise _stale(report.key, f"the report that it {report.outcome} is refused")
 
     async def _existing(self, tenant: int, key: RunKey, token: int) -> Recorded:
@@ -109,75 +116,73 @@ class PulledRuns:
             raise NotFound(f"There is no run {run_id(key)}: list the runs to see those there are.")
         return recorded
 
-    # --- what is said together is written together ---
+    # --- reports that arrive together are written together ---
 
     async def _settle_all(self, items: Sequence[tuple[int, Report]]) -> Sequence[RunStatus | Rejected | None]:
-        settled = await _by_tenant(items, self._settle_apart)
+        settled = await _by_tenant(items, self._settle_tenant)
         await self._promote(sorted({report.key.job for _, report in items}))
         return settled
 
     async def _promote(self, jobs: list[int]) -> None:
-        """Runs that waited for these; what fails here is made up for by the sweep."""
+        """Runs that waited for these move up; after a failure the sweep does it."""
         try:
-            if await self._store.live.promote(jobs, pool=PoolName.PULL):
+            if await self._store.live_runs.promote(jobs, pool=PoolName.PULL):
                 await self._store.upkeep.wake(RUNS_CHANNEL, "ready", pool=PoolName.PULL)
         except DetentError as error:
-            log.warning("runs that wait have not moved up yet", error=str(error))
+            log.warning("waiting runs have not moved up yet", error=str(error))
 
-    async def _settle_apart(self, tenant: int, reports: Sequence[Report]) -> Sequence[RunStatus | Rejected | None]:
-        """A report that breaks a constraint never fails its neighbours."""
-        try:
-            return await self._store.pull.settle(tenant, reports)
-        except Rejected as error:
-            if len(reports) == 1:
-                log.error("a report could not be stored", run=str(run_id(reports[0].key)), error=str(error))
-                return [error]
-        half = len(reports) // 2
-        first = await self._settle_apart(tenant, reports[:half])
-        return [*first, *await self._settle_apart(tenant, reports[half:])]
+    async def _settle_tenant(self, tenant: int, reports: Sequence[Report]) -> Sequence[RunStatus | Rejected | None]:
+        """A report that breaks a constraint does not fail the others."""
 
-    async def _beat_all(self, items: Sequence[tuple[int, Beat]]) -> Sequence[Extended | None]:
+        async def alone(report: Report, error: Rejected) -> Sequence[RunStatus | Rejected | None]:
+            log.error("a report could not be stored", run_id=str(run_id(report.key)), error=str(error))
+            return [error]
+
+        results = await halve_until_alone(reports, partial(self._store.pull.settle, tenant), alone, (Rejected,))
+        return list(chain.from_iterable(results))
+
+    async def _beat_all(self, items: Sequence[tuple[int, PullBeat]]) -> Sequence[Extended | None]:
         return await _by_tenant(items, self._store.pull.heartbeat)
 
 
-def _tell(status: RunStatus, report: Report) -> None:
-    facts = {"run": str(run_id(report.key)), "job_number": report.key.job, "token": report.token}
-    say = transitions.log.debug if status is RunStatus.SUCCEEDED else transitions.log.info
-    say(f"pulled run {status.value}", **facts, outcome=report.outcome, error=report.error)
+def _log_settled(status: RunStatus, report: Report) -> None:
+    facts = {"run_id": str(run_id(report.key)), "job_number": report.key.job, "token": report.token}
+    write = transitions.log.debug if status is RunStatus.SUCCEEDED else transitions.log.info
+    write(f"pulled run {status.value}", **facts, outcome=report.outcome, error=report.error)
 
 
-async def sweep(store: Store, metrics: Metrics) -> int:
-    """End runs over their time limit, free those whose lease ran out, and let those move up that waited for them; how
-    many were ended or freed."""
-    count = await _end_overdue(store)
+async def sweep(store: Store, jobs: JobOperations, metrics: Metrics) -> int:
+    """End runs over their time limit, free those whose lease ran out, and let runs move up that waited for them.
+    Returns how many were ended or freed."""
+    count = await _end_overdue(store, jobs)
     while batch := await store.pull.rescue():
         count += len(batch)
         metrics.rescued += len(batch)
-        await pause_failing(store, [rescued.job for rescued in batch if rescued.dead])
+        await pause_failing(jobs, [rescued.job for rescued in batch if rescued.dead])
         facts = [{**transitions.facts_of(run.claim, None), "dead": run.dead} for run in batch]
-        transitions.tell_some("warning", "run rescued: its lease ran out", facts)
-    if await store.live.promote() or count:
+        transitions.log_some("warning", "run rescued: its lease ran out", facts)
+    if await store.live_runs.promote() or count:
         await store.upkeep.wake(RUNS_CHANNEL, "ready")
     return count
 
 
-async def pause_failing(store: Store, jobs: Sequence[int]) -> None:
-    """Runs of these have died. What fails here is made up for when the next one does."""
+async def pause_failing(jobs: JobOperations, failing: Sequence[int]) -> None:
+    """Runs of these jobs have died. After a failure the next dead run of a job makes up for it."""
     try:
-        if jobs:
-            await store.life.pause_failing(jobs)
+        if failing:
+            await jobs.automatic.pause_failing(failing)
     except DetentError as error:
         log.warning("jobs whose runs die are not paused yet", error=str(error))
 
 
-async def _end_overdue(store: Store) -> int:
+async def _end_overdue(store: Store, jobs: JobOperations) -> int:
     overdue = await store.pull.overdue()
     for held in overdue:
         try:
-            await _end_one(store, held)
+            await _end_one(store, jobs, held)
         except (Unavailable, OutcomeUnknown):
             raise
-        except Exception as error:  # one that cannot be ended does not keep the others from it
+        except Exception as error:  # one that cannot be ended must not keep the others open
             facts = transitions.facts_of(held.claim, None)
             log.error("a pulled run over its time limit is not ended", **facts, error=describe(error))
     if overdue:
@@ -185,16 +190,16 @@ async def _end_overdue(store: Store) -> int:
     return len(overdue)
 
 
-async def _end_one(store: Store, held: Held) -> None:
+async def _end_one(store: Store, jobs: JobOperations, held: LeasedRun) -> None:
     limit = held.definition.spec.timeout_seconds if held.definition is not None else 0
     report = _decided(held, Failed(f"No answer within {limit:g} s.", outcome="timeout"))
-    await store.pull.settle(held.tenant, [report])  # no match: its worker has reported meanwhile
-    if report.status == CODES[RunStatus.DEAD]:
-        await pause_failing(store, [held.claim.job])
+    await store.pull.settle(held.tenant, [report])  # no match: its worker has reported in the meantime
+    if report.status == END_CODES[Event.EXHAUST]:
+        await pause_failing(jobs, [held.claim.job])
 
 
-def _decided(held: Held, failed: Failed) -> Report:
-    """The decision our own workers would make, as a report."""
+def _decided(held: LeasedRun, failed: Failed) -> Report:
+    """The decision that a node's own worker would make, as a report."""
     claim = held.claim
     spec = held.definition.spec if held.definition is not None else None
     error = storable_text(failed.error[:LONGEST_ERROR])
@@ -209,15 +214,15 @@ def _decided(held: Held, failed: Failed) -> Report:
 
 
 async def _by_tenant(
-    items: Sequence[tuple[int, Said]], write: Callable[[int, Sequence[Said]], Awaitable[Sequence[Answer]]]
+    items: Sequence[tuple[int, Item]], write: Callable[[int, Sequence[Item]], Awaitable[Sequence[Answer]]]
 ) -> Sequence[Answer]:
-    """One statement for each tenant, which can touch no other's rows; answers in the order of the items."""
+    """One statement for each tenant, which cannot touch the rows of others; answers in the order of the items."""
     answers: dict[int, Answer] = {}
     for tenant in dict.fromkeys(owner for owner, _ in items):
-        places = [place for place, (owner, _) in enumerate(items) if owner == tenant]
-        written = await write(tenant, [items[place][1] for place in places])
-        answers.update(zip(places, written, strict=True))
-    return [answers[place] for place in range(len(items))]
+        positions = [position for position, (owner, _) in enumerate(items) if owner == tenant]
+        written = await write(tenant, [items[position][1] for position in positions])
+        answers.update(zip(positions, written, strict=True))
+    return [answers[position] for position in range(len(items))]
 
 
 def _stale(key: RunKey, consequence: str) -> OwnershipLost:

@@ -1,8 +1,8 @@
-"""When runs that this worker has put off are due again, so that it looks for them then and not at its next poll.
+"""When the retries of this worker's runs are due, so that it claims them then and not at its next poll.
 
-The database decides when a run is due, by its own clock, and a timer may come early: a look that is a fraction of a
-millisecond too soon finds nothing. So a look counts only once it began `SLACK` after the time, and until then there is
-another one.
+The database decides when a run is due, by its own clock, and a timer may come early: a claim that is a fraction of a
+millisecond too soon finds nothing. So a claim counts only if it began `SLACK` after the time; until then another
+follows.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Retries:
         if len(self._due) < MOST:
             heapq.heappush(self._due, at)
 
-    def looked(self, began: float) -> None:
+    def claimed(self, began: float) -> None:
         """A claim that began then has found whatever was due."""
         while self._due and self._due[0] + SLACK <= began:
             heapq.heappop(self._due)
 
     def pause(self, longest: float) -> float:
-        """How long to wait before the next look."""
+        """How long to wait before the next claim."""
         if not self._due:
             return longest
         wait = self._due[0] - monotonic()

@@ -1,30 +1,32 @@
 """The only writer of outcomes. One `match` turns an outcome into a transition; batches form while others are written.
 
-A settle names run, token and owner. What matched nothing is looked up: had this very settle committed before, its
+A settle names run, token and owner. One that matched nothing is looked up: if this very settle committed before, its
 reply was lost and all is well; otherwise the claim was lost, the result is refused and kept as `stale`. A settle of
-unknown outcome is simply sent again. A row that breaks a constraint never fails its neighbours: the batch is halved
-until the culprit stands alone, and that one is settled without the words that could not be stored. If even that is
-refused, history has a run of its key already: the run is ended all the same, since it would hold its lane for ever.
+unknown outcome is sent again. A row that breaks a constraint does not fail the others of its batch: the batch is halved
+until that row stands alone, and it is settled without the text that could not be stored. If even that is refused,
+history has a run of its key already: the run is ended all the same, since it would hold its lane for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar, assert_never
 
 from detent.domain.job import JobSpec, kind_of
 from detent.domain.retry import patient_delay, retry_delay
 from detent.domain.run import Cancelled, Claim, Committed, Failed, Outcome, Succeeded
-from detent.domain.states import CODES, RunStatus
+from detent.domain.states import CODES, END_CODES, Event, RunStatus
 from detent.errors import DetentError
 from detent.runtime import failpoints
+from detent.runtime.bisection import halve_until_alone
+from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.db import Rejected
-from detent.store.live import Retry, Settlement
-from detent.targets.raised import describe
+from detent.store.live_runs import Retry, Settlement
+from detent.targets.exceptions import describe
 from detent.targets.text import storable_text
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
@@ -37,16 +39,14 @@ BATCH = 1000
 STATEMENTS = 2
 LAST_WORDS_SECONDS = 1.0
 ENDS = {status: CODES[status] for status in (RunStatus.SUCCEEDED, RunStatus.DEAD, RunStatus.CANCELLED)}
-DEAD = CODES[RunStatus.DEAD]
-SUCCEEDED = CODES[RunStatus.SUCCEEDED]
-CANCELLED = CODES[RunStatus.CANCELLED]
+SUCCEEDED, DEAD, CANCELLED = (END_CODES[event] for event in (Event.SUCCEED, Event.EXHAUST, Event.CANCEL))
 Writing = TypeVar("Writing", Settlement, Retry)
 
 
 def decide(
     claim: Claim, spec: JobSpec | None, outcome: Outcome | None, started: datetime, finished: datetime, chance: float
 ) -> Settlement | Retry | None:
-    """What to write for an outcome; None when the handler wrote it already. Raises for what is no outcome."""
+    """What to write for an outcome; None if the handler wrote it already. Raises for a value that is no outcome."""
     match outcome:
         case Succeeded(result=result):
             text = _storable(result)
@@ -69,7 +69,7 @@ def _decide_failure(
 ) -> Settlement | Retry:
     retries = 0 if spec is None or claim.once else spec.max_retries
     retryable = failed.retryable if spec is None else is_retryable(spec, failed)
-    # Attempts that were lost with their node are no failures. The first loss of a run is not counted as an attempt.
+    # Attempts that were lost with their node do not count as failures. The first loss of a run is no attempt at all.
     failures = max(claim.attempt - max(claim.crashes - 1, 0), 1)
     if spec is not None and retryable and failures <= retries:
         base, ceiling = spec.retry_base_seconds, spec.retry_max_seconds
@@ -95,19 +95,16 @@ class Settler:
         store: Store,
         node: int,
         *,
-        settled: Callable[[Claim], None],
-        written: Callable[[], None] = lambda: None,
-        retrying: Callable[[float], None],
+        settled: Callable[[Sequence[Claim], Sequence[float]], None],
+        wakeups: Wakeups,
         metrics: Metrics,
-        died: Callable[[Collection[int]], None] | None = None,
     ) -> None:
+        """`settled`: these claims are over, and some of their runs are retried after so many seconds."""
         self._store = store
         self._node = node
         self._settled = settled
-        self._written = written
-        self._retrying = retrying
+        self._wakeups = wakeups
         self._metrics = metrics
-        self._died = died
         self._ends: list[Settlement] = []
         self._retries: list[Retry] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -120,14 +117,14 @@ class Settler:
         try:
             writing = decide(claim, spec, outcome, started, finished, chance)
         except Exception as error:
-            # The target was called: an outcome that makes no sense is a failed attempt, and never no attempt at all.
+            # The target was called: an outcome that cannot be used is a failed attempt, never no attempt.
             failed = Failed(f"The outcome of this attempt could not be recorded: {describe(error)}")
             facts = transitions.facts_of(claim, self._node)
             log.error("an outcome cannot be recorded as it is", **facts, error=failed.error)
             writing = decide(claim, spec, failed, started, finished, chance)
         match writing:
             case None:
-                self._settled(claim)
+                self._settled([claim], ())
                 self._count([Settlement(claim, started, finished, SUCCEEDED, target=_target(spec))])
             case Settlement():
                 self._ends.append(writing)
@@ -136,7 +133,7 @@ class Settler:
         self._pump()
 
     async def drain(self, seconds: float) -> None:
-        """Write what is in hand; what cannot be written by then is dropped, and its runs are rescued by others."""
+        """Write the results that are held. Those not written in time are dropped, and other nodes rescue their runs."""
         try:
             async with asyncio.timeout(seconds):
                 while self._tasks or self._ends or self._retries:
@@ -150,23 +147,22 @@ class Settler:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def abort(self) -> None:
-        """The membership is lost. Results in hand are still offered for a moment: every settle names token and owner,
-        so what is no longer ours is refused, and is on record as `stale` instead of vanishing."""
+        """The membership is lost. Results are still sent for a moment: every settle names token and owner, so a run
+        that this node lost is refused, and its result is recorded as `stale` instead of vanishing."""
         await self.drain(LAST_WORDS_SECONDS)
 
     def _pump(self) -> None:
         while (self._ends or self._retries) and len(self._tasks) < STATEMENTS:
+            work: Coroutine[Any, Any, None]
             if self._ends:
                 ends, self._ends = self._ends[:BATCH], self._ends[BATCH:]
-                self._spawn(self._write(ends, self._store.live.settle))
+                work = self._write(ends, self._store.live_runs.settle)
             else:
                 retries, self._retries = self._retries[:BATCH], self._retries[BATCH:]
-                self._spawn(self._write(retries, self._store.live.retry))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
+                work = self._write(retries, self._store.live_runs.retry)
+            task = asyncio.create_task(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -176,17 +172,30 @@ class Settler:
     async def _write(
         self, batch: list[Writing], write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]]
     ) -> None:
-        """Write a batch; what could not be written waits again."""
+        """Write a batch; results that could not be written are queued again."""
         written: list[Writing] = []
+
+        async def send(some: Sequence[Writing]) -> None:
+            unmatched = await write(self._node, some)
+            await failpoints.hit("W6")
+            await self._finish(some, unmatched)
+            written.extend(some)
+
+        async def alone(item: Writing, error: Rejected) -> None:
+            facts = transitions.facts_of(item.claim, self._node)
+            log.error("a result could not be stored as it is", **facts, error=str(error))
+            await self._write_reduced(item, write)
+            written.append(item)
+
         try:
-            await self._write_apart(batch, write, written)
+            await halve_until_alone(batch, send, alone, (Rejected,))
             self._pause = 0.0
         except Exception as error:
-            # Whatever it was: a result that is given up leaves its run open for as long as this node lives.
+            # Retry after any error: a dropped result leaves its run open for as long as this node lives.
             expected = isinstance(error, DetentError)
             done = set(map(id, written))
             left = [item for item in batch if id(item) not in done]
-            log.warning("settle failed, trying again", runs=len(left), error=str(error), exc_info=not expected)
+            log.warning("settle failed, retrying", runs=len(left), error=str(error), exc_info=not expected)
             self._pause = min(2.0, self._pause * 2 or 0.05)
             await asyncio.sleep(self._pause)
             self._wait_again(left)
@@ -195,72 +204,47 @@ class Settler:
         self._ends += [item for item in batch if isinstance(item, Settlement)]
         self._retries += [item for item in batch if isinstance(item, Retry)]
 
-    async def _write_apart(
-        self,
-        batch: list[Writing],
-        write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]],
-        written: list[Writing],
-    ) -> None:
-        try:
-            unmatched = await write(self._node, batch)
-        except Rejected as error:
-            if len(batch) > 1:
-                half = len(batch) // 2
-                try:
-                    await self._write_apart(batch[:half], write, written)
-                finally:
-                    await self._write_apart(batch[half:], write, written)
-                return
-            facts = transitions.facts_of(batch[0].claim, self._node)
-            log.error("a result could not be stored as it is", **facts, error=str(error))
-            await self._write_somehow(batch[0], write)
-        else:
-            await failpoints.hit("W6")
-            await self._finish(batch, unmatched)
-        written += batch
-
-    async def _write_somehow(
+    async def _write_reduced(
         self, item: Writing, write: Callable[[int, Sequence[Writing]], Awaitable[list[Writing]]]
     ) -> None:
         try:
-            await self._finish([item], await write(self._node, [_without_words(item)]))
+            await self._finish([item], await write(self._node, [_without_text(item)]))
             return
         except Rejected as error:
             facts = transitions.facts_of(item.claim, self._node)
             log.error("a run is ended without its result", **facts, error=str(error))
-        said = f"refused: {item.outcome}; the result could not be stored"
-        if await self._store.live.quarantine(self._node, item.claim, said):
+        words = f"refused: {item.outcome}; the result could not be stored"
+        if await self._store.live_runs.quarantine(self._node, item.claim, words):
             self._metrics.refused_settles += 1
-            self._settled(item.claim)
+            self._settled([item.claim], ())
         else:
             await self._finish([item], [item])
 
     async def _finish(self, batch: Sequence[Writing], unmatched: Sequence[Writing]) -> None:
-        stale = await self._tell_stale_from_repeated(unmatched) if unmatched else []
-        for item in batch:
-            self._settled(item.claim)
-            if isinstance(item, Retry):
-                self._retrying(item.delay.total_seconds())
-        self._written()
+        stale = await self._refuse_stale(unmatched) if unmatched else []
+        retries: Sequence[Settlement | Retry] = batch
+        delays = [item.delay.total_seconds() for item in retries if isinstance(item, Retry)]
+        self._settled([item.claim for item in batch], delays)
+        self._wakeups.capacity_freed()
         refused = {item.claim for item in stale}
         written = [item for item in batch if item.claim not in refused] if refused else batch
         unsuccessful = self._count(written)
-        if unsuccessful or transitions.told():
-            self._tell(written)
+        if unsuccessful or transitions.debug_enabled():
+            self._log(written)
 
-    def _tell(self, written: Sequence[Settlement | Retry]) -> None:
-        """A success is everybody's daily affair; what did not succeed is not."""
+    def _log(self, written: Sequence[Settlement | Retry]) -> None:
+        """Successes at debug level, everything else at info and above."""
         retries = [self._facts(item) for item in written if isinstance(item, Retry)]
-        transitions.tell_some("info", "attempt failed, another follows", retries)
+        transitions.log_some("info", "attempt failed, another follows", retries)
         ends = [item for item in written if isinstance(item, Settlement)]
         dead = [self._facts(item) for item in ends if item.status == DEAD]
-        transitions.tell_some("warning", "run dead", dead)
+        transitions.log_some("warning", "run dead", dead)
         cancelled = [self._facts(item) for item in ends if item.status == CANCELLED]
-        transitions.tell_some("info", "run cancelled", cancelled)
-        for item in ends if transitions.told() else ():
+        transitions.log_some("info", "run cancelled", cancelled)
+        for item in ends if transitions.debug_enabled() else ():
             if item.status == SUCCEEDED:
                 seconds = (item.finished - item.started).total_seconds()
-                transitions.tell("run succeeded", item.claim, self._node, seconds=round(seconds, 6))
+                transitions.log_claim("run succeeded", item.claim, self._node, seconds=round(seconds, 6))
 
     def _facts(self, item: Settlement | Retry) -> dict[str, object]:
         facts = {**transitions.facts_of(item.claim, self._node), "outcome": item.outcome, "error": item.error}
@@ -269,7 +253,7 @@ class Settler:
         return facts
 
     def _count(self, written: Sequence[Writing]) -> int:
-        """Once for a batch, which is all ends or all retries; how many did not succeed."""
+        """Count a batch, which is all ends or all retries; returns how many did not succeed."""
         if not written:
             return 0
         metrics = self._metrics
@@ -291,30 +275,33 @@ class Settler:
             for status, code in ENDS.items():
                 metrics.ends[target, status] += codes.count(code)
             dead += codes.count(DEAD)
-        if self._died is not None and dead:
-            self._died({item.claim.job for item in written if isinstance(item, Settlement) and item.status == DEAD})
+        if dead:
+            self._wakeups.runs_died(
+                {item.claim.job for item in written if isinstance(item, Settlement) and item.status == DEAD}
+            )
         return unsuccessful
 
-    async def _tell_stale_from_repeated(self, unmatched: Sequence[Writing]) -> list[Writing]:
-        committed = await self._store.live.committed([item.claim for item in unmatched])
+    async def _refuse_stale(self, unmatched: Sequence[Writing]) -> list[Writing]:
+        """Of results that matched no run of this node: those that had not committed before."""
+        committed = await self._store.live_runs.committed([item.claim for item in unmatched])
         late = [item for item, known in zip(unmatched, committed, strict=True) if not known]
         if late:
             self._metrics.refused_settles += len(late)
             refused = [self._facts(item) for item in late]
-            transitions.tell_some("warning", "result refused: the run is no longer this node's", refused)
-            await self._store.live.record_stale(self._node, late)
+            transitions.log_some("warning", "result refused: the run is no longer this node's", refused)
+            await self._store.live_runs.record_stale(self._node, late)
         return late
 
 
 def _by_target(written: Sequence[Writing]) -> dict[Kind, Sequence[Writing]]:
-    """Mostly one: a batch of one kind is not copied."""
+    """Usually there is one target: such a batch is not copied."""
     targets = {item.target for item in written}
     if len(targets) == 1:
         return {targets.pop(): written}
     return {target: [item for item in written if item.target == target] for target in targets}
 
 
-def _without_words(item: Writing) -> Writing:
+def _without_text(item: Writing) -> Writing:
     if isinstance(item, Settlement):
         return item._replace(result=None, reason="quarantined", error="the result could not be stored")
     return item._replace(error="the error could not be stored")

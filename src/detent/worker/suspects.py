@@ -10,29 +10,33 @@ most suspicious first:
     3. When the suspect has ended, or after a `window`, the others go on. A suspect that runs longer is recorded as
        accompanied first: the loss of its node no longer counts.
 
-A suspect that has to start beside others, because they run for longer than the patience lasts, is not recorded as
-alone. So an innocent run is never given up for the crash of another one, and every suspect gets its turn. Patience and
-window double with every loss, so a run that ends its node is alone when it does so after a few losses, however long it
-takes and whatever runs beside it. Most runs that end their node do so at once, and are given up at the fourth loss.
+A suspect that has to start while others run, because they take longer than the patience lasts, is not recorded as
+alone. So a run never dies for the crash of another one, and every suspect gets its turn. Patience and window double
+with every loss, so a run that ends its node is alone when it does so after a few losses, however long it takes and
+whatever else runs. Most runs that end their node do so at once, and are dead at the fourth loss.
 
 The others are held for a short time only: after `MOST_HELD` seconds of trials they go on for as long as they were held,
-and what waits in memory for longer than `SHORT` is given back, so that other nodes can run it.
+and runs that wait in memory for longer than `SHORT` are given back, so that other nodes can run them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from detent.cluster.membership import Membership
 from detent.domain.run import Claim
 from detent.errors import DetentError
 from detent.runtime.clock import monotonic
 from detent.runtime.service import backoff
+from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.telemetry.log import logger
-from detent.worker.held import Held
+from detent.worker.capacity import WorkerCapacity
+from detent.worker.held import HeldRun
+from detent.worker.returns import Returns
+from detent.worker.slots import Slots
 
 log = logger("worker")
 
@@ -42,7 +46,7 @@ PATIENCE = 10.0
 WINDOW = 5.0
 MOST_HELD = 10.0
 SHORT = 5.0
-LOOK_EVERY = 0.02
+CHECK_EVERY = 0.02
 MOST_DOUBLINGS = 20
 
 
@@ -55,56 +59,48 @@ def doubled(seconds: float, claim: Claim) -> float:
 
 
 class Trials:
-    """The suspects of one worker. `running`: how many runs are under way on this node. `begin`: start this one, now.
-    `resume`: others may start again. `give_back`: let other nodes have what waits here."""
+    """The suspects of one worker."""
 
     def __init__(
         self,
         store: Store,
         membership: Membership,
         *,
-        running: Callable[[], int],
-        begin: Callable[[Held], None],
-        resume: Callable[[], None],
-        give_back: Callable[[], Awaitable[None]],
+        slots: Slots,
+        capacity: WorkerCapacity,
+        returns: Returns,
+        wakeups: Wakeups,
     ) -> None:
         self._store = store
         self._membership = membership
-        self._running = running
-        self._begin = begin
-        self._resume = resume
-        self._give_back = give_back
-        self._line: list[Held] = []
-        self._alone: Held | None = None
+        self._slots = slots
+        self._capacity = capacity
+        self._returns = returns
+        self._wakeups = wakeups
+        self._line: list[HeldRun] = []
+        self._alone: HeldRun | None = None
         self._since = 0.0
         self._rest_until = 0.0
         self._gave_back = False
         self._task: asyncio.Task[None] | None = None
-        # While a suspect is tried, or waits for this, nothing else is started.
-        self.holding = False
-        # A handler was interrupted here: plain functions cannot be, so it may still run and end the process.
-        self.left_behind = False
 
     def __len__(self) -> int:
         return len(self._line)
 
-    def add(self, held: Held) -> None:
+    def add(self, held: HeldRun) -> None:
         self._line.append(held)
         self._line.sort(key=lambda each: -each.claim.crashes)
         if self._task is None or self._task.done():
             if monotonic() >= self._rest_until:
-                self._hold()  # at once: what came together with it is not to start before it
+                self._hold()  # at once: runs that came together with it must not start before it
             self._task = asyncio.create_task(self._try_all())
 
     def clear(self) -> None:
-        """Those that have not begun are given back."""
+        """The caller gives back those that have not begun."""
         self._line.clear()
 
-    def is_alone(self, claim: Claim) -> bool:
-        return self._alone is not None and self._alone.claim is claim
-
     async def stop(self, seconds: float) -> None:
-        """The node leaves in good order: that is no loss that counts against the run that is tried."""
+        """The node leaves in good order: that must not count as a loss against the run that is tried."""
         self.clear()
         alone = self._alone
         if self._task is not None:
@@ -116,7 +112,7 @@ class Trials:
                     await self._accompany(alone)
 
     async def _try_all(self) -> None:
-        """No wait here depends on being woken: each looks again and again at what it waits for."""
+        """No wait here depends on a wake-up: each checks its condition again and again."""
         try:
             while self._line:
                 await asyncio.sleep(max(self._rest_until - monotonic(), 0.0))
@@ -128,63 +124,61 @@ class Trials:
         finally:
             self._release()
 
-    async def _try(self, held: Held) -> None:
-        await self._until(lambda: self._is_decided or held not in self._line, doubled(PATIENCE, held.claim))
+    async def _try(self, held: HeldRun) -> None:
+        await self._until(lambda: self._slots.settled_down or held not in self._line, doubled(PATIENCE, held.claim))
         if held not in self._line:
             return
         self._line.remove(held)
-        alone = self._is_quiet
+        alone = held.alone = self._slots.quiet
         if alone:
             self._alone = held
         else:
             self._release()
-        log.warning("a run whose nodes were lost is tried", job=held.claim.job, crashes=held.claim.crashes, alone=alone)
-        self._begin(held)
+        log.warning(
+            "a run whose nodes were lost is tried", job_number=held.claim.job, crashes=held.claim.crashes, alone=alone
+        )
+        self._slots.begin_alone(held)
         try:
             await self._until(lambda: held.task is None, doubled(WINDOW, held.claim))
             if alone:
                 await self._accompany(held)
         finally:
+            held.alone = False
             self._alone = None
 
-    @property
-    def _is_quiet(self) -> bool:
-        return self._running() == 0 and not self.left_behind
-
-    @property
-    def _is_decided(self) -> bool:
-        """Nothing runs here; or something always may, and waiting is of no use."""
-        return self._running() == 0 or self.left_behind
-
-    async def _accompany(self, held: Held) -> None:
-        """Before others start beside it: tried until it is done, or the run is over, or nothing is ours any more."""
+    async def _accompany(self, held: HeldRun) -> None:
+        """Record that others are about to start: retried until it is done, the run is over, or the membership lost."""
         failures = 0
         while held.task is not None and self._membership.trusted:
             try:
-                await self._store.live.accompany(self._membership.node, held.claim)
+                await self._store.live_runs.accompany(self._membership.node, held.claim)
                 return
             except DetentError as error:
                 failures += 1
-                log.info("a run is tried alone for longer", job=held.claim.job, error=str(error))
+                log.info("a run is tried alone for longer", job_number=held.claim.job, error=str(error))
                 await asyncio.sleep(backoff(failures))
 
     # --- the others ---
 
     def _hold(self) -> None:
-        if not self.holding:
-            self.holding, self._since, self._gave_back = True, monotonic(), False
+        """While a suspect is tried, or waits for that, nothing else is started."""
+        if not self._capacity.on_trial:
+            self._capacity.on_trial, self._since, self._gave_back = True, monotonic(), False
 
     def _release(self) -> None:
-        """The others go on, before the next trial for as long as they were held."""
-        if self.holding:
+        """The others start again; the next trial waits for as long as they were held."""
+        if self._capacity.on_trial:
             now = monotonic()
-            self.holding, self._rest_until = False, now + (now - self._since)
-            self._resume()
+            self._capacity.on_trial, self._rest_until = False, now + (now - self._since)
+            self._slots.fill()
+            self._wakeups.capacity_freed()
+            self._wakeups.runs_ready()
 
     async def _until(self, true: Callable[[], bool], seconds: float) -> None:
         end = monotonic() + seconds
         while not true() and monotonic() < end:
-            if self.holding and not self._gave_back and monotonic() - self._since > SHORT:
+            if self._capacity.on_trial and not self._gave_back and monotonic() - self._since > SHORT:
                 self._gave_back = True
-                await self._give_back()
-            await asyncio.sleep(LOOK_EVERY)
+                await self._returns.give_back_once(self._slots.take_waiting(keep=is_suspect))
+                self._wakeups.runs_given_back()
+            await asyncio.sleep(CHECK_EVERY)

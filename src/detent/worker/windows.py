@@ -1,7 +1,7 @@
-"""The stretch of time that a run is about: from the tick before its own to its own, by the schedule it was fired with.
+"""The time window of a run: from the tick before its own to its own, by the schedule it was fired with.
 
-It is computed, not looked up, which takes a few microseconds once the schedule has been read. Jobs with the same text
-share that reading; where it depends on the job itself, the jobs that were here last are remembered.
+It is computed, which takes a few microseconds once the schedule has been parsed. Jobs with the same schedule text share
+the parsed schedule; where it depends on the job itself, those of the most recent jobs are kept.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Windows:
         self._known: OrderedDict[tuple[object, ...], Schedule | None] = OrderedDict()
 
     def start(self, claim: Claim, definition: Definition) -> datetime | None:
-        """The tick before that of a run; for a run that somebody asked for, the last one before it. None: there is
-        none."""
+        """The tick before that of a run; for a run that was triggered by hand, the last tick before it. None: there
+        is no such tick."""
         schedule = self._schedule(claim, definition)
         return None if schedule is None else previous_tick(schedule, claim.scheduled_at)
 

@@ -89,7 +89,7 @@ class ClockStep:
                 "the cluster to be held",
             )
         await asyncio.sleep(fault.seconds)
-        await stage.fleet.command("resume", "--all", DETENT_API_URL=stage.client.server.url)
+        await stage.fleet.command("resume", "--all", DETENT_API_URL=stage.client.url)
         return f"{time.time():.3f} {held}"
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from detent.client.documents import Client
+from detent.client import JsonClient
 from tests.support.fleet.members import Fleet
 from tests.support.fleet.nemesis import Nemesis
 from tests.support.fleet.network import Link, Links
@@ -95,7 +95,7 @@ class Stage:
         self.fleet.add(name, DETENT_DATABASE_URL=url, **variables)
 
     @property
-    def client(self) -> Client:
+    def client(self) -> JsonClient:
         name = next(name for name in self.fleet.members if name[0] in "an")
         return self.fleet[name].node.client
 
@@ -166,7 +166,7 @@ async def _audit(stage: Stage) -> Audit:
     """All jobs; but a clock that was stepped by a day owes 86,400 ticks of each, which is enough of some."""
     stepped = any(fault.action == "step-clock" for fault in stage.plan.faults)
     some = [word for number in range(3) for word in ("--job", f"job-{number}")] if stepped else []
-    url = stage.client.server.url
+    url = stage.client.url
     since = f"{10 + int(stage.plan.seconds / 60)}m"
     return Audit(*await stage.fleet.answer("audit", "--since", since, *some, DETENT_API_URL=url))
 
@@ -209,7 +209,7 @@ def _alike(number: int) -> Ticking:
     return Ticking(mode=MODES[number % len(MODES)], fields=POLICY)
 
 
-def register(client: Client, target: str, ticking: Sequence[Ticking]) -> list[Job]:
+def register(client: JsonClient, target: str, ticking: Sequence[Ticking]) -> list[Job]:
     """All in one call: either all are there or none is."""
     documents = [
         {
@@ -222,7 +222,7 @@ def register(client: Client, target: str, ticking: Sequence[Ticking]) -> list[Jo
         for number, kind in enumerate(ticking)
     ]
     registering = time.time()
-    items = client.put_jobs(documents)["items"]
+    items = client.create_jobs(documents, upsert=True)["items"]
     registered = time.time()
     return [
         Job(0, item["id"], item["name"], registering, registered, 0.0, 0.0, kind.every, kind.takes)
@@ -230,12 +230,12 @@ def register(client: Client, target: str, ticking: Sequence[Ticking]) -> list[Jo
     ]
 
 
-def pause(client: Client, jobs: Sequence[Job]) -> list[Job]:
+def pause(client: JsonClient, jobs: Sequence[Job]) -> list[Job]:
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(lambda job: _pause(client, job), jobs))
 
 
-def _pause(client: Client, job: Job) -> Job:
+def _pause(client: JsonClient, job: Job) -> Job:
     pausing = time.time()
     client.pause_job(job.id)
     return msgspec.structs.replace(job, pausing=pausing, paused=time.time())

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detent.client.documents import Client
+from detent.client import JsonClient
 from detent.store import sql
 from tests.support.fleet.clocks import faked
 from tests.support.fleet.plans import Chance, Fault
@@ -169,9 +169,9 @@ class Deeds:
 
         def change() -> None:
             client.pause_job("job-0")
-            client.patch_job("job-0", {"payload": {"edited": begun}})
+            client.edit_job("job-0", {"payload": {"edited": begun}})
             client.resume_job("job-0")
-            client.patch_job("job-0", {"payload": {"edited": time.time()}})
+            client.edit_job("job-0", {"payload": {"edited": time.time()}})
 
         await asyncio.to_thread(change)
         self._stage.nemesis.gaps.append((begun, time.time()))
@@ -187,7 +187,7 @@ class Deeds:
     async def register(self, fault: Fault) -> str:
         """Clients that create jobs one by one; their ticks are years away."""
         deadline = time.monotonic() + fault.seconds
-        url, prefix = self._stage.client.server.url, f"burst-{int(time.time())}"
+        url, prefix = self._stage.client.url, f"burst-{int(time.time())}"
         with ThreadPoolExecutor(CLIENTS) as pool:
             loop = asyncio.get_running_loop()
             made = await asyncio.gather(
@@ -198,28 +198,30 @@ class Deeds:
     async def hog(self, fault: Fault) -> str:
         """A run that takes all the room there is, until it has ended."""
         client, target = self._stage.client, {"type": "http", "url": f"{self._stage.target}/slow/{fault.seconds:g}"}
-        await asyncio.to_thread(client.put_job, HOG, {"schedule": NEVER, "target": target})
+        await asyncio.to_thread(client.upsert_job, {"name": HOG, "schedule": NEVER, "target": target})
         await self._run_by_hand(HOG)
         return ""
 
     async def limit(self, fault: Fault) -> str:
         """One run at a time, and one that takes a while: the limit is reached, and free again when that has ended."""
         client = self._stage.client
-        change = client.change_tenant if fault.detail == "tenant" else client.limit_queue
-        await asyncio.to_thread(change, "default", {"max_concurrent": 1})
+        if fault.detail == "tenant":
+            await asyncio.to_thread(client.change_tenant, "default", {"max_concurrent": 1})
+        else:
+            await asyncio.to_thread(client.limit_queue, "default", max_concurrent=1)
         return await self.hog(fault)
 
     async def unlimit(self, _fault: Fault) -> str:
         client = self._stage.client
         await asyncio.to_thread(client.change_tenant, "default", {"max_concurrent": None})
-        await asyncio.to_thread(client.limit_queue, "default", {"max_concurrent": None})
+        await asyncio.to_thread(client.limit_queue, "default")
         return ""
 
     async def stall(self, fault: Fault) -> str:
         """A handler that blocks: in a thread, or the loop of the coroutines."""
         target = {"type": "python", "function": f"{STALL}:{fault.detail}"}
-        document = {"schedule": NEVER, "target": target, "payload": fault.seconds}
-        await asyncio.to_thread(self._stage.client.put_job, STALL, document)
+        document = {"name": STALL, "schedule": NEVER, "target": target, "payload": fault.seconds}
+        await asyncio.to_thread(self._stage.client.upsert_job, document)
         await self._run_by_hand(STALL)
         return ""
 
@@ -235,7 +237,7 @@ class Deeds:
 
 def _register(url: str, prefix: str, deadline: float) -> int:
     made = 0
-    with Client(url) as client:
+    with JsonClient(url) as client:
         while time.monotonic() < deadline:
             made += 1
             document = {"name": f"{prefix}-{made}", "schedule": NEVER, "target": {"type": "http", "url": "http://x/"}}

@@ -24,7 +24,7 @@ HOLD = 2.5 * TTL
 Patches = Mapping[str, Sequence[tuple[str, str]]]
 
 FENCE = ("SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE", "SELECT $1::bigint AS node")
-BEHIND = {"clock.py": [("return datetime.now(UTC)", "return datetime.now(UTC) - timedelta(seconds=20)")]}
+BEHIND = {"runtime/clock.py": [("return datetime.now(UTC)", "return datetime.now(UTC) - timedelta(seconds=20)")]}
 
 
 class Mutant(NamedTuple):
@@ -115,7 +115,10 @@ MUTANTS = (
     Mutant(
         "a tick whose reply was lost is not looked at again",
         {
-            "scheduler/firing.py": [("self._reload(job, SHORTEST_PAUSE_MS if pause_ms is None else pause_ms)", "pass")],
+            "scheduler/firing.py": [
+                ("self._ticks.read_again(job, SHORTEST_PAUSE_MS if pause_ms is None else pause_ms)", "pass")
+            ],
+            "scheduler/missed_ticks.py": [("self._ticks.read_again(job, SHORTEST_PAUSE_MS)", "pass")],
             "scheduler/scheduler.py": [("SWEEP_EVERY = 10.0", "SWEEP_EVERY = 600.0")],
         },
         QUIET,

@@ -1,5 +1,5 @@
-"""`detent doctor`: what is wrong here, and what to do about it.
+"""`detent doctor`: find problems, and say what to do about them.
 
-Checks look at this machine, the database, the cluster and the API. Stories start from what people complain about
-("it ran twice") and say what was looked at, what was found and what to do. Nothing is changed and nothing is started.
+Checks examine this host, the database, the cluster and the API. Complaints start from a symptom ("it ran twice"), and
+report what was checked, what was found and what to do. Nothing is changed and nothing is started.
 """

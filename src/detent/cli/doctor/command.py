@@ -9,8 +9,8 @@ import click
 
 from detent.cli import base, output
 from detent.cli.base import command, option
+from detent.cli.invocation import client_settings, complete_job, format_options, invocation, server_options
 from detent.cli.nodes import database_options
-from detent.cli.session import client_settings, complete_job, server_options, session, shapes
 from detent.cli.text import clean
 from detent.errors import DetentError, NotFound
 from detent.store import sql
@@ -18,55 +18,57 @@ from detent.store import sql
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from detent.cli.doctor.findings import Finding, Story
+    from detent.cli.doctor.results import CheckResult, ComplaintReport
     from detent.settings.settings import Settings
     from detent.store.db import Row
     from detent.store.doctor import Doctor
     from detent.store.embedded_state import EmbeddedState
 
-STORIES = ("runs-twice", "never-ran", "stuck", "cpu-spike", "flapping")
+COMPLAINTS = ("runs-twice", "never-ran", "stuck", "cpu-spike", "flapping")
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 @command(
     None,
     "doctor",
-    panel="Look after it",
+    panel="Administration",
     examples=("detent doctor", "detent doctor --story runs-twice --job report"),
 )
-@option("--story", type=click.Choice(STORIES), multiple=True, help="Only this complaint; may be repeated.")
-@option("--job", metavar="JOB", shell_complete=complete_job, help="Tell the stories about this job alone.")
+@option("--story", type=click.Choice(COMPLAINTS), multiple=True, help="Only examine this complaint; may be repeated.")
+@option("--job", metavar="JOB", shell_complete=complete_job, help="Examine the complaints for this job only.")
 @database_options
 @server_options(hidden=True)
-@shapes()
+@format_options()
 def doctor(story: tuple[str, ...], job: str | None, **flags: str | None) -> int:
-    """Look for what is wrong, and say what to do about it.
+    """Find problems, and say what to do about them.
 
-    Looks at this machine, the database, the nodes and the API, then at the
-    five things people complain about: a job runs twice, never ran after a
-    node was lost, runs are stuck, the CPU spikes each minute, leadership
-    flaps. It changes nothing. Exit code 1 when something has failed.
+    Checks this host, the database, the nodes and the API, then five common
+    complaints: a job runs twice, a job never ran after a node was lost, runs
+    are stuck, the CPU spikes each minute, leadership flaps. It changes
+    nothing. Exit code 1 when a check fails.
     """
     import asyncio
 
     settings = client_settings(**flags)
     findings, stories = asyncio.run(_examine(settings, story, job))
-    if session().shape == "json":
+    if invocation().format == "json":
         document = {"checks": [one.document() for one in findings], "stories": [one.document() for one in stories]}
         output.print_json(document)
     else:
         _print(findings, stories)
     statuses = [one.status for one in (*findings, *(one for story in stories for one in story.findings))]
-    if session().shape == "people":
+    if invocation().format == "text":
         output.say(_summary(statuses))
     return int("fail" in statuses)
 
 
-async def _examine(settings: Settings, asked: Sequence[str], job: str | None) -> tuple[list[Finding], list[Story]]:
-    from detent.cli.doctor.findings import Finding
+async def _examine(
+    settings: Settings, asked: Sequence[str], job: str | None
+) -> tuple[list[CheckResult], list[ComplaintReport]]:
+    from detent.cli.doctor.results import CheckResult
     from detent.store.doctor import examining
 
-    findings: list[Finding] = []
+    findings: list[CheckResult] = []
     state = _embedded(settings)
     if not asked:
         findings += _machine(settings, state)
@@ -77,19 +79,19 @@ async def _examine(settings: Settings, asked: Sequence[str], job: str | None) ->
         return findings, []
     try:
         async with examining(url, settings.database_schema, pooled=settings.pooled) as doctor:
-            return await _look_inside(doctor, url, findings, asked, job)
+            return await _examine_database(doctor, url, findings, asked, job)
     except NotFound:
         raise
     except DetentError as error:
-        told, _, advice = error.message.rpartition(": ")
-        findings.append(Finding("database", "fail", f"{told}.", advice[:1].upper() + advice[1:]))
+        text, _, advice = error.message.rpartition(": ")
+        findings.append(CheckResult("database", "fail", f"{text}.", advice[:1].upper() + advice[1:]))
         return findings, []
 
 
-async def _look_inside(
-    doctor: Doctor, url: str, findings: list[Finding], asked: Sequence[str], job: str | None
-) -> tuple[list[Finding], list[Story]]:
-    from detent.cli.doctor import database, stories
+async def _examine_database(
+    doctor: Doctor, url: str, findings: list[CheckResult], asked: Sequence[str], job: str | None
+) -> tuple[list[CheckResult], list[ComplaintReport]]:
+    from detent.cli.doctor import complaints, database
 
     migrated = await database.check_migrations(doctor)
     if not asked:
@@ -101,11 +103,11 @@ async def _look_inside(
     if not asked:
         findings += await _cluster(doctor)
     row = await _job(doctor, job) if job else None
-    return findings, [await stories.tell(name, doctor, row) for name in asked or STORIES]
+    return findings, [await complaints.examine(name, doctor, row) for name in asked or COMPLAINTS]
 
 
-async def _cluster(doctor: Doctor) -> list[Finding]:
-    from detent.cli.doctor import cluster, database, original, silent
+async def _cluster(doctor: Doctor) -> list[CheckResult]:
+    from detent.cli.doctor import cluster, database, identity, unfired
     from detent.cli.doctor.missing import OVERDUE
 
     nodes = await doctor.ask(sql.doctor.NODES)
@@ -113,19 +115,19 @@ async def _cluster(doctor: Doctor) -> list[Finding]:
     handlers = any("worker" in node["roles"] for node in alive)
     found = [await database.check_connections(doctor, len(alive), handlers)]
     found += [finding async for finding in database.check_pooler(doctor, await doctor.pooling())]
-    found += [original.check_original(await doctor.standing()), original.check_hold(await doctor.one(sql.doctor.HOLD))]
+    found += [identity.check_original(await doctor.identity()), identity.check_hold(await doctor.one(sql.doctor.HOLD))]
     found += cluster.check_nodes(nodes)
     found += cluster.check_lost(await doctor.ask(sql.doctor.LOST_NODES), nodes)
     found.append(cluster.check_partitions(await doctor.one(sql.doctor.PARTITIONS), nodes))
     found.append(cluster.check_ticks(await doctor.one(sql.doctor.OVERDUE, OVERDUE, None)))
-    found += await silent.check_jobs(doctor)
+    found += await unfired.check_jobs(doctor)
     return found
 
 
 async def _job(doctor: Doctor, name: str) -> Row:
     rows = await doctor.ask(sql.doctor.JOB, name)
     if not rows:
-        raise NotFound(f"There is no job {name!r}: list the jobs to see those there are.")
+        raise NotFound(f"There is no job {name!r}: `detent job list` shows the jobs.")
     return rows[0]
 
 
@@ -138,11 +140,11 @@ def _embedded(settings: Settings) -> EmbeddedState | None:
         return None
 
 
-def _machine(settings: Settings, state: EmbeddedState | None) -> list[Finding]:
+def _machine(settings: Settings, state: EmbeddedState | None) -> list[CheckResult]:
     from detent.cli.doctor import cluster, machine
-    from detent.client.documents import Client
+    from detent.client import JsonClient
 
-    with Client(settings.api_url, settings.api_key, timeout=5) as client:
+    with JsonClient(settings.api_url, settings.api_key, timeout=5) as client:
         api, _ = cluster.check_api(settings, client)
     return [
         machine.check_zone_data(),
@@ -154,18 +156,18 @@ def _machine(settings: Settings, state: EmbeddedState | None) -> list[Finding]:
 
 
 def _answers_there(settings: Settings) -> bool:
-    """Whether what listens at the configured address is a detent server."""
-    from detent.client.documents import Client
+    """Whether a detent server listens at the configured address."""
+    from detent.client import JsonClient
 
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:
-        with Client(f"http://{host}:{settings.port}", timeout=2) as client:
+        with JsonClient(f"http://{host}:{settings.port}", timeout=2) as client:
             return "version" in client.version()
     except DetentError:
         return False
 
 
-def _print(findings: Sequence[Finding], stories: Sequence[Story]) -> None:
+def _print(findings: Sequence[CheckResult], stories: Sequence[ComplaintReport]) -> None:
     if not base.on_terminal():
         output.print_lines((one.status, one.check, one.found, one.advice) for one in findings)
         for story in stories:
@@ -175,11 +177,11 @@ def _print(findings: Sequence[Finding], stories: Sequence[Story]) -> None:
     terminal.print(_table(findings))
     for story in stories:
         terminal.print(f"\n{story.complaint}?", style="bold")
-        terminal.print(f"Looked at {'; '.join(story.looked_at)}.", style="dim")
+        terminal.print(f"Checked: {'; '.join(story.looked_at)}.", style="dim")
         terminal.print(_table(story.findings))
 
 
-def _table(findings: Sequence[Finding]) -> Table:
+def _table(findings: Sequence[CheckResult]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -196,10 +198,10 @@ def _table(findings: Sequence[Finding]) -> Table:
 def _summary(statuses: Sequence[str]) -> str:
     failed, warned = statuses.count("fail"), statuses.count("warn")
     if not failed and not warned:
-        return "Everything looks good."
-    told = [
+        return "No problems found."
+    text = [
         f"{count} {word}{'' if count == 1 else 's'}"
         for count, word in ((failed, "failure"), (warned, "warning"))
         if count
     ]
-    return f"Found {' and '.join(told)}."
+    return f"Found {' and '.join(text)}."

@@ -1,4 +1,4 @@
-"""Checks of the database: can it be reached, is it what this version needs, and does anything stand in between."""
+"""Checks of the database: whether it can be reached, its version, and poolers in front of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 from detent.cli.config import without_password
-from detent.cli.doctor.findings import Finding, brief, number
+from detent.cli.doctor.results import CheckResult, brief, number
 from detent.errors import Unavailable
 from detent.store import migrate, sql
 from detent.store.db import Row
@@ -24,67 +24,69 @@ MUCH_OFFSET = 1.0
 SLOW_ROUND_TRIP = 0.050
 
 
-async def check_server(doctor: Doctor, url: str) -> AsyncIterator[Finding]:
+async def check_server(doctor: Doctor, url: str) -> AsyncIterator[CheckResult]:
     row = await doctor.one(sql.doctor.SERVER)
     trip = sorted(await doctor.round_trips())[2].total_seconds()
-    told = f"{without_password(url)} answers in {brief(trip)}."
+    text = f"{without_password(url)} answers in {brief(trip)}."
     if row["standby"]:
-        advice = "Name the primary: detent writes."
-        yield Finding("database", "fail", f"{without_password(url)} is a standby that only reads.", advice)
+        advice = "Use the address of the primary."
+        yield CheckResult("database", "fail", f"{without_password(url)} is a read-only standby.", advice)
     elif trip > SLOW_ROUND_TRIP:
-        yield Finding("database", "warn", told, "Bring detent nearer to its database: every fire is a round trip.")
+        yield CheckResult("database", "warn", text, "Run detent closer to its database: every tick needs a round trip.")
     else:
-        yield Finding("database", "ok", told)
+        yield CheckResult("database", "ok", text)
     yield _version(row)
     yield await _clock(doctor, trip)
 
 
-def _version(row: Row) -> Finding:
+def _version(row: Row) -> CheckResult:
     major = row["number"] // 10_000
-    told = f"It is PostgreSQL {row['version'].split()[0]}."
+    text = f"PostgreSQL {row['version'].split()[0]}."
     if major < TESTED[0]:
         advice = f"Upgrade it: detent needs PostgreSQL {TESTED[0]} or newer."
-        return Finding("version", "fail", told, advice)
+        return CheckResult("version", "fail", text, advice)
     if major > TESTED[1]:
-        return Finding("version", "warn", told, f"This detent was tested up to PostgreSQL {TESTED[1]}.")
-    return Finding("version", "ok", told)
+        return CheckResult("version", "warn", text, f"This detent was tested up to PostgreSQL {TESTED[1]}.")
+    return CheckResult("version", "ok", text)
 
 
-async def _clock(doctor: Doctor, trip: float) -> Finding:
+async def _clock(doctor: Doctor, trip: float) -> CheckResult:
     row = await doctor.one(sql.doctor.SERVER)
     offset = (datetime.now(UTC) - row["at"]).total_seconds() - trip / 2
     side = "ahead of" if offset > 0 else "behind"
-    told = f"The clock of this machine is {brief(abs(offset))} {side} that of the database."
+    text = f"The clock of this host is {brief(abs(offset))} {side} that of the database."
     if abs(offset) < MUCH_OFFSET:
-        return Finding("clock", "ok", told)
-    advice = "Ticks follow the database's clock and are right, but times in logs are not: set up NTP on both."
-    return Finding("clock", "warn", told, advice)
+        return CheckResult("clock", "ok", text)
+    advice = "Ticks follow the database's clock and are not affected; times in logs are. Set up NTP on both."
+    return CheckResult("clock", "warn", text, advice)
 
 
-async def check_migrations(doctor: Doctor) -> Finding:
+async def check_migrations(doctor: Doctor) -> CheckResult:
     try:
         states = await doctor.migrations()
     except Unavailable as error:
-        return Finding("migrations", "fail", error.message, "")
+        return CheckResult("migrations", "fail", error.message, "")
     by_state = {state.state: state for state in states}
     applied = sum(state.state == "applied" for state in states)
-    told = f"{applied} of {len(migrate.known())} migrations are applied."
+    text = f"{applied} of {len(migrate.known())} migrations are applied."
     if "unknown" in by_state:
         name = by_state["unknown"].name
-        return Finding("migrations", "fail", f"It has migration {name} of a newer detent.", "Upgrade this detent.")
+        return CheckResult(
+            "migrations", "fail", f"The database has migration {name} of a newer detent.", "Upgrade this detent."
+        )
     if "changed" in by_state:
         name = by_state["changed"].name
-        advice = "Put the file back as it was, and make the change in a new migration."
-        return Finding("migrations", "fail", f"Migration {name} was changed after it was applied.", advice)
+        advice = "Restore the file, and put the change into a new migration."
+        return CheckResult("migrations", "fail", f"Migration {name} was changed after it was applied.", advice)
     if "pending" in by_state:
-        return Finding("migrations", "fail", told, "Run `detent db migrate`.")
+        return CheckResult("migrations", "fail", text, "Run `detent db migrate`.")
     if "newer" in by_state:
-        told = f"It has migration {by_state['newer'].name} of a newer detent, with which this one can work."
-        return Finding("migrations", "ok", told)
-    return Finding("migrations", "ok", told)
+        text = f"The database has migration {by_state['newer'].name} of a newer detent, which is compatible."
+        return CheckResult("migrations", "ok", text)
+    return CheckResult("migrations", "ok", text)
 
 
-async def check_connections(doctor: Doctor, nodes: int, handlers: bool) -> Finding:
+async def check_connections(doctor: Doctor, nodes: int, handlers: bool) -> CheckResult:
     row = await doctor.one(sql.doctor.SERVER)
     limits = [row["max_connections"] - row["reserved"]]
     limits += [limit for limit in (row["role_limit"], row["database_limit"]) if limit is not None and limit >= 0]
@@ -92,45 +94,45 @@ async def check_connections(doctor: Doctor, nodes: int, handlers: bool) -> Findi
     each = CONNECTIONS_PER_NODE + (CONNECTIONS_FOR_HANDLERS if handlers else 0)
     need = each * max(nodes, 1)
     needing = number(max(nodes, 1), "node", "need")
-    told = f"{allowed} connections are allowed and {row['used']} in use; {needing} up to {need}."
+    text = f"{allowed} connections are allowed and {row['used']} in use; {needing} up to {need}."
     advice = "Raise max_connections, or the limit of the role or database, or start fewer nodes."
     if need > allowed:
-        return Finding("connections", "fail", told, advice)
+        return CheckResult("connections", "fail", text, advice)
     if need + row["used"] > allowed and row["used"] > need:
-        return Finding("connections", "warn", told, "Others use most of them: raise max_connections.")
-    return Finding("connections", "ok", told)
+        return CheckResult("connections", "warn", text, "Other clients use most of them: raise max_connections.")
+    return CheckResult("connections", "ok", text)
 
 
-async def check_pooler(doctor: Doctor, pooling: Pooling) -> AsyncIterator[Finding]:
+async def check_pooler(doctor: Doctor, pooling: Pooling) -> AsyncIterator[CheckResult]:
     match pooling:
         case "none" if doctor.pooled:
-            told = "Nothing stands between this machine and the server, although DETENT_DATABASE_POOLER says so."
-            yield Finding("pooler", "warn", told, "Leave it out: nodes are then told of changes, and need not look.")
+            text = "DETENT_DATABASE_POOLER is set, but there is no pooler in front of the database."
+            advice = "Unset it: nodes then use LISTEN/NOTIFY instead of polling."
+            yield CheckResult("pooler", "warn", text, advice)
         case "none":
-            yield Finding("pooler", "ok", "Nothing stands between this machine and the server.")
+            yield CheckResult("pooler", "ok", "There is no pooler in front of the database.")
         case "session":
-            told = "A pooler is in between, and gives each client a connection of its own (session pooling)."
-            yield Finding("pooler", "ok", told)
+            yield CheckResult("pooler", "ok", "There is a session pooler in front of the database.")
         case "transaction":
-            told = "A pooler is in between that hands connections on after each transaction"
+            text = "There is a transaction pooler in front of the database"
             if doctor.pooled:
-                yield Finding("pooler", "ok", f"{told}, and nodes know of it.")
+                yield CheckResult("pooler", "ok", f"{text}, as configured.")
             else:
-                advice = "Set DETENT_DATABASE_POOLER=transaction, or name the server itself in DETENT_DATABASE_URL."
-                yield Finding("pooler", "fail", f"{told}.", advice)
+                advice = "Set DETENT_DATABASE_POOLER=transaction, or use the server's own address."
+                yield CheckResult("pooler", "fail", f"{text}.", advice)
     yield await (_role_behind_pooler(doctor) if doctor.pooled else _role(doctor, pooling))
 
 
-async def _role_behind_pooler(doctor: Doctor) -> Finding:
+async def _role_behind_pooler(doctor: Doctor) -> CheckResult:
     try:
         await doctor.verify_role()
     except Unavailable as error:
-        told, _, advice = error.message.partition(": run ")
-        return Finding("role settings", "fail", f"{told}.", f"Run {advice}")
-    return Finding("role settings", "ok", "The role has what nodes need behind a pooler.")
+        text, _, advice = error.message.partition(": run ")
+        return CheckResult("role settings", "fail", f"{text}.", f"Run {advice}")
+    return CheckResult("role settings", "ok", "The role has the settings that nodes need behind a pooler.")
 
 
-async def _role(doctor: Doctor, pooling: Pooling) -> Finding:
+async def _role(doctor: Doctor, pooling: Pooling) -> CheckResult:
     plain = await doctor.one(sql.doctor.SERVER)
     wanted = wanted_settings()
     missing = [name for name, value in wanted.items() if not _same(plain[name], value)]
@@ -139,15 +141,15 @@ async def _role(doctor: Doctor, pooling: Pooling) -> Finding:
         real = await doctor.settings_of_a_node()
     except Unavailable as error:
         if not refused_settings(error):
-            return Finding("role settings", "fail", error.message, "")
-        advice = "Set DETENT_DATABASE_POOLER=transaction, or name the server itself in DETENT_DATABASE_URL."
-        return Finding("role settings", "fail", "The pooler refuses the settings that a node asks for.", advice)
+            return CheckResult("role settings", "fail", error.message, "")
+        advice = "Set DETENT_DATABASE_POOLER=transaction, or use the server's own address."
+        return CheckResult("role settings", "fail", "The pooler refuses the connection settings of a node.", advice)
     if all(_same(real[name], value) for name, value in wanted.items()) and pooling != "transaction":
-        return Finding("role settings", "ok", f"Connections get {', '.join(wanted)} as nodes ask for them.")
+        return CheckResult("role settings", "ok", f"Connections have the settings of a node: {', '.join(wanted)}.")
     if not missing:
-        return Finding("role settings", "ok", f"The role {plain['role']} has {', '.join(wanted)} set.")
-    told = f"{', '.join(missing)} do not stick through the pooler, and the role does not have them."
-    return Finding("role settings", "fail", told, f"Without them plans become slow: {alter}")
+        return CheckResult("role settings", "ok", f"The role {plain['role']} has {', '.join(wanted)} set.")
+    text = f"The pooler drops {', '.join(missing)}, and the role does not set them."
+    return CheckResult("role settings", "fail", text, f"Without them queries get slow plans: {alter}")
 
 
 def _same(found: object, wanted: str) -> bool:
@@ -158,5 +160,5 @@ def _same(found: object, wanted: str) -> bool:
     return str(found) == wanted
 
 
-async def gather(findings: AsyncIterator[Finding]) -> list[Finding]:
+async def gather(findings: AsyncIterator[CheckResult]) -> list[CheckResult]:
     return [finding async for finding in findings]

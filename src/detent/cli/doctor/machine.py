@@ -1,4 +1,4 @@
-"""Checks of this machine: zone data, disk, the embedded PostgreSQL, the port."""
+"""Checks of this host: zone data, disk, the embedded PostgreSQL, the port."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from detent.cli.doctor.findings import Finding, number
+from detent.cli.doctor.results import CheckResult, number
 from detent.settings.settings import Settings
 from detent.store.embedded_state import EmbeddedState, command_of
 
@@ -17,20 +17,22 @@ LOW_BYTES, VERY_LOW_BYTES = 2 * 1024**3, 256 * 1024**2
 LOW_SHARE = 0.05
 
 
-def check_zone_data() -> Finding:
+def check_zone_data() -> CheckResult:
     from detent.domain.schedule import tzdata_version
 
     ours, system = tzdata_version(), system_zone_data()
     if system is None:
-        return Finding("zone data", "ok", f"Time zones are those of release {ours}, which detent brings along.")
-    told = f"Time zones are those of release {ours}, which detent brings along; the system has {system}."
+        return CheckResult("zone data", "ok", f"The zone data that detent ships is release {ours}.")
+    text = f"The zone data that detent ships is release {ours}; the system has {system}."
     if system > ours:
-        return Finding("zone data", "warn", told, "Install the newer release here too: pip install --upgrade tzdata.")
-    return Finding("zone data", "ok", told)
+        return CheckResult(
+            "zone data", "warn", text, "Install the newer release for detent too: pip install --upgrade tzdata."
+        )
+    return CheckResult("zone data", "ok", text)
 
 
 def system_zone_data() -> str | None:
-    """The release of the system's own copy, which detent does not use."""
+    """The release of the system's own zone data, which detent does not use."""
     for name in ZONE_FILES:
         try:
             with Path(name).open(encoding="ascii") as file:
@@ -41,18 +43,18 @@ def system_zone_data() -> str | None:
     return None
 
 
-def check_disk(folder: Path) -> Finding:
+def check_disk(folder: Path) -> CheckResult:
     place = folder
     while not place.exists() and place != place.parent:
         place = place.parent
     usage = shutil.disk_usage(place)
-    told = f"{_size(usage.free)} of {_size(usage.total)} are free where the data folder {folder} is."
-    advice = "Make room there, or move the data folder with --data-dir: PostgreSQL stops when the disk is full."
+    text = f"{_size(usage.free)} of {_size(usage.total)} are free on the disk of the data folder {folder}."
+    advice = "Free some space, or move the data folder with --data-dir: PostgreSQL stops when the disk is full."
     if usage.free < VERY_LOW_BYTES:
-        return Finding("disk", "fail", told, advice)
+        return CheckResult("disk", "fail", text, advice)
     if usage.free < LOW_BYTES or usage.free < usage.total * LOW_SHARE:
-        return Finding("disk", "warn", told, advice)
-    return Finding("disk", "ok", told)
+        return CheckResult("disk", "warn", text, advice)
+    return CheckResult("disk", "ok", text)
 
 
 def _size(count: float) -> str:
@@ -63,29 +65,29 @@ def _size(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def check_embedded(settings: Settings, state: EmbeddedState | None) -> Iterator[Finding]:
+def check_embedded(settings: Settings, state: EmbeddedState | None) -> Iterator[CheckResult]:
     if settings.database_url is not None:
-        yield Finding("embedded", "ok", "The embedded PostgreSQL is not used: a database is named.")
+        yield CheckResult("embedded", "ok", "The embedded PostgreSQL is not used: database_url is set.")
     elif state is None:
         advice = "Run the doctor as the user that runs detent, or as root."
-        yield Finding("embedded", "fail", f"The data folder {settings.data_dir} may not be looked into.", advice)
+        yield CheckResult("embedded", "fail", f"The data folder {settings.data_dir} cannot be read.", advice)
     elif state.version is None:
-        told = f"There is no embedded PostgreSQL in {state.place} yet."
-        yield Finding("embedded", "warn", told, "`detent serve` makes one and starts it.")
+        text = f"There is no embedded PostgreSQL in {state.place} yet."
+        yield CheckResult("embedded", "warn", text, "`detent serve` creates and starts it.")
     elif state.server is None:
-        told = f"The embedded PostgreSQL {state.version} in {state.place} is not running."
-        yield Finding("embedded", "warn", told, "`detent serve` starts it; until then the database is not looked at.")
+        text = f"The embedded PostgreSQL {state.version} in {state.place} is not running."
+        yield CheckResult("embedded", "warn", text, "`detent serve` starts it; until then the database is not checked.")
     else:
         users = ", ".join(f"{user.pid} ({user.command})" for user in state.users)
-        told = f"The embedded PostgreSQL {state.version} in {state.place} runs as process {state.server}"
+        text = f"The embedded PostgreSQL {state.version} in {state.place} runs as process {state.server}"
         if users:
-            yield Finding("embedded", "ok", f"{told}, used by {number(len(state.users), 'process')}: {users}.")
+            yield CheckResult("embedded", "ok", f"{text}, used by {number(len(state.users), 'process')}: {users}.")
         else:
-            advice = "The detent that started it was killed; the next `detent serve` takes it over."
-            yield Finding("embedded", "warn", f"{told}, and no detent uses it.", advice)
+            advice = "The process that started it was killed; the next `detent serve` takes it over."
+            yield CheckResult("embedded", "warn", f"{text}, and no detent process uses it.", advice)
 
 
-def check_port(settings: Settings, answers: bool) -> Finding:
+def check_port(settings: Settings, answers: bool) -> CheckResult:
     """`answers`: whether a detent server answers at this address."""
     where = f"{settings.host}:{settings.port}"
     try:
@@ -93,21 +95,21 @@ def check_port(settings: Settings, answers: bool) -> Finding:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return _taken(settings, where, answers)
-        advice = "Choose another with --host and --port."
-        return Finding("port", "fail", f"{where} cannot be listened on ({error.strerror}).", advice)
-    return Finding("port", "ok", f"{where} is free.")
+        advice = "Choose another address with --host and --port."
+        return CheckResult("port", "fail", f"Cannot listen on {where} ({error.strerror}).", advice)
+    return CheckResult("port", "ok", f"{where} is free.")
 
 
-def _taken(settings: Settings, where: str, answers: bool) -> Finding:
+def _taken(settings: Settings, where: str, answers: bool) -> CheckResult:
     holder = port_holder(settings.port)
-    who = f"process {holder} ({command_of(holder)})" if holder else "a process that cannot be seen from here"
+    who = f"process {holder} ({command_of(holder)})" if holder else "a process of another user"
     if answers:
-        return Finding("port", "ok", f"{where} is taken by a detent server: {who}.")
+        return CheckResult("port", "ok", f"{where} is in use by a detent server: {who}.")
     if settings.seeks_port:
-        told = f"{where} is taken by {who}, which is no detent server: `detent serve` listens on the next free port."
-        return Finding("port", "warn", told, "The command line asks 8787 unless DETENT_API_URL says otherwise.")
+        text = f"{where} is in use by {who}, not a detent server: `detent serve` listens on the next free port."
+        return CheckResult("port", "warn", text, "The command line uses port 8787 unless DETENT_API_URL is set.")
     advice = f"Stop it, or choose another port: detent serve --port {settings.port + 1}."
-    return Finding("port", "fail", f"{where} is taken by {who}, which is no detent server.", advice)
+    return CheckResult("port", "fail", f"{where} is in use by {who}, not a detent server.", advice)
 
 
 def _bind(host: str, port: int) -> None:
@@ -119,7 +121,7 @@ def _bind(host: str, port: int) -> None:
 
 
 def port_holder(port: int) -> int | None:
-    """The process that listens on this port, where the kernel tells."""
+    """The process that listens on this port, if it can be determined."""
     inodes = set(_listening(port))
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,1 +1,1 @@
-"""Who leads which partition, kept in PostgreSQL or in an external service."""
+"""Which node leads which partition, kept in PostgreSQL or in an external service."""

@@ -1,8 +1,8 @@
 """Nominations by advisory locks of PostgreSQL: one connection holds one lock for each partition.
 
 There is no number: whether a partition may be taken is decided by the rows in the same database, as without any
-coordinator. What the locks add is that of two nodes that see different lists of nodes only one stands for a partition,
-and that pg_locks tells which.
+coordinator. With the locks, of two nodes that see different lists of nodes only one campaigns for a partition, and
+pg_locks shows which.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class AdvisoryCoordinator:
     numbered = False
 
     def __init__(self, database: Database, candidate: Candidate) -> None:
-        # Locks belong to the whole database, where several clusters may live, each in a schema of its own.
+        # Locks belong to the whole database, which may hold several clusters, each in its own schema.
         space = int.from_bytes(blake2b(candidate.cluster.bytes, digest_size=4).digest(), signed=True)
         self._locks = AdvisoryLocks(database.url, database.schema, space, candidate.ttl)
         self._limit = candidate.limit

@@ -1,4 +1,4 @@
-"""The coordinator that the settings name. What it needs beyond the base is loaded only then."""
+"""Creates the configured coordinator. Its client library is imported only then."""
 
 from __future__ import annotations
 

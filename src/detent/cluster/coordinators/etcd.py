@@ -3,8 +3,8 @@
 A plain put overwrites what is there; a transaction that demands a create revision of 0 does not, so one wins. That
 revision is the number of the nomination: etcd counts every write, and keeps counting when a key is gone.
 
-Spoken is the JSON gateway that every etcd from 3.4 on has on its client port. Numbers of 64 bits are texts in it, keys
-and values are in base64, and what is zero or empty is left out.
+This uses the JSON gateway that every etcd from 3.4 on has on its client port. It sends 64-bit numbers as text, keys
+and values in base64, and leaves out what is zero or empty.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNAUTHENTICATED = 401
 
 
 class Gateway:
-    """The members of one etcd, asked in turn until one answers; the one that did is asked first the next time."""
+    """The members of one etcd cluster, tried in turn until one answers; that one is tried first the next time."""
 
     def __init__(self, endpoints: Sequence[str], limit: float, user: str = "", password: str = "") -> None:
         self._endpoints = deque(endpoints)
@@ -59,7 +59,7 @@ class Gateway:
         if self._user and not self._token:
             await self._authenticate()
         status, answer = await self._post(path, question)
-        if status == UNAUTHENTICATED and self._user:  # tokens end, and a member that restarted knows none
+        if status == UNAUTHENTICATED and self._user:  # tokens expire, and a restarted member has none
             await self._authenticate()
             status, answer = await self._post(path, question)
         if status != 200:
@@ -70,7 +70,7 @@ class Gateway:
         self._token = ""
         status, answer = await self._post("/v3/auth/authenticate", {"name": self._user, "password": self._password})
         if status != 200 or "token" not in answer:
-            raise Unavailable(f"it does not let the user {self._user} in")
+            raise Unavailable(f"it refuses the user {self._user}")
         self._token = answer["token"]
 
     async def _post(self, path: str, question: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -130,7 +130,7 @@ class EtcdCoordinator:
             await self._gateway.close()
 
     async def _renew(self) -> None:
-        """Keep the lease alive, or get a new one: when it ended, all that was written under it was deleted."""
+        """Keep the lease alive, or get a new one: when a lease ends, etcd deletes all its keys."""
         if self._lease:
             answer = await self._gateway.ask("/v3/lease/keepalive", {"ID": str(self._lease)})
             if int(answer.get("result", {}).get("TTL", 0)) > 0:
@@ -156,7 +156,7 @@ class EtcdCoordinator:
         return encoded(f"{self._folder}partition-{partition}/leader")
 
     async def _stand(self, partitions: Sequence[int]) -> None:
-        """Write our name where there is none. All that one transaction creates has its revision."""
+        """Write this node's name where there is none. All keys that one transaction creates have its revision."""
         for batch in batches(partitions):
             puts = [
                 self._if_revision(

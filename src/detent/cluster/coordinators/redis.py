@@ -1,8 +1,8 @@
 """Nominations in Redis or Valkey: a key per partition that expires, written by one script for all of them.
 
-Redis may forget, by design: a snapshot is older than the last writes, and a replica that takes over lags behind. Then a
-partition is nominated again while somebody believes to hold it. The number settles it in the database, as long as it
-grows; so it is never smaller than the microseconds of Redis' clock, whatever became of the counter.
+Redis may lose writes, by design: a snapshot is older than the last writes, and a replica that takes over lags behind.
+Then a partition is nominated again while another node believes it holds it. The database accepts the larger number, so
+the number must grow: it is never smaller than the microseconds of Redis' clock, even when the counter was lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from detent.cluster.coordinators.services import Candidate, answering, parting
 from detent.domain.identity import node_name
 
 # KEYS: the counters, then a leader for each partition. ARGV: me, the time to live in milliseconds, the partitions.
-# Answers a number for each partition, empty where somebody else is nominated.
+# Returns a number for each partition, empty where another node is nominated.
 CAMPAIGN = """
 local clock = redis.call('TIME')
 local floor = clock[1] * 1000000 + clock[2]
@@ -59,7 +59,7 @@ class RedisCoordinator:
         self._candidate = candidate
         self._me = node_name(candidate.node)
         self._held: set[int] = set()
-        # One more try, at once: a connection that a restarted server no longer knows fails on its first use.
+        # One immediate retry: a connection from before a restart of the server fails on its first use.
         self._redis = Redis.from_url(
             url, socket_timeout=candidate.limit, socket_connect_timeout=candidate.limit, retry=Retry(NoBackoff(), 1)
         )

@@ -1,4 +1,4 @@
-"""What the coordinators that ask a service have in common: who stands, how long an answer may take, how one parts."""
+"""What the coordinators of external services share: the candidate, the time limit of an answer, and how to leave."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from detent.telemetry.log import logger
 
 log = logger("coordinator")
 
-# Below this a busy machine would be taken for a service that is gone.
+# With a shorter limit, a busy machine would look like a failed service.
 SHORTEST_LIMIT = 1.0
 
 
 class Candidate(NamedTuple):
-    """A node of a cluster; what it does not renew within `ttl` seconds goes to others."""
+    """A node of a cluster; a nomination that it does not renew within `ttl` seconds goes to other nodes."""
 
     node: int
     cluster: UUID
@@ -26,13 +26,13 @@ class Candidate(NamedTuple):
 
     @property
     def limit(self) -> float:
-        """How long the service may take: while it is asked, nobody looks for nodes that are gone."""
+        """How long the service may take to answer: this node detects no lost nodes meanwhile."""
         return max(self.ttl / 3, SHORTEST_LIMIT)
 
 
 @asynccontextmanager
 async def answering(service: str, limit: float, *failures: type[Exception]) -> AsyncIterator[None]:
-    """Whatever goes wrong with the service, or takes too long, is Unavailable."""
+    """Turn failures and timeouts of the service into Unavailable."""
     try:
         async with asyncio.timeout(limit):
             yield
@@ -44,7 +44,7 @@ async def answering(service: str, limit: float, *failures: type[Exception]) -> A
 
 @contextmanager
 def parting(service: str) -> Iterator[None]:
-    """Who leaves does so in any case: what could not be resigned from goes to others after its time to live."""
+    """Leaving never fails: nominations that could not be released end after their lease time."""
     try:
         yield
     except Exception as error:

@@ -2,9 +2,9 @@
 
 The number of a nomination is the transaction that created it, its czxid: ZooKeeper counts all writes with one number.
 
-kazoo works in threads of its own, and keeps its session alive from there for as long as the process runs. That is more
-than a nomination may do: a scheduler that no longer campaigns must lose what it has. So a thread of ours ends the
-session when nothing was asked for one time to live. All that waits for kazoo runs in a thread too, with an end.
+kazoo works in its own threads, which keep its session alive as long as the process runs. That is too long: a scheduler
+that no longer campaigns must lose its nominations. So another thread ends the session after one lease time without a
+campaign. All code that waits for kazoo runs in a thread too, with a time limit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from detent.domain.identity import PARTITIONS, node_name
 from detent.errors import Unavailable
 from detent.runtime.clock import monotonic
 
-# kazoo tells of every try to reach a server. That it is away is said once, by who asks us.
+# kazoo logs every attempt to reach a server. The caller logs once that the service does not answer.
 quiet = logging.getLogger("detent.zookeeper")
 quiet.setLevel(logging.CRITICAL)
 
@@ -86,13 +86,13 @@ class ZooKeeperCoordinator:
     # --- in threads ---
 
     def _connected(self, end: float) -> Any:
-        """A new session is waited for. One that lost its connection is not: kazoo goes on trying by itself."""
+        """Waits for a new session. Does not wait for one that lost its connection: kazoo reconnects by itself."""
         with self._lock:
             if self._closed.is_set():
                 raise Unavailable("The coordinator is closed.")
             is_new = self._client is None or self._client.client_state in ENDED
             if is_new:
-                self._let_go()
+                self._drop_client()
                 retry = {"max_tries": -1, "delay": 0.1, "max_delay": self._candidate.limit}
                 self._client = KazooClient(
                     self._hosts, timeout=self._candidate.ttl, connection_retry=retry, logger=quiet
@@ -130,7 +130,7 @@ class ZooKeeperCoordinator:
         return f"{self._folder}/partition-{partition}/leader"
 
     def _make_folders(self, client: Any, end: float) -> None:
-        """All that are missing, in one transaction; where another node makes them too, one of the two does nothing."""
+        """Create all missing folders in one transaction; when two nodes do this at once, one of them does nothing."""
         client.ensure_path_async(self._folder).get(timeout=left(end))
         there = set(client.get_children_async(self._folder).get(timeout=left(end)))
         missing = {f"partition-{partition}" for partition in range(PARTITIONS)} - there
@@ -154,7 +154,7 @@ class ZooKeeperCoordinator:
         return {
             partition: answer[1].czxid
             for partition, answer in zip(partitions, found, strict=True)
-            if not isinstance(answer, Exception)  # somebody else was first
+            if not isinstance(answer, Exception)  # another node was first
         }
 
     def _delete(self, client: Any, partitions: Iterable[int], end: float) -> None:
@@ -167,10 +167,10 @@ class ZooKeeperCoordinator:
 
     def _end_session(self) -> threading.Thread | None:
         with self._lock:
-            return self._let_go()
+            return self._drop_client()
 
-    def _let_go(self) -> threading.Thread | None:
-        """The thread in which kazoo says goodbye; it takes seconds where nobody answers."""
+    def _drop_client(self) -> threading.Thread | None:
+        """The thread in which kazoo closes the session; that takes seconds when no server answers."""
         client, self._client = self._client, None
         if client is None:
             return None
@@ -184,7 +184,7 @@ def left(end: float) -> float:
 
 
 def gathered(answers: Iterable[Any], end: float, *expected: type[Exception]) -> list[Any]:
-    """All were asked at once; now they are waited for. What was expected to go wrong takes the place of an answer."""
+    """Wait for the answers of requests that were sent together. An expected error takes the place of its answer."""
     results: list[Any] = []
     for answer in answers:
         try:

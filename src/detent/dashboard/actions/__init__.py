@@ -1,8 +1,8 @@
-"""What can be changed from a page: each change calls the handler of the API that does it, as the one who asks."""
+"""The changes that pages can request: each calls the API's handler for it, with the visitor as caller."""
 
 from __future__ import annotations
 
-from detent.dashboard.actions import cluster, dead_letters, jobs, many, runs
-from detent.dashboard.changes import Change
+from detent.dashboard.actions import bulk, cluster, dead_letters, jobs, runs
+from detent.dashboard.changes import FormChange
 
-ALL: tuple[Change, ...] = (*many.changes, *jobs.changes, *runs.changes, *dead_letters.changes, *cluster.changes)
+ALL: tuple[FormChange, ...] = (*bulk.changes, *jobs.changes, *runs.changes, *dead_letters.changes, *cluster.changes)

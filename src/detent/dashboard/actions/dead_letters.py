@@ -1,4 +1,4 @@
-"""Dead runs brought back, or dealt with for good: one, a group, or all."""
+"""Retry or discard dead runs: one, a group, or all."""
 
 from __future__ import annotations
 
@@ -11,43 +11,45 @@ import msgspec
 
 from detent.api.context import Api
 from detent.api.dead_letters import ChosenRuns, discard_dead_letters, redrive_dead_letters
-from detent.dashboard.changes import Answer, Change, Form, number_of, text_of
+from detent.dashboard.changes import ChangeAnswer, Form, FormChange, number_of, text_of
 from detent.domain.documents import utc_instant
 from detent.domain.pace import pace, read_rate
 from detent.domain.registration import is_job_id
 from detent.errors import UsageError
 from detent.store.dead_letters import MOST_AT_ONCE
 
-NO_ROOM_SECONDS = 2.0
-LEAST_SECONDS = 0.03
+AT_LIMIT_SECONDS = 2.0  # the pause when every job is at its concurrency limit
+SHORTEST_PAUSE_SECONDS = 0.03
 
 Names = Mapping[str, str]
 
 
-async def redrive(api: Api, names: Names, form: Form) -> Answer:
+async def redrive(api: Api, names: Names, form: Form) -> ChangeAnswer:
     done = await redrive_dead_letters(api, _chosen(form))
     count = len(done.redriven)
-    left = f" {done.remaining:,} are left: some jobs have no room yet." if done.remaining else ""
+    left = f" {done.remaining:,} are left: their jobs are at their concurrency limit." if done.remaining else ""
     if not count:
-        return Answer(f"Nothing was brought back.{left}" if left else "Nothing was brought back: no such run is dead.")
-    return Answer(f"{count:,} {'run goes' if count == 1 else 'runs go'} on, with all tries anew.{left}")
+        return ChangeAnswer(f"No run was retried.{left}" if left else "No run was retried: it is not dead.")
+    return ChangeAnswer(f"{count:,} {'run is' if count == 1 else 'runs are'} retried.{left}")
 
 
-async def redrive_many(api: Api, names: Names, form: Form) -> Answer:
-    """All of a kind: asked first how fast, then a lot at a time while somebody looks on. Runs that die again are not
-    brought back again."""
+async def redrive_many(api: Api, names: Names, form: Form) -> ChangeAnswer:
+    """Retry a whole group, or all. The first answer asks for the rate; the next ones retry a chunk each while the
+    dialog is open. Runs that die again meanwhile are not retried again."""
     sure, text = text_of(form, "sure") == "yes", text_of(form, "rate")
     rate = read_rate("The rate", text) if text else None
     chosen = _chosen(form)
     values: dict[str, Any] = {"job": chosen.job or "", "group": chosen.group or "", "rate": text, "sure": sure}
     if not sure:
-        return Answer(template="redrive.html", values={**values, "before": (await api.store.upkeep.now()).isoformat()})
-    lot, pause = pace(rate, MOST_AT_ONCE)
+        return ChangeAnswer(
+            template="redrive.html", values={**values, "before": (await api.store.upkeep.now()).isoformat()}
+        )
+    chunk, pause = pace(rate, MOST_AT_ONCE)
     before = _instant(text_of(form, "before"))
-    done = await redrive_dead_letters(api, msgspec.structs.replace(chosen, before=before, limit=lot))
+    done = await redrive_dead_letters(api, msgspec.structs.replace(chosen, before=before, limit=chunk))
     count = len(done.redriven)
     stays = done.remaining > 0 and not count and rate is None
-    return Answer(
+    return ChangeAnswer(
         template="redrive.html",
         values={
             **values,
@@ -55,24 +57,26 @@ async def redrive_many(api: Api, names: Names, form: Form) -> Answer:
             "redriven": count + number_of(form, "redriven"),
             "remaining": done.remaining,
             "over": stays or not done.remaining,
-            "pause_ms": round(1000 * max(pause if count else NO_ROOM_SECONDS, LEAST_SECONDS)),
-            "crowded": not count,
+            "pause_ms": round(1000 * max(pause if count else AT_LIMIT_SECONDS, SHORTEST_PAUSE_SECONDS)),
+            "at_limit": not count,
         },
     )
 
 
-async def discard(api: Api, names: Names, form: Form) -> Answer:
+async def discard(api: Api, names: Names, form: Form) -> ChangeAnswer:
     done = await discard_dead_letters(api, _chosen(form))
     left = f" {done.remaining:,} are left." if done.remaining else ""
     kept = "It stays in history." if done.discarded == 1 else "They stay in history."
-    return Answer(f"{done.discarded:,} dead {'run is' if done.discarded == 1 else 'runs are'} dealt with. {kept}{left}")
+    return ChangeAnswer(
+        f"{done.discarded:,} dead {'run is' if done.discarded == 1 else 'runs are'} discarded. {kept}{left}"
+    )
 
 
 def _chosen(form: Form) -> ChosenRuns:
     run = text_of(form, "run")
     if run:
         if not is_job_id(run):
-            raise UsageError(f"The run is {run!r}, which is no id of one.", "/runs")
+            raise UsageError(f"The run id {run!r} is not valid.", "/runs")
         return ChosenRuns(runs=[UUID(run)])
     return ChosenRuns(all=True, job=text_of(form, "job") or None, group=text_of(form, "group") or None)
 
@@ -84,11 +88,11 @@ def _instant(text: str) -> datetime:
             return utc_instant(found, "The time", "/before")
     except ValueError:
         pass
-    raise UsageError(f"The time is {text!r}, which is none: reload the page and try again.", "/before")
+    raise UsageError(f"The time {text!r} is not valid: reload the page and try again.", "/before")
 
 
 changes = (
-    Change("/dead-letters/redrive", "operate", redrive),
-    Change("/dead-letters/redrive-many", "operate", redrive_many),
-    Change("/dead-letters/discard", "operate", discard),
+    FormChange("/dead-letters/redrive", "operate", redrive),
+    FormChange("/dead-letters/redrive-many", "operate", redrive_many),
+    FormChange("/dead-letters/discard", "operate", discard),
 )

@@ -1,4 +1,4 @@
-"""Changes of one job: made, edited, paused, run, deleted."""
+"""Changes of one job: create, edit, pause, run, delete and so on."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from detent.api.conditions import ChangeHeaders
 from detent.api.context import Api
 from detent.api.dead_letters import retry_job
 from detent.api.preview import PreviewRequest, preview_schedule
-from detent.api.reading import decode_body
-from detent.dashboard.changes import Answer, Change, Form, text_of
+from detent.api.request_parsing import decode_body
+from detent.dashboard.changes import ChangeAnswer, Form, FormChange, text_of
 from detent.dashboard.form import (
     FIELDS,
     SCHEDULE_FIELDS,
@@ -28,21 +28,21 @@ from detent.domain.documents import utc_instant
 from detent.domain.job import JobSpec
 from detent.errors import UsageError
 
-PREVIEWED = 6
+PREVIEWED_TICKS = 6
 
 Names = Mapping[str, str]
 
 
-async def create(api: Api, names: Names, form: Form) -> Answer:
+async def create(api: Api, names: Names, form: Form) -> ChangeAnswer:
     try:
         document = without_nulls(document_from(form))
         reply = await jobs.create_job(api, decode_body(msgspec.json.encode(document), JobSpec))
     except UsageError as error:
-        return _wrong(error)
-    return Answer(go_to=f"/jobs/{reply.value.id}")
+        return _form_error(error)
+    return ChangeAnswer(redirect=f"/jobs/{reply.value.id}")
 
 
-async def edit(api: Api, names: Names, form: Form) -> Answer:
+async def edit(api: Api, names: Names, form: Form) -> ChangeAnswer:
     try:
         document = {name: value for name, value in document_from(form).items() if name != "name" or value}
         patch: Any = decode_body(msgspec.json.encode(document), jobs.JobPatch)
@@ -50,88 +50,88 @@ async def edit(api: Api, names: Names, form: Form) -> Answer:
         headers = ChangeHeaders(f'"{revision}"' if revision.isdecimal() else None)
         reply = await jobs.patch_job(api, names["id"], patch, headers)
     except UsageError as error:
-        return _wrong(error)
-    return Answer(go_to=f"/jobs/{reply.value.id}")
+        return _form_error(error)
+    return ChangeAnswer(redirect=f"/jobs/{reply.value.id}")
 
 
-def _wrong(error: UsageError) -> Answer:
+def _form_error(error: UsageError) -> ChangeAnswer:
     values = {"text": error.message, "pointer": error.pointer}
-    return Answer(template="form_error.html", values=values)
+    return ChangeAnswer(template="form_error.html", values=values)
 
 
-async def preview(api: Api, names: Names, form: Form) -> Answer:
-    """What the schedule in the form means, or what is wrong with it."""
+async def preview(api: Api, names: Names, form: Form) -> ChangeAnswer:
+    """Explain the schedule in the form, or say why it is not valid."""
     values: dict[str, Any] = {"preview": None, "wrong": None, "cautions": []}
     try:
         asked: dict[str, Any] = {"schedule": schedule_from(form), "timezone": text_of(form, "timezone") or "UTC"}
         asked |= {name: text for name in SCHEDULE_FIELDS if name in FIELDS and (text := text_of(form, name))}
         job = text_of(form, "job")
-        request = {**asked, "count": PREVIEWED, **({"job": job} if job else {})}
+        request = {**asked, "count": PREVIEWED_TICKS, **({"job": job} if job else {})}
         body: PreviewRequest = decode_body(msgspec.json.encode(request), PreviewRequest)
         found = values["preview"] = await preview_schedule(api, body)
-        # What changes of the clock do is listed by itself.
+        # The template lists clock changes separately.
         dates = [change.on for change in found.clock_changes]
         values["cautions"] = [text for text in found.warnings if not any(date in text for date in dates)]
     except UsageError as error:
         values["wrong"] = error.message
-    return Answer(template="preview.html", values=values)
+    return ChangeAnswer(template="preview.html", values=values)
 
 
-async def pause(api: Api, names: Names, form: Form) -> Answer:
+async def pause(api: Api, names: Names, form: Form) -> ChangeAnswer:
     until = _instant(text_of(form, "until"), "until")
-    job = await jobs.pause_job(api, names["id"], jobs.Pause(text_of(form, "reason") or None, until))
-    return Answer(f"{job.name} is paused: it does not tick until it is resumed.")
+    job = await jobs.pause_job(api, names["id"], jobs.PauseRequest(text_of(form, "reason") or None, until))
+    return ChangeAnswer(f"{job.name} is paused: it does not tick until you resume it.")
 
 
-async def resume(api: Api, names: Names, form: Form) -> Answer:
+async def resume(api: Api, names: Names, form: Form) -> ChangeAnswer:
     job = await jobs.resume_job(api, names["id"], None)
-    return Answer(f"{job.name} goes on with its next tick.")
+    return ChangeAnswer(f"{job.name} is resumed.")
 
 
-async def trigger(api: Api, names: Names, form: Form) -> Answer:
+async def trigger(api: Api, names: Names, form: Form) -> ChangeAnswer:
     text = text_of(form, "payload")
     body = jobs.Trigger(payload_from(text) if text else UNSET)
     reply = await jobs.trigger_job(api, names["id"], body)
-    return Answer(go_to=f"/runs/{reply.value.id}")
+    return ChangeAnswer(redirect=f"/runs/{reply.value.id}")
 
 
-async def retry(api: Api, names: Names, form: Form) -> Answer:
+async def retry(api: Api, names: Names, form: Form) -> ChangeAnswer:
     reply = await retry_job(api, names["id"])
-    return Answer(go_to=f"/runs/{reply.value.id}")
+    return ChangeAnswer(redirect=f"/runs/{reply.value.id}")
 
 
-async def cancel(api: Api, names: Names, form: Form) -> Answer:
+async def cancel(api: Api, names: Names, form: Form) -> ChangeAnswer:
     done = await lifecycle.cancel_runs_of_job(api, names["id"])
-    return Answer(f"{len(done.cancelled)} runs are cancelled, {len(done.stopping)} were asked to stop.")
+    return ChangeAnswer(f"Cancelled {len(done.cancelled)} runs; {len(done.stopping)} running ones are being stopped.")
 
 
-async def delete(api: Api, names: Names, form: Form) -> Answer:
+async def delete(api: Api, names: Names, form: Form) -> ChangeAnswer:
     await jobs.delete_job(api, names["id"], ChangeHeaders())
-    return Answer(go_to="/jobs")
+    return ChangeAnswer(redirect="/jobs")
 
 
-async def skip(api: Api, names: Names, form: Form) -> Answer:
+async def skip(api: Api, names: Names, form: Form) -> ChangeAnswer:
     at = _instant(text_of(form, "at"), "at")
     if at is None:
-        raise UsageError("Which tick is to be skipped is not said: give its time.", "/at")
+        raise UsageError("The tick to skip is missing: give its time.", "/at")
     await lifecycle.skip_tick(api, names["id"], lifecycle.SkipRequest(at, text_of(form, "reason") or None))
-    return Answer(f"The tick of {at:%Y-%m-%d %H:%M:%S} UTC will be skipped.")
+    return ChangeAnswer(f"The tick of {at:%Y-%m-%d %H:%M:%S} UTC will be skipped.")
 
 
-async def unskip(api: Api, names: Names, form: Form) -> Answer:
+async def unskip(api: Api, names: Names, form: Form) -> ChangeAnswer:
     at = _instant(text_of(form, "at"), "at")
     if at is None:
-        raise UsageError("Which tick is meant is not said: give its time.", "/at")
+        raise UsageError("The tick to unskip is missing: give its time.", "/at")
     await lifecycle.unskip_tick(api, names["id"], lifecycle.SkipQuery(at))
-    return Answer(f"The tick of {at:%Y-%m-%d %H:%M:%S} UTC will run after all.")
+    return ChangeAnswer(f"The tick of {at:%Y-%m-%d %H:%M:%S} UTC will run.")
 
 
-async def roll_back(api: Api, names: Names, form: Form) -> Answer:
+async def roll_back(api: Api, names: Names, form: Form) -> ChangeAnswer:
     text = text_of(form, "revision")
     if not text.isdecimal():
         raise UsageError(f"The revision is {text!r}: give its number.", "/revision")
     reply = await lifecycle.roll_back_job(api, names["id"], lifecycle.Rollback(int(text)))
-    return Answer(go_to=f"/jobs/{reply.value.id}")
+    return ChangeAnswer(redirect=f"/jobs/{reply.value.id}")
 
 
 def _instant(text: str, name: str) -> datetime | None:
@@ -147,16 +147,16 @@ def _instant(text: str, name: str) -> datetime | None:
 
 
 changes = (
-    Change("/jobs", "write", create),
-    Change("/jobs/preview", "read", preview, changes=False),
-    Change("/jobs/{id}/edit", "write", edit),
-    Change("/jobs/{id}/pause", "operate", pause),
-    Change("/jobs/{id}/resume", "operate", resume),
-    Change("/jobs/{id}/trigger", "operate", trigger),
-    Change("/jobs/{id}/retry", "operate", retry),
-    Change("/jobs/{id}/cancel", "operate", cancel),
-    Change("/jobs/{id}/skip", "operate", skip),
-    Change("/jobs/{id}/unskip", "operate", unskip),
-    Change("/jobs/{id}/delete", "write", delete),
-    Change("/jobs/{id}/rollback", "write", roll_back),
+    FormChange("/jobs", "write", create),
+    FormChange("/jobs/preview", "read", preview, modifies=False),
+    FormChange("/jobs/{id}/edit", "write", edit),
+    FormChange("/jobs/{id}/pause", "operate", pause),
+    FormChange("/jobs/{id}/resume", "operate", resume),
+    FormChange("/jobs/{id}/trigger", "operate", trigger),
+    FormChange("/jobs/{id}/retry", "operate", retry),
+    FormChange("/jobs/{id}/cancel", "operate", cancel),
+    FormChange("/jobs/{id}/skip", "operate", skip),
+    FormChange("/jobs/{id}/unskip", "operate", unskip),
+    FormChange("/jobs/{id}/delete", "write", delete),
+    FormChange("/jobs/{id}/rollback", "write", roll_back),
 )

@@ -1,4 +1,4 @@
-// Everything that a page does by itself. Each part looks at what is there, and again after every change of the page.
+// Entry point of the page scripts. Each part handles the elements that exist, and again after every swap.
 import { startCharts } from "./charts.js";
 import { startDialogs } from "./dialogs.js";
 import { startForms } from "./forms.js";
@@ -14,7 +14,7 @@ document.addEventListener("htmx:config:request", (event) => {
   if (csrf) event.detail.ctx.request.headers["X-CSRF-Token"] = csrf;
 });
 
-// What is newest is at the right end, which a narrow screen would hide.
+// The newest data is at the right end, which a narrow screen would hide.
 for (const heat of document.querySelectorAll(".heat")) heat.parentElement.scrollLeft = heat.parentElement.scrollWidth;
 
 refuseChanges();

@@ -1,4 +1,4 @@
-// Time series, drawn with uPlot in the colours of the page.
+// Time series charts, drawn with uPlot in the theme's colours.
 const charts = new WeakMap();
 
 function colour(name) {
@@ -94,7 +94,7 @@ function drawAll() {
   for (const figure of document.querySelectorAll("figure.chart")) draw(figure);
 }
 
-function drawAnew() {
+function redrawAll() {
   for (const canvas of document.querySelectorAll("figure.chart .canvas")) {
     charts.get(canvas)?.plot.destroy();
     charts.delete(canvas);
@@ -106,6 +106,6 @@ export function startCharts() {
   if (!document.querySelector("figure.chart")) return;
   drawAll();
   document.addEventListener("htmx:after:swap", drawAll);
-  document.addEventListener("theme-changed", drawAnew);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAnew);
+  document.addEventListener("theme-changed", redrawAll);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 }

@@ -1,4 +1,4 @@
-// Questions before changes, small windows, and what is said in passing.
+// Confirmation dialogs, other dialogs, copy buttons and toasts.
 import { isLive } from "./live.js";
 
 const TOAST_MILLISECONDS = 7000;
@@ -23,9 +23,9 @@ async function copy(button) {
     await navigator.clipboard.writeText(code.textContent);
     button.textContent = "Copied";
   } catch {
-    // Without a safe connection there is no clipboard: the text is marked instead, to be copied by hand.
+    // Without a secure connection there is no clipboard: select the text, so that the user can copy it.
     getSelection().selectAllChildren(code);
-    button.textContent = "Marked";
+    button.textContent = "Selected";
   }
   setTimeout(() => (button.textContent = "Copy"), 2000);
 }
@@ -35,6 +35,7 @@ function ask(event) {
   event.preventDefault();
   const dialog = document.getElementById("confirm");
   dialog.querySelector(".question").textContent = ctx.confirm;
+  dialog.querySelector("[value=yes]").textContent = ctx.sourceElement.textContent.trim();
   dialog.returnValue = "no";
   dialog.addEventListener("close", () => (dialog.returnValue === "yes" ? issueRequest() : dropRequest()), { once: true });
   dialog.showModal();
@@ -46,7 +47,7 @@ function afterRequest(event) {
   if (ctx.request.method !== "POST" || ctx.response.status >= 400) return;
   if (form.matches?.("[data-close-after]")) form.closest("dialog")?.close();
   const stays = !ctx.response.headers.get("HX-Redirect") && ctx.response.headers.get("HX-Reswap") === "none";
-  // A page that is live shows the change by itself.
+  // A live page shows the change without a reload.
   if (stays && (form.matches?.("[data-reload]") || !isLive()) && !form.closest("#builder")) setTimeout(() => location.reload(), 600);
 }
 

@@ -1,4 +1,4 @@
-// The builder: fields that belong to a choice, texts to fill in, and the schedule explained while it is typed.
+// The job form: fields that depend on a choice, preset buttons, and the schedule preview.
 const SCHEDULE = new Set(["kind", "cron", "rrule", "every", "at", "timezone", "dst_gap", "dst_overlap", "day_match", "dialect", "starts_at", "ends_at"]);
 
 function showChoices(form) {

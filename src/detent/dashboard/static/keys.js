@@ -1,4 +1,4 @@
-// The keyboard: jumps with g, rows with j and k, selected with x, / for the search, ? for help.
+// Keyboard shortcuts: g jumps, j and k move between rows, x selects, / searches, ? shows help.
 import { nextClock } from "./settings.js";
 import { toggleLive } from "./live.js";
 import { toggle, toggleAll } from "./selection.js";
@@ -58,7 +58,7 @@ function onKey(event) {
 
 export function startKeys() {
   document.addEventListener("keydown", onKey);
-  // A whole row leads to where its first link does.
+  // A click anywhere in a row opens its link.
   document.addEventListener("click", (event) => {
     const mark = event.target.closest("[data-run]");
     if (mark) {

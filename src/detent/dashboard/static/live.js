@@ -1,4 +1,4 @@
-// The one stream of a page: whether it is there, and a way to stop looking at changes for a while.
+// The page's stream: its connection state, and a button that pauses live updates.
 import { beat, isStale, startWatching, trouble } from "./stale.js";
 
 let paused = false;
@@ -16,18 +16,18 @@ function show(state, text) {
   button.setAttribute("aria-pressed", String(paused));
 }
 
-function tell() {
+function showState() {
   if (isStale()) show("off", "not answering");
-  else if (paused) show("paused", "stopped");
+  else if (paused) show("paused", "paused");
   else if (connected) show("on", "live");
-  else show("off", "not reached");
+  else show("off", "disconnected");
 }
 
 export function toggleLive() {
   if (!document.getElementById("feed")) return;
   paused = !paused;
-  tell();
-  // What was missed meanwhile is in the page as it is now.
+  showState();
+  // A reload shows the changes of the pause.
   if (!paused) location.reload();
 }
 
@@ -36,15 +36,15 @@ export function startLive() {
   document.getElementById("live-state")?.addEventListener("click", toggleLive);
   startWatching(Boolean(feed), () => connected);
   if (!feed) return;
-  document.addEventListener("stale-changed", tell);
+  document.addEventListener("stale-changed", showState);
   feed.addEventListener("htmx:sse:after:connection", () => {
     connected = true;
-    tell();
+    showState();
   });
   for (const name of ["htmx:sse:error", "htmx:sse:close"]) {
     feed.addEventListener(name, () => {
       connected = false;
-      tell();
+      showState();
     });
   }
   feed.addEventListener("htmx:sse:before:message", (event) => {

@@ -1,5 +1,5 @@
-// A page that could not be shown: loaded again as soon as the database answers. Each try is bounded, and none waits for
-// the one before.
+// A page that could not be shown: reload it when the database answers. Each check has a timeout and none waits for the
+// previous one.
 const TRY_EVERY = 2000;
 const TRY_LIMIT = 4000;
 
@@ -8,7 +8,7 @@ async function tryAgain() {
     const answer = await fetch("/heartbeat", { cache: "no-store", signal: AbortSignal.timeout(TRY_LIMIT) });
     if (answer.ok) location.reload();
   } catch {
-    // The server does not answer either: the next try tells.
+    // The server does not answer either: check again next time.
   }
 }
 

@@ -1,4 +1,4 @@
-// Rows that are selected, with the box or with x: changes of many are then about these, and not about all that match.
+// Selected rows (checkbox or x): bulk actions then apply to these instead of all matching jobs.
 const chosen = new Set();
 let all = "";
 
@@ -6,7 +6,7 @@ function boxes() {
   return [...document.querySelectorAll(".pick")];
 }
 
-// What is shown is made anew every now and then: who is selected is remembered here.
+// Live updates replace the rows, so the selection is kept here.
 function show() {
   for (const box of boxes()) {
     box.checked = chosen.has(box.value);

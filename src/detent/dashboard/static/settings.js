@@ -1,4 +1,4 @@
-// What each browser remembers for itself: the theme, and in which clock times are shown.
+// Settings that each browser stores: the theme, and the time zone of displayed times.
 import { showTimes } from "./times.js";
 
 const root = document.documentElement;
@@ -7,7 +7,7 @@ function keep(name, value) {
   try {
     localStorage.setItem(name, value);
   } catch {
-    // A browser that keeps nothing shows it until the page is left.
+    // Without local storage the setting lasts until the page is left.
   }
 }
 

@@ -1,22 +1,22 @@
-// Whether what is shown is still true. The server passes each answer of the database on as a heartbeat; how long ago the
-// last one came is counted here, by itself: no event has to arrive for the page to notice that none arrives.
+// Whether the page is up to date. The server sends each answer of the database as a heartbeat. The page measures how long
+// ago the last one came, so it notices an outage without any event.
 import { showTimes } from "./times.js";
 
 const LIMIT = 5000; // milliseconds without a heartbeat
 const ASK_EVERY = 2000;
 const ASK_LIMIT = 4000;
-const STREAM_LIMIT = 4000; // so long after the server answered again, the stream should have, too
+const STREAM_LIMIT = 4000; // how long the stream may take to reconnect after the server answers again
 
 const page = document.querySelector('meta[name="answered"]');
 const title = document.title;
-let follows = false; // has a stream
+let hasStream = false;
 let connected = () => true;
 let heard = performance.now();
 let answeredAt = page?.content; // by the database's clock
 let asked = -Infinity;
-let cause = ""; // who does not answer: "Database" or "Server"; empty: both do
-let answeredAgain = null; // since when the server answers while the stream still does not
-let fault = ""; // why the server could not refresh the page, although the database answers
+let cause = ""; // what does not answer: "Database" or "Server"; empty: both do
+let answeredAgain = null; // when the server answered again while the stream was still down
+let fault = ""; // why the server cannot refresh the page although the database answers
 let shown = "";
 
 export function isStale() {
@@ -37,23 +37,23 @@ export function trouble(text) {
 }
 
 function sentence() {
-  if (cause && follows) return [`${cause} not answering since `, ". Figures below are from then."];
-  if (cause) return [`${cause} not answering since `, ". Nothing can be saved until it answers; what you typed is kept."];
-  if (fault) return [`${fault} Figures below are from `, "."];
+  if (cause && hasStream) return [`${cause} not answering since `, ". This page shows data from that time."];
+  if (cause) return [`${cause} not answering since `, ". You cannot save until it answers; your input is kept."];
+  if (fault) return [`${fault} This page shows data from `, "."];
   return null;
 }
 
 function show() {
-  const told = sentence();
-  const text = told ? told.join(answeredAt) : "";
+  const message = sentence();
+  const text = message ? message.join(answeredAt) : "";
   if (text === shown) return;
   if ((text === "") !== (shown === "")) swapIcon();
   shown = text;
   const banner = document.getElementById("stale");
-  banner.replaceChildren(...(told ? parts(told) : []));
-  banner.hidden = !told;
-  document.documentElement.toggleAttribute("data-stale", Boolean(told));
-  document.title = told ? `Not answering · ${title}` : title;
+  banner.replaceChildren(...(message ? parts(message) : []));
+  banner.hidden = !message;
+  document.documentElement.toggleAttribute("data-stale", Boolean(message));
+  document.title = message ? `Not answering · ${title}` : title;
   showTimes(banner);
   measure();
   document.dispatchEvent(new CustomEvent("stale-changed"));
@@ -64,7 +64,7 @@ function swapIcon() {
   if (icon) [icon.href, icon.dataset.stale] = [icon.dataset.stale, icon.href];
 }
 
-// What sticks to the top of the window sticks below the banner.
+// Sticky elements stay below the banner.
 function measure() {
   document.documentElement.style.setProperty("--banner", `${document.getElementById("stale").offsetHeight}px`);
 }
@@ -86,7 +86,7 @@ function parts([before, after]) {
   return [sign("!"), words];
 }
 
-// What the server says for itself: "Database" or "Server" does not answer, or "" when both do.
+// Ask the server: returns "Database" or "Server" if that does not answer, else "", and the database's time.
 async function ask() {
   try {
     const answer = await fetch("/heartbeat", { cache: "no-store", signal: AbortSignal.timeout(ASK_LIMIT) });
@@ -100,11 +100,11 @@ async function ask() {
 async function askAgain(now) {
   asked = now;
   const [silent, at] = await ask();
-  if (performance.now() - heard < LIMIT && follows) return; // a heartbeat came meanwhile
+  if (performance.now() - heard < LIMIT && hasStream) return; // a heartbeat came meanwhile
   if (silent) {
     cause = silent;
     answeredAgain = null;
-  } else if (!follows) {
+  } else if (!hasStream) {
     const back = cause !== "";
     beat(at);
     if (back) document.body.dispatchEvent(new CustomEvent("schedule-changed", { bubbles: true }));
@@ -116,22 +116,22 @@ async function askAgain(now) {
 }
 
 function check() {
-  if (document.hidden) return; // the stream of a page in the background rests
+  if (document.hidden) return; // a browser pauses the stream of a background page
   const now = performance.now();
   const late = now - heard > LIMIT;
-  if (late && follows && !cause) {
+  if (late && hasStream && !cause) {
     cause = connected() ? "Database" : "Server";
     show();
   }
-  if ((late || !follows) && now - asked >= ASK_EVERY) askAgain(now);
+  if ((late || !hasStream) && now - asked >= ASK_EVERY) askAgain(now);
   const waited = answeredAgain !== null && now - answeredAgain > STREAM_LIMIT;
-  // The stream is lost although all answers: the page is loaded again, unless that would lose what somebody is at.
+  // The stream is lost although the server answers: reload, unless an open dialog would be lost.
   if (waited && !document.querySelector("dialog[open]")) location.reload();
 }
 
-export function startWatching(hasStream, isConnected) {
+export function startWatching(streams, isConnected) {
   if (!page) return;
-  follows = hasStream;
+  hasStream = streams;
   connected = isConnected;
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden) heard = performance.now();
@@ -141,7 +141,7 @@ export function startWatching(hasStream, isConnected) {
   setInterval(check, 500);
 }
 
-// A change is not sent while the database does not answer: it would wait there, and be made when nobody expects it.
+// No change is sent while the database does not answer: it could be made later, when the user no longer expects it.
 export function refuseChanges() {
   document.addEventListener("htmx:config:request", (event) => {
     if (!cause || event.detail.ctx.request.method.toUpperCase() !== "POST") return;

@@ -1,4 +1,4 @@
-// Before the first paint, or a page would flash in the wrong colours.
+// Runs before the first paint, so that the page does not flash in the wrong colours.
 (() => {
   const root = document.documentElement;
   try {

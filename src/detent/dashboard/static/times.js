@@ -1,5 +1,5 @@
-// Times as people read them: in UTC, in the browser's zone or in the job's, and how far away they are. The server writes
-// each as an instant; what is shown is worked out here, once a second.
+// Displayed times: in UTC, the browser's zone or the job's zone, or relative to now. The server writes each as an instant;
+// this script formats it and refreshes it once a second.
 const root = document.documentElement;
 const formats = new Map();
 

@@ -1,8 +1,8 @@
-"""One module per view: what it looks at, as plain values for its template."""
+"""One module per page: it loads the values for the page's template."""
 
 from __future__ import annotations
 
-from detent.dashboard.page import View
+from detent.dashboard.page import PageView
 from detent.dashboard.views import (
     builder,
     cluster,
@@ -16,8 +16,8 @@ from detent.dashboard.views import (
     timeline,
 )
 
-# In the order in which paths are tried: `/jobs/new` is no job.
-ALL: tuple[View, ...] = (
+# In the order in which paths are matched: `/jobs/new` comes before `/jobs/{id}`.
+ALL: tuple[PageView, ...] = (
     overview.view,
     jobs.view,
     builder.new_view,

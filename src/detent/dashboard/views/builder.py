@@ -1,4 +1,4 @@
-"""A new job, or another definition of one, with what its schedule means while it is typed."""
+"""The form that creates or edits a job, with a live preview of its schedule."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zoneinfo import available_timezones
 from detent.api.conditions import ReadHeaders
 from detent.api.jobs import get_job
 from detent.dashboard.form import GROUPS, changed_groups, values_of
-from detent.dashboard.page import Page, View
+from detent.dashboard.page import PageRequest, PageView
 
 PRESETS = (
     ("every 5 minutes", "*/5 * * * *"),
@@ -27,16 +27,16 @@ RULES = (
 )
 
 
-async def new(page: Page) -> dict[str, Any]:
+async def new(page: PageRequest) -> dict[str, Any]:
     return _values(None, page)
 
 
-async def edit(page: Page) -> dict[str, Any]:
+async def edit(page: PageRequest) -> dict[str, Any]:
     reply = await get_job(page.api, page.names["id"], ReadHeaders())
     return _values(reply.value, page)
 
 
-def _values(job: Any, page: Page) -> dict[str, Any]:
+def _values(job: Any, page: PageRequest) -> dict[str, Any]:
     values = values_of(job, page.query)
     return {
         "job": job,
@@ -52,11 +52,11 @@ def _values(job: Any, page: Page) -> dict[str, Any]:
 
 @cache
 def zones() -> list[str]:
-    """Those that people choose from."""
+    """The zones that the form suggests: no aliases, no fixed offsets."""
     return sorted(
         zone for zone in available_timezones() if "/" in zone and not zone.startswith(("Etc/", "posix", "right"))
     )
 
 
-new_view = View("builder", "/jobs/new", new, template="builder.html")
-edit_view = View("builder", "/jobs/{id}/edit", edit, template="builder.html")
+new_view = PageView("builder", "/jobs/new", new, template="builder.html")
+edit_view = PageView("builder", "/jobs/{id}/edit", edit, template="builder.html")

@@ -1,19 +1,19 @@
-"""The nodes, who leads which of the 256 partitions, and who took over when."""
+"""The nodes, the leader of each of the 256 partitions, and recent leader changes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from detent.contract.cluster import Cluster
-from detent.dashboard.page import Page, View
+from detent.dashboard.page import PageRequest, PageView
 from detent.store.jobs import DEFAULT_TENANT
 
 COLOURS = 8
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-async def look(page: Page) -> dict[str, Any]:
-    cluster = await page.api.store.cluster.look(operator=page.tenant == DEFAULT_TENANT)
+async def load(page: PageRequest) -> dict[str, Any]:
+    cluster = await page.api.cluster.describe(operator=page.tenant == DEFAULT_TENANT)
     owners = owners_of(cluster)
     nodes = {node.id: node for node in cluster.nodes}
     return {
@@ -37,11 +37,11 @@ async def look(page: Page) -> dict[str, Any]:
 
 
 def owners_of(cluster: Cluster) -> dict[str, dict[str, Any]]:
-    """A letter and a colour for each node, from the oldest on: they stay the same while nodes come behind them."""
+    """A letter and a colour for each node, oldest first, so that they stay the same when nodes join."""
     return {
         node.id: {"letter": LETTERS[position % len(LETTERS)], "colour": position % COLOURS}
         for position, node in enumerate(cluster.nodes)
     }
 
 
-view = View("cluster", "/cluster", look, ("summary", "nodes", "map", "elections"))
+view = PageView("cluster", "/cluster", load, ("summary", "nodes", "map", "elections"))

@@ -1,28 +1,28 @@
-"""Runs that were given up, by what their errors have in common."""
+"""Dead runs, grouped by error pattern."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from detent.api.dead_letters import DeadLetterQuery, GroupQuery, dead_groups, page_of_dead_letters
-from detent.dashboard.page import Page, View
+from detent.dashboard.page import PageRequest, PageView
 from detent.domain.refusal import shown
 
 ROWS = 40
 GROUPS = 50
-# To group an error it has to be read and matched, which takes some 20 µs: of very many, the newest are.
-AMONG = 2_000
+# Grouping one error takes some 20 µs, so only the newest dead runs are grouped.
+MAX_GROUPED = 2_000
 
 
-async def look(page: Page) -> dict[str, Any]:
+async def load(page: PageRequest) -> dict[str, Any]:
     group, job = page.query.get("group") or None, page.query.get("job") or None
-    groups = await dead_groups(page.api, GroupQuery(job=job), AMONG)
+    groups = await dead_groups(page.api, GroupQuery(job=job), MAX_GROUPED)
     query = DeadLetterQuery(job=job, group=group, cursor=page.query.get("cursor") or None, limit=ROWS)
-    found = await page_of_dead_letters(page.api, query, AMONG)
+    found = await page_of_dead_letters(page.api, query, MAX_GROUPED)
     chosen = next((each for each in groups.items if each.group == group), None)
     return {
         "groups": groups,
-        "most": GROUPS,
+        "max_groups": GROUPS,
         "group": group,
         "chosen": chosen,
         "job": job,
@@ -32,4 +32,4 @@ async def look(page: Page) -> dict[str, Any]:
     }
 
 
-view = View("dead_letters", "/dead-letters", look, ("groups", "letters"))
+view = PageView("dead_letters", "/dead-letters", load, ("groups", "letters"))

@@ -1,4 +1,4 @@
-"""One job: what it is, when it ticks, what became of it, what it was before."""
+"""One job: its status, definition, next ticks, runs, deadlines and revisions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
-from detent.api.catching_up import get_catchup
+from detent.api.backfills import get_catchup
 from detent.api.conditions import ReadHeaders
 from detent.api.jobs import get_job
 from detent.api.lifecycle import RevisionQuery, list_revisions, list_skips
 from detent.api.preview import PreviewRequest, preview_schedule
 from detent.contract.job import Job, Preview
-from detent.dashboard.drawings import heat, quantile
-from detent.dashboard.incidents import WANTED, told
-from detent.dashboard.page import Page, View
-from detent.dashboard.words import seconds
+from detent.dashboard.charts import heat, quantile
+from detent.dashboard.formatting import seconds
+from detent.dashboard.incidents import DEADLINE, describe_incident
+from detent.dashboard.page import PageRequest, PageView
 from detent.domain.job import JobSpec
 from detent.errors import DetentError
 
@@ -33,7 +33,7 @@ DEFAULTS = {field.name: field for field in msgspec.structs.fields(JobSpec)}
 NOT_SHOWN = {"name", "schedule", "timezone", "target", "payload", "tags"}
 
 
-async def look(page: Page) -> dict[str, Any]:
+async def load(page: PageRequest) -> dict[str, Any]:
     api, reference = page.api, page.names["id"]
     job: Job = (await get_job(api, reference, ReadHeaders())).value
     recent = (await api.store.overview.recent([job.id], DURATIONS, tenant=page.tenant))[job.id]
@@ -44,8 +44,8 @@ async def look(page: Page) -> dict[str, Any]:
     incidents = await api.store.expectations.incidents(tenant=page.tenant, before=None, limit=INCIDENTS, job_id=job.id)
     return {
         "job": job,
-        "expected": expected_of(job),
-        "incidents": [told(incident) for incident in incidents],
+        "deadlines": deadlines_of(job),
+        "incidents": [describe_incident(incident) for incident in incidents],
         "runs": recent[:RUNS],
         "last": tuple(recent[:60]),
         "preview": preview,
@@ -53,7 +53,11 @@ async def look(page: Page) -> dict[str, Any]:
         "next": preview.ticks[:NEXT] if preview else [],
         "heat": heat(hours, planned, page.now, DAYS_BACK),
         "complete": complete,
-        "lengths": {"p50": quantile(lengths, 0.5), "p95": quantile(lengths, 0.95), "most": max(lengths, default=None)},
+        "lengths": {
+            "p50": quantile(lengths, 0.5),
+            "p95": quantile(lengths, 0.95),
+            "longest": max(lengths, default=None),
+        },
         "revisions": await list_revisions(api, str(job.id), RevisionQuery(limit=REVISIONS)),
         "skips": {skip.at for skip in await list_skips(api, str(job.id))},
         "catchup": await get_catchup(api, str(job.id)),
@@ -63,8 +67,8 @@ async def look(page: Page) -> dict[str, Any]:
     }
 
 
-async def _preview(page: Page, job: Job) -> tuple[Preview | None, str | None]:
-    """The next ticks, or why there are none to tell."""
+async def _preview(page: PageRequest, job: Job) -> tuple[Preview | None, str | None]:
+    """The next ticks, or the reason why they cannot be computed."""
     asked = PreviewRequest(
         schedule=job.schedule, timezone=job.timezone, count=PLANNED, dst_gap=job.dst_gap, dst_overlap=job.dst_overlap,
         day_match=job.day_match, dialect=job.dialect, starts_at=job.starts_at, ends_at=job.ends_at, job=str(job.id),
@@ -75,25 +79,25 @@ async def _preview(page: Page, job: Job) -> tuple[Preview | None, str | None]:
         return None, error.message
 
 
-def expected_of(job: Job) -> list[str]:
-    wanted = {"start": job.expect_start_within, "finish": job.expect_finish_within}
-    return [f"{WANTED[kind]} {seconds(within)}" for kind, within in wanted.items() if within is not None]
+def deadlines_of(job: Job) -> list[str]:
+    limits = {"start": job.expect_start_within, "finish": job.expect_finish_within}
+    return [f"{DEADLINE[kind]} {seconds(within)}" for kind, within in limits.items() if within is not None]
 
 
 def settings_of(job: Job) -> list[tuple[str, Any, bool]]:
     """Every other field, and whether it differs from its default."""
-    told = []
+    settings = []
     for name, field in DEFAULTS.items():
         if name in NOT_SHOWN:
             continue
         value = getattr(job, name)
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-        told.append((name, value, value != default))
-    return told
+        settings.append((name, value, value != default))
+    return settings
 
 
 def document_of(job: Job) -> dict[str, Any]:
-    """The job as people write it: what differs from the defaults."""
+    """The job as a user would write it: only the fields that differ from the defaults."""
     changed = {name: value for name, value, differs in settings_of(job) if differs}
     spec = {"name": job.name, "schedule": job.schedule, "timezone": job.timezone, "target": job.target}
     rest = {"payload": job.payload, "tags": job.tags}
@@ -102,14 +106,14 @@ def document_of(job: Job) -> dict[str, Any]:
 
 
 def commands(job: Job, url: str) -> dict[str, str]:
-    """The same by hand: on the command line, and over HTTP."""
+    """Equivalent commands for the command line and the HTTP API."""
     name = shlex.quote(job.name)
     body = shlex.quote(json.dumps(document_of(job), ensure_ascii=False))
     return {
-        "run it now": f"detent job trigger {name} --wait",
-        "see its ticks": f"detent job ticks {name}",
-        "explain a time": f"detent explain {name} {_example(job)}",
-        "make it so": f"curl -X PUT {url}/api/v1/jobs/by-name/{_segment(job.name)} "
+        "Run now": f"detent job trigger {name} --wait",
+        "List its ticks": f"detent job ticks {name}",
+        "Explain one tick": f"detent explain {name} {_example(job)}",
+        "Create or update this job": f"curl -X PUT {url}/api/v1/jobs/by-name/{_segment(job.name)} "
         f"-H 'Content-Type: application/json' -d {body}",
     }
 
@@ -125,4 +129,4 @@ def _segment(name: str) -> str:
     return quote(name, safe="")
 
 
-view = View("job", "/jobs/{id}", look, ("status", "recent", "incidents"))
+view = PageView("job", "/jobs/{id}", load, ("status", "recent", "incidents"))

@@ -1,4 +1,4 @@
-"""All jobs, or those that a search finds, each with its last runs."""
+"""All jobs, or those that match a search, each with its last runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from detent.api.jobs import JobQuery, list_jobs
 from detent.contract.job import Job
-from detent.dashboard.drawings import quantile
-from detent.dashboard.page import Page, View
+from detent.dashboard.charts import quantile
+from detent.dashboard.page import PageRequest, PageView
 from detent.errors import UsageError
 from detent.store.overview import RecentRun
 
@@ -16,7 +16,7 @@ BARS = 30
 HINTS = ("status:paused", "status:active", "next:<1h", "target:http", "target:python", "tag:", "name:", "queue:")
 
 
-async def look(page: Page) -> dict[str, Any]:
+async def load(page: PageRequest) -> dict[str, Any]:
     search = page.query.get("search", "").strip()
     counts = await page.api.store.overview.jobs(tenant=page.tenant)
     values: dict[str, Any] = {
@@ -46,4 +46,4 @@ def _row(job: Job, runs: list[RecentRun]) -> dict[str, Any]:
     }
 
 
-view = View("jobs", "/jobs", look, ("rows",))
+view = PageView("jobs", "/jobs", load, ("rows",))

@@ -1,4 +1,4 @@
-"""Is everything on time, what is next, what failed and why: one look."""
+"""Whether everything is on time, what runs next, and what failed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from detent.dashboard.drawings import STATUSES, quantile_of_buckets
+from detent.dashboard.charts import STATUSES, quantile_of_buckets
 from detent.dashboard.figures import HOUR
-from detent.dashboard.page import Page, View
-from detent.dashboard.problems import look_for_problems
+from detent.dashboard.page import PageRequest, PageView
+from detent.dashboard.problems import find_problems
 from detent.store.db import Row
 from detent.telemetry.metrics import LATENESS
 
@@ -31,7 +31,7 @@ RANGES = {
 }
 
 
-async def look(page: Page) -> dict[str, Any]:
+async def load(page: PageRequest) -> dict[str, Any]:
     store, tenant = page.api.store, page.tenant
     name = page.query.get("range", "24h")
     span = RANGES.get(name, RANGES["24h"])
@@ -39,28 +39,28 @@ async def look(page: Page) -> dict[str, Any]:
     since = _floor(page.now - span.length, span.step)
     ended = await store.overview.ended(since, span.step, tenant=tenant)
     late = await store.overview.lateness(since, span.step, tenant=tenant)
-    looked = await look_for_problems(page)
+    report = await find_problems(page)
     return {
         "ranges": RANGES,
         "range": name if name in RANGES else "24h",
         "span": span,
         "jobs": jobs,
         "open": await store.overview.open(tenant=tenant),
-        "dead": looked.dead,
-        "figures": looked.figures,
+        "dead": report.dead,
+        "figures": report.figures,
         "chart": chart(ended, late, since, page.now, span.step),
         "upcoming": await store.overview.upcoming(UPCOMING, jobs.total, tenant=tenant),
         "groups": await store.overview.dead_groups(GROUPS, tenant=tenant),
-        "cluster": looked.cluster,
-        "alive": [node for node in looked.cluster.nodes if node.state == "alive"],
-        "alarms": looked.alarms,
-        # Dead letters have their own number on this page, and are grouped at its end.
-        "troubles": [problem for problem in looked.found if problem.kind != "dead"],
+        "cluster": report.cluster,
+        "alive": [node for node in report.cluster.nodes if node.state == "alive"],
+        "alarms": report.alarms,
+        # Dead runs are counted and grouped elsewhere on this page.
+        "troubles": [problem for problem in report.found if problem.kind != "dead"],
     }
 
 
 def chart(ended: Iterable[Row], late: Iterable[Row], since: datetime, now: datetime, step: timedelta) -> dict[str, Any]:
-    """Columns for the charts: times in seconds, runs per step by how they ended, lateness in seconds."""
+    """Columns for the charts: times in seconds, runs per step by status, lateness in seconds."""
     count = int((now - since) / step) + 1
     times = [int((since + n * step).timestamp()) for n in range(count)]
     place = {at: n for n, at in enumerate(times)}
@@ -88,4 +88,4 @@ def _floor(moment: datetime, step: timedelta) -> datetime:
     return datetime.fromtimestamp(moment.timestamp() // seconds * seconds, moment.tzinfo)
 
 
-view = View("overview", "/", look, ("problems", "counts", "figures", "charts", "upcoming", "failures"))
+view = PageView("overview", "/", load, ("problems", "counts", "figures", "charts", "upcoming", "failures"))

@@ -1,17 +1,17 @@
-"""What somebody should look at, each with what to do about it."""
+"""Problems that need an operator, each with advice."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from detent.dashboard.page import Page, View
-from detent.dashboard.problems import ADVICE, look_for_problems
+from detent.dashboard.page import PageRequest, PageView
+from detent.dashboard.problems import ADVICE, find_problems
 
 
-async def look(page: Page) -> dict[str, Any]:
-    looked = await look_for_problems(page)
-    mild = sum(problem.things for problem in looked.found if not problem.grave)
-    return {"found": looked.found, "checked": len(ADVICE), "alarms": looked.alarms, "mild": mild}
+async def load(page: PageRequest) -> dict[str, Any]:
+    report = await find_problems(page)
+    minor = sum(problem.total for problem in report.found if not problem.urgent)
+    return {"found": report.found, "checked": len(ADVICE), "alarms": report.alarms, "minor": minor}
 
 
-view = View("problems", "/cluster/problems", look, ("found",))
+view = PageView("problems", "/cluster/problems", load, ("found",))

@@ -1,11 +1,11 @@
-"""Runs of all jobs, or those that a search finds, newest first."""
+"""Runs of all jobs, or those that match a search, newest first."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from detent.api.jobs import RunQuery, page_of_runs
-from detent.dashboard.page import Page, View
+from detent.dashboard.page import PageRequest, PageView
 from detent.domain.states import RunStatus
 from detent.errors import NotFound, UsageError
 
@@ -13,7 +13,7 @@ ROWS = 50
 HINTS = ("status:running", "status:pending,retrying", "status:dead", "status:missed,skipped", "since:1h", "job:")
 
 
-async def look(page: Page) -> dict[str, Any]:
+async def load(page: PageRequest) -> dict[str, Any]:
     search = page.query.get("search", "").strip()
     values = {"search": search, "hints": HINTS, "statuses": list(RunStatus), "wrong": None}
     try:
@@ -24,4 +24,4 @@ async def look(page: Page) -> dict[str, Any]:
     return {**values, "runs": found.items, "following": found.next_cursor}
 
 
-view = View("runs", "/runs", look, ("rows",))
+view = PageView("runs", "/runs", load, ("rows",))

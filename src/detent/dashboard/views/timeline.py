@@ -1,4 +1,4 @@
-"""Past and future of many jobs on one axis."""
+"""Past and planned ticks of many jobs on one time axis."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from uuid import UUID
 
 from detent.api.jobs import JobQuery, list_jobs
 from detent.contract.job import Job
-from detent.dashboard.drawings import Axis, DueStep, clock_marks, due_steps, lane
-from detent.dashboard.page import Page, View
+from detent.dashboard.charts import Axis, DueStep, clock_marks, due_steps, lane
+from detent.dashboard.page import PageRequest, PageView
 from detent.errors import DetentError, UsageError
 from detent.runtime.clock import monotonic
-from detent.store.ledger import Expectation
-from detent.store.overview import MOST_OF_A_JOB, Step
+from detent.store.ledger import ExpectedTicks
+from detent.store.overview import MOST_OF_A_JOB, TimelineStep
 
 LANES = 30
 STEPS = 180
@@ -30,10 +30,10 @@ ZOOMS = {
     "3d": timedelta(days=3),
     "7d": timedelta(days=7),
 }
-NOW_AT = 0.6  # so much of the axis is past
+NOW_AT = 0.6  # this share of the axis is the past
 
 
-async def look(page: Page) -> dict[str, Any]:
+async def load(page: PageRequest) -> dict[str, Any]:
     search, zoom = page.query.get("search", "").strip(), page.query.get("zoom", "6h")
     zoom = zoom if zoom in ZOOMS else "6h"
     axis = _axis(page, ZOOMS[zoom])
@@ -49,7 +49,7 @@ async def look(page: Page) -> dict[str, Any]:
         "links": _links(search, zoom, axis),
         "wrong": None,
         "lanes": [],
-        "still": [],
+        "idle": [],
         "unknown": [],
         "following": None,
     }
@@ -60,14 +60,14 @@ async def look(page: Page) -> dict[str, Any]:
         return {**values, "wrong": error.message}
     lanes, unknown = await _lanes(page, found.items, axis)
     busy = [each for each in lanes if each["marks"]]
-    still = [each["job"] for each in lanes if not each["marks"]]
-    return {**values, "lanes": busy, "still": still, "unknown": unknown, "following": found.next_cursor}
+    idle = [each["job"] for each in lanes if not each["marks"]]
+    return {**values, "lanes": busy, "idle": idle, "unknown": unknown, "following": found.next_cursor}
 
 
-async def _lanes(page: Page, jobs: list[Job], axis: Axis) -> tuple[list[dict[str, Any]], list[Job]]:
-    """A lane for each job, and the jobs whose due ticks take too long to compute."""
+async def _lanes(page: PageRequest, jobs: list[Job], axis: Axis) -> tuple[list[dict[str, Any]], list[Job]]:
+    """A lane for each job, and the jobs whose due ticks took too long to compute."""
     ids = [job.id for job in jobs]
-    # The cursors first: what they have passed by then is on record in whatever is read later.
+    # Cursors first: every tick that they have passed is then in the records that are read later.
     expected = await page.api.store.ledger.expectations(ids, (axis.since, axis.until), tenant=page.tenant)
     kept = await page.api.store.ledger.kept_since()
     steps = await _past(page, jobs, axis)
@@ -79,8 +79,8 @@ async def _lanes(page: Page, jobs: list[Job], axis: Axis) -> tuple[list[dict[str
     return lanes, [job for job in jobs if job.id not in due]
 
 
-def _due(expected: Mapping[UUID, Expectation], axis: Axis, now: datetime) -> dict[UUID, list[DueStep]]:
-    """In a thread, and not for longer than a page may take: the next tick of some schedules is far to seek."""
+def _due(expected: Mapping[UUID, ExpectedTicks], axis: Axis, now: datetime) -> dict[UUID, list[DueStep]]:
+    """Runs in a thread and stops after DUE_SECONDS: some schedules take long to compute."""
     end = monotonic() + DUE_SECONDS
     found: dict[UUID, list[DueStep]] = {}
     for job, (segments, next_tick) in expected.items():
@@ -91,16 +91,16 @@ def _due(expected: Mapping[UUID, Expectation], axis: Axis, now: datetime) -> dic
     return found
 
 
-def _read_since(steps: list[Step], kept: datetime | None) -> datetime | None:
-    """Before this, nothing can be said of a tick of which nothing was read."""
+def _read_since(steps: list[TimelineStep], kept: datetime | None) -> datetime | None:
+    """Before this time, a tick without a record may have one that was not read."""
     read = sum(step.rows for step in steps)
     oldest = min((step.first for step in steps if step.first is not None), default=None)
     known = [moment for moment in (kept, oldest if read >= MOST_OF_A_JOB else None) if moment is not None]
     return max(known, default=None)
 
 
-def _axis(page: Page, length: timedelta) -> Axis:
-    """Around now, or from where somebody moved it to."""
+def _axis(page: PageRequest, length: timedelta) -> Axis:
+    """Around now, or from the time in the address."""
     try:
         since = datetime.fromisoformat(page.query["from"])
         if since.tzinfo is None or not 1971 <= since.year <= 9000:
@@ -108,7 +108,7 @@ def _axis(page: Page, length: timedelta) -> Axis:
     except (KeyError, ValueError):
         step = length / STEPS
         since = page.now - length * NOW_AT
-        since -= timedelta(seconds=since.timestamp() % step.total_seconds())  # or every mark would tremble
+        since -= timedelta(seconds=since.timestamp() % step.total_seconds())  # or marks would move with every refresh
     return Axis(since, since + length, STEPS)
 
 
@@ -124,9 +124,9 @@ def _links(search: str, zoom: str, axis: Axis) -> dict[str, str]:
     }
 
 
-async def _past(page: Page, jobs: list[Job], axis: Axis) -> dict[UUID, list[Step]]:
-    found: dict[UUID, list[Step]] = defaultdict(list)
-    until = min(axis.until, page.now + timedelta(days=1))  # a run that is caught up with may have a tick to come
+async def _past(page: PageRequest, jobs: list[Job], axis: Axis) -> dict[UUID, list[TimelineStep]]:
+    found: dict[UUID, list[TimelineStep]] = defaultdict(list)
+    until = min(axis.until, page.now + timedelta(days=1))  # a run may have a tick in the near future
     if axis.since < until:
         for step in await page.api.store.overview.timeline(
             [job.id for job in jobs], axis.since, axis.until, axis.steps, tenant=page.tenant
@@ -135,4 +135,4 @@ async def _past(page: Page, jobs: list[Job], axis: Axis) -> dict[UUID, list[Step
     return found
 
 
-view = View("timeline", "/timeline", look, ("lanes",))
+view = PageView("timeline", "/timeline", load, ("lanes",))

@@ -1,1 +1,1 @@
-"""Measurements anybody can repeat, each on a throw-away database with durable settings."""
+"""Repeatable measurements, each on a temporary database with durable settings."""

@@ -1,4 +1,4 @@
-"""Statements of the benchmarks: rows by the hundred thousand, and what became of them."""
+"""Statements of the benchmarks: they insert rows by the hundred thousand and measure the result."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ class Figures(NamedTuple):
 
 
 class Herd(NamedTuple):
-    """Jobs with numbers that follow each other, and the instant at which they are all due."""
+    """Jobs with consecutive numbers, and the instant at which they are all due."""
 
     first: int
     last: int
     due: datetime
 
 
-class BenchStore:
+class BenchRows:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._jobs = 0
 
     async def make_due(self, jobs: int, seconds: float, schedule: str = "every 1h", spread: float = 0.0) -> Herd:
-        """Jobs that are all due at one instant, some seconds from now, or spread over as many as are given."""
+        """Jobs that are all due at one instant, so many seconds from now, or spread over `spread` seconds."""
         stored = encode_json(Schedule.parse(schedule).to_stored())
         rows = await self._database.fetch(PoolName.REQUEST, bench.MAKE_DUE, jobs, seconds, stored, self._jobs, spread)
         self._jobs += jobs
         return Herd(self._jobs - jobs + 1, self._jobs, rows[0]["due"])
 
     async def make_history(self, herd: Herd, runs: int) -> AsyncIterator[int]:
-        """Finished runs of these jobs; how many there are so far, now and then."""
+        """Insert finished runs of these jobs; yields how many there are so far."""
         jobs = herd.last - herd.first + 1
         now: datetime = (await self._database.fetch(PoolName.REQUEST, sql.database.CLOCK))[0]["now"]
         for made in range(0, runs, HISTORY_AT_ONCE):
@@ -56,15 +56,15 @@ class BenchStore:
             yield made + count
 
     async def sizes(self) -> dict[str, int]:
-        """Bytes of the tables whose rows come and go."""
+        """Bytes of the tables whose rows change often."""
         return dict((await self._database.fetch(PoolName.REQUEST, bench.SIZES))[0])
 
     async def commit(self, number: int) -> None:
-        """One row, durable: what nothing durable can be quicker than."""
+        """One durable row: the lower bound for every durable write."""
         await self._database.fetch(PoolName.WORK, bench.COMMIT, number)
 
     async def settle_down(self) -> None:
-        """Rows that were just inserted by the million are as they would be an hour later."""
+        """Vacuum and analyze, so that newly inserted rows behave as they would an hour later."""
         async with self._database.unpooled() as connection:
             await connection.execute("SET statement_timeout = 0; SET maintenance_work_mem = '512MB'")
             await connection.execute(bench.VACUUM.text, timeout=3600)
@@ -76,7 +76,7 @@ class BenchStore:
 
     @asynccontextmanager
     async def idle_reader(self) -> AsyncIterator[None]:
-        """Somebody who looked at the tables once and then left their transaction open."""
+        """A reader that leaves its transaction open."""
         async with self._database.unpooled() as connection:
             await connection.execute("SET idle_in_transaction_session_timeout = 0")
             async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -84,15 +84,15 @@ class BenchStore:
                 yield
 
     async def prepare_raw(self, herd: Herd) -> int:
-        """Put a herd into the batches in which the raw limit is to write it; how many."""
+        """Divide a herd into the batches that `raw_loop` writes; how many."""
         await self._database.fetch(PoolName.REQUEST, bench.RAW_TABLE)
         await self._database.fetch(PoolName.REQUEST, bench.RAW_TRUNCATE)
         rows = await self._database.fetch(PoolName.REQUEST, bench.RAW_BATCHES, herd.first, herd.last, RAW_BATCH)
         return int(rows[0]["batches"])
 
     async def raw_loop(self, batches: int) -> None:
-        """The row-writes of the loop as plain batched statements, on two connections: what this machine could do if
-        there were nothing to decide."""
+        """The row writes of the loop as plain batched statements, on two connections: the upper bound of this machine
+        without any decisions."""
         left = iter(range(batches))
 
         async def write() -> None:
@@ -111,7 +111,7 @@ class BenchStore:
         return written
 
     async def end(self, herd: Herd) -> None:
-        """Its jobs have no more ticks."""
+        """End the jobs: they have no more ticks."""
         await self._database.fetch(PoolName.REQUEST, bench.END, herd.first, herd.last)
 
     async def succeeded(self, due: datetime) -> int:

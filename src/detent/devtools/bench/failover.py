@@ -1,8 +1,8 @@
-"""Fail-over: one of three real nodes is killed with `kill -9`, and what it led goes on elsewhere.
+"""Fail-over: one of three real nodes is killed with `kill -9`, and the others take over its partitions.
 
-Jobs that tick every second call a target in this process. For those whose partition the killed node led, the time
-from the kill to the first call of a tick that fell due after it is taken: of the first of these jobs, and of the last.
-At the end the ledger is asked whether any tick of any job is missing or doubled. All clocks are this machine's.
+Jobs that tick every second call a target in this process. For jobs whose partition the killed node led, this measures
+the time from the kill to the first call of a tick that became due after it: of the first of these jobs, and of the
+last. At the end an audit checks that no tick of any job is missing or doubled. All clocks are this machine's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from detent.client.clients import AsyncClient
+from detent.client import AsyncClient
 from detent.devtools.bench.http_sink import Sink
 from detent.devtools.bench.nodes import ServeProcess, throw_away_database
 from detent.domain.identity import partition_of
@@ -25,7 +25,7 @@ from detent.settings.settings import Settings
 
 NODES = 3
 PATIENCE_SECONDS = 120.0
-SETTLED_SECONDS = 2.0  # in which nobody gave or took a partition
+SETTLED_SECONDS = 2.0  # without a change of leaders
 
 
 @dataclass
@@ -63,14 +63,14 @@ class Calls:
         self.begin(frozenset())
 
     def begin(self, awaited: Set[str]) -> datetime:
-        """Forget, and count from now; `complete` once all that are awaited were called."""
+        """Start again from now; `complete` is set when all awaited jobs were called."""
         self.first: dict[str, datetime] = {}
         self.complete = asyncio.Event()
         self._awaited = awaited
         self._since = datetime.now(UTC)
         return self._since
 
-    def heard(self, request: bytes) -> None:
+    def record(self, request: bytes) -> None:
         headers = _headers(request)
         job, tick = headers["detent-job"], datetime.fromisoformat(headers["detent-scheduled-at"])
         if tick > self._since and job not in self.first:
@@ -105,7 +105,7 @@ async def bench_failover(jobs: int, rounds: int, progress: Callable[[int], None]
 
 @asynccontextmanager
 async def _listening(calls: Calls) -> AsyncIterator[str]:
-    server = await asyncio.get_running_loop().create_server(lambda: Sink(calls.heard), "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(lambda: Sink(calls.record), "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
     finally:
@@ -125,7 +125,7 @@ async def _register(node: ServeProcess, url: str, jobs: int) -> dict[str, int]:
 
 
 async def _settled(node: ServeProcess, calls: Calls, jobs: Mapping[str, int]) -> None:
-    """Every node leads its share, nothing changes hands any more, and every job ticks."""
+    """Wait until every node leads its share, leaders no longer change, and every job ticks."""
     async with AsyncClient(node.url) as client, _patience("the nodes share the partitions and every job ticks"):
         calm_since, before = datetime.now(UTC), None
         while True:
@@ -151,7 +151,7 @@ async def _fail_over(
     led = {one.partition for one in cluster.partitions if one.node == name}
     orphaned = {job for job, partition in jobs.items() if partition in led}
     if not orphaned:
-        raise Unavailable("The node that is to be killed leads none of the jobs: give more with --jobs.")
+        raise Unavailable("The node to kill leads none of the jobs: give more with --jobs.")
     await victim.kill()
     killed = calls.begin(orphaned)
     async with _patience("the jobs of the killed node tick again"):
@@ -166,7 +166,7 @@ async def _patience(what: str) -> AsyncIterator[None]:
         async with asyncio.timeout(PATIENCE_SECONDS):
             yield
     except TimeoutError as error:
-        raise Unavailable(f"Waited {PATIENCE_SECONDS:.0f} seconds until {what}, in vain.") from error
+        raise Unavailable(f"Timed out after {PATIENCE_SECONDS:.0f} seconds, waiting until {what}.") from error
 
 
 async def _audit(node: ServeProcess) -> tuple[int, int, int]:
@@ -184,8 +184,8 @@ def as_table(result: FailoverResult) -> list[tuple[str, str]]:
             f"{result.jobs}, of which the killed node led {_range([r.jobs for r in result.rounds], '')}",
         ),
         ("lease of a node", f"{result.lease_seconds:g} s"),
-        ("first job goes on after", f"{result.first_seconds:.2f} s ({_range(first, '.2f')})"),
-        ("last job goes on after", f"{result.last_seconds:.2f} s ({_range(last, '.2f')})"),
+        ("first job continues after", f"{result.first_seconds:.2f} s ({_range(first, '.2f')})"),
+        ("last job continues after", f"{result.last_seconds:.2f} s ({_range(last, '.2f')})"),
         ("ticks missing / doubled", f"{result.missing} / {result.doubled} of {result.expected:,}"),
     ]
 

@@ -1,8 +1,7 @@
-"""What registered jobs cost that are not due: the same window of cursors, a page of jobs and a search among ever more.
+"""The cost of registered jobs that are not due: a window of cursors, a page of jobs and a search, with ever more jobs.
 
-Ticks are spread over a day, and each window is as long as it takes to hold equally many. After the last step a hot
-second is fired by plain statements and the window is loaded once more, before anything has been vacuumed; then a node
-starts from nothing.
+Ticks are spread over a day, and each window is long enough to hold the same number of them. After the last step, plain
+statements fire many jobs at one instant, and the window is loaded again before any vacuum; then a node starts cold.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from statistics import median
 
-from detent.devtools.bench.ground import Ground, ground
 from detent.devtools.bench.loop import Loaded
+from detent.devtools.bench.temporary import BenchDatabase, bench_database
 from detent.runtime.clock import monotonic, wall
 from detent.store.job_search import JobSearch
 
@@ -29,7 +28,7 @@ FIRST, TIMES = 10_000, 10
 
 
 @dataclass
-class Step:
+class GrowthStep:
     jobs: int
     rows: int
     window_ms: float
@@ -39,7 +38,7 @@ class Step:
 
 @dataclass
 class GrowthResult:
-    steps: list[Step] = field(default_factory=list)
+    steps: list[GrowthStep] = field(default_factory=list)
     before_hot_second_ms: float = 0.0
     after_hot_second_ms: float = 0.0
     cold_start_seconds: float = 0.0
@@ -55,7 +54,7 @@ def sizes_up_to(most: int) -> list[int]:
 
 async def bench_growth(most: int, progress: Callable[[int], None]) -> GrowthResult:
     result = GrowthResult()
-    async with ground() as at:
+    async with bench_database() as at:
         jobs = 0
         for size in sizes_up_to(most):
             while jobs < size:
@@ -71,9 +70,9 @@ async def bench_growth(most: int, progress: Callable[[int], None]) -> GrowthResu
 
 
 class Window:
-    """Cursors that fire in a stretch of time that holds about equally many, however many jobs there are."""
+    """Cursors that fire in a time span with about the same number of ticks for every number of jobs."""
 
-    def __init__(self, at: Ground, jobs: int) -> None:
+    def __init__(self, at: BenchDatabase, jobs: int) -> None:
         self._at = at
         self._lower = wall() + WINDOW_BEGINS
         self._upper = self._lower + DAY * (WINDOW_ROWS / max(jobs, WINDOW_ROWS))
@@ -84,10 +83,10 @@ class Window:
         self.rows = len(found)
 
 
-async def _step(at: Ground, size: int) -> Step:
+async def _step(at: BenchDatabase, size: int) -> GrowthStep:
     window = Window(at, size)
     search = JobSearch(prefix=f"bench-{size // 2}")
-    return Step(
+    return GrowthStep(
         jobs=size,
         window_ms=await _median(window.load),
         rows=window.rows,
@@ -105,7 +104,7 @@ async def _median(work: Callable[[], Awaitable[object]]) -> float:
     return median(took)
 
 
-async def _hot_second(at: Ground, result: GrowthResult) -> None:
+async def _hot_second(at: BenchDatabase, result: GrowthResult) -> None:
     """The load right before, and the first one right after; both have the same rows to find."""
     jobs = result.steps[-1].jobs
     batches = await at.bench.prepare_raw(await at.bench.make_due(HOT_JOBS, 600.0))
@@ -117,8 +116,8 @@ async def _hot_second(at: Ground, result: GrowthResult) -> None:
     result.after_hot_second_ms = (monotonic() - began) * 1000
 
 
-async def _cold_start(at: Ground) -> float:
-    """From a process without anything to a node that leads all partitions and has fired what is due at once."""
+async def _cold_start(at: BenchDatabase) -> float:
+    """From a new process to a node that leads all partitions and has fired what is due."""
     node = Loaded(at, concurrency=100)
     await at.bench.make_due(1, 0.0)
     began = monotonic()

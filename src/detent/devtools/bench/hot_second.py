@@ -1,8 +1,8 @@
-"""Very many daily jobs due in one second: how long until all of them have run, what the node needs, and what becomes of
-others' ticks that fall due meanwhile.
+"""Very many daily jobs due in one second: how long until all have run, how much memory the node needs, and how late the
+ticks of other jobs are meanwhile.
 
-Before it, the sustained rate of the same node is measured with a fifth of the jobs; the herd should take little longer
-than its number at that rate.
+First, the sustained rate of the same node is measured with a fifth of the jobs; the hot second should take little
+longer than that rate suggests.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from detent.devtools.bench.database import FAR_AWAY, Herd
-from detent.devtools.bench.ground import Ground, Meter, ground
 from detent.devtools.bench.latency import percentile
 from detent.devtools.bench.loop import LEAD_SECONDS, Loaded, loaded
 from detent.devtools.bench.processes import resident_bytes
+from detent.devtools.bench.temporary import BenchDatabase, Meter, bench_database
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.errors import Unavailable
 
-# Further away than a node looks ahead, so that the herd comes into the wheel as jobs do that are a day old, and not as
-# half a million that were registered a moment before they are due.
+# Later than a node's window, so that the jobs enter the wheel like jobs that are a day old, and not like half a million
+# that were registered a moment before they are due.
 HERD_LEAD_SECONDS = 75.0
 LIVE_JOBS = 100
 LIVE_PERIOD = 1
@@ -45,8 +45,8 @@ class HotSecondResult:
     live_p99_ms: float
 
 
-class Witness:
-    """Counts what the herd's runs are, and notes how late those of the jobs are that tick meanwhile."""
+class HotSecondWitness:
+    """A target that records how late the runs of the other jobs are."""
 
     def __init__(self) -> None:
         self.live: set[str] = set()
@@ -60,8 +60,8 @@ class Witness:
 
 
 async def bench_hot_second(jobs: int, concurrency: int, progress: Callable[[int], None]) -> HotSecondResult:
-    witness = Witness()
-    async with ground() as at, loaded(at, concurrency, witness) as node:
+    witness = HotSecondWitness()
+    async with bench_database() as at, loaded(at, concurrency, witness) as node:
         sustained = await _rate(at, node, max(jobs // 5, 1))
         raw = await _raw_rate(at, max(jobs // 5, 1))
         live = await at.bench.make_due(LIVE_JOBS, 1.0, f"every {LIVE_PERIOD}s")
@@ -76,7 +76,14 @@ async def bench_hot_second(jobs: int, concurrency: int, progress: Callable[[int]
 
 
 def _result(
-    jobs: int, seconds: float, wal: int, sustained: float, raw: float, largest: int, witness: Witness, due: float
+    jobs: int,
+    seconds: float,
+    wal: int,
+    sustained: float,
+    raw: float,
+    largest: int,
+    witness: HotSecondWitness,
+    due: float,
 ) -> HotSecondResult:
     late = sorted(late * 1000 for tick, late in witness.late if due <= tick <= due + seconds)
     return HotSecondResult(
@@ -95,7 +102,7 @@ def _result(
     )
 
 
-async def _rate(at: Ground, node: Loaded, jobs: int) -> float:
+async def _rate(at: BenchDatabase, node: Loaded, jobs: int) -> float:
     herd = await at.bench.make_due(jobs, LEAD_SECONDS, "every 1d")
     await node.until_due(herd)
     meter = Meter(at)
@@ -104,7 +111,7 @@ async def _rate(at: Ground, node: Loaded, jobs: int) -> float:
     return jobs / (await meter.read()).seconds
 
 
-async def _raw_rate(at: Ground, jobs: int) -> float:
+async def _raw_rate(at: BenchDatabase, jobs: int) -> float:
     batches = await at.bench.prepare_raw(await at.bench.make_due(jobs, FAR_AWAY))
     meter = Meter(at)
     await meter.start()
@@ -112,8 +119,8 @@ async def _raw_rate(at: Ground, jobs: int) -> float:
     return jobs / (await meter.read()).seconds
 
 
-async def _drain(at: Ground, node: Loaded, herd: Herd, progress: Callable[[int], None]) -> int:
-    """Until every job of the herd is on record; the most memory the node had meanwhile."""
+async def _drain(at: BenchDatabase, node: Loaded, herd: Herd, progress: Callable[[int], None]) -> int:
+    """Wait until every job has run; returns the largest memory of the node."""
     jobs = herd.last - herd.first + 1
     begun, largest = node.ended, 0
     while node.ended < begun + jobs or await at.bench.succeeded(herd.due) < jobs:

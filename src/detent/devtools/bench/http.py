@@ -1,9 +1,8 @@
-"""HTTP dispatch: calls of the HTTP target against a local server, beside the bare client in the same run.
+"""HTTP dispatch: calls of the HTTP target against a local server, compared with the bare client in the same run.
 
-Both send the same request over as many connections as each other, and take turns every few hundred requests, so that
-whatever else the machine does in a round slows both. The bare client only sends and reads; the target also checks every
-address it connects to, builds the headers of the run, reads up to its cap and makes an outcome out of what came. The
-server is a process of its own.
+Both send the same request over the same number of connections, and take turns every few hundred requests, so that other
+load on the machine slows both. The bare client only sends and reads; the target also checks every address, builds the
+headers of the run, reads up to its cap and creates an outcome. The server is a separate process.
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ class HttpResult:
     target: Side
     ratio: float
     cpu_ratio: float
-    """Of the CPU of a request: on a machine that does other things too it tells more than the ratio of the rates."""
+    """The ratio of CPU per request: on a busy machine it is more reliable than the ratio of the rates."""
 
 
 @dataclass
 class _Measuring:
     requests: int
     connections: int
-    tell: Callable[[int], None]
+    progress: Callable[[int], None]
     done: int = 0
 
     async def round(self, sides: Sequence[tuple[Send, Side]]) -> None:
@@ -93,13 +92,13 @@ class _Measuring:
     def _count(self) -> None:
         self.done += 1
         if self.done % 500 == 0:
-            self.tell(self.done)
+            self.progress(self.done)
 
 
 async def bench_http(
     requests: int, connections: int, rounds: int, tls: bool, progress: Callable[[int], None]
 ) -> HttpResult:
-    """`progress` is told of requests of both sides: twice as many in all as `requests` times `rounds`."""
+    """`progress` counts requests of both sides: in all twice `requests` times `rounds`."""
     measuring = _Measuring(requests, connections, progress)
     bare, target = Side(), Side()
     async with (

@@ -1,7 +1,7 @@
 """A process that answers every HTTP request with `200` and two bytes: `python -m detent.devtools.bench.http_sink`.
 
-What is measured is the caller, so this does no more than a request needs: find its end, answer, keep the connection.
-It prints the port it listens on. With a certificate and a key it speaks TLS.
+The measurement is about the caller, so this does the minimum: find the end of a request, answer, keep the connection.
+It prints the port that it listens on. With a certificate and a key it uses TLS.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEAD_END = b"\r\n\r\n"
 
 
 class Sink(asyncio.Protocol):
-    """`heard` is given every request as it came."""
+    """`heard` gets every request as raw bytes."""
 
     def __init__(self, heard: Callable[[bytes], None] | None = None) -> None:
         self._waiting = b""
@@ -56,7 +56,7 @@ async def serve(certificate: str | None, key: str | None) -> None:
     server = await asyncio.get_running_loop().create_server(Sink, "127.0.0.1", 0, ssl=context, backlog=2048)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
-    await asyncio.to_thread(sys.stdin.read)  # whoever started it ends it by going away
+    await asyncio.to_thread(sys.stdin.read)  # the parent ends this process by closing its stdin
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
-"""An idle node: what it costs to have one that has nothing to do, in CPU and in statements.
+"""The cost of an idle node, in CPU and in statements.
 
-A real `detent serve` on a database of its own, with jobs that are not due for a long time. The server writes every
-statement into its log, which is read afterwards: so each is counted, whichever connection it came by, and it is known
-which one it was. CPU is what the kernel counts for the node and for all processes of PostgreSQL.
+A real `detent serve` on its own database, with jobs that are not due for a long time. The server logs every statement,
+and the log is read afterwards: so statements of all connections are counted by name. CPU is what the kernel counts for
+the node and for all processes of PostgreSQL.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from detent.client.clients import AsyncClient
+from detent.client import AsyncClient
 from detent.devtools.bench.nodes import ServeProcess, throw_away_database
 from detent.devtools.bench.processes import PROC, children_seconds, process_seconds
 from detent.errors import Unavailable
@@ -37,12 +37,12 @@ class IdleResult:
     database_cpu_percent: float
     queries_per_second: float
     statements: dict[str, float]
-    """By name, how often in a second."""
+    """Statements per second, by name."""
 
 
 async def bench_idle(jobs: int, seconds: int, progress: Callable[[int], None]) -> IdleResult:
     if not PROC.is_dir():
-        raise Unavailable("What an idle node costs is read from /proc, and there is none here: measure on Linux.")
+        raise Unavailable("This measurement reads /proc, which does not exist here: run it on Linux.")
     async with throw_away_database(LOGGED) as server:
         node = await ServeProcess.start(server.url)
         try:
@@ -85,7 +85,7 @@ async def _measure(
 
 
 def count_statements(log: str) -> Counter[str]:
-    """How often each statement stands in a log, by the name of its file, or by how it begins."""
+    """How often each statement occurs in a log, by the name of its file, or by its first words."""
     names = _names()
     counted: Counter[str] = Counter()
     for entry in _ENTRY.split(log):

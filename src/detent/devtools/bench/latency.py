@@ -1,7 +1,7 @@
 """How late runs start: recurring jobs spread over time at several rates, and a burst at one instant.
 
-The target notes the moment at which it is called, on the clock of the machine that is also the database's. The first
-period warms up and is not counted. Beside it: how long one durable row takes, which no start can be quicker than.
+The target records when it is called, on the machine's clock, which is also the database's. The first period is a
+warm-up and not counted. For comparison: how long one durable row takes, the lower bound of every start.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from detent.devtools.bench.database import Herd
-from detent.devtools.bench.ground import Ground, ground
 from detent.devtools.bench.loop import loaded
+from detent.devtools.bench.temporary import BenchDatabase, bench_database
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.runtime.clock import monotonic
 
@@ -41,7 +41,7 @@ class LatencyResult:
     commit_p99_ms: float
 
 
-class Witness:
+class LatencyWitness:
     def __init__(self) -> None:
         self.late: list[tuple[float, float]] = []
 
@@ -55,7 +55,7 @@ class Witness:
 
 
 async def bench_latency(rates: Sequence[int], burst: int, progress: Callable[[int], None]) -> LatencyResult:
-    async with ground() as at:
+    async with bench_database() as at:
         commits = await _commits(at)
         found = []
         for number, rate in enumerate(rates):
@@ -66,9 +66,9 @@ async def bench_latency(rates: Sequence[int], burst: int, progress: Callable[[in
     return LatencyResult(found, percentile(commits, 0.5), percentile(commits, 0.99))
 
 
-async def _spread(at: Ground, rate: int) -> Lateness:
-    """Each of as many jobs as ticks fall into a period ticks once in it."""
-    witness = Witness()
+async def _spread(at: BenchDatabase, rate: int) -> Lateness:
+    """Jobs that tick once per period, spread evenly over it."""
+    witness = LatencyWitness()
     async with loaded(at, CONCURRENCY, witness) as node:
         herd = await at.bench.make_due(rate * PERIOD, LEAD_SECONDS, f"every {PERIOD}s", PERIOD)
         await node.until_due(herd)
@@ -78,9 +78,9 @@ async def _spread(at: Ground, rate: int) -> Lateness:
     return _lateness(rate, witness.between(begin, begin + PERIOD))
 
 
-async def _burst(at: Ground, jobs: int) -> Lateness:
-    """The second tick of jobs that all tick at once: as with recurring jobs, they are known by then."""
-    witness = Witness()
+async def _burst(at: BenchDatabase, jobs: int) -> Lateness:
+    """The second tick of jobs that all tick at one instant, when the node knows the jobs already."""
+    witness = LatencyWitness()
     async with loaded(at, max(CONCURRENCY, jobs), witness) as node:
         herd: Herd = await at.bench.make_due(jobs, LEAD_SECONDS, f"every {PERIOD}s")
         await node.until_due(herd)
@@ -94,7 +94,7 @@ def _lateness(rate: int | None, late: list[float]) -> Lateness:
     return Lateness(rate, len(late), percentile(late, 0.5), percentile(late, 0.99), late[-1] if late else float("nan"))
 
 
-async def _commits(at: Ground) -> list[float]:
+async def _commits(at: BenchDatabase) -> list[float]:
     await at.bench.prepare_commits()
     took = []
     for number in range(COMMITS):

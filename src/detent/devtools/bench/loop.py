@@ -1,7 +1,7 @@
 """The whole loop: ticks due at one instant are fired, called (a no-op), settled and recorded.
 
-Everything but the target is the product: window load, wheel, fire, hand-off or claim, settle. Beside each round the
-same number of jobs is carried through the same row-writes by plain statements, on the same server: the raw limit.
+Everything but the target is the product: window load, wheel, fire, hand-off or claim, settle. In each round, plain
+statements also make the same row writes for the same number of jobs on the same server: the raw limit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from detent.devtools.bench.database import FAR_AWAY, Herd
-from detent.devtools.bench.ground import Cost, Ground, Meter, ground
+from detent.devtools.bench.temporary import BenchDatabase, Cost, Meter, bench_database
 from detent.domain.job import TargetKind
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.errors import Unavailable
@@ -76,9 +76,9 @@ class LoopResult:
 
 
 class Loaded:
-    """A node that schedules and works, with a target that does nothing, and the count of what it has settled."""
+    """A scheduler and worker with a target that does nothing, and the number of runs that it has settled."""
 
-    def __init__(self, at: Ground, concurrency: int, runner: Runner | None = None) -> None:
+    def __init__(self, at: BenchDatabase, concurrency: int, runner: Runner | None = None) -> None:
         self.metrics = Metrics()
         settings = Settings(concurrency=concurrency)
         runners: dict[TargetKind, Runner] = {"http": runner or no_op}
@@ -89,7 +89,7 @@ class Loaded:
         return sum(self.metrics.ends.values())
 
     async def until_due(self, herd: Herd) -> None:
-        """The herd is in the wheel, and its instant has come."""
+        """Wait until the jobs are in the wheel and due."""
         self.session.scheduler.jobs_changed(None)
         await asyncio.sleep(max(0.0, (herd.due - self.session.clock.now()).total_seconds()))
 
@@ -101,7 +101,7 @@ class Loaded:
 
 
 @asynccontextmanager
-async def loaded(at: Ground, concurrency: int, runner: Runner | None = None) -> AsyncIterator[Loaded]:
+async def loaded(at: BenchDatabase, concurrency: int, runner: Runner | None = None) -> AsyncIterator[Loaded]:
     node = Loaded(at, concurrency, runner)
     await node.session.open()
     try:
@@ -114,9 +114,9 @@ async def no_op(_call: Call) -> Outcome:
     return Succeeded()
 
 
-class Plan(NamedTuple):
-    """`history`: finished runs that are put on record after rounds without them. `idle_reader`: a transaction is
-    open all along."""
+class LoopPlan(NamedTuple):
+    """`history`: how many finished runs are recorded after rounds without them. `idle_reader`: keep a transaction
+    open."""
 
     jobs: int
     concurrency: int
@@ -125,9 +125,9 @@ class Plan(NamedTuple):
     idle_reader: bool = False
 
 
-async def bench_loop(plan: Plan, progress: Callable[[int], None]) -> LoopResult:
+async def bench_loop(plan: LoopPlan, progress: Callable[[int], None]) -> LoopResult:
     result = LoopResult(plan.jobs)
-    async with ground() as at:
+    async with bench_database() as at:
         past = await _Past.of(at, plan.history) if plan.history else None
         async with loaded(at, plan.concurrency) as node, at.bench.idle_reader() if plan.idle_reader else nullcontext():
             if past is not None:
@@ -137,7 +137,7 @@ async def bench_loop(plan: Plan, progress: Callable[[int], None]) -> LoopResult:
     return result
 
 
-async def _rounds(at: Ground, node: Loaded, plan: Plan, progress: Callable[[int], None]) -> list[Round]:
+async def _rounds(at: BenchDatabase, node: Loaded, plan: LoopPlan, progress: Callable[[int], None]) -> list[Round]:
     return [
         await _round(at, node, plan.jobs, raw_first=bool(number % 2), progress=progress)
         for number in range(plan.rounds)
@@ -155,13 +155,13 @@ class _Past(NamedTuple):
     jobs: list[UUID]
 
     @classmethod
-    async def of(cls, at: Ground, runs: int) -> _Past:
+    async def of(cls, at: BenchDatabase, runs: int) -> _Past:
         herd = await at.bench.make_due(min(HISTORY_JOBS, runs), FAR_AWAY)
         jobs, _ = await at.store.jobs.list(limit=PAGES)
         return cls(herd, [job.id for job in jobs])
 
-    async def fill(self, at: Ground, runs: int, progress: Callable[[int], None]) -> float:
-        """Runs of the past, as they are some hours later; then how long a page of one job's runs takes."""
+    async def fill(self, at: BenchDatabase, runs: int, progress: Callable[[int], None]) -> float:
+        """Record past runs, vacuumed; returns how long a page of one job's runs takes."""
         async for made in at.bench.make_history(self.herd, runs):
             progress(made)
         await at.bench.settle_down()
@@ -173,7 +173,9 @@ class _Past(NamedTuple):
         return float(median(took))
 
 
-async def _round(at: Ground, node: Loaded, jobs: int, *, raw_first: bool, progress: Callable[[int], None]) -> Round:
+async def _round(
+    at: BenchDatabase, node: Loaded, jobs: int, *, raw_first: bool, progress: Callable[[int], None]
+) -> Round:
     raw = await _raw(at, jobs) if raw_first else None
     herd = await at.bench.make_due(jobs, LEAD_SECONDS)
     await node.until_due(herd)
@@ -184,14 +186,14 @@ async def _round(at: Ground, node: Loaded, jobs: int, *, raw_first: bool, progre
     return _figures(jobs, cost, raw or await _raw(at, jobs), figures.lateness_ms)
 
 
-async def _drain(at: Ground, node: Loaded, jobs: int, progress: Callable[[int], None]) -> Cost:
+async def _drain(at: BenchDatabase, node: Loaded, jobs: int, progress: Callable[[int], None]) -> Cost:
     meter = Meter(at)
     await meter.start()
     await node.until_ended(node.ended + jobs, progress)
     return await meter.read()
 
 
-async def _raw(at: Ground, jobs: int) -> Cost:
+async def _raw(at: BenchDatabase, jobs: int) -> Cost:
     batches = await at.bench.prepare_raw(await at.bench.make_due(jobs, FAR_AWAY))
     meter = Meter(at)
     await meter.start()

@@ -1,4 +1,4 @@
-"""Real `detent serve` processes on a throw-away database: what is measured of a cluster needs whole nodes."""
+"""Real `detent serve` processes on a temporary database, for measurements of a cluster."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from detent.errors import Unavailable
-from detent.node import node
+from detent.node.database import prepare_database
 from detent.store.embedded import EmbeddedServer
 
 LISTENING = re.compile(rb"listening on (http://\S+)")
 
 
 class ServeProcess:
-    """One process: started, and killed without a word."""
+    """One node process, ended by kill -9."""
 
     def __init__(self, process: asyncio.subprocess.Process, url: str, rest: asyncio.Task[None]) -> None:
         self._process = process
@@ -54,7 +54,7 @@ class ServeProcess:
 
 
 async def _read_on(stream: asyncio.StreamReader) -> None:
-    """A pipe that nobody reads would stop the process once it is full."""
+    """A full pipe that is not read would block the process."""
     while await stream.read(65_536):
         pass
 
@@ -65,5 +65,5 @@ async def throw_away_database(options: Mapping[str, str] | None = None) -> Async
     with tempfile.TemporaryDirectory(prefix="detent-bench-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)  # noqa: PTH101, S103 - the server's user has to get through when root measures
         async with EmbeddedServer(Path(folder), options=options) as server:
-            await node.prepare_database(server.url, "detent", migrate=True)
+            await prepare_database(server.url, "detent", migrate=True)
             yield server

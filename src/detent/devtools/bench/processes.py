@@ -1,4 +1,4 @@
-"""What processes cost, as Linux tells it; nothing where there is no /proc."""
+"""CPU and memory of processes, from /proc; 0 where it does not exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def own_seconds() -> float:
 
 
 def children_seconds(parent: int) -> float:
-    """Processor time of a process and of all it has started, the ones that have ended too."""
+    """Processor time of a process and of all its children, including those that have ended."""
     return sum(_seconds(fields, own=True) for fields in _family(parent))
 
 
@@ -28,7 +28,7 @@ def process_seconds(pid: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """How much memory of its own a process has at present."""
+    """The resident memory of a process."""
     try:
         pages = int((PROC / str(pid) / "statm").read_text().split()[1])
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """Registration: jobs sent in batches over a real socket to a real `detent api`, and stored.
 
 The database is the embedded PostgreSQL with fsync on, in a temporary folder, on the same machine as the server and this
-client. A few batches are under way at once, so that the server reads one while the database writes another.
+client. A few batches are sent at once, so that the server reads one while the database writes another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 import aiohttp
 
 from detent.errors import Unavailable
-from detent.node import node
+from detent.node.database import prepare_database
 from detent.runtime.clock import monotonic
 from detent.store.embedded import EmbeddedServer
 
@@ -40,14 +40,14 @@ async def bench_register(jobs: int, at_once: int, progress: Callable[[int], None
     with tempfile.TemporaryDirectory(prefix="detent-bench-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)  # noqa: PTH101, S103 - the server's user has to get through when root measures
         async with EmbeddedServer(Path(folder)) as server:
-            await node.prepare_database(server.url, "detent", migrate=True)
+            await prepare_database(server.url, "detent", migrate=True)
             async with _serving(server.url) as address:
                 return await _measure(address, jobs, at_once, progress)
 
 
 @asynccontextmanager
 async def _serving(database_url: str) -> AsyncIterator[str]:
-    """A `detent api` of its own, so that it shares no interpreter with the client."""
+    """A separate `detent api` process, which shares no interpreter with the client."""
     environ = {**os.environ, "DETENT_DATABASE_URL": database_url, "DETENT_LOG_LEVEL": "warning"}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "detent", "api", "--port", "0"), env=environ, stderr=asyncio.subprocess.PIPE

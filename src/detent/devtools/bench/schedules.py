@@ -1,4 +1,4 @@
-"""How fast the engine is beside the libraries people would use instead, measured in one run.
+"""The speed of the schedule engine compared with cronsim and croniter, measured in one run.
 
 cronsim and croniter are development dependencies; a row for a library that is not installed is left out.
 """
@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from detent.domain.schedule.memo import MEMO
-from detent.domain.schedule.reading import Options, parse_cron_uncached
+from detent.domain.schedule.parse import ScheduleOptions, parse_cron_uncached
 from detent.domain.schedule.schedule import Schedule
 from detent.domain.schedule.zones import check_timezone
 
@@ -78,7 +78,7 @@ def _others(expression: str) -> Iterator[tuple[str, Callable[[datetime], object]
 def _parts(expression: str) -> Iterator[tuple[str, Callable[[datetime], object]]]:
     schedule = Schedule.parse(expression, timezone=ZONE)
     schedule.next_after(START)
-    options = Options(timezone=ZONE)
+    options = ScheduleOptions(timezone=ZONE)
     yield (
         "detent parse, never seen before, + next",
         lambda moment: parse_cron_uncached(expression, options).next_after(moment),

@@ -1,5 +1,5 @@
-"""The loop for a long time under a steady load: recurring jobs, spread over their period, at default settings of the
-server's checkpoints and vacuum. What counts is the slowest stretch, and whether the tables stay as they are."""
+"""The loop for a long time under a steady load: recurring jobs, spread over their period, with default settings of
+checkpoints and vacuum. The results are the slowest stretch, and whether the tables keep their size."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from detent.devtools.bench.ground import Ground, ground
 from detent.devtools.bench.loop import Loaded, loaded
+from detent.devtools.bench.temporary import BenchDatabase, bench_database
 from detent.runtime.clock import monotonic
 
 PERIOD = 10
@@ -33,10 +33,10 @@ class SoakResult:
 
 async def bench_soak(rate: int, minutes: float, concurrency: int, progress: Callable[[int], None]) -> SoakResult:
     result = SoakResult(rate)
-    async with ground() as at, loaded(at, concurrency) as node:
+    async with bench_database() as at, loaded(at, concurrency) as node:
         herd = await at.bench.make_due(rate * PERIOD, LEAD_SECONDS, f"every {PERIOD}s", PERIOD)
         await node.until_due(herd)
-        await asyncio.sleep(2 * PERIOD)  # every job has ticked, and the tables are as large as they have to be
+        await asyncio.sleep(2 * PERIOD)  # every job has ticked, and the tables have their working size
         for number in range(int(minutes * 60 / STRETCH_SECONDS)):
             result.stretches.append(await _stretch(at, node))
             progress(int((number + 1) * STRETCH_SECONDS))
@@ -45,7 +45,7 @@ async def bench_soak(rate: int, minutes: float, concurrency: int, progress: Call
     return result
 
 
-async def _stretch(at: Ground, node: Loaded) -> Stretch:
+async def _stretch(at: BenchDatabase, node: Loaded) -> Stretch:
     began, before = monotonic(), node.ended
     await asyncio.sleep(STRETCH_SECONDS)
     rate = (node.ended - before) / (monotonic() - began)

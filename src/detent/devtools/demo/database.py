@@ -1,4 +1,4 @@
-"""A month of history written at once, for those who want to look before they have one of their own."""
+"""Writes the demo's jobs and a month of their history into the database."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from uuid_utils.compat import uuid7
 
 from detent.devtools.sql import demo
 from detent.domain.job import JobSpec
-from detent.domain.registration import Place, Prepared, Timings, place, prepare, stand_on
+from detent.domain.registration import CursorPlace, PreparedJob, Timings, place, prepare, stand_on
+from detent.jobs.moves import new_jobs
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName
-from detent.store.job_writes import NewJob, Ownership, insert
+from detent.store.job_writes import Ownership, insert
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.tenants import room_for
+from detent.store.tenants import reserved
 
 RUN_COLUMNS = (
     *("job", "scheduled_at", "token", "node", "started_at", "finished_at", "serial", "revision", "attempt"),
@@ -28,42 +29,44 @@ ATTEMPT_COLUMNS = (
 ELECTION_COLUMNS = ("partition", "term", "node", "nomination", "at")
 
 
-class Registered(NamedTuple):
-    """A job that is there as if it had been for long."""
+class RegisteredDemoJob(NamedTuple):
+    """A job that looks as if it had been registered a month ago."""
 
-    prepared: Prepared
+    prepared: PreparedJob
     id: UUID
 
 
-class Rows(NamedTuple):
+class DemoRows(NamedTuple):
     runs: Sequence[tuple[Any, ...]]
     attempts: Sequence[tuple[Any, ...]]
     elections: Sequence[tuple[Any, ...]]
     incidents: Sequence[tuple[Any, ...]] = ()
 
 
-class DemonstrationStore:
+class DemoDatabase:
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def jobs(self) -> int:
-        """How many jobs there are already, of all tenants."""
+        """How many jobs exist, of all tenants."""
         return int((await self._database.fetch(PoolName.REQUEST, demo.COUNT_JOBS))[0]["jobs"])
 
-    async def register(self, specs: Sequence[JobSpec], since: datetime, max_payload_bytes: int) -> list[Registered]:
-        """Jobs that were made then, and stand on their next tick from now on."""
-        async with room_for(self._database, DEFAULT_TENANT, len(specs), max_payload_bytes) as room:
+    async def register(
+        self, specs: Sequence[JobSpec], since: datetime, max_payload_bytes: int
+    ) -> list[RegisteredDemoJob]:
+        """Jobs that were created at `since`, with their cursors on the next tick from now."""
+        async with reserved(self._database, DEFAULT_TENANT, len(specs), max_payload_bytes) as quota:
             timings = Timings()
             jobs = [
                 prepare(spec, uuid7(), number, since, timings=timings)
-                for spec, number in zip(specs, room.numbers, strict=True)
+                for spec, number in zip(specs, quota.numbers, strict=True)
             ]
-            new = [NewJob(job, _where(job, room.now)) for job in jobs]
-            await insert(self._database, new, Ownership(DEFAULT_TENANT, None, since, "demo"), room)
-        return [Registered(job, job.job_id) for job in jobs]
+            new = new_jobs([(job, _where(job, quota.now)) for job in jobs], since)
+            await insert(self._database, new, Ownership(DEFAULT_TENANT, None, since, "demo"), quota)
+        return [RegisteredDemoJob(job, job.job_id) for job in jobs]
 
-    async def write(self, rows: Rows, last_ticks: Sequence[tuple[int, datetime]], over: Sequence[int]) -> None:
-        """The rows of history, where each cursor stands then, and the jobs that are over."""
+    async def write(self, rows: DemoRows, last_ticks: Sequence[tuple[int, datetime]], over: Sequence[int]) -> None:
+        """Write the history, the last tick of each cursor, and which jobs have completed."""
 
         async def work(connection: Connection) -> None:
             await connection.copy_records_to_table("run_history", records=rows.runs, columns=RUN_COLUMNS)
@@ -81,8 +84,8 @@ class DemonstrationStore:
             await connection.execute(demo.ANALYZE.text)
 
 
-def _where(job: Prepared, now: datetime) -> Place:
-    """A one-off that is past stands nowhere."""
+def _where(job: PreparedJob, now: datetime) -> CursorPlace:
+    """A one-off in the past has no next tick."""
     if job.schedule.at is not None and job.schedule.at <= now:
         return stand_on(job, None)
     return place(job, now)

@@ -1,5 +1,5 @@
-"""A month that never was, told as rows: runs that went well and runs that did not, a night in which all was down, and
-an afternoon in which a node died. Pure: the time and the chance are arguments.
+"""An invented month of history as rows: runs that succeeded and failed, an outage at night, and a node that died one
+afternoon. Pure: the time and the random generator are arguments.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from detent.devtools.demo.jobs import Behaviour, DemoJob
+from detent.devtools.demo.jobs import Behaviour, SampleJob
 from detent.domain.retry import retry_delay
 from detent.domain.schedule import Schedule
 from detent.domain.states import CODES, RunStatus
@@ -62,7 +62,7 @@ class AttemptRow(NamedTuple):
 
 
 class Month(NamedTuple):
-    """What happened to everybody: from when to when nobody was there, when a node died, and which nodes there were."""
+    """What happened to the whole cluster: the outage, the death of a node, a slow evening, and the nodes."""
 
     since: datetime
     now: datetime
@@ -82,17 +82,17 @@ class Month(NamedTuple):
         return Month(since, now, down, afternoon, (evening, evening + 25 * MINUTE), nodes)  # type: ignore[arg-type]  # three
 
     def node_at(self, moment: datetime, partition: int) -> int:
-        """Who led a partition then: the one that died hands over to the third."""
+        """The leader of a partition then: the third node takes over from the one that died."""
         first, second, third = self.nodes
         if partition % 2:
             return second
         return first if moment < self.died_at else third
 
 
-class Teller:
+class HistoryWriter:
     """The rows of one job."""
 
-    def __init__(self, month: Month, job: DemoJob, number: int, partition: int, chance: random.Random) -> None:
+    def __init__(self, month: Month, job: SampleJob, number: int, partition: int, chance: random.Random) -> None:
         self._month = month
         self._job = job
         self._behaviour: Behaviour = job.behaviour
@@ -102,7 +102,7 @@ class Teller:
         self._busy_until = month.since
         self.attempts: list[AttemptRow] = []
 
-    def tell(self, schedule: Schedule) -> Iterator[RunRow]:
+    def rows(self, schedule: Schedule) -> Iterator[RunRow]:
         month = self._month
         down, up = month.down
         limit = 1 + schedule.count_between(month.since, month.now)
@@ -117,7 +117,7 @@ class Teller:
                 yield self._ran(tick)
 
     def _after_the_night(self, missed: Sequence[datetime], up: datetime) -> Iterator[RunRow]:
-        """What its missed_window makes of the ticks that nobody fired."""
+        """The ticks of the outage, by the job's missed_window."""
         if not missed:
             return
         match self._job.spec.missed_window:
@@ -139,13 +139,13 @@ class Teller:
         )  # fmt: skip
 
     def _ran(self, tick: datetime, released: datetime | None = None) -> RunRow:
-        """A run from its first attempt to its end, or a tick that found the run before not over."""
+        """A run from its first attempt to its end, or a tick that was skipped because the previous run was not over."""
         start = min((released or tick) + self._lateness(tick), self._month.now)
         if start < self._busy_until:
             return RunRow(self._number, tick, None, None, None, tick, 0, 1, None, SKIPPED, None, None, "overlap", None)
         for attempt in range(1, self._job.spec.max_retries + 2):
             node = self._month.node_at(start, self._partition)
-            end = min(start + self._length(), self._month.now)  # nothing is under way when the story ends
+            end = min(start + self._length(), self._month.now)  # no run is open at the end
             outcome, error = self._outcome(tick, start, end)
             if outcome == "lost":
                 node, end = self._month.nodes[0], self._month.died_at + 6 * SECOND
@@ -195,7 +195,7 @@ class Teller:
         if end >= self._month.now:  # it has no time left to be tried again
             return "succeeded", None
         died = self._month.died_at
-        if start < died <= end:  # whoever led its partition: the node that died ran it
+        if start < died <= end:  # the node that died executed it, whichever node led its partition
             return "lost", "its node was lost"
         broken = timedelta(days=self._behaviour.broken_days)
         in_trouble = broken and self._month.now - tick < broken and tick.hour % 4 != 1
@@ -205,7 +205,7 @@ class Teller:
 
 
 def elections(month: Month) -> list[tuple[int, int, int, int, datetime]]:
-    """Partition, term, node, nomination and when: how the three came, and how one went."""
+    """Partition, term, node, nomination and time of each election."""
     first, second, third = month.nodes
     rows = []
     for partition in range(256):

@@ -1,4 +1,4 @@
-"""The jobs of the month that `detent demo` tells of: what a small shop would have, with how each behaves."""
+"""The jobs of `detent demo`: those of a small shop, each with its behaviour."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from detent.domain.registration import read_document
 
 
 class Behaviour(NamedTuple):
-    """How long a run takes, about; how many attempts of a hundred fail, and with what; and for how many days back every
-    run of some hours has failed for good."""
+    """The typical duration of a run; the percentage of attempts that fail, and their error; and for how many past days
+    the runs of some hours all failed."""
 
     seconds: float
     failing: float = 0.4
@@ -19,7 +19,7 @@ class Behaviour(NamedTuple):
     broken_days: float = 0
 
 
-class DemoJob(NamedTuple):
+class SampleJob(NamedTuple):
     spec: JobSpec
     behaviour: Behaviour
     paused: str | None = None
@@ -92,24 +92,24 @@ TABLE: tuple[tuple[str, str, str, str, Behaviour, dict[str, Any]], ...] = (
 NEWSLETTER = "RRULE:FREQ=WEEKLY;BYDAY=TU;BYHOUR=9;BYMINUTE=0;BYSECOND=0"
 
 
-def demo_jobs(now: datetime, echo_url: str) -> list[DemoJob]:
+def demo_jobs(now: datetime, echo_url: str) -> list[SampleJob]:
     """In the order in which they are registered."""
     made = [
-        DemoJob(_http(name, schedule, zone, tags, behaviour, echo_url, **fields), behaviour)
+        SampleJob(_http(name, schedule, zone, tags, behaviour, echo_url, **fields), behaviour)
         for name, schedule, zone, tags, behaviour, fields in TABLE
     ]
     weekly = Behaviour(310, 2)
-    made.append(DemoJob(_http("newsletter", NEWSLETTER, "Europe/Paris", "mail", weekly, echo_url), weekly))
+    made.append(SampleJob(_http("newsletter", NEWSLETTER, "Europe/Paris", "mail", weekly, echo_url), weekly))
     thumbs = _document(
         "image-thumbnails", "every 15m", "UTC", "shop", {"type": "shell", "command": "make-thumbs --all"}
     )
-    made.append(DemoJob(read_document(thumbs), Behaviour(19, 2), paused="the storage is being moved"))
+    made.append(SampleJob(read_document(thumbs), Behaviour(19, 2), paused="the storage is being moved"))
     past = (now - timedelta(days=11)).replace(hour=20, minute=0, second=0, microsecond=0)
     moved = _document("move-to-new-bucket", past.isoformat(), "UTC", "ops", {"type": "python", "function": "shop.move"})
-    made.append(DemoJob(read_document(moved), Behaviour(2700, 0), over=True))
+    made.append(SampleJob(read_document(moved), Behaviour(2700, 0), over=True))
     closing = f"{now.year}-12-31T22:00:00" if now.month < 12 else f"{now.year + 1}-06-30T22:00:00"
     once = _http("year-end-close", closing, "Europe/Berlin", "billing", Behaviour(900, 0), echo_url)
-    made.append(DemoJob(once, Behaviour(900, 0)))
+    made.append(SampleJob(once, Behaviour(900, 0)))
     return made
 
 

@@ -1,20 +1,20 @@
-"""What is allowed but often not meant."""
+"""Warnings about schedules that are valid but often not intended."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from detent.domain.schedule.cron import CronWalls
-from detent.domain.schedule.cron_fields import DAY, HOUR, MINUTE, MONTH, SECOND, Field, FieldSpec
+from detent.domain.schedule.cron_fields import DAY, HOUR, MINUTE, MONTH, SECOND, CronField, FieldSpec
 from detent.domain.schedule.cron_parse import CronFields
-from detent.domain.schedule.words import bits
+from detent.domain.schedule.english import bits
 
 if TYPE_CHECKING:
     from detent.domain.schedule.schedule import Schedule
 
 
 def cautions(schedule: Schedule) -> list[str]:
-    """Sentences for somebody who is looking at a schedule before saving it."""
+    """Sentences for a user who checks a schedule before saving it."""
     resolver = getattr(schedule.ticks, "resolver", None)
     if resolver is None or not isinstance(resolver.source, CronWalls):
         return []
@@ -35,7 +35,7 @@ def _often(fields: CronFields) -> list[str]:
 
 def _uneven(fields: CronFields) -> list[str]:
     found = []
-    pairs: list[tuple[Field, FieldSpec]] = [
+    pairs: list[tuple[CronField, FieldSpec]] = [
         (fields.second, SECOND),
         (fields.minute, MINUTE),
         (fields.hour, HOUR),

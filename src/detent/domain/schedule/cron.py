@@ -10,7 +10,7 @@ from __future__ import annotations
 import calendar
 from datetime import date
 
-from detent.domain.schedule.cron_fields import YEAR, Field
+from detent.domain.schedule.cron_fields import YEAR, CronField
 from detent.domain.schedule.cron_parse import CronFields
 from detent.domain.schedule.errors import ScheduleError
 
@@ -245,7 +245,7 @@ def _month_length(year: int, month: int) -> int:
     return 29 if month == 2 and calendar.isleap(year) else MONTH_LENGTHS[month - 1]
 
 
-def _days_of_month(field: Field, first: int, length: int) -> int:
+def _days_of_month(field: CronField, first: int, length: int) -> int:
     mask = field.mask
     for back in field.last_offsets:
         if back < length:
@@ -269,7 +269,7 @@ def _nearest_workday(day: int, first: int, length: int) -> int:
     return day
 
 
-def _days_of_week(field: Field, first: int, length: int) -> int:
+def _days_of_week(field: CronField, first: int, length: int) -> int:
     mask = 0
     for weekday in range(7):
         if field.mask >> weekday & 1:

@@ -45,7 +45,7 @@ YEAR = FieldSpec("year", 1970, 2199, "2030", wraps=False)
 
 
 @dataclass(slots=True)
-class Field:
+class CronField:
     """What one field says. Bit n of `mask` is value n; weekdays are 0 = Sunday in every dialect."""
 
     mask: int = 0
@@ -62,7 +62,7 @@ class Field:
     nth: set[tuple[int, int]] = field(default_factory=set)
     """(weekday, n): the nth such weekday of the month; n = 0 is the last."""
     text: str = ""
-    """The field written back, once somebody asked for it."""
+    """The field as canonical text, cached."""
 
 
 def fault(spec: FieldSpec, read: str, why: str, fix: str | None = None) -> ScheduleError:
@@ -81,7 +81,7 @@ def uses_hash(text: str) -> bool:
     return HASHED.search(text.upper()) is not None
 
 
-def read_field(spec: FieldSpec, text: str, hash_key: str | None) -> Field:
+def read_field(spec: FieldSpec, text: str, hash_key: str | None) -> CronField:
     """What a field says; the result is shared and not to be changed."""
     if HASHED.search(text):
         return FieldReader(spec, hash_key).read(text)
@@ -89,7 +89,7 @@ def read_field(spec: FieldSpec, text: str, hash_key: str | None) -> Field:
 
 
 @functools.lru_cache(maxsize=4096)
-def _read_plain(spec: FieldSpec, text: str) -> Field:
+def _read_plain(spec: FieldSpec, text: str) -> CronField:
     # Few distinct fields make up most expressions.
     return FieldReader(spec, None).read(text)
 
@@ -104,8 +104,8 @@ class FieldReader:
         self.is_weekday = spec.name == "day-of-week"
         self.is_day = spec is DAY
 
-    def read(self, text: str) -> Field:
-        result = Field()
+    def read(self, text: str) -> CronField:
+        result = CronField()
         if text in ("*", "?"):
             if text == "?" and not (self.is_day or self.is_weekday):
                 why = "'?' stands for any day, so only the two day fields may hold it"
@@ -117,7 +117,7 @@ class FieldReader:
             self._read_item(item, text, result)
         return result
 
-    def _read_item(self, item: str, text: str, result: Field) -> None:
+    def _read_item(self, item: str, text: str, result: CronField) -> None:
         if item == "":
             raise fault(self.spec, text, "an item of the list is empty", "take out the extra comma")
         if item in ("?", "R") or "~" in item or item.startswith("R("):
@@ -245,12 +245,12 @@ class FieldReader:
             raise fault(self.spec, item, "the range of 'H' runs backwards", f"write 'H({high}-{low})'")
         return low, high
 
-    def _read_special(self, item: str, result: Field) -> bool:
+    def _read_special(self, item: str, result: CronField) -> bool:
         if self.is_day:
             return self._read_special_day(item, result)
         return self.is_weekday and self._read_special_weekday(item, result)
 
-    def _read_special_day(self, item: str, result: Field) -> bool:
+    def _read_special_day(self, item: str, result: CronField) -> bool:
         ends = re.fullmatch(r"L(?:-([0-9]{1,2}))?(W?)", item)
         if ends is not None:
             back = int(ends[1] or 0)
@@ -269,7 +269,7 @@ class FieldReader:
             raise fault(self.spec, item, why, "write for example '15W' or '1W,15W'")
         return False
 
-    def _read_special_weekday(self, item: str, result: Field) -> bool:
+    def _read_special_weekday(self, item: str, result: CronField) -> bool:
         if item == "L" and self.spec is QUARTZ_WEEKDAY:
             result.mask |= 1 << 6
             return True

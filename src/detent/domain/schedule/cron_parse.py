@@ -15,12 +15,12 @@ from detent.domain.schedule.cron_fields import (
     WEEKDAY,
     WEEKDAYS,
     YEAR,
-    Field,
+    CronField,
     FieldSpec,
     read_field,
 )
+from detent.domain.schedule.english import plural
 from detent.domain.schedule.errors import ScheduleError
-from detent.domain.schedule.words import plural
 
 MACROS = {
     "@YEARLY": "0 0 1 1 *",
@@ -42,13 +42,13 @@ ZONE_PREFIX = re.compile(r"(?:CRON_TZ|TZ)=(\S*)\s+(.*)", re.DOTALL)
 class CronFields:
     """An expression that was read: seven fields and the rule between the two day fields."""
 
-    second: Field
-    minute: Field
-    hour: Field
-    day: Field
-    month: Field
-    weekday: Field
-    year: Field | None
+    second: CronField
+    minute: CronField
+    hour: CronField
+    day: CronField
+    month: CronField
+    weekday: CronField
+    year: CronField | None
     day_match: str | None
 
     @property
@@ -81,7 +81,7 @@ def parse_cron(text: str, *, dialect: str, day_match: str | None, hash_key: str 
     if both and day_match is None:
         raise _both_days(text, parts, specs)
     return CronFields(
-        read.get("second") or Field(mask=1),
+        read.get("second") or CronField(mask=1),
         read["minute"],
         read["hour"],
         day,

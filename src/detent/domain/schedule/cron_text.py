@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detent.domain.schedule.cron_fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, YEAR, Field, FieldSpec
+from detent.domain.schedule.cron_fields import DAY, HOUR, MINUTE, MONTH, SECOND, WEEKDAY, YEAR, CronField, FieldSpec
 from detent.domain.schedule.cron_parse import CronFields
 
 
@@ -22,13 +22,13 @@ def canonical_cron(fields: CronFields) -> str:
     return " ".join(parts)
 
 
-def _field_text(field: Field, spec: FieldSpec) -> str:
+def _field_text(field: CronField, spec: FieldSpec) -> str:
     if not field.text:
         field.text = _write_field(field, spec)
     return field.text
 
 
-def _write_field(field: Field, spec: FieldSpec) -> str:
+def _write_field(field: CronField, spec: FieldSpec) -> str:
     if field.open or (field.star and field.mask == _whole(spec)):
         return "*"
     base = spec.low if spec is YEAR else 0

@@ -1,16 +1,13 @@
-"""Schedules in plain English, made from what the engine will do rather than from what was typed."""
+"""Schedules in plain English, generated from the parsed schedule and not from its text."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from detent.domain.schedule.cron import CronWalls
-from detent.domain.schedule.cron_fields import YEAR, Field
+from detent.domain.schedule.cron_fields import YEAR, CronField
 from detent.domain.schedule.cron_parse import CronFields
-from detent.domain.schedule.instants import format_instant
-from detent.domain.schedule.interval import UNITS_MS, IntervalTicks
-from detent.domain.schedule.schedule import WallTicks
-from detent.domain.schedule.words import (
+from detent.domain.schedule.english import (
     DAY_NAMES,
     MONTH_NAMES,
     NUMBER_WORDS,
@@ -24,6 +21,9 @@ from detent.domain.schedule.words import (
     ordinal,
     plural,
 )
+from detent.domain.schedule.instants import format_instant
+from detent.domain.schedule.interval import UNITS_MS, IntervalTicks
+from detent.domain.schedule.schedule import WallTicks
 
 if TYPE_CHECKING:
     from detent.domain.schedule.schedule import Schedule
@@ -146,7 +146,7 @@ def _days(fields: CronFields) -> str:
     return day or weekday
 
 
-def _days_of_month(field: Field) -> str:
+def _days_of_month(field: CronField) -> str:
     items = []
     values = bits(field.mask)
     if field.star and values == list(range(1, 32, values[1] - 1)):
@@ -166,7 +166,7 @@ def _days_of_month(field: Field) -> str:
     return f"on {join(items)} of the month"
 
 
-def _weekdays(field: Field) -> str:
+def _weekdays(field: CronField) -> str:
     values = bits(field.mask)
     plain = names(values, DAY_NAMES, 0) if len(values) < 7 else "every day"
     items = [plain] if values else []

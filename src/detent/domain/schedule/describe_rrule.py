@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from detent.domain.schedule.rrule_parse import EPOCH, WEEKDAY_NAMES, Rule
-from detent.domain.schedule.words import DAY_NAMES, MONTH_NAMES, clock, every, join, names, ordinal, plural
+from detent.domain.schedule.english import DAY_NAMES, MONTH_NAMES, clock, every, join, names, ordinal, plural
+from detent.domain.schedule.rrule_parse import EPOCH, WEEKDAY_NAMES, RecurrenceRule
 
 NOUNS = {
     "YEARLY": "year",
@@ -16,7 +16,7 @@ NOUNS = {
 MOST_CLOCK_TIMES = 12
 
 
-def describe_rule(rule: Rule) -> str:
+def describe_rule(rule: RecurrenceRule) -> str:
     parts = [every(rule.interval, NOUNS[rule.freq]), _days(rule), _months(rule), _times(rule)]
     text = " ".join(filter(None, parts)) + _positions(rule)
     if rule.start != EPOCH:
@@ -32,7 +32,7 @@ def describe_rule(rule: Rule) -> str:
     return text
 
 
-def _days(rule: Rule) -> str:
+def _days(rule: RecurrenceRule) -> str:
     items = []
     if rule.weekdays:
         items.append(_weekdays(rule))
@@ -46,7 +46,7 @@ def _days(rule: Rule) -> str:
     return ", if that is also ".join(items)
 
 
-def _weekdays(rule: Rule) -> str:
+def _weekdays(rule: RecurrenceRule) -> str:
     within = "year" if rule.freq == "YEARLY" and not rule.numbers("BYMONTH") else "month"
     plain = [day for number, day in rule.weekdays if not number]
     items = []
@@ -80,12 +80,12 @@ def _numbered(numbers: tuple[int, ...] | list[int], noun: str) -> str:
     return f"{noun}{'s' if len(numbers) > 1 else ''} {join(numbers)}"
 
 
-def _months(rule: Rule) -> str:
+def _months(rule: RecurrenceRule) -> str:
     months = list(rule.numbers("BYMONTH"))
     return f"in {names(months, MONTH_NAMES, 1)}" if months else ""
 
 
-def _times(rule: Rule) -> str:
+def _times(rule: RecurrenceRule) -> str:
     hours, minutes = rule.numbers("BYHOUR"), rule.numbers("BYMINUTE")
     seconds = rule.numbers("BYSECOND")
     if rule.freq not in ("HOURLY", "MINUTELY"):
@@ -102,7 +102,7 @@ def _times(rule: Rule) -> str:
     return ", ".join(parts)
 
 
-def _positions(rule: Rule) -> str:
+def _positions(rule: RecurrenceRule) -> str:
     numbers = rule.numbers("BYSETPOS")
     if not numbers:
         return ""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from detent.domain.schedule.zones import FIRST_INSTANT, LAST_INSTANT, Segment, Zone
+from detent.domain.schedule.zones import FIRST_INSTANT, LAST_INSTANT, OffsetSegment, Zone
 
 GAP_POLICIES = ("run", "shift", "skip")
 OVERLAP_POLICIES = ("first", "last", "both")
@@ -74,7 +74,7 @@ class Resolver:
                         return tick
         return self._next_across(segment, instant)
 
-    def _next_across(self, segment: Segment, instant: int) -> int | None:
+    def _next_across(self, segment: OffsetSegment, instant: int) -> int | None:
         first_asked = instant
         while True:
             tick = self._first_in(segment, instant)
@@ -93,7 +93,7 @@ class Resolver:
             instant = resume
             segment = self.zone.segment(instant)
 
-    def _first_in(self, segment: Segment, instant: int) -> int | None:
+    def _first_in(self, segment: OffsetSegment, instant: int) -> int | None:
         low, high = self._limits(segment)
         wall = self.source.next_wall(max(instant, low) + segment.offset)
         tick = None
@@ -122,7 +122,7 @@ class Resolver:
             instant = resume
         return None
 
-    def _last_in(self, segment: Segment, instant: int) -> int | None:
+    def _last_in(self, segment: OffsetSegment, instant: int) -> int | None:
         low, high = self._limits(segment)
         wall = self.source.prev_wall(min(instant, high - 1) + segment.offset)
         tick = None
@@ -142,19 +142,19 @@ class Resolver:
             low = segment.end
         return total
 
-    def _count_in(self, segment: Segment, low: int, high: int) -> int:
+    def _count_in(self, segment: OffsetSegment, low: int, high: int) -> int:
         first, end = self._limits(segment)
         offset = segment.offset
         count = self.source.count_walls(max(low, first) + offset, min(high, end) + offset)
         instant = self._next_moved(segment, low)
         while instant is not None and instant < high:
-            # A moved tick may fall on a tick of its own right; together they are one.
+            # A moved tick may coincide with a regular tick; together they are one.
             own = first <= instant < end and self.source.next_wall(instant + offset) == instant + offset
             count += 0 if own else 1
             instant = self._next_moved(segment, instant + 1)
         return count
 
-    def _limits(self, segment: Segment) -> tuple[int, int]:
+    def _limits(self, segment: OffsetSegment) -> tuple[int, int]:
         """The instants of a segment in which wall times count, after the overlap policy."""
         low, high = segment.start, segment.end
         if self.overlap == "first" and segment.offset < segment.offset_before:
@@ -163,7 +163,7 @@ class Resolver:
             high -= segment.offset - segment.offset_after
         return low, high
 
-    def _next_moved(self, segment: Segment, instant: int) -> int | None:
+    def _next_moved(self, segment: OffsetSegment, instant: int) -> int | None:
         """The first tick at or after `instant` that the gap before this segment moved into it."""
         gap = segment.offset - segment.offset_before
         if gap <= 0 or self.gap == "skip" or instant >= segment.start + gap:
@@ -179,7 +179,7 @@ class Resolver:
             return None
         return wall - segment.offset_before
 
-    def _prev_moved(self, segment: Segment, instant: int) -> int | None:
+    def _prev_moved(self, segment: OffsetSegment, instant: int) -> int | None:
         """The last tick at or before `instant` that the gap before this segment moved into it."""
         gap = segment.offset - segment.offset_before
         if gap <= 0 or self.gap == "skip" or instant < segment.start:

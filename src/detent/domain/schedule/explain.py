@@ -19,7 +19,7 @@ def explain_text(
     now: datetime,
     **options: Any,
 ) -> dict[str, Any]:
-    """Words, the next `count` ticks after `now` and what to beware of. `options` are those of Schedule.parse."""
+    """Words, the next `count` ticks after `now` and warnings. `options` are those of Schedule.parse."""
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_TICKS:
         raise ScheduleError(f"count is {count!r}; ask for 1 to {MOST_TICKS} ticks.", "/count")
     schedule = Schedule.parse(spec, timezone=timezone, **{"anchor": now} | options)

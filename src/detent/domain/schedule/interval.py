@@ -45,7 +45,7 @@ class IntervalTicks:
         """The anchor belongs to the job and is not known here."""
 
     def seen_from(self, tick: int) -> IntervalTicks:
-        """While the anchor is not known, the tick that is asked about is one of ours and serves as well."""
+        """While the anchor is unknown, `tick` is a tick of this schedule and serves as the anchor."""
         return IntervalTicks(self.every, tick) if self.floating else self
 
     def next(self, instant: int) -> int | None:
@@ -62,7 +62,7 @@ class IntervalTicks:
 def parse_every(value: object) -> int:
     """A duration in milliseconds, from '15m', '1h30m', 'PT15M', '90 seconds' or a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ScheduleError(f"The interval is {value!r}, which is no duration; {EXAMPLE}.")
+        raise ScheduleError(f"The interval is {value!r}, which is not a duration; {EXAMPLE}.")
     milliseconds = _from_text(value) if isinstance(value, str) else _from_number(value)
     if milliseconds < SHORTEST_MS:
         raise ScheduleError(f"The interval {value!r} is shorter than a second; the shortest is 'every 1s'.")

@@ -1,7 +1,7 @@
-"""What next_after already worked out, for the whole process, within bounds.
+"""A bounded cache of next_after, for the whole process.
 
-Thousands of jobs share few distinct schedules and fire on the same ticks, so nearly every question has been
-asked before. Two generations: when the young one is full it becomes the old one, and the old one is dropped.
+Thousands of jobs share few distinct schedules and fire on the same ticks, so nearly every call repeats an earlier one.
+Two generations: when the young one is full it becomes the old one, and the old one is dropped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Memo:
 
 
 class Identities:
-    """Equal schedules get the same small number, whoever parsed them."""
+    """Equal schedules get the same small number, however often they are parsed."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
@@ -45,13 +45,9 @@ class Identities:
             if len(self._numbers) >= IDENTITIES:
                 # Numbers are never used again, so a forgotten identity only costs a second computation.
                 self._numbers.clear()
-            found = self._numbers[canonical] = self.fresh()
+            self._next += 1
+            found = self._numbers[canonical] = self._next
         return found
-
-    def fresh(self) -> int:
-        """A number that no other schedule has."""
-        self._next += 1
-        return self._next
 
 
 MEMO: Final = Memo()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from detent.domain.schedule.cautions import cautions
 from detent.domain.schedule.dst import MARGIN, Resolver
 from detent.domain.schedule.instants import to_ms
-from detent.domain.schedule.zones import Segment
+from detent.domain.schedule.zones import OffsetSegment
 
 if TYPE_CHECKING:
     from detent.domain.schedule.schedule import Schedule
@@ -24,7 +24,7 @@ WALL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  a wall time has no zone
 
 
 @dataclass(frozen=True, slots=True)
-class PreviewTick:
+class PlannedTick:
     """`local` is the wall time with its offset; `dst` says what a change of the clock did to this tick."""
 
     at: datetime
@@ -33,7 +33,7 @@ class PreviewTick:
 
 
 @dataclass(frozen=True, slots=True)
-class SkippedTick:
+class SuppressedTick:
     """A wall time that matched and has no tick of its own."""
 
     local: str
@@ -41,7 +41,7 @@ class SkippedTick:
 
 
 @dataclass(frozen=True, slots=True)
-class ClockChange:
+class ZoneTransition:
     """What one change of the clock does to a schedule: `on` is its date there, `at` the instant, and `effect` says
     whether times of the schedule are moved, skipped or repeated."""
 
@@ -52,26 +52,26 @@ class ClockChange:
 
 
 @dataclass(slots=True)
-class Preview:
-    ticks: list[PreviewTick] = field(default_factory=list)
-    skipped: list[SkippedTick] = field(default_factory=list)
+class SchedulePreview:
+    ticks: list[PlannedTick] = field(default_factory=list)
+    skipped: list[SuppressedTick] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
-def preview(schedule: Schedule, after: datetime, count: int) -> Preview:
-    """At most `count` ticks after `after`; `count` is held between 1 and 1000."""
+def preview(schedule: Schedule, after: datetime, count: int) -> SchedulePreview:
+    """At most `count` ticks after `after`; `count` is limited to 1 to 1000."""
     count = min(max(count, 1), MOST_TICKS)
-    result = Preview()
+    result = SchedulePreview()
     moments: list[datetime] = []
     moment = schedule.next_after(after)
     while moment is not None and len(moments) < count:
         moments.append(moment)
         moment = schedule.next_after(moment)
     if not moments:
-        result.warnings.append("This schedule has no tick after the time that was asked about.")
+        result.warnings.append("This schedule has no tick after the given time.")
     resolver = getattr(schedule.ticks, "resolver", None)
     if resolver is None:
-        result.ticks = [PreviewTick(tick, _local(schedule, tick)) for tick in moments]
+        result.ticks = [PlannedTick(tick, _local(schedule, tick)) for tick in moments]
         return result
     watcher = _Watcher(schedule, resolver, result)
     result.ticks = [watcher.tick(tick) for tick in moments]
@@ -102,17 +102,17 @@ def _date_text(wall: int) -> str:
 class _Watcher:
     """Marks the ticks near changes of the clock, and says in words what happens there."""
 
-    def __init__(self, schedule: Schedule, resolver: Resolver, result: Preview) -> None:
+    def __init__(self, schedule: Schedule, resolver: Resolver, result: SchedulePreview) -> None:
         self.schedule = schedule
         self.resolver = resolver
         self.result = result
 
-    def tick(self, tick: datetime) -> PreviewTick:
+    def tick(self, tick: datetime) -> PlannedTick:
         instant = to_ms(tick) // 1000
         segment = self.resolver.zone.segment(instant)
-        return PreviewTick(tick, _local(self.schedule, tick), self._mark(segment, instant))
+        return PlannedTick(tick, _local(self.schedule, tick), self._mark(segment, instant))
 
-    def _mark(self, segment: Segment, instant: int) -> str | None:
+    def _mark(self, segment: OffsetSegment, instant: int) -> str | None:
         gap = segment.offset - segment.offset_before
         if gap > 0 and instant < segment.start + gap and not self._is_own(segment, instant):
             return "moved"
@@ -122,7 +122,7 @@ class _Watcher:
             return "repeated"
         return None
 
-    def _is_own(self, segment: Segment, instant: int) -> bool:
+    def _is_own(self, segment: OffsetSegment, instant: int) -> bool:
         wall = instant + segment.offset
         return self.resolver.source.next_wall(wall) == wall
 
@@ -138,7 +138,7 @@ class _Watcher:
             elif segment.offset < segment.offset_before:
                 self._report_overlap(segment, low, high)
 
-    def _report_gap(self, segment: Segment, low: int, high: int) -> None:
+    def _report_gap(self, segment: OffsetSegment, low: int, high: int) -> None:
         if not low <= segment.start < high:
             return
         gap = segment.offset - segment.offset_before
@@ -152,11 +152,11 @@ class _Watcher:
             self._report_gap_wall(segment, wall, wall == first)
             wall = self.resolver.source.next_wall(wall + 1)
 
-    def _report_gap_wall(self, segment: Segment, wall: int, first: bool) -> None:
+    def _report_gap_wall(self, segment: OffsetSegment, wall: int, first: bool) -> None:
         missing = f"{_clock_text(wall)} does not exist on {_date_text(wall)}"
         if self.resolver.gap == "skip":
             why = "does not run" if not self.resolver.real_time else "the clock is put forward over it"
-            self.result.skipped.append(SkippedTick(_wall_text(wall), f"{missing}: {why}"))
+            self.result.skipped.append(SuppressedTick(_wall_text(wall), f"{missing}: {why}"))
             self._warn(f"{missing}: {why}")
             return
         instant = segment.start if self.resolver.gap == "run" else wall - segment.offset_before
@@ -166,12 +166,12 @@ class _Watcher:
             when = f"{when} on {_date_text(target)}"
         if self._is_own(segment, instant) or (self.resolver.gap == "run" and not first):
             why = f"{missing}: the run at {when} stands for it"
-            self.result.skipped.append(SkippedTick(_wall_text(wall), why))
+            self.result.skipped.append(SuppressedTick(_wall_text(wall), why))
             self._warn(why)
         else:
             self._warn(f"{missing}: runs at {when}")
 
-    def _report_overlap(self, segment: Segment, low: int, high: int) -> None:
+    def _report_overlap(self, segment: OffsetSegment, low: int, high: int) -> None:
         length = segment.offset_before - segment.offset
         if segment.start + length <= low or segment.start - length >= high or self.resolver.real_time:
             return
@@ -192,18 +192,18 @@ class _Watcher:
             self.result.warnings.append(text)
 
 
-def clock_changes(schedule: Schedule, after: datetime) -> list[ClockChange]:
-    """The changes of the clock within two years that touch this schedule, each once, with what happens. However many
-    times the schedule names, a bounded number is looked at for each change."""
+def clock_changes(schedule: Schedule, after: datetime) -> list[ZoneTransition]:
+    """The DST changes within two years that affect this schedule, each once, with what happens. The number of times
+    checked for each change is bounded."""
     resolver: Resolver | None = getattr(schedule.ticks, "resolver", None)
     if resolver is None:
         return []
     low, high = _lifetime(schedule, after)
-    found: list[ClockChange] = []
+    found: list[ZoneTransition] = []
     segment = resolver.zone.segment(low)
     while segment.end < high and len(found) < MOST_CHANGES:
         segment = resolver.zone.segment(segment.end)
-        result = Preview()
+        result = SchedulePreview()
         watcher = _Watcher(schedule, resolver, result)
         if segment.offset > segment.offset_before:
             watcher._report_gap(segment, low, high)
@@ -222,7 +222,7 @@ def _lifetime(schedule: Schedule, after: datetime) -> tuple[int, int]:
     return to_ms(since) // 1000 + 1, to_ms(until) // 1000 + 1
 
 
-def _change(segment: Segment, result: Preview) -> ClockChange:
+def _change(segment: OffsetSegment, result: SchedulePreview) -> ZoneTransition:
     first, more = result.warnings[0], len(result.warnings) - 1
     if more:
         number = f"{more}{' or more' if len(result.warnings) == MOST_WARNINGS else ''}"
@@ -232,7 +232,7 @@ def _change(segment: Segment, result: Preview) -> ClockChange:
     else:
         effect = "skipped" if len(result.skipped) == len(result.warnings) else "moved"
     at = datetime.fromtimestamp(segment.start, UTC)
-    return ClockChange(at, _date_text(segment.start + segment.offset_before), effect, first)
+    return ZoneTransition(at, _date_text(segment.start + segment.offset_before), effect, first)
 
 
 def clock_notes(schedule: Schedule, moment: datetime) -> tuple[str | None, list[str]]:
@@ -240,7 +240,7 @@ def clock_notes(schedule: Schedule, moment: datetime) -> tuple[str | None, list[
     resolver = getattr(schedule.ticks, "resolver", None)
     if resolver is None:
         return None, []
-    result = Preview()
+    result = SchedulePreview()
     watcher = _Watcher(schedule, resolver, result)
     mark = watcher.tick(moment).dst
     instant, near = to_ms(moment) // 1000, MARGIN if mark else NEARBY

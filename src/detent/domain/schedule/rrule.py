@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from detent.domain.schedule.errors import ScheduleError
 from detent.domain.schedule.rrule_expand import DAY_SECONDS, FREQ_DAYS, days_from, expand, restart, to_seconds
-from detent.domain.schedule.rrule_parse import LATEST, Rule
+from detent.domain.schedule.rrule_parse import LATEST, RecurrenceRule
 
 BLOCK = 64
 
@@ -18,7 +18,7 @@ BLOCK = 64
 class RuleWalls:
     """The wall times of a rule, with its RDATEs and without its EXDATEs."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: RecurrenceRule) -> None:
         self.rule = rule
         self.real_time = rule.freq in ("HOURLY", "MINUTELY")
         self.base = _Counted(rule) if rule.count is not None else _endless(rule)
@@ -75,7 +75,7 @@ class RuleWalls:
 class _Walls(ABC):
     """A sequence of wall times of which a stretch is remembered."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: RecurrenceRule) -> None:
         self.rule = rule
         self.first = to_seconds(rule.start)
         self.until = to_seconds(rule.until or LATEST)
@@ -137,7 +137,7 @@ class _Chosen(_Walls):
 class _Daily(_Walls):
     """Days, and the same times on each of them."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: RecurrenceRule) -> None:
         super().__init__(rule)
         hours, minutes, seconds = (rule.numbers(name) for name in ("BYHOUR", "BYMINUTE", "BYSECOND"))
         times = [hour * 3600 + minute * 60 + second for hour in hours for minute in minutes for second in seconds]
@@ -176,7 +176,7 @@ class _Daily(_Walls):
 class _SubDaily(_Daily):
     """FREQ=HOURLY and MINUTELY: INTERVAL runs on over midnight, so each day has times of its own."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: RecurrenceRule) -> None:
         _Walls.__init__(self, rule)
         self.unit = 3600 if rule.freq == "HOURLY" else 60
         self.step = rule.interval * self.unit
@@ -221,7 +221,7 @@ def choose(times: list[int], positions: tuple[int, ...]) -> list[int]:
     return [times[index] for index in sorted(indexes) if 0 <= index < len(times)]
 
 
-def _endless(rule: Rule) -> _Walls:
+def _endless(rule: RecurrenceRule) -> _Walls:
     if rule.freq in ("HOURLY", "MINUTELY"):
         return _SubDaily(rule)
     if rule.numbers("BYSETPOS") and rule.freq != "DAILY":
@@ -232,7 +232,7 @@ def _endless(rule: Rule) -> _Walls:
 class _Counted:
     """A rule with COUNT: its whole, bounded list."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: RecurrenceRule) -> None:
         self._endless = _endless(rule)
         self._count = rule.count or 0
 

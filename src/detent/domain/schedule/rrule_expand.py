@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from detent.domain.schedule.rrule_parse import EPOCH, LATEST, WEEKDAY_NAMES, Rule
+from detent.domain.schedule.rrule_parse import EPOCH, LATEST, WEEKDAY_NAMES, RecurrenceRule
 
 DAY_SECONDS = 86_400
 CYCLE_YEARS = 400
@@ -33,7 +33,7 @@ def to_wall(seconds: int) -> datetime:
     return EPOCH + timedelta(seconds=seconds)
 
 
-def days_from(rule: Rule, day: int) -> Iterator[int]:
+def days_from(rule: RecurrenceRule, day: int) -> Iterator[int]:
     """The midnights of the days of a rule, from the midnight `day` on; its times of day do not matter."""
     if rule.freq in ("DAILY", "HOURLY", "MINUTELY") and (rule.freq != "DAILY" or rule.interval == 1):
         return _filtered_days(rule, day)
@@ -41,14 +41,14 @@ def days_from(rule: Rule, day: int) -> Iterator[int]:
     return expand(rule, restart(rule, midnight, day), rule.freq, rule.interval, days_only=True)
 
 
-def _filtered_days(rule: Rule, day: int) -> Iterator[int]:
+def _filtered_days(rule: RecurrenceRule, day: int) -> Iterator[int]:
     """Every day that passes the rule's filters."""
     if not rule.weekdays and not any(rule.numbers(name) for name in DAY_FILTERS):
         return iter(range(day, to_seconds(LATEST), DAY_SECONDS))
     return expand(rule, to_wall(day), "YEARLY", 1, days_only=True)
 
 
-def restart(rule: Rule, start: datetime, wall: int) -> datetime:
+def restart(rule: RecurrenceRule, start: datetime, wall: int) -> datetime:
     """A start in step with DTSTART, at least one whole period before `wall`."""
     target = to_wall(wall)
     if rule.freq in ("DAILY", "WEEKLY"):
@@ -65,7 +65,9 @@ def restart(rule: Rule, start: datetime, wall: int) -> datetime:
     return datetime(index // 12, index % 12 + 1, 1)  # noqa: DTZ001  a wall time has no zone
 
 
-def expand(rule: Rule, start: datetime, freq: str, interval: int, *, days_only: bool = False) -> Iterator[int]:
+def expand(
+    rule: RecurrenceRule, start: datetime, freq: str, interval: int, *, days_only: bool = False
+) -> Iterator[int]:
     """The rule from `start` on, by dateutil, moved into the last centuries that datetime can hold."""
     from dateutil import rrule as dateutil_rrule
 
@@ -82,7 +84,7 @@ def expand(rule: Rule, start: datetime, freq: str, interval: int, *, days_only: 
         yield to_seconds(moment) - back
 
 
-def _options(rule: Rule, dateutil_rrule: Any, days_only: bool) -> dict[str, Any]:
+def _options(rule: RecurrenceRule, dateutil_rrule: Any, days_only: bool) -> dict[str, Any]:
     options: dict[str, Any] = {name.lower(): list(numbers) for name, numbers in rule.lists}
     if days_only:
         options |= {"byhour": 0, "byminute": 0, "bysecond": 0}

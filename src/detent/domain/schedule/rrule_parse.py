@@ -58,7 +58,7 @@ ToWall = Callable[[datetime], datetime]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RecurrenceRule:
     """A rule in which nothing is left to guess. All times are naive wall times."""
 
     freq: str
@@ -117,7 +117,7 @@ def find_zone(text: str) -> str | None:
     return zones.pop() if zones else None
 
 
-def parse_rrule(text: str, to_wall: ToWall, anchor: datetime | None) -> Rule:
+def parse_rrule(text: str, to_wall: ToWall, anchor: datetime | None) -> RecurrenceRule:
     """Reads a rule. `to_wall` turns an aware instant into the wall time of the schedule's zone;
     `anchor` is the instant the rule counts from when it has no DTSTART."""
     return _RuleReader(to_wall).read(text, anchor)
@@ -131,7 +131,7 @@ class _RuleReader:
         self.exclude: list[datetime] = []
         self.include: list[datetime] = []
 
-    def read(self, text: str, anchor: datetime | None) -> Rule:
+    def read(self, text: str, anchor: datetime | None) -> RecurrenceRule:
         if len(text) > LONGEST_RULE:
             raise ScheduleError(f"The rule has {len(text)} characters; at most {LONGEST_RULE} are read.")
         if not text.isascii():
@@ -195,10 +195,10 @@ class _RuleReader:
             moment = self.to_wall(moment.replace(tzinfo=UTC))
         return moment, found[2] is None
 
-    def _read_rule(self, text: str) -> Rule:
+    def _read_rule(self, text: str) -> RecurrenceRule:
         parts = _split_parts(text)
         freq = _read_freq(parts.pop("FREQ", None))
-        rule = Rule(freq, EPOCH)
+        rule = RecurrenceRule(freq, EPOCH)
         lists: dict[str, tuple[int, ...]] = {}
         for name, value in parts.items():
             if name in NUMBER_LISTS:
@@ -290,7 +290,7 @@ def _week_start(text: str) -> str:
     return text
 
 
-def _check_parts(rule: Rule) -> None:
+def _check_parts(rule: RecurrenceRule) -> None:
     """What RFC 5545 forbids, and what no day can satisfy."""
     names = {name for name, _ in rule.lists}
     if "BYWEEKNO" in names and rule.freq != "YEARLY":
@@ -311,7 +311,7 @@ def _check_parts(rule: Rule) -> None:
         )
 
 
-def _check_times(rule: Rule) -> None:
+def _check_times(rule: RecurrenceRule) -> None:
     hours = len(rule.numbers("BYHOUR")) or 24
     minutes = len(rule.numbers("BYMINUTE")) or 60
     times = hours * minutes * len(rule.numbers("BYSECOND"))
@@ -327,7 +327,7 @@ def _check_times(rule: Rule) -> None:
         )
 
 
-def _pin_start(rule: Rule, start: datetime | None, anchor: datetime | None) -> Rule:
+def _pin_start(rule: RecurrenceRule, start: datetime | None, anchor: datetime | None) -> RecurrenceRule:
     """Writes out what the rule would take from DTSTART, and chooses DTSTART where there is none."""
     pinned = {name for name, _ in rule.lists}
     day_given = bool(rule.weekdays or pinned & {"BYMONTHDAY", "BYYEARDAY", "BYWEEKNO"})

@@ -1,4 +1,4 @@
-"""The type that everything else uses: one schedule, whatever its kind."""
+"""One schedule of any kind: the type that the other packages use."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from detent.domain.schedule.memo import IDENTITY, MEMO
 from detent.domain.schedule.zones import Zone
 
 if TYPE_CHECKING:
-    from detent.domain.schedule.preview import Preview
+    from detent.domain.schedule.preview import SchedulePreview
 
 MISSING = object()
 MOST_PARSED = 8_192
 PARSED: dict[tuple[str, tuple[object, ...]], Schedule] = {}
-"""Expressions without `H` mean the same for every job, and most jobs bring one that was read before."""
+"""Expressions without `H` mean the same for every job, and most jobs have one that was parsed before."""
 
 
-class Ticks(Protocol):
+class TickSource(Protocol):
     """The ticks of one kind of schedule, without bounds, in milliseconds."""
 
     def next(self, instant: int) -> int | None:
@@ -35,8 +35,8 @@ class Ticks(Protocol):
     def count(self, after: int, until: int) -> int:
         """How many ticks in (after, until]."""
 
-    def seen_from(self, tick: int) -> Ticks:
-        """The same ticks, for a question about the time from `tick` on."""
+    def seen_from(self, tick: int) -> TickSource:
+        """The same ticks, for computations from `tick` on."""
 
 
 class WallTicks:
@@ -92,7 +92,7 @@ class Schedule:
 
     __slots__ = ("_ends", "_identity", "_starts", "_stored", "_ticks", "kind", "zone")
 
-    def __init__(self, kind: str, ticks: Ticks, zone: Zone, stored: dict[str, Any]) -> None:
+    def __init__(self, kind: str, ticks: TickSource, zone: Zone, stored: dict[str, Any]) -> None:
         self.kind = kind
         self.zone = zone
         self._ticks = ticks
@@ -122,9 +122,9 @@ class Schedule:
             found = PARSED.get((spec, policy))
             if found is not None:
                 return found
-        from detent.domain.schedule.reading import Options, parse_schedule
+        from detent.domain.schedule.parse import ScheduleOptions, parse_schedule
 
-        options = Options(timezone, anchor, hash_key, *policy[1:])
+        options = ScheduleOptions(timezone, anchor, hash_key, *policy[1:])
         schedule = parse_schedule(spec, options)
         if schedule.kind == "cron" and isinstance(spec, str) and not uses_hash(spec):
             if len(PARSED) >= MOST_PARSED:
@@ -135,7 +135,7 @@ class Schedule:
     @staticmethod
     def from_stored(stored: Mapping[str, Any]) -> Schedule:
         """The schedule of a stored row: what `to_stored` gave."""
-        from detent.domain.schedule.reading import schedule_from_stored
+        from detent.domain.schedule.parse import schedule_from_stored
 
         return schedule_from_stored(stored)
 
@@ -180,13 +180,13 @@ class Schedule:
         return None
 
     @property
-    def ticks(self) -> Ticks:
+    def ticks(self) -> TickSource:
         return self._ticks
 
     def anchored(self, moment: datetime) -> Schedule:
         """With the job's own moment put back: the anchor of an interval, the instant of a one-off."""
         if isinstance(self._ticks, IntervalTicks):
-            ticks: Ticks = IntervalTicks(self._ticks.every, to_ms(moment))
+            ticks: TickSource = IntervalTicks(self._ticks.every, to_ms(moment))
         elif isinstance(self._ticks, OnceTicks):
             ticks = OnceTicks(to_ms(moment))
         else:
@@ -257,17 +257,7 @@ class Schedule:
         digest = hashlib.blake2b(f"{job_key}:{to_ms(tick)}".encode(), digest_size=8).digest()
         return timedelta(milliseconds=int.from_bytes(digest, "big") % (widest + 1))
 
-    def with_zone(self, zone: Zone) -> Schedule:
-        """The same schedule by another copy of its zone's data."""
-        if not isinstance(self._ticks, WallTicks):
-            return self
-        old = self._ticks.resolver
-        resolver = Resolver(old.source, zone, real_time=old.real_time, gap=old.gap, overlap=old.overlap)
-        other = Schedule(self.kind, WallTicks(resolver), zone, self._stored)
-        other._identity = IDENTITY.fresh()
-        return other
-
-    def preview(self, after: datetime, count: int) -> Preview:
+    def preview(self, after: datetime, count: int) -> SchedulePreview:
         """The next `count` ticks, with what DST does to them."""
         from detent.domain.schedule.preview import preview
 

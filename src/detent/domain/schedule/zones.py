@@ -11,7 +11,6 @@ import functools
 import importlib
 import zoneinfo
 from bisect import bisect_right
-from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple
 
@@ -30,7 +29,7 @@ LAST_INSTANT = 253_300_000_000
 """What datetime can hold, with some days to spare at either end: year 5 to year 9996."""
 
 
-class Segment(NamedTuple):
+class OffsetSegment(NamedTuple):
     """A stretch of time with one offset from UTC; all five in seconds."""
 
     start: int
@@ -48,7 +47,7 @@ class Zone:
     def __init__(self, name: str, info: tzinfo) -> None:
         self.name = name
         self.info = info
-        self._chunks: dict[int, tuple[list[int], list[Segment]]] = {}
+        self._chunks: dict[int, tuple[list[int], list[OffsetSegment]]] = {}
 
     def __repr__(self) -> str:
         return f"Zone({self.name!r})"
@@ -59,9 +58,9 @@ class Zone:
             return 0
         return delta.days * 86_400 + delta.seconds
 
-    def segment(self, instant: int) -> Segment:
-        """The segment that holds `instant`. Segments may also end where only our own chunk ends:
-        then the offset before and after is the same, and nothing is moved or repeated there."""
+    def segment(self, instant: int) -> OffsetSegment:
+        """The segment that holds `instant`. A segment may also end at the end of a chunk: then the offset before and
+        after is the same, and no tick is moved or repeated there."""
         chunk = self._chunks.get(instant >> CHUNK_BITS)
         if chunk is None:
             chunk = self._load(instant >> CHUNK_BITS)
@@ -72,13 +71,13 @@ class Zone:
         """The wall clock at `instant`, as seconds since 1970-01-01T00:00 on that wall."""
         return instant + self.segment(instant).offset
 
-    def _load(self, index: int) -> tuple[list[int], list[Segment]]:
+    def _load(self, index: int) -> tuple[list[int], list[OffsetSegment]]:
         low = max(index << CHUNK_BITS, FIRST_INSTANT)
         high = min((index + 1) << CHUNK_BITS, LAST_INSTANT)
         starts = [low, *self._changes(low, high)]
         ends = [*starts[1:], high]
         segments = [
-            Segment(start, end, self.offset(start), self.offset(start - 1), self.offset(end))
+            OffsetSegment(start, end, self.offset(start), self.offset(start - 1), self.offset(end))
             for start, end in zip(starts, ends, strict=True)
         ]
         self._chunks[index] = (starts, segments)
@@ -110,9 +109,6 @@ class Zone:
 def load_zone(name: str) -> Zone:
     """The zone of that name, or a ScheduleError that names its nearest neighbours."""
     return Zone(name, check_timezone(name))
-
-
-ZoneLoader = Callable[[str], Zone]
 
 
 def check_timezone(name: str) -> zoneinfo.ZoneInfo:

@@ -25,9 +25,9 @@ from detent.domain.run import Call, Failed
 from detent.domain.states import RunStatus
 from detent.errors import NotFound, UsageError
 from detent.sdk.testing.records import HeldInTest, TestedAttempt, TestedJob, TestedRun
+from detent.targets.exceptions import failure_of
 from detent.targets.python import as_json, takes_run
-from detent.targets.raised import failure_of
-from detent.targets.run import Run
+from detent.targets.run import HandlerRun
 from detent.worker.execute import is_retryable
 from detent.worker.windows import previous_tick
 
@@ -35,7 +35,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 MOST_ATTEMPTS = 100_000
 
 Answer = TypeVar("Answer")
-# A coroutine to be run by whoever drives the steps, and its result sent back.
+# Yields coroutines to the driver, which sends their results back.
 Steps = Generator[Coroutine[Any, Any, Any], Any, Answer]
 
 
@@ -47,7 +47,7 @@ class App(Protocol):
     jobs: list[dict[str, Any]]
 
 
-class Step(TypedDict, total=False):
+class ClockStep(TypedDict, total=False):
     """How far to move the clock: by some time, or to an instant."""
 
     days: float
@@ -58,7 +58,7 @@ class Step(TypedDict, total=False):
 
 
 class TestMode:
-    """An app under a manual clock; made by `Detent.test`, used as a context manager.
+    """An app with a manual clock; created by `Detent.test`, used as a context manager.
 
     `runs` are in the order of their ticks' arrival. In a test that is itself a coroutine, use
     `await t.advance_async(…)`.
@@ -78,18 +78,18 @@ class TestMode:
         for job in self._jobs.values():
             self._wait_for_tick(job)
 
-    # --- what a test asks ---
+    # --- for tests ---
 
-    def advance(self, by: timedelta | None = None, **step: Unpack[Step]) -> list[TestedRun]:
+    def advance(self, by: timedelta | None = None, **step: Unpack[ClockStep]) -> list[TestedRun]:
         """Move the clock by some time, or `to` an instant, and run what becomes due; the runs that ticked meanwhile."""
         return self._drive(self._advance(self._target(by, step)))
 
-    async def advance_async(self, by: timedelta | None = None, **step: Unpack[Step]) -> list[TestedRun]:
+    async def advance_async(self, by: timedelta | None = None, **step: Unpack[ClockStep]) -> list[TestedRun]:
         """As `advance`, on the loop of a test that is a coroutine."""
         return await _drive_async(self._advance(self._target(by, step)))
 
     def trigger(self, job: str) -> TestedRun:
-        """Run a job now, beside its schedule."""
+        """Run a job now, in addition to its schedule."""
         return self._drive(self._trigger(self._job(job)))
 
     async def trigger_async(self, job: str) -> TestedRun:
@@ -112,7 +112,7 @@ class TestMode:
 
     # --- the clock ---
 
-    def _target(self, by: timedelta | None, step: Step) -> datetime:
+    def _target(self, by: timedelta | None, step: ClockStep) -> datetime:
         to = step.get("to")
         if to is not None and (by is not None or len(step) > 1):
             raise UsageError("advance() was given a time to wait and an instant to go to: give one of the two.")
@@ -141,7 +141,7 @@ class TestMode:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         if self._moving:
-            raise UsageError("The clock is being moved already: a function cannot move it while it runs.")
+            raise UsageError("A function cannot move the clock while it runs.")
         self._moving = True
         try:
             yield
@@ -149,7 +149,7 @@ class TestMode:
             self._moving = False
 
     def _drive(self, steps: Steps[Answer]) -> Answer:
-        """Run the coroutines of functions on a loop of our own; plain functions have run by themselves."""
+        """Run coroutines on a loop of this test mode; plain functions have run already."""
         if _on_a_loop():
             raise UsageError("This test runs on an event loop: use `await t.advance_async(…)` or `trigger_async`.")
         try:
@@ -191,7 +191,7 @@ class TestMode:
 
     def _trigger(self, job: TestedJob) -> Steps[TestedRun]:
         with self._alone():
-            later = None if job.triggered is None else job.triggered + MILLISECOND  # the time alone names such a run
+            later = None if job.triggered is None else job.triggered + MILLISECOND  # the time identifies such a run
             job.triggered = max(self.now, later or self.now)
             run = self._new_run(job, RunKey(job.prepared.number, job.triggered, MANUAL))
             yield from self._start(job, run)
@@ -219,7 +219,7 @@ class TestMode:
             job.waiting = run
             return
         if job.live and job.spec.concurrent_policy == "REPLACE":
-            # What is replaced waits for its next try, since a function takes no time.
+            # The replaced run waits for its retry, since a function takes no time.
             job.live[0].status, job.live[0].reason = RunStatus.CANCELLED, "replaced"
             job.live.clear()
         job.live.append(run)
@@ -239,9 +239,9 @@ class TestMode:
         if run not in job.live:
             return  # it was replaced while it waited
         number = run.attempt + 1
-        handle = Run(self._call(job, run, number), self._backend)
+        handle = HandlerRun(self._call(job, run, number), self._backend)
         ended = yield from _invoke(job.function, handle)
-        if not handle.committed:  # else it has succeeded with its transaction; what failed after it changes nothing
+        if not handle.committed:  # else it succeeded with its transaction; a later failure changes nothing
             if ended.error is None:
                 ended = _rendered(ended)
             if ended.error is not None:
@@ -254,7 +254,7 @@ class TestMode:
         yield from self._ended(job, run, RunStatus.SUCCEEDED)
 
     def _ended(self, job: TestedJob, run: TestedRun, status: RunStatus, reason: str | None = None) -> Steps[None]:
-        """The run is over; one that waited for that goes next."""
+        """End the run, and start one that waited for it."""
         run.status, run.reason = status, reason
         job.live.remove(run)
         if job.waiting is not None:
@@ -304,14 +304,14 @@ def _jobs(app: App, now: datetime) -> Iterator[TestedJob]:
 
 
 class Ended(NamedTuple):
-    """How a function ended. Its exception is a value from where it was raised: it passes through generators, which
-    would make another one of StopIteration."""
+    """How a function ended. Its exception is passed as a value, because generators would replace a raised
+    StopIteration."""
 
     result: Any = None
     error: BaseException | None = None
 
 
-def _invoke(function: Callable[..., Any], run: Run) -> Steps[Ended]:
+def _invoke(function: Callable[..., Any], run: HandlerRun) -> Steps[Ended]:
     try:
         result = function(run) if takes_run(function) else function()
     except BaseException as error:
@@ -343,8 +343,8 @@ def _rendered(ended: Ended) -> Ended:
 
 
 def _as_failed(error: BaseException) -> Ended:
-    """As on a worker, everything a function raises is a failed attempt, except what is meant for the test itself: an
-    interrupt from the keyboard, and pytest's own (fail, skip, a time limit)."""
+    """As on a worker, everything that a function raises is a failed attempt, except what concerns the test itself:
+    KeyboardInterrupt, and pytest's own exceptions (fail, skip, timeout)."""
     kinds = type(error).__mro__
     if KeyboardInterrupt in kinds or any(str(kind.__module__).startswith("_pytest.") for kind in kinds):
         raise error

@@ -1,4 +1,4 @@
-"""What a test sees of runs, and what stands behind them in test mode."""
+"""What a test sees of runs, and the backend of runs in test mode."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from datetime import datetime
 from typing import Any, Literal
 
 from detent.domain.job import JobSpec
-from detent.domain.registration import Prepared, place
+from detent.domain.registration import PreparedJob, place
 from detent.domain.states import RunStatus
 from detent.errors import UsageError
 
 
 @dataclass(slots=True)
 class TestedAttempt:
-    """One call of the function: when, what became of it, and the exception if there was one."""
+    """One call of the function: its time, its outcome, and the exception if there was one."""
 
     __test__ = False
 
@@ -29,7 +29,7 @@ class TestedAttempt:
 
 @dataclass(slots=True)
 class TestedRun:
-    """What became of a tick. `result` is what the function returned, as JSON keeps it."""
+    """The run of a tick. `result` is what the function returned, converted through JSON."""
 
     __test__ = False
 
@@ -45,7 +45,7 @@ class TestedRun:
 
     @property
     def attempt(self) -> int:
-        """How often the function was called."""
+        """How many times the function was called."""
         return len(self.attempts)
 
     @property
@@ -59,9 +59,9 @@ class TestedRun:
 
 
 class TestedJob:
-    """A job of the app with where its schedule stands."""
+    """A job of the app with its next tick."""
 
-    def __init__(self, prepared: Prepared, function: Callable[..., Any], now: datetime) -> None:
+    def __init__(self, prepared: PreparedJob, function: Callable[..., Any], now: datetime) -> None:
         self.prepared = prepared
         self.function = function
         self.next_tick = place(prepared, now).next_tick
@@ -76,7 +76,7 @@ class TestedJob:
 
 
 class HeldInTest:
-    """What stands behind a run in test mode: nobody takes it away, and a transaction is the test's own."""
+    """The backend of runs in test mode: a run is never lost, and a transaction uses the test's connection."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -89,7 +89,7 @@ class HeldInTest:
         if self._connection is None:
             raise UsageError(
                 "run.transaction() has no database in test mode: "
-                "give one of yours, app.test(connection=connection), or test this function by itself."
+                "pass one with app.test(connection=connection), or test this function by itself."
             )
         async with self._connection.transaction():
             yield self._connection

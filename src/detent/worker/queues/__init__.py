@@ -1,1 +1,1 @@
-"""Hints between nodes: a job changed, runs are ready. Losing one costs time, never a run."""
+"""The queues that a node knows, and whose turn it is."""

@@ -1,7 +1,7 @@
-"""The queues there are, as a node knows them: whose they are, how much a tenant weighs, which have limits.
+"""The queues that exist, as a node knows them: their tenant, the tenant's weight, their limits.
 
-Queues appear when jobs are registered and limits when somebody sets them. Both are told by a hint and found by looking
-again after a while; until then a queue is nobody's, and its runs wait in a line of their own.
+Queues appear when jobs are registered and limits when an operator sets them. A hint announces both, and the node reads
+all queues again after a while; until then a new queue has no tenant, and its runs wait in a line of their own.
 """
 
 from __future__ import annotations
@@ -9,48 +9,53 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from detent.runtime.clock import monotonic
+from detent.runtime.service import Loop
+from detent.runtime.wakeups import Wakeups
 from detent.store import Store
 from detent.store.queues import QueueRow
 
-LOOK_EVERY = 20.0
-NOBODY = 0
+READ_EVERY = 20.0
+NO_TENANT = 0
 
 
 class QueueBook:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, wakeups: Wakeups) -> None:
         self._store = store
-        self._next_look = 0.0
+        self._next_read = 0.0
         self._weights: dict[int, int] = {}
         self.rows: dict[int, QueueRow] = {}
-        self.looks = 0
+        self.version = 0
+        self.loop = Loop("queues", self.tick)
+        wakeups.queues_changed.subscribe(self.changed)
+        wakeups.jobs_changed.subscribe(lambda _jobs: self.changed())
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Read the queues again, if it is time."""
-        if monotonic() < self._next_look:
+        if monotonic() < self._next_read:
             return
-        self._next_look = monotonic() + LOOK_EVERY  # a hint that comes while we read is not lost
+        self._next_read = monotonic() + READ_EVERY  # set before the read: a hint that comes meanwhile is not lost
         try:
             self.rows = {row.queue: row for row in await self._store.queues.rows()}
         except BaseException:
-            self._next_look = 0.0
+            self._next_read = 0.0
             raise
         self._weights = {row.tenant: row.weight for row in self.rows.values()}
-        self.looks += 1
+        self.version += 1
 
     async def tick(self) -> float:
-        await self.look()
-        return max(self._next_look - monotonic(), 0.0)
+        await self.refresh()
+        return max(self._next_read - monotonic(), 0.0)
 
     def changed(self) -> None:
-        self._next_look = 0.0
+        self._next_read = 0.0
 
     def tenant_of(self, queue: int) -> int:
         row = self.rows.get(queue)
-        return NOBODY if row is None else row.tenant
+        return NO_TENANT if row is None else row.tenant
 
     def weight_of(self, tenant: int) -> int:
         return self._weights.get(tenant, 1)
 
-    def served_by(self, names: Collection[str], has: Collection[str]) -> dict[int, QueueRow]:
-        """The queues of these names that a worker which has this can serve."""
-        return {number: row for number, row in self.rows.items() if row.name in names and row.needs in has}
+    def served_by(self, names: Collection[str], capabilities: Collection[str]) -> dict[int, QueueRow]:
+        """The queues of these names that a worker with these capabilities can serve."""
+        return {number: row for number, row in self.rows.items() if row.name in names and row.needs in capabilities}

@@ -1,7 +1,8 @@
-"""Whose turn it is: tenants share what there is by their weights, and none has to wait for another's backlog.
+"""Whose turn it is: tenants share capacity by their weights, and none has to wait for another's backlog.
 
-Each tenant has a clock of its own that is set forward by what it gets, divided by its weight; who is furthest behind
-comes next. One that comes back after it wanted nothing begins where the others are: nobody saves up turns.
+Each tenant has a clock of its own, which advances by what the tenant gets, divided by its weight; the tenant whose
+clock is furthest behind comes next. One that comes back after it wanted nothing starts at the clock of the others:
+turns are not saved up.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ class Rounds:
         self._clocks: dict[int, float] = {}
         self._now = 0.0
 
-    def shares(self, room: int, weights: Mapping[int, int]) -> dict[int, int]:
-        """How many of `room` each tenant gets that wants some, as if each wanted all of it."""
+    def shares(self, capacity: int, weights: Mapping[int, int]) -> dict[int, int]:
+        """How many of `capacity` each of these tenants gets, as if each wanted all of it."""
         if len(weights) == 1:
-            return dict.fromkeys(weights, room)
+            return dict.fromkeys(weights, capacity)
         shares = dict.fromkeys(weights, 0)
         behind = [(max(self._clocks.get(tenant, 0.0), self._now), tenant) for tenant in weights]
         heapq.heapify(behind)
-        for _ in range(room):
+        for _ in range(capacity):
             clock, tenant = behind[0]
             shares[tenant] += 1
             heapq.heapreplace(behind, (clock + 1 / weights[tenant], tenant))
@@ -42,8 +43,8 @@ class Rounds:
             self._clocks[tenant] -= unused / weight
 
 
-class Line(Generic[Item]):
-    """Who waits: the higher priority first, and among equals who came first."""
+class TenantLine(Generic[Item]):
+    """What waits for one tenant: the higher priority first, and among equals the first that came."""
 
     __slots__ = ("by_priority",)
 
@@ -73,14 +74,14 @@ class Line(Generic[Item]):
 
 
 class FairLine(Generic[Item]):
-    """A line for each tenant that waits; between them, by weight. Where only one waits, which is usual, no turns are
-    counted."""
+    """A line for each tenant with waiting items; between tenants, by weight. Where only one waits, which is usual, no
+    turns are counted."""
 
     def __init__(self, weight_of: WeightOf) -> None:
         self._weight_of = weight_of
-        self._lines: dict[int, Line[Item]] = {}
-        self._behind: list[tuple[float, int]] = []  # the clocks of those who wait, as a heap
-        self._left: dict[int, float] = {}  # the clocks of those who do not
+        self._lines: dict[int, TenantLine[Item]] = {}
+        self._behind: list[tuple[float, int]] = []  # the clocks of tenants that wait, as a heap
+        self._left: dict[int, float] = {}  # the clocks of tenants that do not
         self._now = 0.0
 
     def __len__(self) -> int:
@@ -97,13 +98,13 @@ class FairLine(Generic[Item]):
         return tenant in self._lines
 
     def first(self) -> Item:
-        """Whose turn it is. Nobody waits: IndexError."""
+        """Whose turn it is. IndexError: nothing waits."""
         return self._lines[self._behind[0][1]].first()
 
     def append(self, tenant: int, item: Item, priority: int = 0) -> None:
         line = self._lines.get(tenant)
         if line is None:
-            line = self._lines[tenant] = Line()
+            line = self._lines[tenant] = TenantLine()
             heapq.heappush(self._behind, (max(self._left.pop(tenant, 0.0), self._now), tenant))
         try:
             line.by_priority[priority].append(item)
@@ -111,7 +112,7 @@ class FairLine(Generic[Item]):
             line.by_priority[priority] = deque((item,))
 
     def popleft(self, lowest_first: bool = False, newest: bool = False) -> Item:
-        """Of the tenant that is furthest behind. IndexError: nobody waits."""
+        """Of the tenant that is furthest behind. IndexError: nothing waits."""
         lines = self._lines
         if len(lines) == 1:
             (line,) = lines.values()
@@ -122,8 +123,8 @@ class FairLine(Generic[Item]):
             raise IndexError("the line is empty")
         return self._pop_in_turn(lowest_first, newest)
 
-    def _pop_of_one_line(self, line: Line[Item], newest: bool) -> Item:
-        """One tenant, and one priority: nearly always, and asked twice for every run."""
+    def _pop_of_one_line(self, line: TenantLine[Item], newest: bool) -> Item:
+        """One tenant and one priority: nearly always so, and called twice for every run."""
         (waiting,) = line.by_priority.values()
         item = waiting.pop() if newest else waiting.popleft()
         if not waiting:

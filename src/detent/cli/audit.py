@@ -1,0 +1,211 @@
+"""`detent explain` and `detent audit`: what happened to one tick, and whether every tick is accounted for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detent.cli import output, times
+from detent.cli.base import command, option
+from detent.cli.invocation import api_options, complete_job, connect, invocation
+from detent.cli.jobs import argument
+from detent.cli.output import Item
+from detent.cli.progress import Progress
+from detent.cli.text import clean
+
+if TYPE_CHECKING:
+    from detent.client import JsonClient
+
+JOBS_PER_PAGE = 100
+MOST_SHOWN = 20
+
+
+@command(
+    None,
+    "explain",
+    panel="Jobs and runs",
+    examples=("detent explain report 2030-01-31T09:00:00Z", 'detent explain report "2030-03-31 02:30"'),
+)
+@argument
+@click.argument("time", metavar="TIME")
+@api_options(quiet="the id of its run only")
+def explain(job_name: str, time: str) -> None:
+    """Explain what happened to one tick of a job, and why.
+
+    TIME is an instant; without an offset it is a local time in the job's zone.
+    """
+    with connect() as client:
+        answer = client.explain_tick(job_name, time.strip().replace(" ", "T", 1))
+    match invocation().format:
+        case "json":
+            output.print_json(answer)
+        case "quiet":
+            output.print_lines([(answer["run_id"],)] if answer["run_id"] else [])
+        case _:
+            for sentence in answer["sentences"]:
+                print(clean(sentence))
+
+
+class AuditTotals:
+    """The sums over all audited jobs."""
+
+    def __init__(self) -> None:
+        self.jobs = self.expected = self.missing = self.doubled = self.extra = self.late = self.other = 0
+        self.overdue = self.unknown = 0
+        self.unaudited_since: str | None = None
+        self.accounted: Counter[str] = Counter()
+        self.open: Counter[str] = Counter()
+        self.lateness: Counter[int] = Counter()
+        self.wrong: list[Item] = []
+
+    def add(self, job: Item) -> None:
+        self.expected += job["expected"]
+        self.missing += job["missing"]
+        self.doubled += job["doubled"]
+        self.extra += job["extra"]
+        self.late += job["late"]
+        self.other += job["other_zone_data"]
+        self.overdue += job.get("overdue", 0)
+        self.unknown += len(job.get("unknown", ()))
+        self.accounted.update(job["accounted_for"])
+        self.open.update(job["open"])
+        self.lateness.update({int(value): count for value, count in job["lateness_ms"].items()})
+        if any(job.get(kind) for kind in ("missing", "doubled", "extra", "overdue", "unknown", "other_zone_data")):
+            self.wrong.append(job)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong and nothing is unknown."""
+        return not self.wrong and self.unaudited_since is None
+
+    @property
+    def p99(self) -> int | None:
+        from detent.domain.ledger import quantile
+
+        return quantile(self.lateness, 0.99)
+
+
+@command(
+    None,
+    "audit",
+    panel="Jobs and runs",
+    examples=("detent audit", "detent audit --since 7d --job report", "detent audit --json"),
+)
+@option("--since", metavar="TIME", help="Ticks after this time, or a duration ago such as 7d. [24h]")
+@option("--until", metavar="TIME", help="Ticks up to this time, or a duration ago. [now]")
+@option(
+    *("--job", "jobs"),
+    metavar="JOB",
+    multiple=True,
+    shell_complete=complete_job,
+    help="Only this job; may be repeated.",
+)
+@option("--late", metavar="TIME", default="1s", help="Count runs that start later than this after their tick. [1s]")
+@api_options()
+def audit(since: str | None, until: str | None, jobs: tuple[str, ...], late: str) -> int:
+    """Recompute which ticks were due, and compare them with the recorded ones.
+
+    Exit code 1 when a tick is missing, doubled or overdue, when a run belongs
+    to no tick, or when part of the period cannot be checked: a schedule that
+    cannot be read, or ticks whose history is no longer kept.
+    """
+    first = None if since is None else times.read_moment("--since", since, ahead=False)
+    last = None if until is None else times.read_moment("--until", until, ahead=False)
+    late_ms = round(times.read_duration("--late", late) * 1000)
+    with connect() as client:
+        totals, window = _audit(client, first, last, jobs, late_ms)
+    if invocation().format == "json":
+        output.print_json(_document(totals, window))
+    else:
+        _show(totals, window, late)
+    return 0 if totals.clean else 1
+
+
+def _audit(
+    client: JsonClient, since: datetime | None, until: datetime | None, jobs: tuple[str, ...], late_ms: int
+) -> tuple[AuditTotals, Item]:
+    totals = AuditTotals()
+    page = client.audit(since, until, jobs=jobs, late_ms=late_ms).page(JOBS_PER_PAGE)
+    window = {"since": page["since"], "until": page["until"]}
+    # The following pages are about the period of the first one.
+    audited = client.audit(*map(datetime.fromisoformat, window.values()), jobs=jobs, late_ms=late_ms)
+    totals.unaudited_since = page.get("unaudited_since")
+    with Progress("jobs", page["jobs"]) as progress:
+        while True:
+            totals.jobs += page["audited"]
+            for job in page["items"]:
+                totals.add(job)
+            progress.update(totals.jobs)
+            if page["next_cursor"] is None:
+                return totals, window
+            page = audited.page(JOBS_PER_PAGE, page["next_cursor"])
+
+
+def _document(totals: AuditTotals, window: Item) -> dict[str, Any]:
+    return {
+        **window,
+        "jobs": totals.jobs,
+        "expected": totals.expected,
+        "accounted_for": dict(sorted(totals.accounted.items())),
+        "open": dict(sorted(totals.open.items())),
+        "missing": totals.missing,
+        "doubled": totals.doubled,
+        "extra": totals.extra,
+        "other_zone_data": totals.other,
+        "overdue": totals.overdue,
+        "unknown": totals.unknown,
+        "unaudited_since": totals.unaudited_since,
+        "late": totals.late,
+        "late_p99_ms": totals.p99,
+        "wrong": totals.wrong,
+    }
+
+
+def _show(totals: AuditTotals, window: Item, late: str) -> None:
+    jobs = "1 job" if totals.jobs == 1 else f"{totals.jobs} jobs"
+    output.say(f"Ticks of {jobs} after {window['since']}, up to {window['until']}:")
+    accounted, waiting = totals.accounted.total(), totals.open.total()
+    lines: list[tuple[str, object]] = [("expected", totals.expected), ("accounted for", accounted)]
+    lines += [(f"  {words}", count) for words, count in sorted(totals.accounted.items())]
+    lines += [("open", waiting)]
+    lines += [(f"  {words}", count) for words, count in sorted(totals.open.items())]
+    lines += [("missing", totals.missing), ("doubled", totals.doubled)]
+    lines += [("extra", totals.extra)] if totals.extra else []
+    lines += [("of other zone data", totals.other)] if totals.other else []
+    lines += [("overdue", totals.overdue)] if totals.overdue else []
+    lines += [("unknown spans", totals.unknown)] if totals.unknown else []
+    lines += [(f"late, more than {late}", totals.late), ("late, 99th percentile", times.span(totals.p99) or "-")]
+    output.print_lines(lines)
+    for job in totals.wrong[:MOST_SHOWN]:
+        _name(job)
+    if len(totals.wrong) > MOST_SHOWN:
+        output.say(f"And {len(totals.wrong) - MOST_SHOWN} more jobs; --json lists all of them.")
+    if totals.unaudited_since is not None:
+        since, until = totals.unaudited_since, window["since"]
+        output.say(f"unknown: ticks after {since}, up to {until}: their history is no longer kept (history_days)")
+    if totals.clean:
+        output.say("Every tick is accounted for exactly once, or still open.")
+
+
+def _name(job: Item) -> None:
+    """List each wrong tick of a job."""
+    for what, ticks in (("missing", job["missing_ticks"]), ("doubled", job["doubled_ticks"])):
+        for tick in ticks[:MOST_SHOWN]:
+            output.say(f"{what}: {job['job']} {tick}")
+        if job[what] > MOST_SHOWN:
+            output.say(f"{what}: {job['job']} and {job[what] - MOST_SHOWN} more")
+    for entry in job["extra_entries"][:MOST_SHOWN]:
+        many = f" to {entry['until']}, {entry['ticks']} ticks" if entry["ticks"] > 1 else ""
+        output.say(f"extra: {job['job']} {entry['at']}{many}, {entry['status']}")
+    for span in job.get("unknown", ())[:MOST_SHOWN]:
+        until = f" to {span['until']}" if span["until"] else ""
+        output.say(f"unknown: {job['job']} from {span['since']}{until}: {clean(span['why'])}")
+    if job.get("overdue"):
+        output.say(f"overdue: {job['job']} {job['overdue']} ticks, the oldest {job['oldest_due']}: they have not fired")
+    if job["other_zone_data"]:
+        output.say(
+            f"unknown: {job['job']} {job['other_zone_data']} ticks were computed with another release of the zone data"
+        )

@@ -1,0 +1,45 @@
+"""`detent pause --all` and `detent resume --all`"""
+
+from __future__ import annotations
+
+from detent.cli import output
+from detent.cli.base import command, option
+from detent.cli.invocation import api_options, connect
+from detent.errors import UsageError
+
+PANEL = "Administration"
+
+
+@command(None, "pause", panel=PANEL, examples=('detent pause --all --reason "database migration"',))
+@option("--all", "every", is_flag=True, help="Every job of every tenant.")
+@option("--reason", metavar="TEXT", help="Reason, shown with the cluster. Required.")
+@api_options()
+def pause(every: bool, reason: str | None) -> None:
+    """Pause all ticks of all jobs until they are resumed.
+
+    Unfinished runs continue, and jobs can still be triggered.
+    """
+    if not every:
+        raise UsageError("This pauses every job: confirm with --all. `detent job pause JOB` pauses one job.")
+    if not reason:
+        raise UsageError("--reason is missing: give the reason for the pause, it is shown with the cluster.")
+    with connect() as client:
+        answer = client.pause_all(reason)
+    output.say("All ticks are paused: `detent resume --all` resumes them.")
+    output.print_for_machines(answer)
+
+
+@command(None, "resume", panel=PANEL, examples=("detent resume --all",))
+@option("--all", "every", is_flag=True, help="Every job of every tenant.")
+@api_options()
+def resume(every: bool) -> None:
+    """Resume all ticks.
+
+    The ticks of the pause are late or missed, by the policy of each job.
+    """
+    if not every:
+        raise UsageError("This resumes every job: confirm with --all. `detent job resume JOB` resumes one job.")
+    with connect() as client:
+        answer = client.resume_all()
+    output.say("Ticks are resumed.")
+    output.print_for_machines(answer)

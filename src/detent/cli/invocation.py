@@ -1,0 +1,201 @@
+"""The options that all commands share: which server to call, and in which format to print."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from detent.cli.base import F, option
+from detent.cli.failures import DEBUG
+from detent.errors import UsageError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from detent.client import JsonClient
+    from detent.client.operation import JsonPages
+    from detent.settings.settings import Context, Settings
+
+CONTEXT = "DETENT_CONTEXT"
+
+OutputFormat = Literal["text", "json", "quiet"]
+
+
+@dataclasses.dataclass
+class Invocation:
+    """The shared options of one invocation; they may stand before or after the command's name."""
+
+    api_url: str | None = None
+    config: str | None = None
+    context: str | None = None
+    format: OutputFormat = "text"
+
+
+def invocation() -> Invocation:
+    context = click.get_current_context()
+    return context.ensure_object(Invocation)
+
+
+def load_settings(flags: Mapping[str, object], context: Context | None = None) -> Settings:
+    from detent.settings.settings import Settings
+
+    environ = {name: value for name, value in os.environ.items() if name not in (DEBUG, CONTEXT)}
+    try:
+        return Settings.load({"config": invocation().config, **flags}, environ, context=context)
+    except UsageError as error:
+        # The message names the flag, variable or key; pointers are for documents.
+        raise UsageError(error.message) from error
+
+
+def client_settings(**flags: object) -> Settings:
+    """The settings of a command that calls a server, including those of the chosen context."""
+    return load_settings({"api_url": invocation().api_url, **flags}, chosen_context())
+
+
+def chosen_context() -> Context | None:
+    """The context named by --context or DETENT_CONTEXT, else the current one."""
+    from detent.cli.context_file import read_contexts
+
+    return read_contexts().chosen(invocation().context or os.environ.get(CONTEXT) or None)
+
+
+def connect(timeout: float | None = None) -> JsonClient:
+    from detent.client import JsonClient
+    from detent.client.transport import ANSWER_SECONDS
+
+    settings = client_settings()
+    return JsonClient(settings.api_url, settings.api_key, timeout=timeout or ANSWER_SECONDS)
+
+
+def _remember(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    def remember(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            setattr(context.ensure_object(Invocation), name, value)
+
+    return remember
+
+
+def _set_format(chosen: OutputFormat) -> Callable[[click.Context, click.Parameter, bool], None]:
+    def remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if not value:
+            return
+        current = context.ensure_object(Invocation)
+        if current.format not in ("text", chosen):
+            raise UsageError("--json and --quiet are both given: give one of the two.")
+        current.format = chosen
+
+    return remember
+
+
+def server_options(hidden: bool) -> Callable[[F], F]:
+    """--api-url, --context and --config: listed in `detent --help`, accepted by every command that calls the server."""
+
+    def add(function: F) -> F:
+        named = option(
+            "--context",
+            metavar="NAME",
+            expose_value=False,
+            hidden=hidden,
+            callback=_remember("context"),
+            help="Use the server of this context, see `detent context`. [DETENT_CONTEXT, else the current one]",
+        )
+        address = option(
+            "--api-url",
+            metavar="URL",
+            expose_value=False,
+            hidden=hidden,
+            callback=_remember("api_url"),
+            help="Address of the server. [DETENT_API_URL, else http://127.0.0.1:8787]",
+        )
+        return address(named(config_option(hidden)(function)))
+
+    return add
+
+
+def config_option(hidden: bool) -> Callable[[F], F]:
+    return option(
+        "--config",
+        metavar="FILE",
+        expose_value=False,
+        hidden=hidden,
+        callback=_remember("config"),
+        help="Settings file. [detent.toml, if it exists]",
+    )
+
+
+def format_options(*, quiet: str | None = None) -> Callable[[F], F]:
+    """--json; and --quiet, where `quiet` names what it prints."""
+
+    def add(function: F) -> F:
+        if quiet is not None:
+            function = option(
+                "--quiet",
+                "-q",
+                is_flag=True,
+                expose_value=False,
+                callback=_set_format("quiet"),
+                help=f"Print {quiet}.",
+            )(function)
+        return option(
+            "--json", is_flag=True, expose_value=False, callback=_set_format("json"), help="Print the API's JSON."
+        )(function)
+
+    return add
+
+
+def api_options(*, quiet: str | None = None) -> Callable[[F], F]:
+    """The options of a command that calls the server and prints its answer."""
+    return lambda function: server_options(hidden=True)(format_options(quiet=quiet)(function))
+
+
+def read_number(flag: str, text: str, lowest: int, highest: int | None = None) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = lowest - 1
+    if number < lowest or (highest is not None and number > highest):
+        bounds = f"of at least {lowest}" if highest is None else f"between {lowest} and {highest}"
+        raise UsageError(f"{flag} is {text!r}: give a whole number {bounds}.")
+    return number
+
+
+def complete_job(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return _complete(
+        context, lambda client: _first(client.list_jobs(prefix=incomplete or None), 200), "name", "status", incomplete
+    )
+
+
+def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return _complete(context, lambda client: _first(client.list_runs(), 50), "id", "job", incomplete)
+
+
+def complete_node(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return _complete(context, lambda client: client.get_cluster()["nodes"], "id", "state", incomplete)
+
+
+def _first(listing: JsonPages, limit: int) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = listing.page(limit)["items"]
+    return items
+
+
+def _complete(
+    context: click.Context,
+    fetch: Callable[[JsonClient], list[dict[str, Any]]],
+    value: str,
+    words: str,
+    incomplete: str,
+) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    try:
+        with context.scope(cleanup=False), connect(timeout=1) as client:
+            items = fetch(client)
+    except Exception:  # a completing shell has nowhere to show an error
+        return []
+    return [
+        CompletionItem(item[value], help=item.get(words)) for item in items if str(item[value]).startswith(incomplete)
+    ]

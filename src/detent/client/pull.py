@@ -1,0 +1,67 @@
+"""Verbs for workers that claim runs over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from detent.client.operation import Operation, Request, Result
+from detent.client.requests import PREFIX, reader, run_path
+from detent.client.transport import segment
+from detent.contract.pull import ClaimedRun, ClaimedRuns, Lease, SettledRun
+from detent.domain.job import TargetKind
+
+
+def claim_runs(
+    queue: str,
+    worker: str,
+    *,
+    limit: int = 1,
+    lease_seconds: float = 60,
+    wait_seconds: float = 0,
+    targets: Sequence[TargetKind] = ("python",),
+    functions: Sequence[str] | None = None,
+) -> Request[list[ClaimedRun]]:
+    """Claim runs of a queue; if none is ready, wait up to `wait_seconds` for one. Each is leased for
+    `lease_seconds`."""
+    body = {
+        "worker": worker,
+        "limit": limit,
+        "lease_seconds": lease_seconds,
+        "wait_seconds": wait_seconds,
+        "targets": list(targets),
+        "functions": None if functions is None else list(functions),
+    }
+    path = f"{PREFIX}/queues/{segment(queue)}/claim"
+    return Request("POST", path, lambda answer: reader(ClaimedRuns)(answer).runs, body=body, patience=wait_seconds)
+
+
+def heartbeat_run(run: ClaimedRun, lease_seconds: float = 60) -> Request[Lease]:
+    """Extend the lease of a claimed run, and learn whether it is asked to stop. Raises OwnershipLost when another
+    worker has the run."""
+    return _report(run, "heartbeat", Lease, lease_seconds=lease_seconds)
+
+
+def complete_run(run: ClaimedRun, result: object = None) -> Request[SettledRun]:
+    """Report that a claimed run succeeded. Raises OwnershipLost when the report is too late."""
+    return _report(run, "complete", SettledRun, result=result)
+
+
+def fail_run(
+    run: ClaimedRun, error: str, *, retryable: bool = True, retry_after: float | None = None
+) -> Request[SettledRun]:
+    """Report that an attempt failed; the job's retry policy decides about another. Raises OwnershipLost when the report
+    is too late."""
+    return _report(run, "fail", SettledRun, error=error, retryable=retryable, retry_after=retry_after)
+
+
+def _report(run: ClaimedRun, verb: str, kind: type[Result], **fields: object) -> Request[Result]:
+    return Request("POST", f"{run_path(run.run_id)}/{verb}", reader(kind), body={"token": run.token, **fields})
+
+
+class PullVerbs:
+    """The verbs of the clients for workers."""
+
+    claim_runs = Operation(claim_runs)
+    heartbeat_run = Operation(heartbeat_run)
+    complete_run = Operation(complete_run)
+    fail_run = Operation(fail_run)

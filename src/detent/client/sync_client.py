@@ -1,0 +1,48 @@
+"""The client for programs that block.
+
+    with Client() as client:
+        job = client.create_job({"name": "hello", "schedule": "@daily", "target": {"type": "http", "url": "https://…"}})
+        run = client.wait_for_run(client.trigger_job(job.id).id, timeout=60)
+
+Without an address it uses DETENT_API_URL, else the server on this machine. Without a key it sends DETENT_API_KEY, or
+the content of the file that DETENT_API_KEY_FILE names, if one is set.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from detent.client.base import BlockingClient, typed, url_and_key
+from detent.client.operation import Item, Request, Result, Steps
+from detent.client.transport import ANSWER_SECONDS
+from detent.contract.page import Page
+
+
+class Client(BlockingClient):
+    """One connection, kept alive between calls; give each thread a client of its own."""
+
+    def __init__(self, url: str | None = None, key: str | None = None, *, timeout: float = ANSWER_SECONDS) -> None:
+        super().__init__(*url_and_key(url, key), timeout=timeout)
+
+    def _send(self, request: Request[Result]) -> Result:
+        return typed(self._connection.address, request, self._answer(request))
+
+    def _items(self, request: Request[Page[Item]]) -> Iterator[Item]:
+        following: Request[Page[Item]] | None = request
+        while following is not None:
+            page = self._send(following)
+            yield from page.items
+            following = following.after(page.next_cursor) if page.next_cursor is not None else None
+
+    def _follow(self, steps: Steps[Result]) -> Result:
+        answer: Any = None
+        pause = threading.Event()
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            answer = self._send(step) if isinstance(step, Request) else pause.wait(step)

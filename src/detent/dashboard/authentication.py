@@ -1,0 +1,103 @@
+"""Authentication of dashboard visitors, and protection against cross-site requests.
+
+On a loopback address every visitor is an administrator, as for the API. Elsewhere a visitor logs in with a key; the
+browser then holds a session token, never the key. Every change carries a CSRF token that only a page of this server
+contains.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from detent.api.auth import GRANTS, LOCAL, Caller, Scope
+from detent.api.context import Api
+from detent.errors import NotAuthorised
+from detent.store.web_sessions import LASTS
+
+COOKIE = "detent_session"
+CSRF_HEADER = "x-csrf-token"
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """An authenticated visitor. Changes must carry `csrf`; `session` is the session token, None without a login."""
+
+    caller: Caller
+    csrf: str
+    session: str | None = None
+
+    def may(self, scope: Scope) -> bool:
+        return self.caller.scope is not None and scope in GRANTS[self.caller.scope]
+
+
+class Authenticator:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._secret = secrets.token_bytes(32)
+
+    async def visitor(self, request: Request) -> Visitor | None:
+        """The visitor behind a request; None: a login is needed."""
+        if self._api.authenticator.local:
+            return Visitor(LOCAL, self._csrf("local"))
+        token = request.cookies.get(COOKIE)
+        holder = await self._api.store.web_sessions.holder(token) if token else None
+        if token is None or holder is None:
+            self._api.authenticator.count_unauthenticated(request.client.host if request.client else "")
+            return None
+        self._api.authenticator.count(holder.key)
+        caller = Caller(holder.tenant, holder.scope, holder.key, holder.name)
+        return Visitor(caller, _derived(token), token)
+
+    async def log_in(self, key: str, address: str) -> str | None:
+        """The token of a new session; None: the key is not valid."""
+        caller = await self._api.authenticator.authenticate(key, address)
+        if caller is None or caller.key is None:
+            return None
+        caller.check("read")
+        return await self._api.store.web_sessions.open(caller.key)
+
+    async def log_out(self, visitor: Visitor) -> None:
+        if visitor.session is not None:
+            await self._api.store.web_sessions.close(visitor.session)
+
+    def check_change(self, request: Request, visitor: Visitor, given: str) -> None:
+        """Raise unless the change comes from a page of this server."""
+        sent = request.headers.get(CSRF_HEADER) or given
+        if not hmac.compare_digest(sent.encode(), visitor.csrf.encode()):
+            raise NotAuthorised("The page has expired: reload it and try again.")
+
+    def _csrf(self, subject: str) -> str:
+        return hmac.new(self._secret, subject.encode(), hashlib.sha256).hexdigest()
+
+
+def _derived(token: str) -> str:
+    """Derived from the session token, so that every node can check it; the token cannot be computed from it."""
+    return hmac.new(token.encode(), b"csrf", hashlib.sha256).hexdigest()
+
+
+def set_cookie(response: Response, request: Request, token: str | None) -> None:
+    """None deletes the cookie."""
+    secure = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
+    age = 0 if token is None else int(LASTS.total_seconds())
+    response.set_cookie(COOKIE, token or "", max_age=age, httponly=True, samesite="strict", secure=secure, path="/")
+
+
+def login_path(request: Request) -> str:
+    """The login page, which returns here afterwards."""
+    here = request.scope["path"] + (f"?{request.url.query}" if request.url.query else "")
+    return "/login" if here == "/" else f"/login?next={quote(here, safe='/')}"
+
+
+def safe_next(text: str | None) -> str:
+    """The requested path if it is on this server, else `/`."""
+    parts = urlsplit(text or "/")
+    if parts.scheme or parts.netloc or not parts.path.startswith("/") or parts.path.startswith(("//", "/\\")):
+        return "/"
+    return parts.path + (f"?{parts.query}" if parts.query else "")

@@ -1,0 +1,62 @@
+"""Changes that nodes make without an operator: pauses end, jobs whose runs all die are paused, one-offs are deleted.
+
+Any node may make them. Each change compares the job with what was read, so two nodes that try the same change make it
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+from detent.errors import Conflict, NotFound, UsageError
+from detent.jobs.lifecycle import JobLifecycle
+from detent.store import Store
+from detent.telemetry.log import logger
+
+log = logger("jobs")
+
+ITSELF = "detent"
+MOST_RESUMED = 1000
+CHECK_AGAIN = 0.5
+MOST_DELETED = 1000
+
+
+class AutomaticChanges:
+    def __init__(self, store: Store, lifecycle: JobLifecycle) -> None:
+        self._store = store
+        self._lifecycle = lifecycle
+
+    async def end_pauses(self) -> float | None:
+        """Resume jobs whose pause has ended; the seconds until the next pause ends, if there is one."""
+        rows = await self._store.jobs.ending_pauses(MOST_RESUMED)
+        for row in rows:
+            if row["seconds"] > 0:
+                return float(row["seconds"])
+            await _if_unchanged(self._lifecycle.resume, row["id"], tenant=row["tenant"], by=ITSELF)
+        return CHECK_AGAIN if rows else None
+
+    async def pause_failing(self, jobs: Sequence[int]) -> list[UUID]:
+        """Pause those of the jobs whose last runs, as many as the job tolerates, were all dead."""
+        rows = await self._store.jobs.dead_streaks(jobs)
+        for row in rows:
+            reason = f"the last {row['bears']} runs were dead" if row["bears"] > 1 else "the last run was dead"
+            await _if_unchanged(self._lifecycle.pause, row["id"], reason, tenant=row["tenant"], by=ITSELF)
+            log.warning("job paused: its runs are dead", job=str(row["id"]), runs=row["bears"])
+        return [row["id"] for row in rows]
+
+    async def delete_completed(self) -> int:
+        """Delete one-off jobs that completed long enough ago; how many."""
+        count = 0
+        while deleted := await self._store.jobs.delete_completed(MOST_DELETED, ITSELF):
+            count += deleted
+        return count
+
+
+async def _if_unchanged(verb: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> None:
+    """A job that another node or client changed meanwhile does not keep the others from being changed."""
+    try:
+        await verb(*arguments, **options)
+    except (NotFound, Conflict, UsageError) as error:
+        log.warning("job not changed", error=str(error))

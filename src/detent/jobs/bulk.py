@@ -1,0 +1,155 @@
+"""One change for many jobs, found by a search: counted first, then made chunk by chunk.
+
+A chunk is not one transaction: each job is changed by the same verb as a single job. So a bulk change that stops
+halfway leaves some jobs changed and some not. When it is repeated it continues with the rest, because a changed job no
+longer matches: a paused job is not paused again, and a run that was retried is no longer dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from detent.contract.job import BulkAction, JobStatus, OnResume
+from detent.domain.identity import RunKey
+from detent.errors import Conflict, NotFound
+from detent.jobs.lifecycle import JobLifecycle
+from detent.store import Store
+from detent.store.db import PoolName
+from detent.store.job_search import FoundJob, JobSearch
+from detent.store.live_runs import cancel_runs
+
+CONCURRENT_CHANGES = 3
+COUNTED_AT_ONCE = 1_000
+MOST_COUNTED = 100_000
+SAMPLE = 10
+
+# The states in which each change has an effect.
+AFFECTED: dict[BulkAction, tuple[JobStatus, ...]] = {
+    "pause": ("active",),
+    "resume": ("paused",),
+    "delete": ("active", "paused", "completed"),
+    "retry": ("active", "paused", "completed"),
+    "cancel": ("active", "paused", "completed", "deleted"),
+}
+
+
+class CountedJobs(NamedTuple):
+    """How many jobs a change would affect, some of them, and where to continue if counting stopped early."""
+
+    matched: int
+    sample: list[FoundJob]
+    following: int | None
+
+
+class BulkChunk(NamedTuple):
+    """The result of a chunk. Matching jobs that need no change, or that another client changed, are not `changed`."""
+
+    matched: int
+    changed: int
+    following: int | None
+
+
+class BulkPause(NamedTuple):
+    """Options of pausing; `on_resume` also of resuming."""
+
+    reason: str | None = None
+    until: datetime | None = None
+    on_resume: OnResume | None = None
+
+
+class BulkChanges:
+    def __init__(self, store: Store, lifecycle: JobLifecycle) -> None:
+        self._store = store
+        self._lifecycle = lifecycle
+
+    async def count(self, action: BulkAction, search: JobSearch, *, after: int, tenant: int) -> CountedJobs:
+        matched = 0
+        sample: list[FoundJob] = []
+        following: int | None = after
+        while following is not None and matched < MOST_COUNTED:
+            found, following = await self._page(action, search, following, COUNTED_AT_ONCE, tenant)
+            affected = await self._affected(action, found)
+            matched += len(affected)
+            sample += affected[: SAMPLE - len(sample)]
+        return CountedJobs(matched, sample, following)
+
+    async def apply(
+        self,
+        action: BulkAction,
+        search: JobSearch,
+        *,
+        after: int,
+        limit: int,
+        tenant: int,
+        by: str | None = None,
+        pause: BulkPause = BulkPause(),  # noqa: B008 - a tuple
+    ) -> BulkChunk:
+        found, following = await self._page(action, search, after, limit, tenant)
+        verb: Callable[[UUID], Awaitable[Any]]
+        match action:
+            case "retry":
+                keys = await self._dead_among(found)
+                changed = len((await self._store.reruns.redrive(keys, tenant=tenant)).runs)
+                return BulkChunk(len(keys), changed, following)
+            case "cancel":
+                keys = await self._live_among(found)
+                return BulkChunk(len({key.job for key in keys}), await self._cancel(keys), following)
+            case "pause":
+                verb = partial(self._lifecycle.pause, **pause._asdict(), tenant=tenant, by=by)
+            case "resume":
+                verb = partial(self._lifecycle.resume, on_resume=pause.on_resume, tenant=tenant, by=by)
+            case "delete":
+                verb = partial(self._lifecycle.delete, tenant=tenant, by=by)
+        return BulkChunk(len(found), await _each(found, verb), following)
+
+    async def _cancel(self, keys: Sequence[RunKey]) -> int:
+        """How many jobs had a run that was cancelled or asked to stop."""
+        if not keys:
+            return 0
+        cancelled = await self._store.database.transaction(PoolName.REQUEST, lambda c: cancel_runs(c, keys))
+        return len({key.job for key in cancelled})
+
+    async def _page(
+        self, action: BulkAction, search: JobSearch, after: int, limit: int, tenant: int
+    ) -> tuple[Sequence[FoundJob], int | None]:
+        wanted = AFFECTED[action] if search.statuses is None else search.statuses
+        statuses = tuple(status for status in wanted if status in AFFECTED[action])
+        return await self._store.jobs.find_all(search._replace(statuses=statuses), after, limit, tenant=tenant)
+
+    async def _affected(self, action: BulkAction, found: Sequence[FoundJob]) -> list[FoundJob]:
+        if action not in ("retry", "cancel"):
+            return list(found)
+        keys = await (self._dead_among(found) if action == "retry" else self._live_among(found))
+        jobs = {key.job for key in keys}
+        return [each for each in found if each.number in jobs]
+
+    async def _dead_among(self, found: Sequence[FoundJob]) -> list[RunKey]:
+        """The newest run of each job that is dead."""
+        return await self._store.reruns.latest_dead([each.number for each in found])
+
+    async def _live_among(self, found: Sequence[FoundJob]) -> list[RunKey]:
+        return await self._store.live_runs.of_jobs([each.number for each in found])
+
+
+async def _each(found: Sequence[FoundJob], verb: Callable[[UUID], Awaitable[Any]]) -> int:
+    """A few at a time; how many changed. A job that another client has just changed is left as it is."""
+    slots = asyncio.Semaphore(CONCURRENT_CHANGES)
+
+    async def change(job: UUID) -> bool:
+        async with slots:
+            try:
+                await verb(job)
+            except (Conflict, NotFound):
+                return False
+            return True
+
+    results = await asyncio.gather(*(change(each.id) for each in found), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results.count(True)

@@ -1,0 +1,116 @@
+"""What an edit changes: the new definition, whether the request may make it, and where the cursor goes. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from detent.domain.job import JobSpec
+from detent.domain.misfire import AUTOMATIC
+from detent.domain.registration import CursorPlace, PreparedJob, next_tick, place, schedule_of, stand_on
+from detent.errors import RevisionMismatch, UsageError
+from detent.store.db import Row
+
+Change = Literal["created", "updated", "unchanged"]
+
+NOWHERE = CursorPlace(None, None, AUTOMATIC)
+SPEC_DEFAULTS = {field.name: field for field in msgspec.structs.fields(JobSpec)}
+
+
+class Edit(NamedTuple):
+    """How an edit changes the cursor; `place` is None when the next tick does not change."""
+
+    place: CursorPlace | None
+    grace: int
+    runs_left: int | None
+
+
+class Expected(NamedTuple):
+    """The condition of a change: the job is at one of these revisions (None: any), exists, or does not exist."""
+
+    revisions: frozenset[int] | None = None
+    present: bool = False
+    absent: bool = False
+
+    def check(self, row: Row | None) -> None:
+        """Raise RevisionMismatch unless the row meets the condition."""
+        if row is None:
+            if self.present:
+                raise RevisionMismatch("There is no such job, but the request requires one: leave out If-Match.", None)
+        elif self.absent:
+            raise RevisionMismatch(
+                f"The job {row['name']!r} already exists, but the request requires that it does not.", row["revision"]
+            )
+        elif self.revisions is not None and row["revision"] not in self.revisions:
+            raise RevisionMismatch(
+                f"The job {row['name']!r} is at revision {row['revision']}, not at the one in the request: read it "
+                "again, then change it.",
+                row["revision"],
+            )
+
+
+def patched(row: Row, fields: Mapping[str, Any]) -> JobSpec:
+    """The job with some fields changed; None resets a field to its default."""
+    old = msgspec.json.decode(row["definition"], type=JobSpec)
+    changes = {name: _default(name) if value is None else value for name, value in fields.items()}
+    if "schedule" in fields and "timezone" not in fields and _zone_is_inside(old, row):
+        changes["timezone"] = _default("timezone")
+    return msgspec.structs.replace(old, **changes)
+
+
+def _default(name: str) -> Any:
+    field = SPEC_DEFAULTS[name]
+    if field.required:
+        raise UsageError(
+            f"{name} is null but has no default: give a value, or leave it out to keep the present one.", f"/{name}"
+        )
+    return field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+
+
+def _zone_is_inside(spec: JobSpec, row: Row) -> bool:
+    """Whether the zone comes from the schedule itself, as CRON_TZ or TZID."""
+    try:
+        bare = schedule_of(msgspec.structs.replace(spec, timezone="UTC"), row["job"], row["created_at"])
+    except UsageError:
+        return False
+    return bare.timezone == spec.timezone != "UTC"
+
+
+def edit_of(job: PreparedJob, row: Row) -> Edit:
+    """The next tick is computed again only if the edit changes the schedule."""
+    old = msgspec.json.decode(row["definition"], type=JobSpec)
+    left = _runs_left(job.spec, old, row)
+    if _same_schedule(job, old, row):
+        tick = row["next_tick"]
+        if left == 0:
+            return Edit(NOWHERE, job.grace, left)
+        if tick is None and old.max_runs != job.spec.max_runs:
+            where = stand_on(job, next_tick(job.schedule, row["now"], row["last_tick"]))
+            return Edit(where, job.grace, left)
+        waits_late = tick is not None and tick <= row["now"] and job.spec.allow_past and job.schedule.at is not None
+        grace = place(job, row["now"], row["last_tick"]).grace if waits_late else job.grace
+        return Edit(None, grace, left)
+    where = NOWHERE if left == 0 else place(job, row["now"], row["last_tick"])
+    return Edit(where, where.grace, left)
+
+
+def _same_schedule(job: PreparedJob, old: JobSpec, row: Row) -> bool:
+    try:
+        return schedule_of(old, row["job"], row["created_at"]) == job.schedule
+    except UsageError:  # for example, its zone was removed from the zone data
+        return False
+
+
+def _runs_left(new: JobSpec, old: JobSpec, row: Row) -> int | None:
+    """`max_runs` counts from the creation of the job, or from when it was first set."""
+    if new.max_runs is None:
+        return None
+    used = 0 if old.max_runs is None or row["runs_left"] is None else old.max_runs - row["runs_left"]
+    return max(new.max_runs - used, 0)
+
+
+def canonical(definition: str) -> bytes:
+    """For comparison: a field that is newer than the stored document counts as its default."""
+    return msgspec.json.encode(msgspec.json.decode(definition, type=JobSpec), order="deterministic")

@@ -1,0 +1,176 @@
+"""Register and edit jobs, one at a time.
+
+An edit is computed from the row that was read, and written only if generation and last tick are still the same;
+otherwise it is computed again. So an edit cannot overtake a fire, no fire follows an outdated schedule, and no tick is
+accounted for twice. A due tick that an edit removes is recorded as skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from uuid_utils.compat import uuid7
+
+from detent.contract.job import Job
+from detent.domain.documents import MAX_PAYLOAD_BYTES
+from detent.domain.job import JobSpec
+from detent.domain.registration import PreparedJob, Timings, prepare
+from detent.errors import Conflict
+from detent.jobs.edits import Change, Expected, canonical, edit_of, patched
+from detent.jobs.moves import edited, new_jobs
+from detent.store import Store
+from detent.store.connection import Connection
+from detent.store.db import PoolName, Rejected, Row
+from detent.store.job_rows import new_job
+from detent.store.job_writes import NAME_INDEX, Moved, NamesInUse, Ownership, RevisedJob, announce, insert, move
+from detent.store.job_writes import revise as write_revisions
+from detent.store.jobs import DEFAULT_TENANT
+from detent.store.tenants import payload_limit, reserved
+
+ATTEMPTS = 10
+ANYTHING = Expected()
+
+
+class NameTaken(Conflict):
+    """Another job has the name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"A job named {name!r} already exists: choose another name, or change or delete that job.")
+
+
+class JobRegistration:
+    def __init__(self, store: Store, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
+        self._store = store
+        self._database = store.database
+        self._max_payload_bytes = max_payload_bytes
+
+    async def add(
+        self,
+        specs: Sequence[JobSpec],
+        *,
+        tenant: int = DEFAULT_TENANT,
+        owner: str | None = None,
+        by: str | None = None,
+    ) -> list[Job]:
+        """Register jobs, all or none. `by`, here and below, names the person or program that makes the change."""
+        if not specs:
+            return []
+        async with reserved(self._database, tenant, len(specs), self._max_payload_bytes) as quota:
+            now, timings = quota.now, Timings()
+            jobs = [
+                prepare(spec, uuid7(), number, now, max_payload_bytes=quota.max_payload_bytes, timings=timings)
+                for spec, number in zip(specs, quota.numbers, strict=True)
+            ]
+            new = new_jobs([(job, timings.place(job, now)) for job in jobs], now)
+            try:
+                await insert(self._database, new, Ownership(tenant, owner, now, by), quota)
+            except NamesInUse as error:
+                raise NameTaken(error.first) from error
+        return [new_job(each.job, each.where, now, owner) for each in new]
+
+    async def upsert(
+        self,
+        spec: JobSpec,
+        *,
+        tenant: int = DEFAULT_TENANT,
+        owner: str | None = None,
+        expected: Expected = ANYTHING,
+        by: str | None = None,
+    ) -> tuple[Job, Change]:
+        """Create the job of this name, or change it to this definition if it differs."""
+        for _ in range(ATTEMPTS):
+            row = await self._store.jobs.named(tenant, spec.name) if spec.name else None
+            expected.check(row)
+            if row is None:
+                try:
+                    return (await self.add([spec], tenant=tenant, owner=owner, by=by))[0], "created"
+                except Conflict:
+                    continue  # another client has just created it
+            changed = await self._changed_to(spec, row, owner, by)
+            if changed is not None:
+                return changed
+        raise busy(spec.name or "")
+
+    async def patch(
+        self,
+        job_id: UUID,
+        fields: Mapping[str, Any],
+        *,
+        tenant: int = DEFAULT_TENANT,
+        expected: Expected = ANYTHING,
+        by: str | None = None,
+    ) -> tuple[Job, Change]:
+        """Change some fields of a job; None resets one to its default."""
+        for _ in range(ATTEMPTS):
+            row = await self._store.jobs.to_change(tenant, job_id)
+            expected.check(row)
+            changed = await self._changed_to(patched(row, fields), row, None, by)
+            if changed is not None:
+                return changed
+        raise busy(row["name"])
+
+    async def replace(
+        self, job_id: UUID, spec: JobSpec, *, tenant: int = DEFAULT_TENANT, by: str | None = None
+    ) -> tuple[Job, Change]:
+        """Replace the whole definition of a job, including its name."""
+        for _ in range(ATTEMPTS):
+            row = await self._store.jobs.to_change(tenant, job_id)
+            changed = await self._changed_to(spec, row, None, by)
+            if changed is not None:
+                return changed
+        raise busy(row["name"])
+
+    async def _changed_to(
+        self, spec: JobSpec, row: Row, owner: str | None, by: str | None
+    ) -> tuple[Job, Change] | None:
+        """None: the job changed meanwhile."""
+        limit = await payload_limit(self._database, row["tenant"], self._max_payload_bytes)
+        job = prepare(spec, row["id"], row["job"], row["created_at"], max_payload_bytes=limit, timings=Timings())
+        change = await self._change_to(job, row, owner, by)
+        if change is None:
+            return None
+        return msgspec.structs.replace(await self._store.jobs.by_number(job.number), warnings=job.warnings), change
+
+    async def _change_to(self, job: PreparedJob, row: Row, owner: str | None, by: str | None) -> Change | None:
+        if await self._is_same(job, row):
+            if owner is not None and owner != row["owner"]:
+                await self._store.jobs.adopt([row["job"]], owner)
+            return "unchanged"
+        try:
+            await self._database.transaction(PoolName.REQUEST, lambda c: revise(c, [(job, row)], owner, by))
+        except Moved:
+            return None
+        except Rejected as error:
+            if error.constraint != NAME_INDEX:
+                raise
+            raise NameTaken(job.name) from error
+        return "updated"
+
+    async def _is_same(self, job: PreparedJob, row: Row) -> bool:
+        before, after = row["definition"], job.definition
+        return canonical(before) == canonical(after) or await self._store.jobs.same_definition(before, after)
+
+
+async def revise(
+    connection: Connection, changes: Sequence[tuple[PreparedJob, Row]], owner: str | None, by: str | None
+) -> None:
+    """Write new revisions of jobs, and move the cursors of those whose schedule changed; or raise Moved."""
+    edits = [edit_of(job, row) for job, row in changes]
+    revised = [
+        RevisedJob(job, row, edit.grace, edit.runs_left) for (job, row), edit in zip(changes, edits, strict=True)
+    ]
+    await write_revisions(connection, revised, owner, by)
+    # In a thread: counting the ticks of a long pause takes up to half a second, and this loop also fires.
+    moves = await asyncio.to_thread(
+        lambda: [edited(job, row, edit) for (job, row), edit in zip(changes, edits, strict=True)]
+    )
+    await move(connection, [each for each in moves if each is not None], by)
+    await announce(connection, [job.number for job, _ in changes])
+
+
+def busy(name: str) -> Conflict:
+    return Conflict(f"The job {name!r} is being changed by other requests: try again.")

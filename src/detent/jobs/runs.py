@@ -1,0 +1,67 @@
+"""What operators do with runs: cancel them, and run finished ones again."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from detent.domain.identity import RunKey, run_id
+from detent.domain.states import FINAL, RunStatus
+from detent.errors import Conflict, RunNotFound
+from detent.store import Store
+from detent.store.connection import Connection
+from detent.store.db import PoolName
+from detent.store.jobs import DEFAULT_TENANT, number_of
+from detent.store.reruns import rerun
+from detent.store.runs import cancel, status_on
+
+
+class RunCommands:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._database = store.database
+
+    async def cancel(self, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> RunStatus:
+        """CANCELLED: it had not started. RUNNING: its worker was asked to stop it."""
+        status: RunStatus = await self._database.transaction(PoolName.REQUEST, lambda c: _cancel(c, key, tenant))
+        return status
+
+    async def retry(self, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> RunKey:
+        """Run a finished run again, now."""
+        again: RunKey = await self._database.transaction(PoolName.REQUEST, lambda c: _retry(c, key, tenant))
+        return again
+
+    async def retry_latest(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> RunKey:
+        """Run the newest finished run of a job again, now."""
+        latest = await self._store.reruns.latest_finished(await number_of(self._database, job_id, tenant))
+        if latest is None:
+            raise Conflict(f"The job {job_id} has no finished run to run again: trigger it instead.")
+        return await self.retry(latest, tenant=tenant)
+
+
+async def _cancel(connection: Connection, key: RunKey, tenant: int) -> RunStatus:
+    status = await cancel(connection, key, tenant)
+    if status is not None:
+        return status
+    status = await status_on(connection, key, tenant)
+    if status is None:
+        raise RunNotFound(run_id(key))
+    if status is not RunStatus.CANCELLED:
+        raise Conflict(f"The run {run_id(key)} is already {status}: it cannot be cancelled any more.")
+    return status
+
+
+async def _retry(connection: Connection, key: RunKey, tenant: int) -> RunKey:
+    status = await status_on(connection, key, tenant)
+    if status is None:
+        raise RunNotFound(run_id(key))
+    if status not in FINAL:
+        raise Conflict(f"The run {run_id(key)} is still {status}: wait until it has ended, or cancel it first.")
+    created = await rerun(connection, key)
+    if created["status"] == "deleted":
+        raise Conflict(f"The job {created['name']!r} is deleted: its runs cannot be run again.")
+    if created["serial"] is None:
+        raise Conflict(
+            f"Not started: the job {created['name']!r} already has its maximum of unfinished runs. Wait until one has "
+            "ended, or cancel one."
+        )
+    return key._replace(serial=created["serial"])

@@ -1,0 +1,78 @@
+"""What a process prints for the person at its terminal: what runs, what to open, what to try, what was saved.
+
+Where stderr is not a terminal, programs read it: they get the log and one line when the process is ready.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from detent.settings.settings import Settings
+from detent.version import __version__
+
+
+def say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+class Console:
+    def __init__(self, settings: Settings, roles: tuple[str, ...], *, demo: bool = False) -> None:
+        self._settings = settings
+        self._roles = roles
+        self.interactive = sys.stderr.isatty() and settings.log_format != "json"
+        # The demo prints a line for each attempt; lines of routine log between them would hide those.
+        quiet = demo and self.interactive and settings.origins.get("log_level") == "default"
+        self.log_level = "warning" if quiet else settings.log_level
+
+    def starting(self) -> None:
+        """Creating a database takes some seconds without other output."""
+        folder = self._settings.data_dir
+        if self.interactive and self._settings.database_url is None and not (folder.is_dir() and any(folder.iterdir())):
+            say(f"Creating a PostgreSQL database in {folder} …")
+
+    def started(self, url: str | None) -> None:
+        """`url` is where the API listens, None for a process without one."""
+        if not self.interactive:
+            say(f"listening on {url}" if url is not None else f"{' and '.join(self._roles)} ready")
+            return
+        say(f"detent {__version__} is running: {_listed(self._roles)}, {self._database()}.")
+        if url is not None:
+            say(f"Open  {url}  for the dashboard.")
+            say(f"Try   {self._client(url)} job list   or   {self._client(url)} --help   (Ctrl-C stops detent)")
+
+    def stopping(self) -> None:
+        if self.interactive:
+            say("\nStopping: running jobs may finish. Press Ctrl-C again to stop at once.")
+
+    def stopped(self) -> None:
+        if self.interactive:
+            say(f"Stopped. Jobs and their history are saved in {self._place()}.")
+            say(f"Start again with: {' '.join([_program(), *sys.argv[1:]])}")
+
+    def _database(self) -> str:
+        embedded = self._settings.database_url is None
+        return f"with its own PostgreSQL in {self._place()}" if embedded else f"on {self._place()}"
+
+    def _place(self) -> str:
+        if self._settings.database_url is None:
+            return str(self._settings.data_dir)
+        parts = urlsplit(self._settings.database_url)  # without its user and password
+        return f"the database {parts.path.lstrip('/') or 'postgres'} at {parts.hostname or 'this machine'}"
+
+    def _client(self, url: str) -> str:
+        named = "" if url == self._settings.api_url else f"DETENT_API_URL={url} "
+        return f"{named}{_program()}"
+
+
+def _program() -> str:
+    """The command that started this process, so that a printed line can be copied."""
+    path = Path(sys.argv[0])
+    return "python -m detent" if path.name == "__main__.py" else sys.argv[0]
+
+
+def _listed(roles: tuple[str, ...]) -> str:
+    names = ["API" if role == "api" else role for role in roles]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

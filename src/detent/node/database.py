@@ -1,0 +1,77 @@
+"""The database of a process: the one that the settings name, or the embedded PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from detent.errors import DetentError, UsageError
+from detent.node.console import say
+from detent.settings.settings import Settings
+from detent.store import Database, Store
+from detent.telemetry.log import logger
+
+log = logger("database")
+
+
+@asynccontextmanager
+async def prepared_database(
+    settings: Settings, failed: Callable[[DetentError], None] | None = None
+) -> AsyncIterator[str]:
+    """The URL of the configured database, or of the embedded one, which runs inside this context. With `failed`, a
+    watch restarts the embedded server when it dies, and calls `failed` when it cannot."""
+    if settings.database_url is not None:
+        await prepare_database(
+            settings.database_url, settings.database_schema, migrate=settings.migrate, pooled=settings.pooled
+        )
+        yield settings.database_url
+        return
+    from detent.store.embedded import EmbeddedServer
+    from detent.store.embedded_watch import watched
+
+    server = EmbeddedServer(settings.data_dir)
+    async with server:
+        if server.note:
+            say(server.note)
+        await prepare_database(server.url, settings.database_schema, migrate=True)
+        async with watched(server, failed):
+            yield server.url
+
+
+@asynccontextmanager
+async def opened_store(url: str, settings: Settings) -> AsyncIterator[Store]:
+    database = Database(url, settings.database_schema, pooled=settings.pooled, ttl=settings.lease_ttl_seconds)
+    await database.open()
+    try:
+        yield Store(database)
+    finally:
+        await database.close()
+
+
+async def prepare_database(url: str, schema: str, *, migrate: bool, pooled: bool = False) -> None:
+    """Check or migrate the schema. Raises an error that says what to run when this version cannot use it."""
+    from detent.store import migrate as migrations
+    from detent.store import role
+    from detent.store.db import connect
+
+    connection = await connect(url, schema, pooled=pooled)
+    try:
+        if pooled:
+            await role.verify(connection, url, schema)
+            if migrate and await migrations.pending(connection):
+                raise role.needs_server(url)
+        if not migrate:
+            await migrations.check(connection)
+        elif applied := await migrations.migrate(connection):
+            log.info("database migrated", migrations=len(applied), newest=applied[-1])
+    finally:
+        await connection.close()
+
+
+async def check_keys(settings: Settings, store: Store) -> None:
+    """A server that other machines can reach requires keys, so at least one must exist."""
+    if not settings.local and not await store.keys.exists():
+        raise UsageError(
+            f"--host {settings.host} is reachable from other machines, and there is no API key yet: create the first "
+            "one with `detent key create --local --scope admin`, or listen on 127.0.0.1."
+        )

@@ -1,0 +1,79 @@
+"""Due ticks that wait for a free statement, in the order in which they are sent: by tenant, priority and time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from detent.store.cursors import Cursor
+from detent.worker.queues.book import QueueBook
+from detent.worker.queues.rounds import FairLine
+
+BATCH = 1000
+# One batch in so many begins with the lowest priority, so that none starves.
+LOWEST_FIRST_EVERY = 8
+# While very many ticks are due, one place in so many is for the tick that came due last: it does not wait for all
+# others.
+NEWEST_EVERY = 8
+
+
+class DueTicks:
+    def __init__(self, book: QueueBook) -> None:
+        self._book = book
+        self._cursors: dict[int, Cursor] = {}
+        self._order: FairLine[int] = FairLine(book.weight_of)
+        self._batches = 0
+
+    def __len__(self) -> int:
+        return len(self._cursors)
+
+    def __iter__(self) -> Iterator[Cursor]:
+        return iter(self._cursors.values())
+
+    def add(self, cursor: Cursor) -> None:
+        """A newer cursor of a job replaces one that waits."""
+        if cursor.job not in self._cursors:
+            self._order.append(self._book.tenant_of(cursor.queue), cursor.job, cursor.priority)
+        self._cursors[cursor.job] = cursor
+
+    def discard(self, job: int) -> None:
+        self._cursors.pop(job, None)
+
+    def forget(self, partitions: Collection[int]) -> None:
+        for job in [job for job, cursor in self._cursors.items() if cursor.partition in partitions]:
+            del self._cursors[job]
+
+    def clear(self) -> None:
+        self._cursors.clear()
+        self._order.clear()
+
+    def first(self) -> Cursor | None:
+        """The tick whose turn it is. None also where its job was discarded: `take` passes over that."""
+        if self._cursors and not self._order:
+            self._line_up_again()
+        return self._cursors.get(self._order.first()) if self._order else None
+
+    def take(self, most: int, in_flight: dict[int, Cursor]) -> list[Cursor]:
+        """The next batch, which is in flight from now on. By priority, except for one batch in so many. A job is in one
+        batch at a time: its next tick is sent only after the reply to the one before."""
+        batch: list[Cursor] = []
+        not_yet: list[int] = []
+        self._batches += 1
+        lowest_first = self._batches % LOWEST_FIRST_EVERY == 0
+        newest_every = NEWEST_EVERY if len(self._cursors) > BATCH else BATCH + 1
+        while self._order and len(batch) < most:
+            newest = len(batch) % newest_every == newest_every - 1
+            job = self._order.popleft(lowest_first, newest)
+            if job in in_flight:
+                not_yet.append(job)
+            elif job in self._cursors:
+                cursor = in_flight[job] = self._cursors.pop(job)
+                batch.append(cursor)
+        for job in not_yet:
+            cursor = in_flight[job]
+            self._order.append(self._book.tenant_of(cursor.queue), job, cursor.priority)
+        return batch
+
+    def _line_up_again(self) -> None:
+        """Ticks that left the line without being sent, for whatever reason: they are due."""
+        for job, cursor in self._cursors.items():
+            self._order.append(self._book.tenant_of(cursor.queue), job, cursor.priority)

@@ -1,0 +1,49 @@
+"""What the fire did, for the log at debug level and for traces. Nothing is built unless one of them wants it: the fire
+is the hottest path there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from detent.cluster.membership import Membership
+from detent.domain.identity import RunKey, first_token
+from detent.scheduler.planning import Planned, first_claim, tick_of
+from detent.store.cursors import Exceptional, Leap
+from detent.telemetry import tracing, transitions
+
+
+def observed() -> bool:
+    return tracing.active is not None or transitions.debug_enabled()
+
+
+def log_fired(
+    batch: Sequence[Planned],
+    exceptions: Mapping[int, Exceptional],
+    membership: Membership,
+    sent: datetime,
+    answered: datetime,
+    handed_off: bool,
+) -> None:
+    node, debug, tracer = membership.node, transitions.debug_enabled(), tracing.active
+    for item in batch:
+        exception = exceptions.get(item.before.job)
+        key = RunKey(item.before.job, tick_of(item.before))
+        if exception is not None and exception.lane is None:  # it became no run
+            if debug:
+                event = "fire refused" if exception.why == "refused" else "tick skipped"
+                transitions.log_tick(event, key, node, why=exception.why)
+            continue
+        lane = 0 if exception is None else exception.lane or 0
+        if debug:
+            claim = first_claim(item.before, lane, first_token(membership.incarnation))
+            transitions.log_claim("run fired", claim, node, lane=lane, handed_off=handed_off and lane >= 0)
+        if tracer is not None:
+            tracer.fired(key, node, sent, answered, handed_off=handed_off and lane >= 0)
+
+
+def log_missed(leaps: Iterable[Leap], node: int) -> None:
+    for leap in leaps if transitions.debug_enabled() else ():
+        for missed in leap.missed:
+            key = RunKey(leap.cursor.job, missed.first)
+            transitions.log_tick("ticks missed", key, node, ticks=missed.ticks, why=missed.reason)

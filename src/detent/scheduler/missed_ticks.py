@@ -1,0 +1,179 @@
+"""Cursors that stand on a missed tick: they are judged, and moved past the ticks that do not run.
+
+To judge a cursor can take long: a year's outage of one rule of ten-minute meetings took 0.4 s, and thousands of them
+come back at once. So it is done in a thread, for a bounded time at a stretch, in a line of its own: live ticks never
+wait for it. Ticks that are to run although they are late go back to the fire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Protocol
+
+from detent.cluster.membership import Membership
+from detent.domain.schedule import Schedule
+from detent.errors import DetentError
+from detent.runtime.bisection import halve_until_alone
+from detent.runtime.clock import DatabaseClock
+from detent.scheduler.catch_up_jobs import CatchUpJobs
+from detent.scheduler.fire_log import log_missed
+from detent.scheduler.planning import SHORTEST_PAUSE_MS, Judgement, TickPlanner
+from detent.scheduler.upcoming import UpcomingTicks
+from detent.store import Store
+from detent.store.cursors import Cursor, Leap
+from detent.store.db import LockTimeout, Rejected
+from detent.telemetry.log import logger
+from detent.telemetry.metrics import Metrics
+
+log = logger("firing")
+
+BATCH = 1000
+# The interpreter switches between a computing thread and the loop every few milliseconds; this bounds how long the
+# first of a batch wait for the last.
+STRETCH_SECONDS = 0.1
+
+
+class Fire(Protocol):
+    """The fire, as its missed ticks see it."""
+
+    def run_late(self, cursors: Iterable[Cursor]) -> None: ...
+    def set_aside(self, cursor: Cursor, error: Exception) -> None: ...
+    def not_fired(self, error: Exception) -> None: ...
+
+
+class MissedTicks:
+    def __init__(
+        self,
+        store: Store,
+        membership: Membership,
+        clock: DatabaseClock,
+        ticks: UpcomingTicks,
+        planner: TickPlanner,
+        catch_ups: CatchUpJobs,
+        metrics: Metrics,
+        *,
+        fire: Fire,
+    ) -> None:
+        self._store = store
+        self._membership = membership
+        self._clock = clock
+        self._ticks = ticks
+        self._planner = planner
+        self._catch_ups = catch_ups
+        self._metrics = metrics
+        self._fire = fire
+        self._line: dict[int, Cursor] = {}
+        self.task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def add(self, cursor: Cursor) -> None:
+        self._line[cursor.job] = cursor
+
+    def waiting(self) -> Iterable[Cursor]:
+        return chain(self._line.values(), self._ticks.judging.values())
+
+    def concerns(self, partitions: Collection[int]) -> bool:
+        return any(cursor.partition in partitions for cursor in self._ticks.judging.values())
+
+    def forget(self, partitions: Collection[int] | None = None) -> None:
+        """Drop the cursors that wait to be judged, of these partitions (None: of all)."""
+        self._line = (
+            {} if partitions is None else {job: c for job, c in self._line.items() if c.partition not in partitions}
+        )
+
+    def pump(self) -> None:
+        if self._line and self.task is None:
+            jobs = list(self._line)[:BATCH]
+            self._ticks.judging = {job: self._line.pop(job) for job in jobs}
+            self.task = asyncio.create_task(self._settle(list(self._ticks.judging.values())))
+            self.task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self.task = None
+        left, self._ticks.judging = list(self._ticks.judging), {}
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, DetentError):
+            self._fire.not_fired(error)
+        elif error is not None:
+            log.error("missed ticks could not be judged", error=repr(error))
+        for job in left:
+            self._ticks.read_again(job, SHORTEST_PAUSE_MS)
+
+    async def _settle(self, cursors: list[Cursor]) -> None:
+        schedules = await self._store.cursors.schedules({cursor.schedule for cursor in cursors})
+        while cursors:
+            judged = await asyncio.to_thread(self._judge_some, cursors, schedules)
+            await self._obey(judged)
+            del cursors[: len(judged)]
+
+    def _judge_some(
+        self, cursors: Sequence[Cursor], schedules: Mapping[int, Schedule]
+    ) -> list[tuple[Cursor, Judgement]]:
+        """As many as can be judged in a stretch, and one at least. A cursor that cannot be judged fails alone."""
+        until = time.monotonic() + STRETCH_SECONDS
+        judged: list[tuple[Cursor, Judgement]] = []
+        for cursor in cursors:
+            try:
+                judged.append((cursor, self._planner.judge(cursor, schedules[cursor.schedule], self._clock.now())))
+            except Exception as error:
+                judged.append((cursor, error))
+            if time.monotonic() >= until:
+                break
+        return judged
+
+    async def _obey(self, judged: Sequence[tuple[Cursor, Judgement]]) -> None:
+        leaps: list[Leap] = []
+        run: list[Cursor] = []
+        for cursor, judgement in judged:
+            match judgement:
+                case Leap():
+                    leaps.append(judgement)
+                case None:
+                    run.append(cursor)
+                case error:
+                    self._ticks.judging.pop(cursor.job, None)
+                    self._fire.set_aside(cursor, error)
+        leaps.sort(key=lambda leap: leap.cursor.job)
+        for moved in await halve_until_alone(leaps, self._leap, self._not_moved, (LockTimeout, Rejected)):
+            run += moved
+        for cursor in run:
+            self._ticks.judging.pop(cursor.job, None)
+        self._fire.run_late(run)
+
+    async def _leap(self, leaps: Sequence[Leap]) -> list[Cursor]:
+        """Pass over the missed ticks; returns the cursors that then stand on a tick to run now."""
+        passed = await self._store.cursors.miss(self._membership.node, leaps)
+        now = self._clock.now()
+        run: list[Cursor] = []
+        for leap in leaps:
+            if leap.cursor.job not in passed:
+                continue  # not as it was: it is read again
+            cursor = leap.cursor._replace(next_tick=leap.next_tick, fire_at=leap.fire_at)
+            if cursor.fire_at is not None and cursor.fire_at <= now:
+                run.append(cursor)
+            else:
+                self._ticks.judging.pop(cursor.job, None)
+                self._ticks.moved([cursor])
+        if passed:
+            self._report([leap for leap in leaps if leap.cursor.job in passed])
+        return run
+
+    async def _not_moved(self, leap: Leap, error: DetentError) -> list[Cursor]:
+        if isinstance(error, Rejected):
+            self._ticks.judging.pop(leap.cursor.job, None)
+            self._fire.set_aside(leap.cursor, error)
+        return []
+
+    def _report(self, leaps: Sequence[Leap]) -> None:
+        ticks = sum(missed.ticks for leap in leaps for missed in leap.missed)
+        made_up = {leap.cursor.job: leap.catch_up.ticks for leap in leaps if leap.catch_up is not None}
+        self._metrics.missed += ticks
+        log_missed(leaps, self._membership.node)
+        log.warning("ticks missed", jobs=len(leaps), ticks=ticks, to_be_made_up=sum(made_up.values()))
+        if made_up:
+            self._catch_ups.begin(made_up.keys(), sum(made_up.values()))

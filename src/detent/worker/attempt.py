@@ -1,0 +1,172 @@
+"""One attempt of a held run: from its claim to an outcome, which goes to the settler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from detent.cluster.membership import Membership
+from detent.domain.identity import MANUAL
+from detent.domain.job import JobSpec, TargetKind, kind_of
+from detent.domain.run import Cancelled, Claim, Failed, NotBegun, Outcome
+from detent.errors import Unavailable
+from detent.runtime.clock import DatabaseClock
+from detent.runtime.service import Batcher
+from detent.store import Store
+from detent.store.db import OutcomeUnknown
+from detent.targets.exceptions import describe, failure_of
+from detent.telemetry import tracing, transitions
+from detent.telemetry.log import logger
+from detent.telemetry.metrics import Metrics
+from detent.worker.capacity import WorkerCapacity
+from detent.worker.deadlines import Deadlines
+from detent.worker.definitions import with_own_payload
+from detent.worker.execute import Runner, call_of, execute
+from detent.worker.held import HeldRun, HeldRuns, expire, is_running
+from detent.worker.promotion import Promoter
+from detent.worker.returns import Returns
+from detent.worker.settle import Settler
+
+log = logger("worker")
+
+
+class Attempts:
+    def __init__(
+        self,
+        store: Store,
+        membership: Membership,
+        clock: DatabaseClock,
+        runners: Mapping[TargetKind, Runner],
+        *,
+        held: HeldRuns,
+        capacity: WorkerCapacity,
+        settler: Settler,
+        returns: Returns,
+        metrics: Metrics,
+    ) -> None:
+        self._store = store
+        self._membership = membership
+        self._clock = clock
+        self._runners = runners
+        self._held = held
+        self._capacity = capacity
+        self._settler = settler
+        self._returns = returns
+        self._metrics = metrics
+        self._deadlines: Deadlines[HeldRun] = Deadlines(is_running, expire)
+        self._note_start = Batcher(self._start_all)
+        # The other runners enforce the time limits of their calls themselves.
+        self._timed = {kind for kind, runner in runners.items() if not getattr(runner, "keeps_time", False)}
+        # A handler was interrupted here. A plain function cannot be: it may still run, and may end the process.
+        self.left_behind = False
+
+    async def run(self, held: HeldRun) -> None:
+        """A run is given back only if its target was not called because the database did not answer; any other error
+        would occur again, without end."""
+        held.begun = True
+        outcome: Outcome | NotBegun | None
+        try:
+            if held.claim.serial >= MANUAL:
+                held.definition = await with_own_payload(self._store, held.claim, held.definition)
+            outcome = await self._try(held)
+        except asyncio.CancelledError:
+            if held.stop:
+                outcome = Cancelled("cancelled while it ran")
+            elif held.expired and held.definition is not None:
+                outcome = Failed(f"No answer within {held.definition.spec.timeout_seconds:g} s.", outcome="timeout")
+            else:
+                raise
+        except Exception as error:
+            if isinstance(error, Unavailable | OutcomeUnknown) and not held.called:
+                facts = transitions.facts_of(held.claim, self._membership.node)
+                log.warning("run could not be started", **facts, error=str(error))
+                await self._returns.give_back([held.claim])
+                return
+            outcome = _failure_around_call(held, error)
+        if isinstance(outcome, NotBegun):
+            await self._not_begun(held)
+        elif outcome is not None or held.called:
+            self._settle(held, outcome)
+
+    def ended(self, held: HeldRun) -> None:
+        """However the attempt ended, the run is now with the settler, given back, or left to reconciling."""
+        held.task = None
+        if not held.over and not self._capacity.closed:
+            if held.called:
+                self._settle(held, Failed("The worker was interrupted while it called the target."))
+            elif held.stop:
+                self._settle(held, Cancelled("cancelled before it started"))
+            else:
+                self._held.remove(held.claim)  # reconciling finds it again
+
+    def close(self) -> None:
+        self._deadlines.close()
+
+    async def _try(self, held: HeldRun) -> Outcome | NotBegun | None:
+        """None: the run is no longer this node's to call."""
+        claim, definition = held.claim, held.definition
+        if definition is None:
+            return Failed("The job's definition is gone, or this version cannot read it.", retryable=False)
+        noted = claim.cancel or self._is_noted(claim, definition.spec)
+        verdict = "go" if not noted else "cancel" if claim.cancel else await self._note_start(held)
+        if verdict == "cancel":
+            return Cancelled("cancelled before it started")
+        if verdict == "begun":
+            return Failed(
+                "Its node lost track of it after it had begun, and it may be called only once.", retryable=False
+            )
+        if verdict == "lost" or not self._membership.trusted:
+            return None
+        try:
+            call = call_of(claim, definition)
+        except Exception as error:
+            return Failed(f"This run cannot be made into a call: {describe(error)}", retryable=False)
+        accepted, held.started = held.started, self._clock.now()
+        self._metrics.starts += 1
+        if kind_of(definition.spec.target) in self._timed:
+            self._deadlines.add(held, definition.spec.timeout_seconds)
+        if transitions.debug_enabled():
+            transitions.log_claim("run started", claim, self._membership.node, job=definition.name)
+        held.called = True
+        if tracing.active is None:
+            return await execute(call, self._runners)
+        return await tracing.active.attempt(
+            call, accepted, held.started, lambda traced: execute(traced, self._runners), self._clock.now
+        )
+
+    @staticmethod
+    def _is_noted(claim: Claim, spec: JobSpec) -> bool:
+        """Where a crash from here on must count as a lost attempt, the start is recorded: the run survived a crash
+        already, or it may be called only once. So is a start that has a deadline."""
+        return claim.once or claim.crashes > 0 or spec.expect_start_within is not None
+
+    async def _start_all(self, some: Sequence[HeldRun]) -> Sequence[str]:
+        claims = [held.claim for held in some]
+        verdicts = await self._store.live_runs.start(self._membership.node, claims, [held.alone for held in some])
+        return [verdicts.get((claim.job, claim.lane), "lost") for claim in claims]
+
+    async def _not_begun(self, held: HeldRun) -> None:
+        """Its target was surely not called. If it is cancelled while it is given back, its next worker sees that."""
+        held.called = False
+        if held.stop:
+            self._settle(held, Cancelled("cancelled before it started"))
+            return
+        held.begun = False
+        await self._returns.give_back_uncalled(held.claim)
+        held.stop = False
+
+    def _settle(self, held: HeldRun, outcome: Outcome | None) -> None:
+        held.over = True
+        if held.stop or held.expired or (isinstance(outcome, Failed) and outcome.outcome == "timeout"):
+            self.left_behind = True
+        self._capacity.over()
+        spec = held.definition.spec if held.definition is not None else None
+        held.followed = Promoter.concerns(spec)
+        self._settler.add(held.claim, spec, outcome, held.started, self._clock.now())
+
+
+def _failure_around_call(held: HeldRun, error: Exception) -> Failed:
+    """For an error that was raised around the call of a target, not by it."""
+    if held.called:
+        return failure_of(error)
+    return Failed(f"This attempt failed before its target was called: {describe(error)}")

@@ -1,0 +1,61 @@
+"""For how many more runs a worker has capacity.
+
+Up to `concurrency` run at once. Besides, some wait in memory, so that a free slot need not ask the database: as many as
+can run at once. Where no other worker could take them meanwhile, and runs are over quickly, as many as were over in the
+last moment: a hundred slots then get through a hundred thousand ticks as fast as thousands of slots. A run that is over
+but not yet written takes no capacity, unless the writing falls far behind.
+"""
+
+from __future__ import annotations
+
+from detent.runtime.clock import monotonic
+
+MOMENT = 0.07
+MOST_UNWRITTEN = 10_000
+
+
+class WorkerCapacity:
+    def __init__(self, concurrency: int) -> None:
+        self.concurrency = concurrency
+        self.reserved = 0
+        # Other nodes or programs have workers: they could run what waits here.
+        self.others_work = False
+        # Why nothing new is started: the node leaves for good, it drains for now, a suspect is tried alone.
+        self.closed = False
+        self.draining = False
+        self.on_trial = False
+        self._unwritten = 0
+        self._over = 0
+        self._since = monotonic()
+        self._pace = 0
+
+    @property
+    def starts(self) -> bool:
+        """Whether runs are started, and new ones taken in."""
+        return not self.closed and not self.draining and not self.on_trial
+
+    @property
+    def max_waiting(self) -> int:
+        """How many runs may wait for a slot."""
+        return self.concurrency if self.others_work else max(self.concurrency, self._pace)
+
+    def free(self, held: int) -> int:
+        """With so many runs held, the unwritten among them."""
+        self._measure_pace()
+        if self._unwritten > MOST_UNWRITTEN or not self.starts:
+            return 0
+        return max(0, self.concurrency + self.max_waiting - (held - self._unwritten) - self.reserved)
+
+    def over(self) -> None:
+        """A run is over, and is to be written."""
+        self._unwritten += 1
+        self._over += 1
+
+    def written(self) -> None:
+        self._unwritten -= 1
+
+    def _measure_pace(self) -> None:
+        now = monotonic()
+        if now - self._since >= MOMENT:
+            self._pace = int(self._over * MOMENT / (now - self._since))
+            self._since, self._over = now, 0

@@ -1,0 +1,68 @@
+"""Runs that this worker gives back to their queues because it did not start them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from detent.cluster.membership import Membership
+from detent.domain.run import Claim
+from detent.errors import DetentError
+from detent.runtime.service import Batcher, backoff
+from detent.runtime.wakeups import Wakeups
+from detent.store import Store
+from detent.telemetry import transitions
+from detent.telemetry.log import logger
+from detent.telemetry.metrics import Metrics
+from detent.worker.held import HeldRun, HeldRuns
+
+log = logger("worker")
+
+
+class Returns:
+    def __init__(
+        self, store: Store, membership: Membership, held: HeldRuns, wakeups: Wakeups, metrics: Metrics
+    ) -> None:
+        self._store = store
+        self._membership = membership
+        self._held = held
+        self._wakeups = wakeups
+        self._metrics = metrics
+        # Give back a run whose handler could not be called here; runs that come together go back together.
+        self.give_back_uncalled = Batcher(self._give_back_uncalled)
+
+    async def give_back(self, claims: Sequence[Claim]) -> None:
+        """Retried for as long as this node is trusted: otherwise they wait until reconciling has seen them long enough,
+        or until the node is gone."""
+        failures = 0
+        while self._membership.trusted:
+            try:
+                await self._store.live_runs.give_back(self._membership.node, claims)
+                return
+            except DetentError as error:
+                failures += 1
+                log.info("runs not given back yet", runs=len(claims), error=str(error))
+                await asyncio.sleep(backoff(failures))
+
+    async def give_back_once(self, claims: Sequence[Claim]) -> None:
+        if not claims:
+            return
+        try:
+            await self._store.live_runs.give_back(self._membership.node, claims)
+        except DetentError as error:
+            log.warning("runs not given back: reconciling finds them again, or a rescue", error=str(error))
+        if transitions.debug_enabled():
+            transitions.log_claims("run given back", claims, self._membership.node)
+
+    async def give_back_unloaded(self, some: Sequence[HeldRun]) -> None:
+        """Their definitions could not be read. Runs that could not be given back are found by reconciling."""
+        await self.give_back([held.claim for held in some])
+        for held in some:
+            self._held.remove(held.claim)
+
+    async def _give_back_uncalled(self, claims: Sequence[Claim]) -> Sequence[None]:
+        """Other nodes may have capacity for their handlers, or this node later (claiming.py)."""
+        self._metrics.not_begun += len(claims)
+        await self.give_back(claims)
+        self._wakeups.runs_given_back()
+        return [None] * len(claims)

@@ -1,0 +1,47 @@
+"""The runs a worker holds: found by their claim, whatever else their job has in hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from detent.domain.run import Claim
+from detent.worker.held import HeldRun, HeldRuns
+
+TICK = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def held(job: int, minute: int = 0, token: int = 1) -> HeldRun:
+    return HeldRun(Claim(job, 0, TICK + timedelta(minutes=minute), 0, token, 1), TICK)
+
+
+def test_runs_of_one_job_are_told_apart_by_tick_and_token() -> None:
+    hand = HeldRuns()
+    runs = [held(1), held(1, minute=1), held(1, token=2), held(2)]
+    for run in runs:
+        hand.add(run)
+    assert len(hand) == 4
+    assert all(hand.find(run.claim) is run for run in runs)
+    assert hand.remove(runs[1].claim) is runs[1]
+    assert hand.remove(runs[1].claim) is None
+    assert set(hand) == {runs[0], runs[2], runs[3]}
+    assert len(hand) == 3
+
+
+def test_a_claim_that_was_asked_to_stop_is_still_the_same_hold() -> None:
+    hand = HeldRuns()
+    run = held(1)
+    hand.add(run)
+    before = run.claim
+    run.claim = run.claim._replace(cancel=True)
+    assert hand.find(before) is run
+    assert hand.remove(before) is run
+    assert not hand
+
+
+def test_the_same_hold_is_held_once() -> None:
+    hand = HeldRuns()
+    hand.add(held(1))
+    again = held(1)
+    hand.add(again)
+    assert len(hand) == 1
+    assert hand.of_job(1) == (again,)
