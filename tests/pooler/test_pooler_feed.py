@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from detent.store import Store
-from detent.store.db import connect, statement
+from detent.store import Store, sql
+from detent.store.db import connect
 from detent.store.feed import Feed
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 
 CHANNEL = "detent_runs"
 
@@ -37,13 +37,13 @@ async def ear(store: Store) -> Ear:
 
 @pytest.fixture
 async def another(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
     yield connection
     await connection.close()
 
 
 async def say(connection: Any, payload: str, channel: str = CHANNEL) -> None:
-    await connection.fetch(statement("wake"), channel, payload)
+    await connection.fetch(sql.feed.NOTIFY.text, channel, payload)
 
 
 async def test_what_is_said_is_heard_once(ear: Ear, store: Store) -> None:

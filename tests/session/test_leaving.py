@@ -11,7 +11,7 @@ import pytest
 from detent.domain.identity import PARTITIONS
 from detent.store import Store
 from detent.store.db import connect
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from detent.store.upkeep import RUNS_CHANNEL
 from tests.session.test_draining import Runs
 from tests.session.test_session import soon
@@ -26,7 +26,7 @@ WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' 
 @pytest.fixture
 async def other(database_url: str) -> AsyncIterator[Any]:
     """Somebody who locks rows and tables for as long as they like."""
-    connection = await connect(database_url, "detent", PEOPLE)
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
     await connection.execute("SET idle_in_transaction_session_timeout = 0")
     yield connection
     connection.terminate()

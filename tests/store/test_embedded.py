@@ -316,7 +316,7 @@ async def test_the_socket_moves_away_when_the_folder_does_not_suit_it(folder: Pa
 async def test_a_socket_folder_of_somebody_else_is_not_trusted(folder: Path) -> None:
     path = folder / "taken"
     path.symlink_to(folder)
-    account = embedded_host.Account("me", os.geteuid(), os.getegid(), other=False)
+    account = embedded_host.SystemUser("me", os.geteuid(), os.getegid(), other=False)
     with pytest.raises(Unavailable, match="belongs to somebody else"):
         embedded_host.make_own_folder(account, path)
 

@@ -333,7 +333,7 @@ async def test_the_printed_script_does_the_same_as_the_runner(
         "-- detent: no-transaction\nCREATE INDEX CONCURRENTLY IF NOT EXISTS first_a ON first (a)\n"
     )
     psql = postgres.server.binaries / "psql"
-    script = migrate.sql("detent", folder)
+    script = migrate.script("detent", folder)
     command: list[str | Path] = [psql, "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", empty_database_url]
     await asyncio.to_thread(subprocess.run, command, input=script, text=True, check=True)
     await migrate.check(connection, folder)
@@ -362,7 +362,7 @@ async def test_our_own_script_can_be_run_by_hand(postgres: Postgres, empty_datab
     await asyncio.to_thread(
         subprocess.run,
         [*command, empty_database_url],
-        input=migrate.sql(),
+        input=migrate.script(),
         text=True,
         check=True,
         stdout=subprocess.DEVNULL,

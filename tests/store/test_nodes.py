@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from detent.domain.misfire import MissedRange
-from detent.store import Database, Store
+from detent.store import Database, Store, sql
 from detent.store.cursors import Leap
-from detent.store.db import connect, statement
+from detent.store.db import connect
 from detent.store.heartbeat import HeartbeatConnection
 from detent.store.nodes import NodeInfo
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
@@ -239,7 +239,7 @@ async def test_of_two_nodes_that_take_at_once_the_later_gets_nothing(look: Any, 
     await add_node(look, NODE)
     await add_node(look, OTHER)
     async with another.transaction():
-        first = await another.fetch(statement("take"), NODE, 1, [3, 4], [None, None])
+        first = await another.fetch(sql.partition.TAKE.text, NODE, 1, [3, 4], [None, None])
         taking = asyncio.create_task(verbs.nodes.take(OTHER, 1, dict.fromkeys([3, 4, 5])))
         await until(lambda: look.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"), what="the wait")
     assert len(first) == 2

@@ -13,9 +13,9 @@ import pytest
 from detent.domain.job import JobSpec
 from detent.errors import Conflict, QuotaReached, UsageError
 from detent.jobs import JobOperations
-from detent.store import Store
+from detent.store import Store, sql
 from detent.store import tenants as tenants_module
-from detent.store.statements import statement
+from detent.store.db import PoolName
 from detent.store.tenants import reserved, use_quota
 from tests.support.factories import add_node
 from tests.support.waiting import until
@@ -154,7 +154,7 @@ async def test_a_reservation_that_was_given_up_meanwhile_registers_nothing(verbs
     with pytest.raises(Exception, match="took too long"):
         async with reserved(database, tenant, 1, 1000) as room:
             await tenants_module._release(database, room.reservation or 0)
-            await database.transaction("people", lambda connection: use_quota(connection, room))
+            await database.transaction(PoolName.REQUEST, lambda connection: use_quota(connection, room))
     assert await used(verbs) == 0
 
 
@@ -266,7 +266,7 @@ async def test_two_reservations_at_the_same_moment_do_not_wait_for_each_other(
     await verbs.tenants.change("acme", {"max_jobs": 100_000})
     await JobOperations(verbs).registration.add([spec("first")], tenant=tenant)
     async with another.transaction():
-        await another.fetch(statement("reserve_jobs"), *reserving(tenant, 1))
+        await another.fetch(sql.tenant.RESERVE_JOBS.text, *reserving(tenant, 1))
         await JobOperations(verbs).registration.add([spec("second")], tenant=tenant)
     assert await used(verbs) == 3, "two jobs, and a reservation that is not used yet"
 
