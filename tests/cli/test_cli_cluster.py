@@ -178,7 +178,7 @@ def test_a_frame_shows_nodes_partitions_and_work() -> None:
     assert "A  3f9a0000  alive  all      128     2     400 ms" in text
     assert lines.count("AB" * 32) == 4
     assert "lag         no tick is overdue, no run waits" in lines
-    assert "finished  12.0/s over 10 s, 15.0/s over 60 s █████" in lines
+    assert "finished    12.0/s over 10 s, 15.0/s over 60 s █████" in lines
     assert "  30 s ago  B 3f9b0000 took 128 partitions" in text
     assert max(map(len, lines)) <= 80 and len(lines) <= 24
 
