@@ -124,8 +124,8 @@ async def test_a_job_is_paused_for_a_while_skipped_once_and_rolled_back(client: 
     assert (await client.cancel_job_runs("j")).cancelled == [run.id]
     await client.edit_job("j", {"priority": 2})
     assert [(each.revision, each.changed_by) for each in await client.list_revisions("j")] == [
-        (2, "loopback"),
-        (1, "loopback"),
+        (2, "local, no key"),
+        (1, "local, no key"),
     ]
     assert (await client.get_revision("j", 1)).definition.priority == 1
     assert (await client.roll_back_job("j", 1)).revision == 3
