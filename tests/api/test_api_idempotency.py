@@ -107,7 +107,7 @@ async def test_when_all_connections_are_in_use_nothing_is_said_to_be_unknown(
     await api.good("POST", "/api/v1/jobs", 201, json=JOB)
 
 
-async def test_a_request_under_way_is_told_to_wait(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_under_way_is_reported_to_wait(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     add = JobRegistration.add
     begun, go_on = asyncio.Event(), asyncio.Event()
 

@@ -238,7 +238,7 @@ async def test_a_key_may_do_what_its_scope_grants_and_nothing_else(
 
 @pytest.mark.parametrize("scopes", [SCOPES[-1:], pytest.param(SCOPES[:-1], marks=pytest.mark.long)], ids="+".join)
 @pytest.mark.parametrize("tenant", ["acme", "default"])
-async def test_what_another_tenant_has_is_like_what_nobody_has(
+async def test_what_another_tenant_has_is_answered_like_what_does_not_exist(
     api: ApiClient, world: World, sql: Any, tenant: str, scopes: Sequence[str]
 ) -> None:
     before = await rows_of_rival(sql)

@@ -133,7 +133,7 @@ async def test_on_a_timeline_that_nobody_has_joined_yet_a_node_writes_nothing(st
     assert set(await store.nodes.take(node, 1, {3: None})) == {3}
 
 
-async def test_a_fire_does_not_wait_long_for_a_row_that_somebody_holds(store: Store, look: Any) -> None:
+async def test_a_fire_does_not_wait_long_for_a_row_that_another_session_holds(store: Store, look: Any) -> None:
     job = await add_job(look)
     async with look.transaction():
         await look.fetch("SELECT FROM cursors WHERE job = $1 FOR UPDATE", job)

@@ -87,7 +87,7 @@ async def test_what_is_rolled_back_was_never_said(ear: Ear, look: Any) -> None:
     assert await ear.news() == []
 
 
-async def test_nothing_is_written_down_when_nobody_reads(store: Store, look: Any) -> None:
+async def test_nothing_is_written_down_when_no_node_reads(store: Store, look: Any) -> None:
     await say(look, "to whom?")
     assert await look.fetchval("SELECT count(*) FROM changes") == 0
     ear = Ear(store)
@@ -112,7 +112,7 @@ async def test_after_a_fail_over_that_lost_transactions_everything_is_looked_at_
     assert await ear.news() == ["on"]
 
 
-async def test_what_everybody_has_read_is_deleted(ear: Ear, store: Store, look: Any) -> None:
+async def test_what_every_node_has_read_is_deleted(ear: Ear, store: Store, look: Any) -> None:
     await store.upkeep.wake(CHANNEL, "old")
     await look.execute("UPDATE changes SET at = now() - interval '3 minutes'")
     await store.upkeep.wake(CHANNEL, "new")

@@ -203,7 +203,7 @@ async def test_of_former_revisions_so_many_are_kept_and_those_that_live_runs_nee
     assert await revisions(store, job) == [10, 9, 8, 7, 6]
 
 
-async def test_what_is_told_of_revisions_that_are_gone_is_true(look: Any, store: Store) -> None:
+async def test_what_is_reported_revisions_that_are_gone_is_true(look: Any, store: Store) -> None:
     job = await add(store, "1 1 * * *", name="edited")
     number = await look.fetchval("SELECT job FROM jobs WHERE id = $1", job.id)
     for n in range(9):

@@ -263,7 +263,9 @@ async def test_a_row_for_a_day_that_is_on_its_way_out_finds_a_home(look: Any, st
     assert await look.fetchval("SELECT count(*) FROM run_history") == 2
 
 
-async def test_a_table_that_somebody_holds_is_dropped_the_next_time(look: Any, store: Store, another: Any) -> None:
+async def test_a_table_that_another_session_holds_is_dropped_the_next_time(
+    look: Any, store: Store, another: Any
+) -> None:
     await old_history(look, store)
     (part, *_) = await store.retention.expired(KEEP)
     await store.retention.detach(part)

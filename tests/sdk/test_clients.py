@@ -321,7 +321,7 @@ def reply(body: bytes, kind: str = "application/json", status: int = 200) -> byt
         ),
     ],
 )
-async def test_what_is_not_a_detent_server_is_told_apart(kind: Any, answer: bytes, words: str) -> None:
+async def test_what_is_not_a_detent_server_is_distinguished(kind: Any, answer: bytes, words: str) -> None:
     with pytest.raises(errors.Unavailable, match=words):
         await answering(kind, answer)
 

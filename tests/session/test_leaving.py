@@ -125,7 +125,9 @@ async def test_the_heartbeat_of_a_lost_membership_ends_and_its_row_with_it(look:
     assert await look.fetchval("SELECT evicted FROM nodes WHERE node = $1", node)
 
 
-async def test_others_are_told_of_runs_that_were_rescued(look: Any, start: Any, store: Store, heard: list[str]) -> None:
+async def test_others_are_reported_runs_that_were_rescued(
+    look: Any, start: Any, store: Store, heard: list[str]
+) -> None:
     gone = await factories.add_node(look, 7, evicted=True)
     await factories.add_live_run(look, await factories.add_job(look, None), owner=gone)
     await start(roles=("scheduler",), lease_ttl_seconds=TTL)

@@ -200,7 +200,7 @@ async def test_a_session_that_waits_for_its_share_looks_often(look: Any, start: 
     assert await second.leadership.tick() > 30 / WAITING_PASSES_PER_TTL
 
 
-async def test_whoever_begins_to_listen_looks_at_everything_that_may_have_been_said(store: Store) -> None:
+async def test_a_new_listener_reads_everything_it_may_have_missed(store: Store) -> None:
     called: list[str] = []
 
     wakeups = Wakeups()

@@ -313,7 +313,7 @@ async def test_the_socket_moves_away_when_the_folder_does_not_suit_it(folder: Pa
     assert not socket.exists()
 
 
-async def test_a_socket_folder_of_somebody_else_is_not_trusted(folder: Path) -> None:
+async def test_a_socket_folder_of_another_user_is_not_trusted(folder: Path) -> None:
     path = folder / "taken"
     path.symlink_to(folder)
     account = embedded_host.SystemUser("me", os.geteuid(), os.getegid(), other=False)

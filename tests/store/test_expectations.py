@@ -354,7 +354,7 @@ async def test_an_incident_that_is_opened_while_its_job_changes_does_not_stay_op
 # --- messages ---
 
 
-async def test_whoever_was_so_slow_that_another_took_the_message_can_only_say_that_it_was_sent(
+async def test_a_sender_so_slow_that_another_took_the_message_can_only_say_that_it_was_sent(
     verbs: Store, look: Any
 ) -> None:
     made = await make(verbs, look)

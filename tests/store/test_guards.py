@@ -257,5 +257,5 @@ def test_only_the_statements_of_leaders_take_the_node_fence_and_the_key_lock_is_
         ("UPDATE cursors_of_others SET x", []),
     ],
 )
-def test_writes_are_told_from_locks(text: str, writes: list[str]) -> None:
+def test_writes_are_distinguished_from_locks(text: str, writes: list[str]) -> None:
     assert WRITE.findall(text) == writes

@@ -173,7 +173,7 @@ async def test_after_it_was_resumed_or_changed_a_failing_job_has_all_its_chances
     assert await JobOperations(verbs).automatic.pause_failing([number]) == []
 
 
-async def test_whether_a_job_is_paused_is_told_by_its_latest_runs_alone(verbs: Store, look: Any) -> None:
+async def test_whether_a_job_is_paused_is_reported_by_its_latest_runs_alone(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, 9.5 * HOUR, auto_pause_after=3)
     await look.execute(
         "INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status)"

@@ -219,7 +219,7 @@ async def is_waiting(connection: Any) -> bool:
     return answer
 
 
-async def test_a_node_that_comes_during_a_migration_is_told(database_url: str) -> None:
+async def test_a_node_that_comes_during_a_migration_is_reported(database_url: str) -> None:
     async with opened(database_url) as migrator, opened(database_url) as joining:
         async with migrator.transaction():
             key = await migrate._key(migrator, "join")
@@ -300,7 +300,7 @@ async def test_two_schemas_of_one_database_are_migrated_apart(empty_database_url
         assert await blue.fetchval("SELECT count(*) FROM green.first") == 1
 
 
-async def test_a_user_without_rights_is_told_who_has_to_migrate(
+async def test_a_user_without_rights_is_reported_who_has_to_migrate(
     empty_database_url: str, folder: Path, connection: Any
 ) -> None:
     await connection.execute("DROP ROLE IF EXISTS clerk")

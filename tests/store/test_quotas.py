@@ -205,7 +205,7 @@ async def test_quotas_are_changed_one_by_one(verbs: Store, tenant: int) -> None:
     assert (after.max_concurrent, after.max_runs_per_second) == (None, 2.5)
 
 
-async def test_a_change_of_limits_is_told_to_the_nodes(verbs: Store, tenant: int, look: Any) -> None:
+async def test_a_change_of_limits_is_reported_to_the_nodes(verbs: Store, tenant: int, look: Any) -> None:
     heard: list[str] = []
     await look.add_listener("detent_runs", lambda *told: heard.append(told[-1]))
     await verbs.tenants.change("acme", {"max_concurrent": 3})
@@ -286,7 +286,7 @@ async def counts(look: Any, tenant: int) -> tuple[int, int]:
     return row["jobs"], int(row["found"])
 
 
-async def test_room_that_was_reserved_ahead_is_there_for_whoever_needs_it_at_the_quota(
+async def test_room_that_was_reserved_ahead_is_there_for_any_job_that_needs_it_at_the_quota(
     verbs: Store, tenant: int, look: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten ahead for each that finds none, up to a quota of 40: all 40 can be registered, and not one more."""
@@ -321,7 +321,7 @@ async def test_room_that_was_reserved_ahead_does_not_outlive_a_lower_quota(verbs
     assert await used(verbs) == 2
 
 
-async def test_room_that_was_reserved_ahead_and_that_nobody_took_is_given_up_without_a_word(
+async def test_room_that_was_reserved_ahead_and_that_no_node_took_is_given_up_without_a_word(
     verbs: Store, tenant: int, look: Any
 ) -> None:
     await verbs.tenants.change("acme", {"max_jobs": 100_000})

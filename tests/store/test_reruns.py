@@ -328,7 +328,7 @@ async def three_groups(look: Any) -> tuple[int, dict[str, list[RunKey]]]:
     return one, keys
 
 
-async def test_dead_runs_are_told_by_what_their_errors_have_in_common(verbs: Store, look: Any) -> None:
+async def test_dead_runs_are_reported_by_what_their_errors_have_in_common(verbs: Store, look: Any) -> None:
     one, keys = await three_groups(look)
     found = await verbs.dead_letters.groups()
     assert [(group.error, group.runs, group.jobs) for group in found.items] == [

@@ -249,7 +249,7 @@ async def test_a_list_of_all_jobs_finds_its_stretch_without_reading_the_whole_da
     assert plan.count("on run_history_") == plan.count(f"on run_history_{AT:%Y%m%d}"), "other days are looked at"
 
 
-async def test_a_run_that_nobody_holds_is_cancelled_at_once(store: Store, sql: Any) -> None:
+async def test_a_run_that_no_node_holds_is_cancelled_at_once(store: Store, sql: Any) -> None:
     job = await add_job(sql)
     await add_live_run(sql, job, AT)
     key = RunKey(job, AT, 0)
@@ -260,7 +260,7 @@ async def test_a_run_that_nobody_holds_is_cancelled_at_once(store: Store, sql: A
     assert await JobOperations(store).runs.cancel(key) is RunStatus.CANCELLED
 
 
-async def test_a_running_run_is_asked_to_stop_and_its_node_is_told(store: Store, sql: Any) -> None:
+async def test_a_running_run_is_asked_to_stop_and_its_node_is_reported(store: Store, sql: Any) -> None:
     heard: list[str] = []
     await sql.add_listener("detent_runs", lambda *said: heard.append(said[3]))
     job = await add_job(sql)

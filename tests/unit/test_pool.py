@@ -117,7 +117,7 @@ async def test_the_end_of_the_wait_says_why_there_is_none() -> None:
     assert await busy.acquire(LONG) is connection
 
 
-async def test_any_other_failure_to_open_is_told_at_once() -> None:
+async def test_any_other_failure_to_open_is_reported_at_once() -> None:
     server = Server()
     server.error = ConnectionRefusedError("refused")
     pool: Any = Pool(server.connect, 5)
