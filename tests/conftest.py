@@ -94,9 +94,9 @@ def reach(request: pytest.FixtureRequest, pooled: bool) -> dict[str, Any]:
 async def look(database_url: str) -> AsyncIterator[Any]:
     """A connection to the tables of the test's database, past any pooler."""
     from detent.store.db import connect
-    from detent.store.limits import PEOPLE
+    from detent.store.limits import REQUEST_LIMITS
 
-    connection = await connect(database_url, "detent", PEOPLE)
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
     yield connection
     await connection.close()
 

@@ -31,7 +31,9 @@ from detent.node.server import ApiServer
 from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Database, Store
+from detent.store.db import PoolName
 from detent.store.embedded import EmbeddedServer
+from detent.store.statement import Statement
 from detent.telemetry.health import Check
 from detent.telemetry.log import configure
 from detent.telemetry.metrics import Metrics
@@ -99,12 +101,12 @@ class TimedDatabase(Database):
         super().__init__(url)
         self.times: dict[str, list[float]] = defaultdict(list)
 
-    async def _fetch(self, pool: str, name: str, *arguments: object) -> list[Any]:
+    async def _fetch(self, pool: PoolName, statement: Statement, *arguments: object) -> list[Any]:
         began = time.perf_counter()
         try:
-            return await super()._fetch(pool, name, *arguments)
+            return await super()._fetch(pool, statement, *arguments)
         finally:
-            self.times[name].append((time.perf_counter() - began) * 1000)
+            self.times[statement.name].append((time.perf_counter() - began) * 1000)
 
 
 async def overview(jobs: int, runs: int) -> None:
@@ -131,9 +133,9 @@ async def overview(jobs: int, runs: int) -> None:
 
 async def fill(url: str, jobs: int, runs: int) -> None:
     from detent.store.db import connect
-    from detent.store.limits import PEOPLE
+    from detent.store.limits import REQUEST_LIMITS
 
-    patient = PEOPLE._replace(statement=3600.0, answer=3600.0)
+    patient = REQUEST_LIMITS._replace(statement=3600.0, answer=3600.0)
     connection = await connect(url, "detent", patient)
     for text in FILL:
         began = time.perf_counter()

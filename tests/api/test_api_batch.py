@@ -61,7 +61,7 @@ async def test_warnings_come_with_the_item_they_are_about(api: ApiClient) -> Non
     assert "every tick has the same key" in answer["items"][1]["warnings"][0]
 
 
-async def test_every_wrong_item_is_told_and_none_is_registered(api: ApiClient, sql: Any) -> None:
+async def test_every_wrong_item_is_reported_and_none_is_registered(api: ApiClient, sql: Any) -> None:
     jobs: list[Any] = [
         job("a"),
         job("b", schedule="61 * * * *"),
@@ -85,7 +85,7 @@ async def test_every_wrong_item_is_told_and_none_is_registered(api: ApiClient, s
     assert await sql.fetchval("SELECT count(*) FROM jobs") == 0
 
 
-async def test_a_line_that_is_no_json_is_told_with_the_others(api: ApiClient) -> None:
+async def test_a_line_that_is_no_json_is_reported_with_the_others(api: ApiClient) -> None:
     body = lines([job("a")]) + b'{"schedule": \n' + b'"\xff"\n' + lines([job("b", priority=10)])
     problem = await api.problem("POST", PATH, 422, data=body, headers=NDJSON)
     assert [error["pointer"] for error in problem["errors"]] == ["/1", "/2", "/3/priority"]

@@ -151,7 +151,7 @@ async def test_an_interval_counts_from_its_anchor_also_before_the_job_was_made(a
         ({"from": "2020-03-01T00:00:00Z", "rate": 1}, "/rate", "rate"),
     ],
 )
-async def test_what_is_wrong_is_told(api: ApiClient, body: Any, pointer: str, words: str) -> None:
+async def test_what_is_wrong_is_reported(api: ApiClient, body: Any, pointer: str, words: str) -> None:
     await api.create(name="a", schedule="0 * * * *")
     problem = await api.problem("POST", "/api/v1/jobs/a/backfill", 422, json=body)
     assert problem.get("pointer", "") == pointer

@@ -80,7 +80,7 @@ async def test_a_node_whose_lease_has_ended_counts_as_gone(api: ApiClient, sql: 
 # --- how the work goes ---
 
 
-async def test_runs_that_a_node_holds_and_work_that_waits_are_told(api: ApiClient, sql: Any) -> None:
+async def test_runs_that_a_node_holds_and_work_that_waits_are_reported(api: ApiClient, sql: Any) -> None:
     await add_node(sql, 7)
     await lead_everything(api, 7)
     overdue = await sql.fetchval("SELECT now() - interval '20 seconds'")
@@ -112,7 +112,7 @@ async def test_what_ended_lately_is_counted(api: ApiClient, sql: Any) -> None:
 # --- what is wrong ---
 
 
-async def test_what_somebody_should_look_at_is_said_in_sentences(api: ApiClient, sql: Any) -> None:
+async def test_what_an_operator_should_look_at_is_said_in_sentences(api: ApiClient, sql: Any) -> None:
     await add_node(sql, 7)
     await add_node(sql, 8)
     await lead_everything(api, 7)
@@ -198,7 +198,7 @@ async def tenants(database_url: str, readiness: Readiness, sql: Any) -> Any:
         yield api, keys
 
 
-async def test_where_nodes_are_is_told_to_the_default_tenant_only(tenants: Any) -> None:
+async def test_where_nodes_are_is_reported_to_the_default_tenant_only(tenants: Any) -> None:
     api, keys = tenants
     for name, told in (("acme", False), ("reader", True), ("operator", True)):
         cluster = await look(api, headers=keys[name])

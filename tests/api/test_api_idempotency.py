@@ -10,6 +10,7 @@ import pytest
 from detent.errors import RequestInProgress
 from detent.jobs.register import JobRegistration
 from detent.runtime import failpoints
+from detent.store.db import PoolName
 from tests.api.api_client import HTTP, ApiClient
 
 JOB = {"schedule": "every 1h", "target": HTTP}
@@ -100,13 +101,13 @@ async def test_when_all_connections_are_in_use_nothing_is_said_to_be_unknown(
     monkeypatch.setattr("detent.store.db.CONNECTION_SECONDS", 0.1)
     async with AsyncExitStack() as stack:
         for _ in range(5):
-            await stack.enter_async_context(api.store.database.connection("people"))
+            await stack.enter_async_context(api.store.database.connection(PoolName.REQUEST))
         problem = await api.problem("POST", "/api/v1/jobs", 503, json=JOB)
         assert problem["type"] == "/problems/unavailable"
     await api.good("POST", "/api/v1/jobs", 201, json=JOB)
 
 
-async def test_a_request_under_way_is_told_to_wait(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_under_way_is_reported_to_wait(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     add = JobRegistration.add
     begun, go_on = asyncio.Event(), asyncio.Event()
 

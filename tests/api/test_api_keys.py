@@ -43,7 +43,7 @@ async def admin(wide: ApiClient) -> dict[str, str]:
 # --- made, listed, revoked ---
 
 
-async def test_a_key_is_told_once(wide: ApiClient, admin: dict[str, str]) -> None:
+async def test_a_key_is_reported_once(wide: ApiClient, admin: dict[str, str]) -> None:
     wanted = {"scope": "operate", "name": "deploys", "expires_in_seconds": 3600}
     made = await wide.good("POST", "/api/v1/keys", 201, json=wanted, headers=admin)
     assert (made["scope"], made["name"], made["tenant"], made["status"]) == ("operate", "deploys", "default", "active")
@@ -264,7 +264,7 @@ async def test_a_key_is_in_no_problem_and_no_log(
 # --- how fast ---
 
 
-async def test_who_asks_too_fast_is_told_when_to_come_again(database_url: str, readiness: Readiness) -> None:
+async def test_who_asks_too_fast_is_reported_when_to_come_again(database_url: str, readiness: Readiness) -> None:
     async with serving(database_url, readiness, host="0.0.0.0", requests_per_second=0.01) as api:
         keys = [(await api.store.keys.add("read", tenant=DEFAULT_TENANT)).key for _ in range(2)]
         await api.good("GET", "/api/v1/jobs", headers=bearer(keys[0]))

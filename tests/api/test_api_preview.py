@@ -25,7 +25,7 @@ async def test_a_preview_is_what_explain_says(api: ApiClient) -> None:
     assert answer.keys() == {"description", "timezone", "ticks", "skipped", "clock_changes", "warnings"}
 
 
-async def test_a_skipped_time_is_told_with_its_reason(api: ApiClient) -> None:
+async def test_a_skipped_time_is_reported_with_its_reason(api: ApiClient) -> None:
     body = {"schedule": "30 2 * * *", "timezone": "Europe/Berlin", "count": 3, "from": WINTER, "dst_gap": "skip"}
     answer = await api.good("POST", PATH, json=body)
     assert answer["skipped"][0]["local"].startswith("2027-03-28T02:30")

@@ -230,7 +230,7 @@ async def test_targets_of_other_kinds_are_pulled_only_when_asked_for(api: ApiCli
     assert await take(targets=["http", "python"]) == {"http"}
 
 
-async def test_whoever_waits_is_served_when_a_run_is_triggered(api: ApiClient) -> None:
+async def test_a_waiting_worker_is_served_when_a_run_is_triggered(api: ApiClient) -> None:
     waiting = asyncio.create_task(claim(api, wait_seconds=30))
     await standing(1)
     (run_id,) = await ready(api)
@@ -238,7 +238,7 @@ async def test_whoever_waits_is_served_when_a_run_is_triggered(api: ApiClient) -
     assert run["run_id"] == run_id
 
 
-async def test_whoever_waits_is_served_by_looking_where_no_notification_comes(
+async def test_a_waiting_worker_is_served_by_looking_where_no_notification_comes(
     api: ApiClient, sql: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pull_waiters, "POLL_EVERY", 0.1)

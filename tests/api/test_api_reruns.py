@@ -104,7 +104,7 @@ async def test_all_dead_letters_of_a_job_are_redriven_as_far_as_it_has_room(api:
     assert named["left"] == [{"id": runs["one"][1]["id"], "reason": "overlap"}]
 
 
-async def test_what_cannot_be_redriven_is_told(api: ApiClient, sql: Any) -> None:
+async def test_what_cannot_be_redriven_is_reported(api: ApiClient, sql: Any) -> None:
     await api.create(name="a")
     run = await dead_run(api, sql, "a")
     key = decode_run_id(UUID(run["id"]))
@@ -140,7 +140,7 @@ async def test_a_redrive_says_what_it_wants(api: ApiClient) -> None:
     await api.problem("POST", "/api/v1/dead-letters/redrive", 404, json={"all": True, "job": "nobody"})
 
 
-async def test_dead_letters_are_told_by_group_and_discarded(api: ApiClient, sql: Any) -> None:
+async def test_dead_letters_are_reported_by_group_and_discarded(api: ApiClient, sql: Any) -> None:
     await api.create(name="a", concurrent_policy="ALLOW")
     runs = [await dead_run(api, sql, "a") for _ in range(3)]
     told = await api.good("GET", "/api/v1/dead-letters/groups?job=a")

@@ -14,7 +14,8 @@ import asyncpg
 import pytest
 
 from detent.errors import DetentError
-from detent.store import Database, db, migrate
+from detent.store import Database, db, migrate, sql
+from detent.store.db import PoolName
 from detent.store.embedded import EmbeddedServer
 from tests.api.api_server import Readiness, serving
 from tests.support.postgres import OPTIONS, SCHEMA, chosen_binaries, run_apart
@@ -70,14 +71,14 @@ async def test_requests_wait_for_pooled_connections_where_the_server_has_no_more
         assert [answer.status for answer in made] == [201] * AT_ONCE
 
 
-@pytest.mark.parametrize("pool", ["fire", "work", "people"])
+@pytest.mark.parametrize("pool", [PoolName.FIRE, PoolName.WORK, PoolName.REQUEST])
 async def test_statements_wait_for_pooled_connections_where_the_server_has_no_more(
-    small_server: EmbeddedServer, pool: str
+    small_server: EmbeddedServer, pool: PoolName
 ) -> None:
     database = Database(small_server.url)
     await database.open()
     async with all_others_taken(small_server.url):
-        found = await asyncio.gather(*(database.fetch(pool, "clock") for _ in range(AT_ONCE)))
+        found = await asyncio.gather(*(database.fetch(pool, sql.database.CLOCK) for _ in range(AT_ONCE)))
     assert len(found) == AT_ONCE
     await database.close()
 
@@ -121,7 +122,10 @@ async def test_an_argument_that_cannot_be_encoded_leaves_nothing_behind_on_its_c
     await database.open()
     for number in range(8):
         with pytest.raises(DetentError):
-            await database.fetch("people", "job_quota", 2**31 + number)
-        async with database.connection("people") as connection, connection.transaction(isolation="repeatable_read"):
+            await database.fetch(PoolName.REQUEST, sql.tenant.READ_JOB_QUOTA, 2**31 + number)
+        async with (
+            database.connection(PoolName.REQUEST) as connection,
+            connection.transaction(isolation="repeatable_read"),
+        ):
             assert await connection.fetchval("SELECT 1") == 1
     await database.close()

@@ -111,7 +111,7 @@ BREAKING: dict[str, tuple[Callable[[Any], None], str]] = {
 
 
 @pytest.mark.parametrize("what", BREAKING)
-def test_what_a_client_may_stumble_over_is_told(what: str) -> None:
+def test_what_a_client_may_stumble_over_is_reported(what: str) -> None:
     change, sentence = BREAKING[what]
     changed = copy.deepcopy(committed())
     change(changed)

@@ -18,6 +18,7 @@ import detent.api
 from detent.api.app import create_app
 from detent.api.auth import GRANTS
 from detent.store import Database, Store
+from detent.store.db import PoolName
 from tests.api.api_client import Answer, ApiClient
 from tests.api.api_server import Readiness, serving
 from tests.api.two_tenants import JOB, MARKED_JOB, MARKER, SCOPES, World, made_world, nobodys, rows_of_rival
@@ -237,7 +238,7 @@ async def test_a_key_may_do_what_its_scope_grants_and_nothing_else(
 
 @pytest.mark.parametrize("scopes", [SCOPES[-1:], pytest.param(SCOPES[:-1], marks=pytest.mark.long)], ids="+".join)
 @pytest.mark.parametrize("tenant", ["acme", "default"])
-async def test_what_another_tenant_has_is_like_what_nobody_has(
+async def test_what_another_tenant_has_is_answered_like_what_does_not_exist(
     api: ApiClient, world: World, sql: Any, tenant: str, scopes: Sequence[str]
 ) -> None:
     before = await rows_of_rival(sql)
@@ -414,7 +415,7 @@ def test_a_route_without_a_scope_cannot_be_written() -> None:
 
 # --- whose connections these are ---
 
-FOR_REQUESTS = {"people", "aside"}
+FOR_REQUESTS = {PoolName.REQUEST, PoolName.SEPARATE}
 
 
 @pytest.fixture
@@ -423,7 +424,7 @@ def pools_used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     used: list[str] = []
     acquired = Database._acquired
 
-    def recorded(self: Database, pool: str, seconds: float) -> Any:
+    def recorded(self: Database, pool: PoolName, seconds: float) -> Any:
         used.append(pool)
         return acquired(self, pool, seconds)
 
@@ -444,7 +445,7 @@ async def test_no_request_uses_a_connection_with_which_the_node_fires_claims_or_
         headers = {"Authorization": f"Bearer {key}"} | ({"Idempotency-Key": f"key-{number}"} if idempotent else {})
         options = {} if call.body is None else {"json": call.body}
         answer = await api.ask(call.method, call.path, headers=headers, timeout=ANSWER, **options)
-        allowed = FOR_REQUESTS | ({"pull"} if call.scope == "work" else set())
+        allowed = FOR_REQUESTS | ({PoolName.PULL} if call.scope == "work" else set())
         assert set(pools_used) <= allowed, (call, answer.status)
         served += answer.status < 300
     assert served > 30

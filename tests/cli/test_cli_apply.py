@@ -166,7 +166,7 @@ def test_an_export_reads_back_as_no_change(detent: CommandLine, form: str) -> No
     assert detent("diff", "-f", write(detent, owned.out, f"owned.{form}"), "--exit-code").code == 0
 
 
-def test_what_only_the_server_can_refuse_is_told_with_its_line(detent: CommandLine) -> None:
+def test_what_only_the_server_can_refuse_is_reported_with_its_line(detent: CommandLine) -> None:
     text = (
         FILE + '  - name: late\n    schedule: "2020-01-01T00:00:00Z"\n    target: {type: http, url: "https://x.org"}\n'
     )

@@ -88,7 +88,7 @@ def test_who_leads_each_partition_under_which_term_and_how_long(inside: Run, ser
         ("11", 2, "`detent node drain 11aa0000 --yes`"),
     ],
 )
-def test_a_node_that_is_not_told_from_others_is_not_drained(
+def test_a_node_that_is_not_distinguished_from_others_is_not_drained(
     inside: Run, server: ContractServer, given: str, code: int, said: str
 ) -> None:
     server.answers.append(good(cluster(node(A), node(B), node(C))))
@@ -143,7 +143,7 @@ def test_flags_that_do_not_go_together_are_refused(inside: Run, flags: tuple[str
     assert inside("node", "drain", A, *flags).code == 2
 
 
-def test_who_may_not_is_told(inside: Run, server: ContractServer) -> None:
+def test_who_may_not_is_reported(inside: Run, server: ContractServer) -> None:
     server.answers += [good(cluster(node(A), node(B))), problem(403, "Nodes are looked after with another key.")]
     done = inside("node", "drain", A, "--yes")
     assert (done.code, done.err) == (4, "error: Nodes are looked after with another key.\n")
@@ -178,7 +178,7 @@ def test_a_frame_shows_nodes_partitions_and_work() -> None:
     assert "A  3f9a0000  alive  all      128     2     400 ms" in text
     assert lines.count("AB" * 32) == 4
     assert "lag         no tick is overdue, no run waits" in lines
-    assert "finished  12.0/s over 10 s, 15.0/s over 60 s █████" in lines
+    assert "finished    12.0/s over 10 s, 15.0/s over 60 s █████" in lines
     assert "  30 s ago  B 3f9b0000 took 128 partitions" in text
     assert max(map(len, lines)) <= 80 and len(lines) <= 24
 
@@ -209,7 +209,7 @@ def test_a_cluster_without_nodes_can_be_watched() -> None:
     assert lines.count("·" * 64) == 4
 
 
-def test_who_is_told_less_sees_less() -> None:
+def test_who_is_reported_less_sees_less() -> None:
     told = cluster(node(A, host=None, pid=None, address=None, running=None), throughput=None)
     lines = drawn(told)
     assert not any("RUNS" in line or "HOST" in line or "finished" in line for line in lines)
@@ -242,14 +242,16 @@ def test_a_machine_gets_the_apis_json(inside: Run, server: ContractServer) -> No
 
 
 @pytest.mark.parametrize("keys", ["q", "x Q"])
-def test_the_view_ends_when_it_is_told_to(detent: CommandLine, server: ContractServer, keys: str) -> None:
+def test_the_view_ends_when_it_is_reported_to(detent: CommandLine, server: ContractServer, keys: str) -> None:
     server.answers += [good(cluster(node(A)))] * 5
     seen = detent.on_terminal("top", "--interval", "60", typed=keys, width=80)
     assert seen.code == 0
     assert "every 60 s, q quits" in seen.out and "Traceback" not in seen.out
 
 
-def test_a_server_that_goes_away_is_told_and_the_last_frame_stays(detent: CommandLine, server: ContractServer) -> None:
+def test_a_server_that_goes_away_is_reported_and_the_last_frame_stays(
+    detent: CommandLine, server: ContractServer
+) -> None:
     server.answers += [good(cluster(node(A))), problem(503, "Not now."), good(cluster(node(A)))]
     seen = detent.on_terminal("top", "--interval", "60", typed="xxq", width=80)
     assert seen.code == 0 and "Not now." in seen.out

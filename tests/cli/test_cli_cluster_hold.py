@@ -49,6 +49,6 @@ def test_what_is_meant_has_to_be_said(
     assert server.requests == []
 
 
-def test_who_may_not_is_told_so(inside: Run, server: ContractServer) -> None:
+def test_who_may_not_is_refused_with_the_reason(inside: Run, server: ContractServer) -> None:
     server.answers.append(problem(403, "The cluster is paused with a key of the default tenant."))
     assert inside("pause", "--all", "--reason", "x").code == 4

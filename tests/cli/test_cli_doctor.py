@@ -126,7 +126,7 @@ def test_a_database_without_nodes_fires_nothing(patient: Patient) -> None:
     assert code == 1 and failed >= {"nodes", "partitions"}
 
 
-def test_a_database_that_was_not_migrated_is_told_and_not_looked_into(
+def test_a_database_that_was_not_migrated_is_reported_and_not_looked_into(
     detent: CommandLine, empty_database_url: str
 ) -> None:
     patient = Patient(detent, empty_database_url)
@@ -155,13 +155,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_a_running_embedded_database_is_told_with_who_uses_it(postgres: Postgres) -> None:
+def test_a_running_embedded_database_is_reported_with_who_uses_it(postgres: Postgres) -> None:
     state = embedded_state(postgres.server.data_dir)
     assert state.version and state.server and state.url
     assert [user.pid for user in state.users] == [os.getpid()]
 
 
-def test_a_port_that_another_program_has_is_told_with_its_process(detent: CommandLine, patient: Patient) -> None:
+def test_a_port_that_another_program_has_is_reported_with_its_process(detent: CommandLine, patient: Patient) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen(1)
@@ -170,14 +170,14 @@ def test_a_port_that_another_program_has_is_told_with_its_process(detent: Comman
     assert port["status"] == "fail" and f"process {os.getpid()}" in port["found"]
 
 
-def test_connections_that_cannot_be_enough_are_told(patient: Patient) -> None:
+def test_connections_that_cannot_be_enough_are_reported(patient: Patient) -> None:
     database = patient.url.partition("?")[0].rpartition("/")[2]
     patient.do(f"ALTER DATABASE {database} CONNECTION LIMIT 9", "SELECT 1")
     found = patient.checks()["connections"]
     assert found["status"] == "fail" and found["found"].startswith("9 connections are allowed")
 
 
-def test_nodes_that_differ_are_told(patient: Patient) -> None:
+def test_nodes_that_differ_are_reported(patient: Patient) -> None:
     for number, zone in ((1, "2025a"), (2, "2026f")):
         patient.do(
             "INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata, clock_offset)"
@@ -189,7 +189,7 @@ def test_nodes_that_differ_are_told(patient: Patient) -> None:
     assert "host2 differs by 3.5 s" in checks["clock of node"]["found"]
 
 
-def test_a_node_that_is_draining_is_told(patient: Patient) -> None:
+def test_a_node_that_is_draining_is_reported(patient: Patient) -> None:
     patient.do(
         "INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata, draining)"
         " VALUES (1, '1 hour', now() + interval '1 hour', 'host1', 1, '{scheduler,worker}', '0', '2026f', true)"
@@ -237,7 +237,7 @@ def test_a_job_that_never_ran_after_a_node_was_lost_is_explained(patient: Patien
         assert words in told, words
 
 
-def test_a_paused_job_is_told_before_anything_else(patient: Patient) -> None:
+def test_a_paused_job_is_reported_before_anything_else(patient: Patient) -> None:
     patient.job(1, "still")
     patient.do("UPDATE jobs SET status = 'paused', reason = 'holiday'")
     assert patient.worst("stuck", "--job", "still")[0] == "The job still is paused (holiday)."
@@ -266,7 +266,7 @@ def test_a_job_whose_schedule_cannot_be_read_is_a_failure_that_names_it(patient:
     assert any("cannot fire: fine." in one["found"] for one in jobs_checked(patient))
 
 
-def test_stuck_runs_are_told_with_what_they_wait_for(patient: Patient) -> None:
+def test_stuck_runs_are_reported_with_what_they_wait_for(patient: Patient) -> None:
     patient.do(
         "INSERT INTO queues (tenant, name, needs) VALUES (1, 'default', 'shell'), (1, 'slow', 'python:shop:report')",
         "INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata)"
@@ -285,7 +285,7 @@ def test_stuck_runs_are_told_with_what_they_wait_for(patient: Patient) -> None:
     assert held and "detent run cancel" in held[0]["advice"]
 
 
-def test_a_herd_of_ticks_is_told_with_how_to_spread_it(patient: Patient) -> None:
+def test_a_herd_of_ticks_is_reported_with_how_to_spread_it(patient: Patient) -> None:
     patient.do(
         "INSERT INTO cursors (job, next_tick, fire_at, queue, schedule, partition) SELECT n, at, at, 1, 1, n % 256"
         " FROM generate_series(1, 3000) n, (SELECT date_trunc('minute', now()) + interval '5 minutes' AS at) t"
@@ -297,7 +297,7 @@ def test_a_herd_of_ticks_is_told_with_how_to_spread_it(patient: Patient) -> None
     assert "H * * * *" in patient.story("cpu-spike")[0]["advice"]
 
 
-def test_leadership_that_does_not_stay_is_told(patient: Patient) -> None:
+def test_leadership_that_does_not_stay_is_reported(patient: Patient) -> None:
     assert patient.worst("flapping") == []
     patient.do(
         "INSERT INTO nodes (node, ttl, expires_at, started_at, host, pid, roles, version, tzdata)"

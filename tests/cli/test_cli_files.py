@@ -129,7 +129,7 @@ def test_flags_that_contradict_each_other_are_refused(inside: Run, crontab: str)
     assert inside("import", "crontab", "missing").code == 2
 
 
-def test_a_crontab_without_jobs_is_told(inside: Run, detent: CommandLine) -> None:
+def test_a_crontab_without_jobs_is_reported(inside: Run, detent: CommandLine) -> None:
     write(detent, "none", "# nothing here\n")
     done = inside("import", "crontab", "none")
     assert done.code == 0 and "nothing to import" in done.err

@@ -168,6 +168,8 @@ def test_wrong_usage_is_one_sentence(detent: CommandLine, arguments: tuple[str, 
     assert word in done.err and done.err.count("\n") == 1
 
 
-def test_a_database_that_is_not_migrated_is_told_so(detent: CommandLine, empty_database_url: str) -> None:
+def test_a_database_that_is_not_migrated_is_refused_with_the_reason(
+    detent: CommandLine, empty_database_url: str
+) -> None:
     done = detent("key", "create", "--local", "--database-url", empty_database_url)
     assert (done.code, done.out) == (7, "") and "detent db migrate" in done.err

@@ -52,7 +52,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         (86400 * 400, "in 400 days"),
     ],
 )
-def test_times_are_told_relative_to_now(seconds: float, words: str) -> None:
+def test_times_are_reported_relative_to_now(seconds: float, words: str) -> None:
     instant = (NOW + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
     assert times.relative(instant, NOW) == words
 
@@ -69,7 +69,7 @@ def test_times_are_told_relative_to_now(seconds: float, words: str) -> None:
         (7_500_000, "2 h 5 min"),
     ],
 )
-def test_spans_are_told_in_the_units_of_people(milliseconds: float | None, words: str) -> None:
+def test_spans_are_reported_in_the_units_of_people(milliseconds: float | None, words: str) -> None:
     assert times.span(milliseconds) == words
 
 

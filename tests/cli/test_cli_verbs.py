@@ -206,7 +206,7 @@ def test_all_dead_runs_of_a_job_are_brought_back_at_a_rate_as_it_has_room(
     assert detent("dlq", "redrive", runs[0], "--rate", "5/s").code == 2
 
 
-def test_dead_runs_are_told_by_group_and_discarded(detent: CommandLine, job: str) -> None:
+def test_dead_runs_are_reported_by_group_and_discarded(detent: CommandLine, job: str) -> None:
     runs = [detent("job", "trigger", job, "--wait", "-q").lines[0] for _ in range(3)]
     (row,) = detent("dlq", "list", "--group", "--job", job).rows
     group, count, jobs, _, error, sample = row

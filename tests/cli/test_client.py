@@ -143,7 +143,9 @@ def test_a_fault_of_the_server_names_its_trace(client: JsonClient, server: Contr
         Answer(302, b"", "text/html"),
     ],
 )
-def test_what_is_not_a_detent_server_is_told_apart(client: JsonClient, server: ContractServer, answer: Answer) -> None:
+def test_what_is_not_a_detent_server_is_distinguished(
+    client: JsonClient, server: ContractServer, answer: Answer
+) -> None:
     server.answers.append(answer)
     with pytest.raises(errors.Unavailable, match="is not a detent server"):
         client.list_jobs().page()

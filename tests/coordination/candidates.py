@@ -11,6 +11,7 @@ from detent.cluster.coordinators.services import Candidate
 from detent.cluster.membership import new_node_number
 from detent.errors import Unavailable
 from detent.store import Store
+from detent.store.db import PoolName
 from detent.store.nodes import NodeInfo
 from tests.support.waiting import until
 
@@ -47,7 +48,7 @@ class Contender:
 
     async def beat(self) -> bool:
         renew = "UPDATE nodes SET expires_at = now() + ttl WHERE node = $1 AND NOT evicted RETURNING node"
-        async with self.store.database.connection("work") as connection:
+        async with self.store.database.connection(PoolName.WORK) as connection:
             return await connection.fetchval(renew, self.node) is not None
 
     async def take(self, nominations: dict[int, int | None]) -> dict[int, int]:

@@ -11,7 +11,7 @@ from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.db import connect
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from tests.coordination.candidates import Field
 from tests.support.postgres import Postgres, run_apart
 from tests.support.servers import Etcd, Redis, Server, ZooKeeper, running
@@ -70,7 +70,7 @@ def kept_database(one_database: str) -> str:
 
 
 async def forget_everybody(url: str) -> None:
-    connection = await connect(url, "detent", PEOPLE)
+    connection = await connect(url, "detent", REQUEST_LIMITS)
     await connection.execute("UPDATE partitions SET holder = NULL, nomination = 0")
     await connection.execute("DELETE FROM nodes")
     await connection.execute("UPDATE cluster SET id = gen_random_uuid()")

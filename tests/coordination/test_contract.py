@@ -57,7 +57,7 @@ async def test_who_renews_keeps_everything_for_longer_than_a_time_to_live(field:
     assert holder.nominations == before
 
 
-async def test_who_falls_silent_loses_to_others_and_is_told(field: Field) -> None:
+async def test_who_falls_silent_loses_to_others_and_is_reported(field: Field) -> None:
     silent, rival = await field.enter(), await field.enter()
     await gains(silent, PARTITIONS)
     await gains(rival, PARTITIONS)

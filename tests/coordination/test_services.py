@@ -191,7 +191,7 @@ async def test_a_counter_of_redis_that_is_ahead_of_the_clock_goes_on_from_there(
     assert await contender.coordinator.campaign({3}) == {3: ahead + 1}
 
 
-async def test_an_etcd_whose_lease_was_revoked_is_told_apart_from_one_that_is_away(
+async def test_an_etcd_whose_lease_was_revoked_is_distinguished_from_one_that_is_away(
     field: Field, etcd_server: Server
 ) -> None:
     contender = await field.enter(url=etcd_server.url)

@@ -111,7 +111,7 @@ jobs:
 """
 
 
-def test_every_mistake_of_a_file_is_told_with_its_line() -> None:
+def test_every_mistake_of_a_file_is_reported_with_its_line() -> None:
     found = read(MISTAKES)
     lines = [fault.line for fault in found.faults]
     # Lines 4 and 5 are wrong in the defaults, and told once although two jobs inherit them.
@@ -150,7 +150,7 @@ def test_names_are_unique_over_all_files() -> None:
         ("jobs: [\n", 2, "not YAML"),
     ],
 )
-def test_a_file_of_another_shape_is_told_what_to_write(text: str, line: int, words: str) -> None:
+def test_a_file_of_another_shape_is_reported_what_to_write(text: str, line: int, words: str) -> None:
     (fault,) = read(text).faults
     assert fault.line == line and words in fault.message
 
@@ -166,7 +166,7 @@ def test_a_one_off_that_has_passed_is_no_mistake_of_the_file() -> None:
     assert found.faults == []
 
 
-def test_a_name_that_stands_twice_is_told_even_when_those_jobs_have_other_faults() -> None:
+def test_a_name_that_stands_twice_is_reported_even_when_those_jobs_have_other_faults() -> None:
     text = """
 jobs:
   - name: report

@@ -57,7 +57,7 @@ def test_what_the_server_has_not_is_created_and_what_it_has_is_left_alone() -> N
     assert [step.action for step in plan.steps] == ["unchanged", "unchanged"] and plan.changes == 0
 
 
-def test_differences_are_told_part_by_part_and_secrets_are_not_told() -> None:
+def test_differences_are_reported_part_by_part_and_secrets_are_not_told() -> None:
     jobs = declared()
     current = served(jobs)
     current["report"]["target"] |= {"url": "https://old", "headers": {"Authorization": "other", "X-Kind": "a"}}
@@ -74,7 +74,7 @@ def test_differences_are_told_part_by_part_and_secrets_are_not_told() -> None:
     )
 
 
-def test_a_target_of_another_kind_is_told_as_one() -> None:
+def test_a_target_of_another_kind_is_reported_as_one() -> None:
     jobs = declared()
     current = served(jobs)
     current["clean"]["target"] = {"type": "http", "url": "http://x", "method": "POST", "headers": {"A": "secret"}}

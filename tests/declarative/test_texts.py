@@ -117,7 +117,7 @@ def test_json_that_cannot_be_read_says_on_which_line(text: str, line: int, words
     assert caught.value.line == line and words in caught.value.message
 
 
-def test_a_key_that_json_has_twice_is_told() -> None:
+def test_a_key_that_json_has_twice_is_reported() -> None:
     assert read_json('{"a": 1,\n"a": 2}').faults[0][0] == 2
 
 

@@ -136,7 +136,7 @@ async def test_a_long_run_is_kept_by_heartbeats_and_stops_when_it_is_cancelled(
     assert (done["status"], done["attempts"][0]["error"]) == ("cancelled", "Error: stopped")
 
 
-async def test_told_to_stop_it_finishes_what_it_has_and_claims_nothing_more(
+async def test_when_stopped_it_finishes_what_it_has_and_claims_nothing_more(
     store: Store, look: Any, server_url: str, start_worker: StartWorker
 ) -> None:
     await JobOperations(store).registration.add(

@@ -18,7 +18,7 @@ from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.store import embedded_host as host
 from detent.store.db import connect
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from detent.store.migrate import migrate
 from tests.support.fleet.servers import DATABASE, USER, Server
 from tests.support.postgres import chosen_binaries
@@ -56,7 +56,7 @@ class Base(Server):
             file.write("host replication all 127.0.0.1/32 trust\n")
         await self.start()
         await self.make_database()
-        connection = await connect(self.url, "detent", PEOPLE)
+        connection = await connect(self.url, "detent", REQUEST_LIMITS)
         await migrate(connection)
         await connection.close()
         await self.stop()

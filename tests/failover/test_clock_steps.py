@@ -69,7 +69,7 @@ async def has_gone_on(*processes: Process) -> None:
     await until(settled, 30, "the partitions to be led again")
 
 
-async def test_a_clock_that_steps_forward_by_a_day_holds_all_ticks_until_somebody_resumes(
+async def test_a_clock_that_steps_forward_by_a_day_holds_all_ticks_until_an_operator_resumes(
     server: Server, clock: Clock
 ) -> None:
     await make_jobs(server)

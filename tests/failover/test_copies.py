@@ -179,7 +179,7 @@ async def test_the_last_heartbeat_is_known_also_after_the_last_node_has_left(ser
     assert await ask(primary.url, "SELECT now() - beat_at < interval '1 minute' FROM cluster")
 
 
-async def test_a_copy_without_jobs_is_nobodys_copy(servers: Servers) -> None:
+async def test_a_copy_without_jobs_is_a_copy_of_no_cluster(servers: Servers) -> None:
     primary = await servers.primary()
     await ask(url_in(primary, "postgres"), f"CREATE DATABASE copy TEMPLATE {DATABASE}")
     copy = url_in(primary, "copy")

@@ -12,6 +12,8 @@ from detent.cluster.admission import AdmissionCheck
 from detent.domain.identity import COUNTER_BITS
 from detent.errors import Unavailable
 from detent.store import servers as known_servers
+from detent.store import sql
+from detent.store.db import PoolName
 from detent.store.nodes import NodeInfo
 from detent.store.servers import addresses, servers_of
 from tests.failover.database_servers import Process, Servers, opened, url_of
@@ -94,7 +96,7 @@ async def test_tokens_of_a_raised_incarnation_can_be_read_by_javascript(servers:
     standby = await servers.standby(primary)
     await make_job(primary)
     async with opened(url_of(primary, standby)) as store:
-        await store.database.fetch("people", "clock")
+        await store.database.fetch(PoolName.REQUEST, sql.database.CLOCK)
         async with primary.session() as session:
             await session.execute("UPDATE cluster SET beat_at = now()")
             position = await session.fetchval("SELECT pg_current_wal_lsn()::text")
@@ -197,7 +199,7 @@ async def test_a_server_in_recovery_is_refused_with_a_sentence(servers: Servers)
         async with opened(standby.url):
             pass
     async with opened(url_of(standby, primary)) as store:  # the first one that may be talked to
-        await store.database.fetch("people", "clock")
+        await store.database.fetch(PoolName.REQUEST, sql.database.CLOCK)
 
 
 async def test_a_node_writes_nothing_on_a_new_timeline_before_it_has_joined_there(servers: Servers) -> None:
@@ -206,15 +208,15 @@ async def test_a_node_writes_nothing_on_a_new_timeline_before_it_has_joined_ther
     async with opened(url_of(primary, standby)) as store:
         guard = AdmissionCheck(store, 0)
         await guard.admit()
-        await store.database.fetch("work", "clock")
+        await store.database.fetch(PoolName.WORK, sql.database.CLOCK)
         await fail_over(primary, standby)
-        await until(lambda: answers(store, "people"), 10, "people to reach the new server")
-        for pool in ("fire", "work", "lead"):
+        await until(lambda: answers(store, PoolName.REQUEST), 10, "people to reach the new server")
+        for pool in (PoolName.FIRE, PoolName.WORK, PoolName.FAILOVER):
             with pytest.raises(Unavailable, match="new timeline 2: this node has to join there first"):
-                await store.database.fetch(pool, "clock")
+                await store.database.fetch(pool, sql.database.CLOCK)
         await guard.admit()
-        for pool in ("fire", "work", "lead"):
-            await store.database.fetch(pool, "clock")
+        for pool in (PoolName.FIRE, PoolName.WORK, PoolName.FAILOVER):
+            await store.database.fetch(pool, sql.database.CLOCK)
 
 
 async def test_an_open_connection_to_an_old_primary_is_let_go_once_a_newer_one_was_seen(servers: Servers) -> None:
@@ -222,12 +224,12 @@ async def test_an_open_connection_to_an_old_primary_is_let_go_once_a_newer_one_w
     standby = await servers.standby(primary)
     name = "SELECT current_setting('cluster_name')"
     async with opened(url_of(primary, standby)) as store:
-        async with store.database.connection("people") as connection:
+        async with store.database.connection(PoolName.REQUEST) as connection:
             assert await connection.fetchval(name) == "primary"
         await standby.promote()  # and the old one goes on as if nothing had happened
         async with standby.session() as session:
             store.database.servers.check(await known_servers.server_of(session), standby.url)
-        async with store.database.connection("people") as connection:
+        async with store.database.connection(PoolName.REQUEST) as connection:
             assert await connection.fetchval(name) == "standby"
 
 
@@ -248,9 +250,9 @@ async def test_nodes_leave_an_old_primary_that_goes_on_as_if_nothing_had_happene
         assert await ask(primary, "SELECT timeline FROM whereabouts") == 1
 
 
-async def answers(store: Any, pool: str) -> bool:
+async def answers(store: Any, pool: PoolName) -> bool:
     try:
-        await store.database.fetch(pool, "clock")
+        await store.database.fetch(pool, sql.database.CLOCK)
     except Exception:
         return False
     return True

@@ -10,8 +10,9 @@ import pytest
 from detent.cluster.admission import AdmissionCheck
 from detent.domain.identity import COUNTER_BITS
 from detent.errors import DetentError
-from detent.store import Database, Store
+from detent.store import Database, Store, sql
 from detent.store.cursors import Advance
+from detent.store.db import PoolName
 from detent.store.nodes import NodeInfo
 from tests.failover.database_servers import TTL, Servers
 from tests.failover.test_incarnation import ask, fail_over
@@ -58,7 +59,7 @@ async def test_a_fire_through_a_pooler_waits_until_its_node_has_joined_the_promo
 
 async def answers(database: Database) -> bool:
     try:
-        return bool(await database.fetch("fire", "clock"))
+        return bool(await database.fetch(PoolName.FIRE, sql.database.CLOCK))
     except DetentError:
         return False
 

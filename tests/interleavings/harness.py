@@ -27,7 +27,8 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from detent.store.db import session_settings, statement
+from detent.store.db import session_settings
+from detent.store.statement import STATEMENTS
 
 # How long a statement may take before the server is asked whether it is blocked. It decides nothing.
 PATIENCE = 0.002
@@ -101,7 +102,7 @@ class Actor:
         self.changed.set()
 
     def _text(self, name: str) -> str:
-        return self._texts[name] if name in self._texts else statement(name)
+        return self._texts[name] if name in self._texts else STATEMENTS[name].text
 
     async def _turn(self) -> None:
         self.state = State.WAITING

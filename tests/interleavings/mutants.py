@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from detent.store.db import statement
+from detent.store import sql
+from detent.store.statement import STATEMENTS
 from tests.interleavings import scenarios, scripts
 from tests.interleavings.scenarios import Scenario
 from tests.interleavings.world import NEW, OLD
@@ -31,7 +32,7 @@ class Mutant:
 
 def changed(name: str, *replacements: tuple[str, str]) -> str:
     """The text of a statement with each passage replaced; a passage that is not there exactly once is an error."""
-    text = statement(name)
+    text = STATEMENTS[name].text
     for before, after in replacements:
         if text.count(before) != 1:
             raise AssertionError(f"{name}.sql no longer says {before!r} once: adapt the mutant to it")
@@ -46,20 +47,20 @@ def without_fence(name: str) -> str:
 def cursor_alone() -> str:
     """The fire's first half: the cursor moves and nothing is inserted."""
     return changed(
-        "fire",
+        "cursor/fire",
         ("FROM placed WHERE lane IS NOT NULL", "FROM placed WHERE false"),
-        ("WHERE (SELECT made < moved FROM n) AND job NOT IN (SELECT job FROM made))", "WHERE false)"),
+        ("WHERE (SELECT made < moved FROM counts) AND job NOT IN (SELECT job FROM made))", "WHERE false)"),
     )
 
 
 def run_alone() -> str:
     """The fire's second half: the run of a cursor that has moved."""
-    text = statement("fire")
-    begin, end = text.index("    UPDATE cursors c\n"), text.index("    RETURNING c.job, v.tick")
+    text = sql.cursor.FIRE.text
+    begin, end = text.index("    UPDATE cursors c\n"), text.index("    RETURNING c.job, batch.tick")
     columns, rest = text[end:].removeprefix("    RETURNING ").split("),\nplaced", 1)
     halved = (
-        f"{text[:begin]}    SELECT {columns} FROM cursors c, v, me"
-        f" WHERE c.job = v.job AND c.last_tick = v.tick),\nplaced{rest}"
+        f"{text[:begin]}    SELECT {columns} FROM cursors c, batch, fence"
+        f" WHERE c.job = batch.job AND c.last_tick = batch.tick),\nplaced{rest}"
     )
     assert "UPDATE" not in halved
     assert "INSERT INTO live_runs" in halved
@@ -75,12 +76,14 @@ SPLIT = replace(
 )
 
 MUTANTS = (
-    Mutant("the fire without the node fence", scenarios.FIRE_AND_TAKE_OVER, {"fire": without_fence("fire")}),
-    Mutant("the claim without the node fence", scenarios.CLAIM_AND_RESCUE, {"claim": without_fence("claim")}),
+    Mutant(
+        "the fire without the node fence", scenarios.FIRE_AND_TAKE_OVER, {"cursor/fire": without_fence("cursor/fire")}
+    ),
+    Mutant("the claim without the node fence", scenarios.CLAIM_AND_RESCUE, {"run/claim": without_fence("run/claim")}),
     Mutant(
         "the compare-and-set without the generation",
         scenarios.FIRE_AND_EDIT,
-        {"fire": changed("fire", (" AND c.generation = v.generation", ""))},
+        {"cursor/fire": changed("cursor/fire", (" AND c.generation = batch.generation", ""))},
     ),
     Mutant(
         "cursor and run in two transactions",
@@ -91,27 +94,31 @@ MUTANTS = (
         "the settle without the token",
         scenarios.ZOMBIE_AND_ITS_SUCCESSOR,
         {
-            name: changed(name, ("AND token = v.token AND owner = $1", "AND owner = $1"))
-            for name in ("settle", "settle_succeeded")
+            name: changed(name, ("AND token = batch.token AND owner = $1", "AND owner = $1"))
+            for name in ("run/settle", "run/settle_succeeded")
         },
     ),
     Mutant(
         "a heartbeat that revives an evicted node",
         scenarios.BEAT_AND_TAKE_OVER,
-        {"beat": changed("beat", ("UPDATE nodes SET", "UPDATE nodes SET evicted = false,"), ("AND NOT evicted ", ""))},
+        {
+            "node/heartbeat": changed(
+                "node/heartbeat", ("UPDATE nodes SET", "UPDATE nodes SET evicted = false,"), ("AND NOT evicted ", "")
+            )
+        },
     ),
     Mutant(
         "a lease that ends by the node's own clock",
         scenarios.BEAT_AND_EVICTION,
-        {"beat": changed("beat", ("= now() + ttl", "= now() + ttl + $2 * interval '1 second'"))},
+        {"node/heartbeat": changed("node/heartbeat", ("= now() + ttl", "= now() + ttl + $2 * interval '1 second'"))},
     ),
     Mutant(
         "a release that does not look again whether the job was paused",
         scenarios.RELEASE_AND_PAUSE,
         {
-            "catch_up": changed(
-                "catch_up",
-                (" AND c.generation = v.generation", ""),
+            "catch_up/release": changed(
+                "catch_up/release",
+                (" AND c.generation = batch.generation", ""),
                 (" AND (c.next_tick IS NOT NULL OR c.ended)", ""),
             )
         },
@@ -119,33 +126,41 @@ MUTANTS = (
     Mutant(
         "a release without its compare-and-set",
         scenarios.RELEASE_AND_RELEASE,
-        {"catch_up": changed("catch_up", ("catchup = v.catchup AND next_tick = v.tick", "catchup = v.catchup"))},
+        {
+            "catch_up/release": changed(
+                "catch_up/release", ("catchup = batch.catchup AND next_tick = batch.tick", "catchup = batch.catchup")
+            )
+        },
     ),
     Mutant(
         "a promotion that leaves behind what it promoted",
         scenarios.PROMOTE_AND_SETTLE,
-        {"promote": changed("promote", ("r.lane = f.lane AND r.job IN", "r.lane = f.lane AND false AND r.job IN"))},
+        {
+            "run/promote": changed(
+                "run/promote", ("r.lane = f.lane AND r.job IN", "r.lane = f.lane AND false AND r.job IN")
+            )
+        },
     ),
     # Not asked for by name, but each was a way to get it wrong.
     Mutant(
         "the fire with a node row that is not even read",
         scenarios.FIRE_AND_TAKE_OVER,
-        {"fire": changed("fire", (f"SELECT node {FENCE}", "SELECT $1::bigint AS node"))},
+        {"cursor/fire": changed("cursor/fire", (f"SELECT node {FENCE}", "SELECT $1::bigint AS node"))},
     ),
     Mutant(
         "the settle without the owner",
         scenarios.ZOMBIE_AND_ITS_RETRY,
         {
-            name: changed(name, ("AND token = v.token AND owner = $1", "AND token = v.token"))
-            for name in ("settle", "settle_succeeded")
+            name: changed(name, ("AND token = batch.token AND owner = $1", "AND token = batch.token"))
+            for name in ("run/settle", "run/settle_succeeded")
         },
     ),
     Mutant(
         "a claim that does not raise the token",
         scenarios.ZOMBIE_AND_ITS_RETRY,
         {
-            "claim": changed(
-                "claim", (", token = greatest(r.token, $2::bigint << 22) + 1", ", token = r.token + $2 * 0")
+            "run/claim": changed(
+                "run/claim", (", token = greatest(r.token, $2::bigint << 22) + 1", ", token = r.token + $2 * 0")
             )
         },
     ),

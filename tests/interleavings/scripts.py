@@ -75,8 +75,8 @@ async def _open_fire(
         jobs, [tick(number)] * count, [1] * count, [tick(number) + step] * count, None,
     )  # fmt: skip
     if careful:
-        return await actor.open("fire_careful", *arguments, False)
-    return await actor.open("fire", *arguments)
+        return await actor.open("cursor/fire_careful", *arguments, False)
+    return await actor.open("cursor/fire", *arguments)
 
 
 def _handed_off(job: int, number: int, exception: Mapping[str, Any] | None) -> Claim | None:
@@ -106,15 +106,15 @@ def takes_over(
     """Evict what has expired, rescue its runs, take its partitions, forget it; then work on, if asked to."""
 
     async def script(actor: Actor, world: World) -> None:
-        evicted = await actor.open("evict")
+        evicted = await actor.open("node/evict")
         await actor.commit()
         world.evict(row["node"] for row in evicted)
         if {row["node"] for row in evicted} == {of}:
             await _rescue(actor, of, held_open)
             if tidy:
-                taken = await actor.run("take", node, INCARNATION, [PARTITION], [None])
+                taken = await actor.run("partition/take", node, INCARNATION, [PARTITION], [None])
                 world.terms.extend(row["term"] for row in taken)
-                await actor.run("forget", of)
+                await actor.run("node/delete", of)
         if refires:
             await _refire(actor, node)
         if claims:
@@ -127,7 +127,7 @@ def beats_and_claims(node: int, clock_offset: float = 0.0) -> Script:
     """A heartbeat of a node that was silent for a while; if it is still a member, it goes on working."""
 
     async def script(actor: Actor, world: World) -> None:
-        (beat,) = await actor.run("beat", node, clock_offset, None, None, None)
+        (beat,) = await actor.run("node/heartbeat", node, clock_offset, None, None, None)
         if beat["remaining"] is not None:
             await _claim_and_settle(actor, world, node)
 
@@ -137,20 +137,20 @@ def beats_and_claims(node: int, clock_offset: float = 0.0) -> Script:
 async def _rescue(actor: Actor, of: int, held_open: bool) -> None:
     while True:
         if held_open:
-            found = await actor.open("rescue", of, CRASH_CAP, 1000)
+            found = await actor.open("run/rescue", of, CRASH_CAP, 1000)
             await actor.commit()
         else:
-            found = await actor.run("rescue", of, CRASH_CAP, 1000)
+            found = await actor.run("run/rescue", of, CRASH_CAP, 1000)
         if not found:
             return
 
 
 async def _refire(actor: Actor, node: int) -> None:
-    (cursor,) = await actor.run("cursors", [1])
+    (cursor,) = await actor.run("cursor/read", [1])
     if cursor["next_tick"] <= tick(1):
         at = cursor["next_tick"]
         await actor.open(
-            "fire", node, INCARNATION, None, [1], [at], [cursor["generation"]], [at + SECOND], None,
+            "cursor/fire", node, INCARNATION, None, [1], [at], [cursor["generation"]], [at + SECOND], None,
         )  # fmt: skip
         await actor.commit()
 
@@ -166,7 +166,7 @@ def claims(node: int) -> Script:
     """A claim whose handler is still running when everything else is over."""
 
     async def script(actor: Actor, world: World) -> None:
-        rows = await actor.open("claim", node, INCARNATION, [1], 10, False)
+        rows = await actor.open("run/claim", node, INCARNATION, [1], 10, False)
         await actor.commit()
         world.grant(node, [Claim(*row.values()) for row in rows])
 
@@ -175,10 +175,10 @@ def claims(node: int) -> Script:
 
 async def _claim_and_settle(actor: Actor, world: World, node: int, held_open: bool = False) -> None:
     if held_open:
-        rows = await actor.open("claim", node, INCARNATION, [1], 10, False)
+        rows = await actor.open("run/claim", node, INCARNATION, [1], 10, False)
         await actor.commit()
     else:
-        rows = await actor.run("claim", node, INCARNATION, [1], 10, False)
+        rows = await actor.run("run/claim", node, INCARNATION, [1], 10, False)
     claims = [Claim(*row.values()) for row in rows]
     world.grant(node, claims)
     if claims:
@@ -216,12 +216,12 @@ async def _try_to_settle(
 ) -> list[Settlement]:
     """Settle; returns what was not this node's to settle."""
     batch = [settlement(claim, node) for claim in claims]
-    name, columns = settle_statement(batch)
+    statement, columns = settle_statement(batch)
     if held_open:
-        unmatched = await actor.open(name, node, *columns)
+        unmatched = await actor.open(statement.name, node, *columns)
         await actor.commit()
     else:
-        unmatched = await actor.run(name, node, *columns)
+        unmatched = await actor.run(statement.name, node, *columns)
     missed = {(row["job"], row["lane"]) for row in unmatched}
     world.accepted += [(item, node) for item in batch if (item.claim.job, item.claim.lane) not in missed]
     return [item for item in batch if (item.claim.job, item.claim.lane) in missed]
@@ -229,11 +229,13 @@ async def _try_to_settle(
 
 async def _tell_stale(actor: Actor, world: World, node: int, late: Sequence[Settlement]) -> None:
     jobs, _, ats, serials, tokens = columns([item.claim for item in late])
-    if await actor.run("lost_reply", jobs, ats, serials, tokens):
+    if await actor.run("run/find_settled", jobs, ats, serials, tokens):
         raise AssertionError("a settle that was sent once and matched nothing was taken for a repeated one")
     world.refused += late
     times = [item.finished for item in late]
-    await actor.run("stale", node, jobs, ats, serials, tokens, times, times, [1] * len(late), ["late"] * len(late))
+    await actor.run(
+        "run/record_stale", node, jobs, ats, serials, tokens, times, times, [1] * len(late), ["late"] * len(late)
+    )
 
 
 def fails_and_tries_again(node: int, claim: Claim) -> Script:
@@ -242,7 +244,7 @@ def fails_and_tries_again(node: int, claim: Claim) -> Script:
     async def script(actor: Actor, world: World) -> None:
         world.grant(node, [claim])
         at = [claim.scheduled_at]
-        await actor.open("settle_retry", node, *columns([claim]), at, at, ["failed"], ["no"], [NO_DELAY])
+        await actor.open("run/settle_retry", node, *columns([claim]), at, at, ["failed"], ["no"], [NO_DELAY])
         await actor.commit()
         await _claim_and_settle(actor, world, node)
 
@@ -252,7 +254,7 @@ def fails_and_tries_again(node: int, claim: Claim) -> Script:
 def gives_back_and_claims_again(node: int, claim: Claim) -> Script:
     async def script(actor: Actor, world: World) -> None:
         world.grant(node, [claim])
-        await actor.open("give_back", node, *columns([claim]))
+        await actor.open("run/give_back", node, *columns([claim]))
         await actor.commit()
         await _claim_and_settle(actor, world, node)
 
@@ -261,7 +263,7 @@ def gives_back_and_claims_again(node: int, claim: Claim) -> Script:
 
 def cancels(at: int = 0) -> Script:
     async def script(actor: Actor, world: World) -> None:
-        rows = await actor.open("cancel", [1], [tick(at)], [0])
+        rows = await actor.open("run/cancel", [1], [tick(at)], [0])
         await actor.commit()
         for row in rows:
             world.cancel(RunKey(row["job"], row["scheduled_at"], row["serial"]), row["owner"] is None)
@@ -271,8 +273,8 @@ def cancels(at: int = 0) -> Script:
 
 def triggers() -> Script:
     async def script(actor: Actor, world: World) -> None:
-        await actor.open("trigger_lock", 1)
-        (row,) = await actor.run("trigger_now", 1, MANUAL)
+        await actor.open("run/lock_job", 1)
+        (row,) = await actor.run("run/trigger", 1, MANUAL)
         await actor.commit()
         world.triggered.append(RunKey(1, row["at"], row["serial"]))
 
@@ -291,16 +293,16 @@ def edits(to_schedule: int, step: timedelta) -> Script:
 
 
 async def _edit(actor: Actor, to_schedule: int, step: timedelta) -> bool:
-    (row,) = await actor.run("cursors", [1])
+    (row,) = await actor.run("cursor/read", [1])
     last_tick = None if row["next_tick"] == tick(0) else tick(0)
     next_tick = tick(0) if last_tick is None else last_tick + step
     generation = row["generation"]
     revised = await actor.open(
-        "revise_jobs", [1], [generation], [1], [1], [to_schedule], [5], [-1], [False], [None],
+        "job/revise", [1], [generation], [1], [1], [to_schedule], [5], [-1], [False], [None],
         ["1"], ["{}"], ["http"], ["[]"], None, [last_tick], None, [1], [100],
     )  # fmt: skip
     moved = revised and await actor.run(
-        "move_cursors", [1], [generation + 1], [last_tick], [next_tick], [next_tick], [False], [None], ["active"],
+        "cursor/move", [1], [generation + 1], [last_tick], [next_tick], [next_tick], [False], [None], ["active"],
         [to_schedule], [next_tick], ["edited"], [next_tick], ["edited"], [None], [None], None, [], [], [], [], [],
     )  # fmt: skip
     if moved:
@@ -315,7 +317,7 @@ def releases(node: int, count: int = 1) -> Script:
 
     async def script(actor: Actor, world: World) -> None:
         for _ in range(count):
-            due = [row for row in await actor.run("catchups_due", [PARTITION], [0], 10) if not row["dead"]]
+            due = [row for row in await actor.run("catch_up/list_due", [PARTITION], [0], 10) if not row["dead"]]
             if not due:
                 return
             row = due[0]
@@ -326,10 +328,10 @@ def releases(node: int, count: int = 1) -> Script:
                 row["generation"],
                 None if following > row["until"] else following,
             )
-            if not await actor.open("catch_up_lock", node, [1]):
+            if not await actor.open("catch_up/lock_jobs", node, [1]):
                 await actor.rollback()  # somebody has the job in hand
                 continue
-            fates = await actor.run("catch_up", node, INCARNATION, MANUAL, *([value] for value in sent))
+            fates = await actor.run("catch_up/release", node, INCARNATION, MANUAL, *([value] for value in sent))
             await actor.commit()
             if [fate["fate"] for fate in fates] == ["released"]:
                 world.released.append(row["next_tick"])
@@ -341,10 +343,10 @@ def stops(status: str, last: int) -> Script:
     """Pause or delete a job whose last tick was this one."""
 
     async def script(actor: Actor, world: World) -> None:
-        (row,) = await actor.run("cursors", [1])
+        (row,) = await actor.run("cursor/read", [1])
         now, through = [tick(last + 1)], [tick(last)]
         moved = await actor.open(
-            "move_cursors", [1], [row["generation"]], through, [None], [None], [False], [None], [status],
+            "cursor/move", [1], [row["generation"]], through, [None], [None], [False], [None], [status],
             [1], now, [status], now, [status], [None], [None], None, [], [], [], [], [],
         )  # fmt: skip
         await actor.commit()
@@ -358,11 +360,11 @@ def drops() -> Script:
     """Give up what is left; read again when it has moved meanwhile."""
 
     async def script(actor: Actor, world: World) -> None:
-        while rows := await actor.run("catchups_of_job", 1):
+        while rows := await actor.run("catch_up/list_of_job", 1):
             (row,) = rows
             number, first, last = [row["catchup"]], [row["next_tick"]], [row["until"]]
             count = [(row["until"] - row["next_tick"]) // SECOND + 1]
-            await actor.open("drop_catchups", number, first, number, first, last, count, ["dropped"])
+            await actor.open("catch_up/drop", number, first, number, first, last, count, ["dropped"])
             await actor.commit()
 
     return script
@@ -373,10 +375,10 @@ def promotes_and_claims(node: int, *, held_open: bool = True) -> Script:
 
     async def script(actor: Actor, world: World) -> None:
         if held_open:
-            await actor.open("promote", None, 1000)
+            await actor.open("run/promote", None, 1000)
             await actor.commit()
         else:
-            await actor.run("promote", None, 1000)
+            await actor.run("run/promote", None, 1000)
         await _claim_and_settle(actor, world, node)
 
     return script

@@ -27,4 +27,4 @@ async def test_a_protocol_without_one_of_its_rules_is_found_out(
 
 def test_a_mutant_whose_passage_is_gone_from_the_text_is_an_error() -> None:
     with pytest.raises(AssertionError, match="no longer says"):
-        changed("fire", ("this passage is not in the fire", ""))
+        changed("cursor/fire", ("this passage is not in the fire", ""))

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
-from detent.store.db import statement
 from detent.store.live_runs import Settlement, settle_columns
+from detent.store.statement import STATEMENTS
 from tests.support.factories import LONG_AGO
 
 OLD, NEW, SURVIVOR = 1, 2, 3
@@ -152,18 +152,18 @@ class Survivor:
         self._world = world
 
     async def _run(self, name: str, *arguments: object) -> list[Any]:
-        rows: list[Any] = await self._admin.fetch(statement(name), *arguments)
+        rows: list[Any] = await self._admin.fetch(STATEMENTS[name].text, *arguments)
         return rows
 
     async def recover(self) -> None:
         await self._admin.execute("UPDATE nodes SET expires_at = now() - '1 s'::interval WHERE node <> 3")
-        await self._run("evict")
-        for node in (await self._run("share", SURVIVOR))[0]["evicted"]:
-            while await self._run("rescue", node, CRASH_CAP, 1000):
+        await self._run("node/evict")
+        for node in (await self._run("partition/read_share", SURVIVOR))[0]["evicted"]:
+            while await self._run("run/rescue", node, CRASH_CAP, 1000):
                 pass
-            taken = await self._run("take", SURVIVOR, INCARNATION, [PARTITION], [None])
+            taken = await self._run("partition/take", SURVIVOR, INCARNATION, [PARTITION], [None])
             self._world.terms += [row["term"] for row in taken]
-            await self._run("forget", node)
+            await self._run("node/delete", node)
         await self._run_what_waits()
         for _ in range(MOST_PASSES):
             released = await self._release_what_is_owed()
@@ -173,15 +173,15 @@ class Survivor:
         raise AssertionError("the recovery does not come to an end")
 
     async def _release_what_is_owed(self) -> bool:
-        due = [row for row in await self._run("catchups_due", [PARTITION], [0], 10) if not row["dead"]]
+        due = [row for row in await self._run("catch_up/list_due", [PARTITION], [0], 10) if not row["dead"]]
         for row in due:
             following = row["next_tick"] + SECOND
             arguments = (row["catchup"], row["next_tick"], row["generation"], following)
             async with self._admin.transaction():
-                await self._run("catch_up_lock", SURVIVOR, [row["job"]])
+                await self._run("catch_up/lock_jobs", SURVIVOR, [row["job"]])
                 last = following > row["until"]
                 sent = [[value] for value in (*arguments[:3], None if last else following)]
-                await self._run("catch_up", SURVIVOR, INCARNATION, MANUAL, *sent)
+                await self._run("catch_up/release", SURVIVOR, INCARNATION, MANUAL, *sent)
         return bool(due)
 
     async def _run_what_waits(self) -> None:
@@ -189,22 +189,22 @@ class Survivor:
             pass
 
     async def _promote_and_run(self) -> bool:
-        await self._run("promote", None, 1000)
-        rows = await self._run("claim", SURVIVOR, INCARNATION, [1], 1000, False)
+        await self._run("run/promote", None, 1000)
+        rows = await self._run("run/claim", SURVIVOR, INCARNATION, [1], 1000, False)
         claims = [Claim(*row.values()) for row in rows]
         if claims:
             self._world.grant(SURVIVOR, claims)
-            await self._run("settle", SURVIVOR, *settle_columns([settlement(c, SURVIVOR) for c in claims]))
+            await self._run("run/settle", SURVIVOR, *settle_columns([settlement(c, SURVIVOR) for c in claims]))
         return bool(claims)
 
     async def _fire_what_is_due(self) -> bool:
         due = [
             (row["job"], row["next_tick"], row["generation"], row["next_tick"] + STEPS[row["schedule"]])
-            for row in await self._run("cursors", sorted(self._world.expected))
+            for row in await self._run("cursor/read", sorted(self._world.expected))
             if row["next_tick"] is not None and row["next_tick"] <= max(self._world.expected[row["job"]])
         ]
         if due:
-            await self._run("fire", SURVIVOR, INCARNATION, None, *zip(*sorted(due), strict=True), None)
+            await self._run("cursor/fire", SURVIVOR, INCARNATION, None, *zip(*sorted(due), strict=True), None)
         return bool(due)
 
 

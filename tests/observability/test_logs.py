@@ -52,7 +52,7 @@ def of_run(lines: list[Any], last: str) -> list[Any]:
     return [line for line in lines if line.get("run_id") == run] if run else []
 
 
-async def test_a_run_is_told_of_from_its_fire_to_its_end(store: Store, start: StartSession, lines: list[Any]) -> None:
+async def test_a_run_is_reported_from_its_fire_to_its_end(store: Store, start: StartSession, lines: list[Any]) -> None:
     session = await start(fails_first)
     await add(store, "again", retry_base_seconds=0)
     await until(lambda: of_run(lines, "run succeeded"), 10, "the run to succeed")
@@ -81,7 +81,7 @@ async def test_a_dead_run_is_a_warning_with_its_error(store: Store, start: Start
     assert (dead["log_level"], dead["outcome"], dead["error"], dead["attempt"]) == ("warning", "failed", "broken", 1)
 
 
-async def test_a_skipped_tick_is_told_of_with_the_id_its_run_would_have_had(
+async def test_a_skipped_tick_is_reported_with_the_id_its_run_would_have_had(
     store: Store, start: StartSession, lines: list[Any]
 ) -> None:
     async def slow(_call: Call) -> Outcome:
@@ -98,7 +98,7 @@ async def test_a_skipped_tick_is_told_of_with_the_id_its_run_would_have_had(
     assert skipped["run_id"] not in {line["run_id"] for line in lines if line["event"] == "run fired"}
 
 
-async def test_what_every_run_goes_through_is_not_even_made_while_nobody_reads_it(
+async def test_what_every_run_goes_through_is_not_even_made_while_that_no_node_reads_it(
     store: Store, start: StartSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def test_no_runbook_is_without_an_alert() -> None:
     assert {str(page.relative_to(ROOT)) for page in (ROOT / "docs" / "runbooks").glob("*.md")} == linked
 
 
-async def test_every_metric_that_a_rule_or_the_dashboard_names_is_told_by_a_real_node(
+async def test_every_metric_that_a_rule_or_the_dashboard_names_is_reported_by_a_real_node(
     store: Store, start: StartSession
 ) -> None:
     metrics = Metrics()

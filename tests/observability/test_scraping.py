@@ -56,7 +56,7 @@ async def test_a_node_tells_what_it_did_and_how_the_cluster_stands(told: tuple[l
     assert counted == {("http", "succeeded"): 1, ("http", "failed"): 1}
 
 
-async def test_what_is_told_is_what_the_manual_lists(told: tuple[list[str], list[Metric]]) -> None:
+async def test_what_is_reported_is_what_the_manual_lists(told: tuple[list[str], list[Metric]]) -> None:
     _, families = told
     assert [(family.name, family.type) for family in families] == [
         (family.name, "gauge" if family.type == "info" else family.type) for family in listed()

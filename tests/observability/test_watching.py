@@ -66,7 +66,7 @@ async def add(store: Store, **fields: Any) -> None:
     await JobOperations(store).registration.add([JobSpec(target=HttpTarget(url="http://127.0.0.1:9/"), **values)])
 
 
-async def test_a_job_that_fails_is_told_of_once_and_so_is_its_recovery(
+async def test_a_job_that_fails_is_reported_once_and_so_is_its_recovery(
     store: Store, start: StartSession, receiver: Receiver, messenger: Messenger, look: Any
 ) -> None:
     target, metrics = Target(), Metrics()
@@ -87,7 +87,7 @@ async def test_a_job_that_fails_is_told_of_once_and_so_is_its_recovery(
     assert metrics.notices["sent"] >= 2
 
 
-async def test_a_run_that_nobody_starts_is_told_of_and_so_is_its_start(
+async def test_a_run_that_no_node_starts_is_reported_and_so_is_its_start(
     store: Store, start: StartSession, receiver: Receiver, messenger: Messenger
 ) -> None:
     """No worker: the run waits. Then there is one."""

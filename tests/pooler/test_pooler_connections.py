@@ -11,9 +11,9 @@ import pytest
 
 from detent.errors import Unavailable
 from detent.node.database import prepare_database
-from detent.store import Database, Store
+from detent.store import Database, Store, sql
 from detent.store.cursors import Advance
-from detent.store.db import LockTimeout, OutcomeUnknown, connect
+from detent.store.db import LockTimeout, OutcomeUnknown, PoolName, connect
 from detent.store.pooler import role_script, role_settings
 from tests.support.factories import add_job, add_live_run, add_node
 from tests.support.pgbouncer import PgBouncer, prepare_role
@@ -70,10 +70,10 @@ async def test_asking_for_a_migration_that_is_not_needed_is_no_error(pooled_url:
     await prepare_database(pooled_url, "detent", migrate=True, pooled=True)
 
 
-@pytest.mark.parametrize("pool", ["fire", "work", "lead", "people"])
+@pytest.mark.parametrize("pool", [PoolName.FIRE, PoolName.WORK, PoolName.FAILOVER, PoolName.REQUEST])
 @pytest.mark.parametrize("alone", [True, False])
 async def test_each_transaction_brings_the_limits_of_its_pool_and_takes_them_back(
-    store: Store, pooled_url: str, pool: str, alone: bool
+    store: Store, pooled_url: str, pool: PoolName, alone: bool
 ) -> None:
     async with store.database.connection(pool) as connection:
         if alone:
@@ -102,15 +102,15 @@ async def _left_behind(url: str) -> list[dict[str, int]]:
 
 
 async def test_many_clients_on_few_connections_get_their_own_answers(store: Store) -> None:
-    async def ask(pool: str, number: int) -> None:
+    async def ask(pool: PoolName, number: int) -> None:
         async with store.database.connection(pool) as connection:
             text = f"SELECT $1::bigint + {number % 7} AS sum, {number % 5} AS also"
-            row = await connection.fetchrow(text, number)
+            (row,) = await connection.fetch(text, number)
             assert (row["sum"], row["also"]) == (number + number % 7, number % 5)
 
-    pools = ("fire", "work", "people")
+    pools = (PoolName.FIRE, PoolName.WORK, PoolName.REQUEST)
     await asyncio.gather(*(ask(pools[number % 3], number) for number in range(600)))
-    async with store.database.connection("work") as connection:
+    async with store.database.connection(PoolName.WORK) as connection:
         assert await connection.fetchval("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''") == 0
 
 
@@ -133,12 +133,12 @@ async def test_on_a_timeline_that_nobody_has_joined_yet_a_node_writes_nothing(st
     assert set(await store.nodes.take(node, 1, {3: None})) == {3}
 
 
-async def test_a_fire_does_not_wait_long_for_a_row_that_somebody_holds(store: Store, look: Any) -> None:
+async def test_a_fire_does_not_wait_long_for_a_row_that_another_session_holds(store: Store, look: Any) -> None:
     job = await add_job(look)
     async with look.transaction():
         await look.fetch("SELECT FROM cursors WHERE job = $1 FOR UPDATE", job)
         with pytest.raises(LockTimeout):
-            async with store.database.connection("fire") as connection:
+            async with store.database.connection(PoolName.FIRE) as connection:
                 await connection.fetch("SELECT FROM cursors WHERE job = $1 FOR UPDATE", job)
 
 
@@ -148,7 +148,7 @@ async def test_a_transaction_in_which_its_process_was_paused_is_ended_by_the_ser
     job = await add_job(look)
     try:
         with pytest.raises((OutcomeUnknown, LockTimeout)):
-            async with database.connection("work") as connection, connection.transaction():
+            async with database.connection(PoolName.WORK) as connection, connection.transaction():
                 await connection.fetch("SELECT FROM cursors WHERE job = $1 FOR UPDATE", job)
                 async with look.transaction():  # its own limit is longer than the other's
                     await look.fetch("SELECT FROM cursors WHERE job = $1 FOR UPDATE", job)
@@ -160,6 +160,6 @@ async def test_a_transaction_in_which_its_process_was_paused_is_ended_by_the_ser
 
 async def _answers(database: Database) -> bool:
     try:
-        return bool(await database.fetch("work", "clock"))
+        return bool(await database.fetch(PoolName.WORK, sql.database.CLOCK))
     except (OutcomeUnknown, Unavailable):
         return False

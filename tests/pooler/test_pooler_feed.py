@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from detent.store import Store
-from detent.store.db import connect, statement
+from detent.store import Store, sql
+from detent.store.db import connect
 from detent.store.feed import Feed
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 
 CHANNEL = "detent_runs"
 
@@ -37,13 +37,13 @@ async def ear(store: Store) -> Ear:
 
 @pytest.fixture
 async def another(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
     yield connection
     await connection.close()
 
 
 async def say(connection: Any, payload: str, channel: str = CHANNEL) -> None:
-    await connection.fetch(statement("wake"), channel, payload)
+    await connection.fetch(sql.feed.NOTIFY.text, channel, payload)
 
 
 async def test_what_is_said_is_heard_once(ear: Ear, store: Store) -> None:
@@ -87,7 +87,7 @@ async def test_what_is_rolled_back_was_never_said(ear: Ear, look: Any) -> None:
     assert await ear.news() == []
 
 
-async def test_nothing_is_written_down_when_nobody_reads(store: Store, look: Any) -> None:
+async def test_nothing_is_written_down_when_no_node_reads(store: Store, look: Any) -> None:
     await say(look, "to whom?")
     assert await look.fetchval("SELECT count(*) FROM changes") == 0
     ear = Ear(store)
@@ -112,7 +112,7 @@ async def test_after_a_fail_over_that_lost_transactions_everything_is_looked_at_
     assert await ear.news() == ["on"]
 
 
-async def test_what_everybody_has_read_is_deleted(ear: Ear, store: Store, look: Any) -> None:
+async def test_what_every_node_has_read_is_deleted(ear: Ear, store: Store, look: Any) -> None:
     await store.upkeep.wake(CHANNEL, "old")
     await look.execute("UPDATE changes SET at = now() - interval '3 minutes'")
     await store.upkeep.wake(CHANNEL, "new")

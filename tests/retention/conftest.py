@@ -9,7 +9,7 @@ import pytest
 
 from detent.store import Store
 from detent.store.db import connect
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from tests.support.factories import add_node
 
 NODE = 11
@@ -24,7 +24,7 @@ async def look(look: Any) -> Any:
 @pytest.fixture
 async def another(database_url: str) -> AsyncIterator[Any]:
     """One more connection, which may stay in a transaction for a minute."""
-    connection = await connect(database_url, "detent", PEOPLE._replace(idle=60))
+    connection = await connect(database_url, "detent", REQUEST_LIMITS._replace(idle=60))
     yield connection
     await connection.close()
 

@@ -11,7 +11,8 @@ import pytest
 from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import NotFound
 from detent.jobs import JobOperations
-from detent.store import Store
+from detent.store import Store, sql
+from detent.store.db import PoolName
 from detent.upkeep import retention as keeping
 from detent.upkeep.retention import Keeper
 from tests.retention.conftest import NODE
@@ -102,7 +103,6 @@ async def test_a_registration_under_way_keeps_its_schedule_from_being_removed(
     look: Any, store: Store, another: Any
 ) -> None:
     """The registration has read the number and has not committed: the removal must not pull it away from under it."""
-    from detent.store.statements import statement
 
     job = await add(store, "1 1 * * *")
     await JobOperations(store).registration.patch(job.id, {"schedule": "3 3 * * *"})
@@ -111,7 +111,7 @@ async def test_a_registration_under_way_keeps_its_schedule_from_being_removed(
     await a_day_later(look)
     number, digest = await look.fetchrow("SELECT schedule, digest FROM schedules WHERE unused_since IS NOT NULL")
     async with another.transaction():
-        kept = await another.fetch(statement("keep_schedules"), [number])
+        kept = await another.fetch(sql.schedule.KEEP.text, [number])
         assert [row["schedule"] for row in kept] == [number]
         await asyncio.wait_for(keep_house(look, store), 10)
         assert await look.fetchval("SELECT count(*) FROM schedules WHERE digest = $1", digest) == 1
@@ -203,7 +203,7 @@ async def test_of_former_revisions_so_many_are_kept_and_those_that_live_runs_nee
     assert await revisions(store, job) == [10, 9, 8, 7, 6]
 
 
-async def test_what_is_told_of_revisions_that_are_gone_is_true(look: Any, store: Store) -> None:
+async def test_what_is_reported_revisions_that_are_gone_is_true(look: Any, store: Store) -> None:
     job = await add(store, "1 1 * * *", name="edited")
     number = await look.fetchval("SELECT job FROM jobs WHERE id = $1", job.id)
     for n in range(9):
@@ -222,8 +222,8 @@ async def test_what_is_told_of_revisions_that_are_gone_is_true(look: Any, store:
     with pytest.raises(NotFound, match="has no revision 11"):
         await JobOperations(store).revisions.get(job.id, 11)
     (at,) = await look.fetchrow("SELECT now() - interval '5 hours 30 minutes'")  # revision 5 was in force
-    assert await store.database.fetch("people", "revision_at", number, at) == []
-    (row,) = await store.database.fetch("people", "explained_job", number)
+    assert await store.database.fetch(PoolName.REQUEST, sql.revision.FIND_AT, number, at) == []
+    (row,) = await store.database.fetch(PoolName.REQUEST, sql.job.READ_FOR_EXPLANATION, number)
     assert row["created_by"] is None
 
 

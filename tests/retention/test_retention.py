@@ -16,8 +16,8 @@ import pytest
 from detent.domain.run import Claim
 from detent.errors import Unavailable
 from detent.jobs import JobOperations
-from detent.store import Store
-from detent.store.db import LockTimeout, statement
+from detent.store import Store, sql
+from detent.store.db import LockTimeout
 from detent.store.live_runs import Settlement
 from detent.store.retention import Part
 from detent.upkeep.archive import Folder
@@ -200,9 +200,9 @@ async def test_late_results_are_looked_for_without_reading_the_day(look: Any, st
     )
     part = next(each for each in await store.retention.expired(KEEP) if each.parent == "run_history")
     async with look.transaction():
-        await look.execute(statement("prefer_index"))
+        await look.execute(sql.database.PREFER_INDEX.text)
         plan = await look.fetch(
-            "EXPLAIN " + statement("late_history").format(name=part.name), await look.fetchval("SELECT now()")
+            "EXPLAIN " + sql.history.FIND_LATE.text.format(name=part.name), await look.fetchval("SELECT now()")
         )
     assert any("Bitmap Index Scan" in row[0] for row in plan), plan
 
@@ -263,7 +263,9 @@ async def test_a_row_for_a_day_that_is_on_its_way_out_finds_a_home(look: Any, st
     assert await look.fetchval("SELECT count(*) FROM run_history") == 2
 
 
-async def test_a_table_that_somebody_holds_is_dropped_the_next_time(look: Any, store: Store, another: Any) -> None:
+async def test_a_table_that_another_session_holds_is_dropped_the_next_time(
+    look: Any, store: Store, another: Any
+) -> None:
     await old_history(look, store)
     (part, *_) = await store.retention.expired(KEEP)
     await store.retention.detach(part)

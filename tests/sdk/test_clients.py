@@ -124,8 +124,8 @@ async def test_a_job_is_paused_for_a_while_skipped_once_and_rolled_back(client: 
     assert (await client.cancel_job_runs("j")).cancelled == [run.id]
     await client.edit_job("j", {"priority": 2})
     assert [(each.revision, each.changed_by) for each in await client.list_revisions("j")] == [
-        (2, "loopback"),
-        (1, "loopback"),
+        (2, "local, no key"),
+        (1, "local, no key"),
     ]
     assert (await client.get_revision("j", 1)).definition.priority == 1
     assert (await client.roll_back_job("j", 1)).revision == 3
@@ -321,7 +321,7 @@ def reply(body: bytes, kind: str = "application/json", status: int = 200) -> byt
         ),
     ],
 )
-async def test_what_is_not_a_detent_server_is_told_apart(kind: Any, answer: bytes, words: str) -> None:
+async def test_what_is_not_a_detent_server_is_distinguished(kind: Any, answer: bytes, words: str) -> None:
     with pytest.raises(errors.Unavailable, match=words):
         await answering(kind, answer)
 

@@ -300,7 +300,7 @@ async def test_no_more_of_a_backfill_run_at_once_than_were_asked_for(look: Any, 
     assert {row["status"] for row in await history(look, job)} == {1}
 
 
-async def test_a_large_backfill_is_told_as_a_large_catch_up_and_so_is_one_after_a_pause(
+async def test_a_large_backfill_is_reported_as_a_large_catch_up_and_so_is_one_after_a_pause(
     look: Any, start: Any, store: Store
 ) -> None:
     session = await start(roles=("scheduler",))

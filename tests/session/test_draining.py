@@ -101,7 +101,7 @@ async def test_a_draining_node_is_not_ready_and_says_why(start: Any, store: Stor
     assert "--undo" in checks["not draining"].why
 
 
-async def test_what_is_not_there_is_told_by_the_checks(start: Any, store: Store, look: Any) -> None:
+async def test_what_is_not_there_is_reported_by_the_checks(start: Any, store: Store, look: Any) -> None:
     lost = Readiness(("scheduler",), lambda: None, lambda: None, lambda: True)
     checks = await lost()
     assert {name for name, check in checks.items() if not check.ok} == {"database", "member", "not draining"}

@@ -45,7 +45,7 @@ async def test_partitions_whose_taking_was_not_answered_are_taken_again(look: An
     assert all(session.leadership.terms[partition] > terms[partition] for partition in terms)
 
 
-async def test_a_node_that_cannot_follow_a_fail_over_yet_is_told_so_and_may_try_again(
+async def test_a_node_that_cannot_follow_a_fail_over_yet_is_refused_with_the_reason_and_may_try_again(
     look: Any, store: Store, database_url: str
 ) -> None:
     await factories.add_job(look)

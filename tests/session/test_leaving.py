@@ -11,7 +11,7 @@ import pytest
 from detent.domain.identity import PARTITIONS
 from detent.store import Store
 from detent.store.db import connect
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from detent.store.upkeep import RUNS_CHANNEL
 from tests.session.test_draining import Runs
 from tests.session.test_session import soon
@@ -26,7 +26,7 @@ WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' 
 @pytest.fixture
 async def other(database_url: str) -> AsyncIterator[Any]:
     """Somebody who locks rows and tables for as long as they like."""
-    connection = await connect(database_url, "detent", PEOPLE)
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
     await connection.execute("SET idle_in_transaction_session_timeout = 0")
     yield connection
     connection.terminate()
@@ -125,7 +125,9 @@ async def test_the_heartbeat_of_a_lost_membership_ends_and_its_row_with_it(look:
     assert await look.fetchval("SELECT evicted FROM nodes WHERE node = $1", node)
 
 
-async def test_others_are_told_of_runs_that_were_rescued(look: Any, start: Any, store: Store, heard: list[str]) -> None:
+async def test_others_are_reported_runs_that_were_rescued(
+    look: Any, start: Any, store: Store, heard: list[str]
+) -> None:
     gone = await factories.add_node(look, 7, evicted=True)
     await factories.add_live_run(look, await factories.add_job(look, None), owner=gone)
     await start(roles=("scheduler",), lease_ttl_seconds=TTL)

@@ -16,6 +16,7 @@ from detent.node.session import Session
 from detent.runtime.service import Loop
 from detent.runtime.wakeups import Wakeups
 from detent.store import Store
+from detent.store.db import PoolName
 from tests.support import factories
 from tests.support.waiting import until
 
@@ -199,7 +200,7 @@ async def test_a_session_that_waits_for_its_share_looks_often(look: Any, start: 
     assert await second.leadership.tick() > 30 / WAITING_PASSES_PER_TTL
 
 
-async def test_whoever_begins_to_listen_looks_at_everything_that_may_have_been_said(store: Store) -> None:
+async def test_a_new_listener_reads_everything_it_may_have_missed(store: Store) -> None:
     called: list[str] = []
 
     wakeups = Wakeups()
@@ -227,6 +228,6 @@ async def test_a_share_is_taken_also_where_all_connections_for_work_are_in_use(
     await look.execute("UPDATE partitions SET holder = $1", gone)
     async with AsyncExitStack() as busy:
         for _ in range(4):
-            await busy.enter_async_context(store.database.connection("work"))
+            await busy.enter_async_context(store.database.connection(PoolName.WORK))
         await session.leadership.tick()
     await shared(look, session)

@@ -10,6 +10,7 @@ import pytest
 
 from detent.domain.run import Call, Claim, Outcome, Succeeded
 from detent.store import Store
+from detent.store.db import PoolName
 from detent.store.nodes import CRASH_CAP
 from detent.worker import suspects
 from tests.support import factories
@@ -34,7 +35,7 @@ async def over(look: Any, count: int) -> Any:
 
 
 async def is_alone(store: Store, job: int) -> bool | None:
-    async with store.database.connection("people") as connection:  # handlers ask beside the test
+    async with store.database.connection(PoolName.REQUEST) as connection:  # handlers ask beside the test
         found: bool | None = await connection.fetchval("SELECT alone FROM live_runs WHERE job = $1", job)
     return found
 

@@ -24,10 +24,10 @@ from hypothesis.stateful import (
 from detent.domain.identity import RunKey
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
-from detent.store import Database, Store
+from detent.store import Database, Store, sql
 from detent.store.cursors import Advance, Exceptional
-from detent.store.db import connect, statement
-from detent.store.limits import PEOPLE
+from detent.store.db import connect
+from detent.store.limits import REQUEST_LIMITS
 from detent.store.live_runs import Retry, Settlement
 from tests.stateful.protocol_model import SECOND, Job, Model, tick
 from tests.support.factories import add_job, add_node
@@ -162,7 +162,7 @@ class Machine(RuleBasedStateMachine):
         places = ([job], [cursor.generation], [last], [at], [at], [False], [None], ["active"])
         nothing = [tick(-1)]
         spans = ([1], nothing, ["edited"], nothing, ["edited"], [None], [None], None)
-        assert self.run(self.look.fetch(statement("move_cursors"), *places, *spans, [], [], [], [], []))
+        assert self.run(self.look.fetch(sql.cursor.MOVE.text, *places, *spans, [], [], [], [], []))
         cursor.generation += 1
 
     @precondition(lambda self: any(self.model.nodes.values()))
@@ -253,7 +253,7 @@ def machine(database_url: str) -> Iterator[type[Machine]]:
         database = Database(database_url)
         await database.open()
         Machine.store = Store(database)
-        Machine.look = await connect(database_url, "detent", PEOPLE)
+        Machine.look = await connect(database_url, "detent", REQUEST_LIMITS)
         Machine.jobs = [await add_job(Machine.look, tick(0) + n * SECOND) for n in range(3)]
 
     async def close_all() -> None:

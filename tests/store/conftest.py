@@ -9,7 +9,7 @@ import pytest
 
 from detent.store import Database, Store
 from detent.store.db import connect
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 
 if TYPE_CHECKING:
     from tests.support.postgres import Postgres
@@ -34,7 +34,7 @@ def shared_url(postgres: Postgres) -> Iterator[str]:
 @pytest.fixture
 async def look(shared_url: str) -> AsyncIterator[Any]:
     """A connection beside the store's, to an empty database."""
-    connection = await connect(shared_url, "detent", PEOPLE)
+    connection = await connect(shared_url, "detent", REQUEST_LIMITS)
     await connection.execute(EMPTY)
     yield connection
     await connection.close()
@@ -43,7 +43,7 @@ async def look(shared_url: str) -> AsyncIterator[Any]:
 @pytest.fixture
 async def another(shared_url: str) -> AsyncIterator[Any]:
     """One more connection, to hold locks with."""
-    connection = await connect(shared_url, "detent", PEOPLE)
+    connection = await connect(shared_url, "detent", REQUEST_LIMITS)
     yield connection
     await connection.close()
 

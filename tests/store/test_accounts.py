@@ -154,7 +154,7 @@ async def test_lateness_is_that_of_first_attempts(verbs: Store, look: Any) -> No
 # -- ticks
 
 
-async def test_the_ticks_of_a_job_are_told_from_the_past_to_those_to_come(verbs: Store, look: Any) -> None:
+async def test_the_ticks_of_a_job_are_distinguished_from_the_past_to_those_to_come(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, 3.5 * HOUR)
     ticks = await run(verbs, look, job, 2)
     hour = await full_hour(look)
@@ -168,7 +168,7 @@ async def test_the_ticks_of_a_job_are_told_from_the_past_to_those_to_come(verbs:
     assert ([each.at for each in page.ticks], page.following) == (ticks, ticks[1])
 
 
-async def test_a_range_is_told_as_one_also_across_pages(verbs: Store, look: Any) -> None:
+async def test_a_range_is_reported_as_one_also_across_pages(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, 5.5 * HOUR)
     await JobOperations(verbs).lifecycle.pause(job.id)
     found = await JobOperations(verbs).audit.ticks(job.id, await full_hour(look) - DAY, await database_time(look), 1)

@@ -85,7 +85,7 @@ async def test_a_name_that_is_taken_keeps_the_whole_batch_out_and_is_pointed_at(
     assert await counts(look) == before | {"queues": before["queues"]}
 
 
-async def test_every_fault_is_told_with_its_item_and_nothing_is_registered(verbs: Store, look: Any) -> None:
+async def test_every_fault_is_reported_with_its_item_and_nothing_is_registered(verbs: Store, look: Any) -> None:
     before = await counts(look)
     items: list[JobSpec | UsageError] = [
         spec(name="a"),
@@ -106,7 +106,7 @@ async def test_every_fault_is_told_with_its_item_and_nothing_is_registered(verbs
     assert await counts(look) == before
 
 
-async def test_at_most_a_hundred_faults_are_told(verbs: Store) -> None:
+async def test_at_most_a_hundred_faults_are_reported(verbs: Store) -> None:
     with pytest.raises(ManyFaults, match=r"^150 of the jobs are wrong.*The first 100 are listed") as caught:
         await JobOperations(verbs).batches.create(many(150, schedule="x"))
     assert len(caught.value.faults) == 100

@@ -218,7 +218,7 @@ async def test_an_evicted_node_and_a_held_cluster_release_nothing(look: Any, ver
     assert await runs(look, job) == []
 
 
-async def test_a_job_that_somebody_has_in_hand_is_left_for_later(look: Any, verbs: Store, another: Any) -> None:
+async def test_a_job_that_another_session_has_in_hand_is_left_for_later(look: Any, verbs: Store, another: Any) -> None:
     job = await a_job(look)
     catchup = await a_range(look, job)
     async with another.transaction():

@@ -131,7 +131,7 @@ async def test_a_run_is_not_claimed_before_its_time(look: Any, verbs: Store) -> 
     assert len(await verbs.live_runs.claim(NODE, 1, [1], 10)) == 1
 
 
-async def test_a_run_that_somebody_holds_is_not_claimed(look: Any, verbs: Store) -> None:
+async def test_a_run_that_another_session_holds_is_not_claimed(look: Any, verbs: Store) -> None:
     await add_live_run(look, 1, owner=OTHER)
     assert await verbs.live_runs.claim(NODE, 1, [1], 10) == []
 

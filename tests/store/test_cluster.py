@@ -9,7 +9,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from detent.store.db import statement
+from detent.store import sql
+from detent.store.statement import STATEMENTS
 from tests.support.factories import add_node
 
 RUNS = 200_000
@@ -53,7 +54,7 @@ def parts(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 async def explained(connection: Any, name: str) -> list[dict[str, Any]]:
-    text = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {statement(name)}")
+    text = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {STATEMENTS[name].text}")
     return list(parts(json.loads(text)[0]["Plan"]))
 
 
@@ -69,10 +70,10 @@ def read(plan: list[dict[str, Any]], table: str) -> float:
 async def test_throughput_is_counted_from_the_newest_blocks_alone(connection: Any) -> None:
     await connection.execute(FILL_HISTORY, RUNS)
     await connection.execute("VACUUM (ANALYZE) run_history")
-    plan = await explained(connection, "cluster_throughput")
+    plan = await explained(connection, "cluster/measure_throughput")
     assert any("finished_at" in part.get("Index Name", "") for part in plan)
     assert read(plan, "run_history") < 20_000
-    row = await connection.fetchrow(statement("cluster_throughput"))
+    row = await connection.fetchrow(sql.cluster.MEASURE_THROUGHPUT.text)
     assert 11_000 < row["last_60s"] <= 12_000
 
 
@@ -80,16 +81,16 @@ async def test_the_oldest_work_is_found_at_the_ends_of_the_indexes(connection: A
     await connection.execute(FILL_CURSORS, CURSORS)
     await connection.execute(FILL_RUNS, CURSORS)
     await connection.execute("VACUUM (ANALYZE) cursors, live_runs")
-    plan = await explained(connection, "cluster_load")
+    plan = await explained(connection, "cluster/measure_load")
     assert read(plan, "cursors") <= 256
     assert read(plan, "live_runs") <= 100
-    (row,) = await connection.fetch(statement("cluster_load"))
+    (row,) = await connection.fetch(sql.cluster.MEASURE_LOAD.text)
     assert row["oldest_due"] is None and row["oldest_ready"].total_seconds() >= 1
 
 
 async def test_a_node_that_is_drained_twice_was_drained_when_it_was_first_asked(connection: Any) -> None:
     await add_node(connection, 7)
-    await connection.fetch(statement("drain"), 7, True)
+    await connection.fetch(sql.node.DRAIN.text, 7, True)
     first = await connection.fetchval("SELECT draining_changed_at FROM nodes")
-    await connection.fetch(statement("drain"), 7, True)
+    await connection.fetch(sql.node.DRAIN.text, 7, True)
     assert await connection.fetchval("SELECT draining_changed_at FROM nodes") == first

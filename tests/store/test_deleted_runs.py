@@ -13,8 +13,7 @@ from detent.domain.identity import MANUAL, RunKey
 from detent.domain.run import Claim
 from detent.errors import NotFound
 from detent.jobs import JobOperations
-from detent.store import Store
-from detent.store.db import statement
+from detent.store import Store, sql
 from detent.store.job_search import JobSearch
 from detent.store.live_runs import Retry, Settlement
 from detent.store.pull import Wanted
@@ -141,7 +140,7 @@ async def test_a_claim_under_way_keeps_its_run_and_upkeep_looks_after_it(look: A
     await add_live_run(look, job)
     number = await id_of(look, job)
     async with another.transaction():
-        assert len(await another.fetch(statement("claim"), NODE, 1, [1], 1, False)) == 1
+        assert len(await another.fetch(sql.run.CLAIM.text, NODE, 1, [1], 1, False)) == 1
         deleting = asyncio.create_task(JobOperations(verbs).lifecycle.delete(number))
         await until(lambda: look.fetchval("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
     await deleting
@@ -155,7 +154,7 @@ async def test_a_trigger_that_meets_the_deletion_starts_nothing(look: Any, anoth
     row = await verbs.jobs.to_change(1, number)
     assert row["job"] == job
     async with another.transaction():
-        await another.fetch(statement("trigger_lock"), job)
+        await another.fetch(sql.run.LOCK_JOB.text, job)
         triggering = asyncio.create_task(JobOperations(verbs).lifecycle.trigger(number))
         await until(lambda: look.fetchval("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"))
         await another.execute("UPDATE jobs SET status = 'deleted' WHERE job = $1", job)

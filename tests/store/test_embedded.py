@@ -313,11 +313,11 @@ async def test_the_socket_moves_away_when_the_folder_does_not_suit_it(folder: Pa
     assert not socket.exists()
 
 
-async def test_a_socket_folder_of_somebody_else_is_not_trusted(folder: Path) -> None:
+async def test_a_socket_folder_of_another_user_is_not_trusted(folder: Path) -> None:
     path = folder / "taken"
     path.symlink_to(folder)
-    account = embedded_host.Account("me", os.geteuid(), os.getegid(), other=False)
-    with pytest.raises(Unavailable, match="belongs to another user"):
+    account = embedded_host.SystemUser("me", os.geteuid(), os.getegid(), other=False)
+    with pytest.raises(Unavailable, match="belongs to somebody else"):
         embedded_host.make_own_folder(account, path)
 
 

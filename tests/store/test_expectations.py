@@ -13,9 +13,9 @@ from detent.cluster.operations import ClusterOperations
 from detent.domain.identity import decode_run_id
 from detent.domain.job import HttpTarget, JobSpec
 from detent.jobs import JobOperations
-from detent.store import Store
-from detent.store.db import statement
+from detent.store import Store, sql
 from detent.store.expectations import Judgement
+from detent.store.statement import STATEMENTS
 from tests.support.factories import add_live_run, add_node
 from tests.support.waiting import until
 
@@ -336,7 +336,7 @@ async def test_an_incident_that_is_opened_while_its_job_changes_does_not_stay_op
     made = await make(verbs, look)
     await ended(look, made, 1, status=2)
     async with another.transaction():  # its leader judges, and has not told yet
-        rows = await another.fetch(statement("judge_expectations"), NODE, ALL, 100, NOW_AT_ONCE)
+        rows = await another.fetch(sql.incident.JUDGE_EXPECTATIONS.text, NODE, ALL, 100, NOW_AT_ONCE)
         assert [row["opens"] for row in rows] == [True, None]
         patch = {"expect_finish_within": None}
         changing = asyncio.create_task(
@@ -354,7 +354,7 @@ async def test_an_incident_that_is_opened_while_its_job_changes_does_not_stay_op
 # --- messages ---
 
 
-async def test_whoever_was_so_slow_that_another_took_the_message_can_only_say_that_it_was_sent(
+async def test_a_sender_so_slow_that_another_took_the_message_can_only_say_that_it_was_sent(
     verbs: Store, look: Any
 ) -> None:
     made = await make(verbs, look)
@@ -418,9 +418,9 @@ async def test_open_incidents_are_found_among_very_many_that_are_over(verbs: Sto
     await judge(verbs, look)
     await look.execute("ANALYZE incidents")
     await look.execute("SET plan_cache_mode = force_generic_plan")
-    for name, arguments in (("open_incidents", "1, NULL, 20"), ("count_open_incidents", "1, 1000")):
-        types = "integer, bigint, bigint" if name == "open_incidents" else "integer, integer"
-        await look.execute(f"PREPARE looking ({types}) AS {statement(name)}")
+    for name, arguments in (("incident/list_open", "1, NULL, 20"), ("incident/count_open", "1, 1000")):
+        types = "integer, bigint, bigint" if name == "incident/list_open" else "integer, integer"
+        await look.execute(f"PREPARE looking ({types}) AS {STATEMENTS[name].text}")
         plan = "\n".join(row[0] for row in await look.fetch(f"EXPLAIN EXECUTE looking ({arguments})"))
         await look.execute("DEALLOCATE looking")
         assert "incidents_open" in plan, plan

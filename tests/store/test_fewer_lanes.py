@@ -13,10 +13,9 @@ from detent.domain.identity import MANUAL, RunKey
 from detent.domain.job import HttpTarget, JobSpec
 from detent.errors import Conflict
 from detent.jobs import JobOperations
-from detent.store import Store
+from detent.store import Store, sql
 from detent.store.catchups import Release
 from detent.store.cursors import Advance, Exceptional
-from detent.store.db import statement
 from tests.support.factories import LONG_AGO, add_live_run, add_node
 from tests.support.waiting import until
 
@@ -202,8 +201,8 @@ async def test_a_trigger_under_way_during_the_edit_counts(scene: Scene, another:
     """The edit waits for it, and does not have it in its snapshot."""
     await scene.make()
     async with another.transaction():
-        await another.fetch(statement("trigger_lock"), scene.job)
-        await another.fetch(statement("trigger_now"), scene.job, MANUAL)
+        await another.fetch(sql.run.LOCK_JOB.text, scene.job)
+        await another.fetch(sql.run.TRIGGER.text, scene.job, MANUAL)
         edit = asyncio.create_task(
             JobOperations(scene.verbs).registration.patch(scene.id, {"concurrent_policy": "SKIP"})
         )

@@ -61,7 +61,7 @@ async def test_a_node_that_was_lost_is_kept_with_who_took_what_it_held(look: Any
     )
 
 
-async def test_who_is_no_operator_is_told_neither_where_it_was_nor_how_many_runs_it_had(
+async def test_who_is_no_operator_is_reported_neither_where_it_was_nor_how_many_runs_it_had(
     look: Any, verbs: Store
 ) -> None:
     await add_node(look, LOST)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
-from importlib import resources
 from typing import Any
 from uuid import UUID
 
@@ -20,10 +19,11 @@ from detent.store.catchups import RangeDrop, Release
 from detent.store.cursors import Advance, Leap
 from detent.store.db import connect
 from detent.store.job_search import JobSearch
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from detent.store.live_runs import Retry, Settlement
 from detent.store.pull import Report, Wanted
 from detent.store.requests import StoredAnswer
+from detent.store.statement import STATEMENTS
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 
 NODE, GONE = 11, 12
@@ -40,7 +40,7 @@ def shared_url(postgres: Any) -> Any:
 @pytest.fixture
 async def look(shared_url: str) -> AsyncIterator[Any]:
     """A connection to a database whose history has no partition that has begun."""
-    connection = await connect(shared_url, "detent", PEOPLE)
+    connection = await connect(shared_url, "detent", REQUEST_LIMITS)
     await connection.execute(
         "DELETE FROM live_runs; DELETE FROM catchups; DELETE FROM cursors; DELETE FROM jobs; DELETE FROM nodes;"
         " DELETE FROM pull_leases; DELETE FROM skips; DELETE FROM segments"
@@ -229,14 +229,33 @@ async def end_deleted_by_upkeep(look: Any, verbs: Store) -> None:
     assert await verbs.upkeep.end_deleted() == 1
 
 
-DOORS: list[Callable[[Any, Store], Awaitable[None]]] = [
-    fire, fire_careful, miss, catch_up, drop_catchups, settle, settle_succeeded, settle_retry, quarantine, stale,
-    rescue, pull_settle, pull_rescue, cancel, cancel_of_a_job, cancel_of_many, promote, trigger_now,
-    trigger_with_an_idempotency_key, move_cursors, end_deleted, end_deleted_by_upkeep,
-]  # fmt: skip
+DOORS: dict[str, Callable[[Any, Store], Awaitable[None]]] = {
+    "cursor/fire": fire,
+    "cursor/fire_careful": fire_careful,
+    "cursor/miss": miss,
+    "cursor/move": move_cursors,
+    "catch_up/release": catch_up,
+    "catch_up/drop": drop_catchups,
+    "run/settle": settle,
+    "run/settle_succeeded": settle_succeeded,
+    "run/settle_retry": settle_retry,
+    "run/quarantine": quarantine,
+    "run/record_stale": stale,
+    "run/rescue": rescue,
+    "pull/settle": pull_settle,
+    "pull/rescue": pull_rescue,
+    "run/cancel": cancel,
+    "run/cancel of a job": cancel_of_a_job,
+    "run/cancel of many": cancel_of_many,
+    "run/promote": promote,
+    "run/trigger": trigger_now,
+    "run/trigger with an idempotency key": trigger_with_an_idempotency_key,
+    "run/end_of_deleted_jobs": end_deleted,
+    "run/end_of_deleted_jobs by upkeep": end_deleted_by_upkeep,
+}
 
 
-@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 async def test_a_missing_partition_stops_no_statement_that_writes_history(
     look: Any, verbs: Store, door: Callable[[Any, Store], Awaitable[None]]
 ) -> None:
@@ -246,13 +265,12 @@ async def test_a_missing_partition_stops_no_statement_that_writes_history(
 
 
 def test_every_statement_that_writes_history_is_tried_here() -> None:
-    folder = resources.files("detent.store") / "sql"
-    texts = {path.name.removesuffix(".sql"): path.read_text() for path in folder.iterdir()}
     writers = {
-        name for name, text in texts.items()
-        if re.search(r"INSERT INTO (run_history|attempts)\b", text) and not name.startswith(("bench_", "demo_"))
+        name for name, statement in STATEMENTS.items()
+        if re.search(r"INSERT INTO (run_history|attempts)\b", statement.text)
+        and not name.startswith(("bench/", "demo/"))
     }  # fmt: skip
-    assert writers == {door.__name__ for door in DOORS} & texts.keys()
+    assert writers == DOORS.keys() & STATEMENTS.keys()
 
 
 async def test_one_run_that_cannot_move_up_keeps_no_other_from_it(look: Any, verbs: Store) -> None:

@@ -14,8 +14,8 @@ from detent.domain.run import Claim
 from detent.jobs import JobOperations
 from detent.store import Database, Store
 from detent.store.cursors import Advance
-from detent.store.db import NoHome, Rejected, connect
-from detent.store.limits import PEOPLE
+from detent.store.db import MissingHistoryPartition, Rejected, connect
+from detent.store.limits import REQUEST_LIMITS
 from detent.store.live_runs import Retry, Settlement
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
 
@@ -26,7 +26,7 @@ TOKEN = 1 << 22 | 1
 
 @pytest.fixture
 async def look(database_url: str) -> AsyncIterator[Any]:
-    connection = await connect(database_url, "detent", PEOPLE)
+    connection = await connect(database_url, "detent", REQUEST_LIMITS)
     await add_node(connection, NODE)
     yield connection
     await connection.close()
@@ -182,4 +182,4 @@ async def test_a_row_that_is_wrong_for_another_reason_is_still_rejected(look: An
     await add_live_run(look, 1, LONG_AGO, owner=NODE)
     with pytest.raises(Rejected) as caught:
         await verbs.live_runs.settle(NODE, [Settlement(claim(1, LONG_AGO), LONG_AGO, LONG_AGO, 9)])
-    assert not isinstance(caught.value, NoHome)
+    assert not isinstance(caught.value, MissingHistoryPartition)

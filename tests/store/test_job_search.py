@@ -10,8 +10,8 @@ import pytest
 from detent.domain.job import HttpTarget, JobSpec, PythonTarget
 from detent.jobs import JobOperations
 from detent.store import Store, job_search
-from detent.store.db import statement
 from detent.store.job_search import JobSearch
+from detent.store.statement import STATEMENTS
 
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
 HOUR = timedelta(hours=1)
@@ -134,11 +134,11 @@ async def test_names_and_tags_are_found_by_their_indexes(verbs: Store, look: Any
     await look.execute("VACUUM ANALYZE jobs")
     await look.execute("VACUUM ANALYZE cursors")
     for name, search, index in (
-        ("list_jobs_by_name", JobSearch(prefix="n0012"), "jobs_name"),
-        ("list_jobs", JobSearch(tags=("t77",)), "jobs_tags"),
+        ("job/list_by_name", JobSearch(prefix="n0012"), "jobs_name"),
+        ("job/list", JobSearch(tags=("t77",)), "jobs_tags"),
     ):
         arguments = (1, list(search.wanted), 0, job_search.LAST, 51, *search.filters())
         await look.execute("SET plan_cache_mode = force_custom_plan")
-        plan = "\n".join(row[0] for row in await look.fetch("EXPLAIN " + statement(name), *arguments))
+        plan = "\n".join(row[0] for row in await look.fetch("EXPLAIN " + STATEMENTS[name].text, *arguments))
         assert index in plan, plan
         assert "Seq Scan on jobs" not in plan

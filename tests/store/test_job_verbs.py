@@ -14,9 +14,8 @@ from detent.domain.identity import MANUAL, RunKey
 from detent.domain.states import RunStatus
 from detent.errors import Conflict, NotFound, UsageError
 from detent.jobs import JobOperations
-from detent.store import Store
+from detent.store import Store, sql
 from detent.store.cursors import Advance
-from detent.store.db import statement
 from tests.store.moving import HOUR, NODE, fire, full_hour, job_of_old, number_of, run, settle, spec
 from tests.support.factories import add_live_run, add_node
 
@@ -174,7 +173,7 @@ async def test_after_it_was_resumed_or_changed_a_failing_job_has_all_its_chances
     assert await JobOperations(verbs).automatic.pause_failing([number]) == []
 
 
-async def test_whether_a_job_is_paused_is_told_by_its_latest_runs_alone(verbs: Store, look: Any) -> None:
+async def test_whether_a_job_is_paused_is_reported_by_its_latest_runs_alone(verbs: Store, look: Any) -> None:
     job = await job_of_old(verbs, look, 9.5 * HOUR, auto_pause_after=3)
     await look.execute(
         "INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status)"
@@ -185,7 +184,7 @@ async def test_whether_a_job_is_paused_is_told_by_its_latest_runs_alone(verbs: S
     await dead_runs(verbs, look, job, RunStatus.DEAD, RunStatus.DEAD)
     await look.execute("UPDATE run_history SET finished_at = now() - interval '50 days' WHERE status = 1")
     number = await number_of(look, job)
-    (plan,) = await look.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement('dead_streaks')}", [number])
+    (plan,) = await look.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql.job.FIND_DEAD_STREAKS.text}", [number])
     removed = re.findall(r'"Rows Removed by Filter": (\d+)', plan[0])
     assert sum(map(int, removed)) < 100, "history was walked through for runs that count"
     assert await JobOperations(verbs).automatic.pause_failing([number]) == []

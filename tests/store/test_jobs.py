@@ -17,6 +17,7 @@ from detent.domain.states import RunStatus
 from detent.errors import Conflict, NotFound, UsageError
 from detent.jobs import JobOperations
 from detent.store import Store
+from detent.store import sql as statements
 from detent.store.cursors import Advance
 from detent.store.job_search import JobSearch
 from tests.support.factories import add_node
@@ -357,13 +358,12 @@ async def test_a_job_shows_its_newest_run_live_or_finished(store: Store, sql: An
 
 
 async def test_looking_at_jobs_reads_no_table_as_a_whole(store: Store, sql: Any) -> None:
-    from detent.store.db import statement
 
     (job,) = await JobOperations(store).registration.add([spec()])
     number = await store.jobs.number(job.id)
     await sql.execute("SET plan_cache_mode = force_custom_plan")
     await sql.execute("SET enable_seqscan = off")  # the tables are nearly empty here
-    plan = "\n".join(row[0] for row in await sql.fetch("EXPLAIN " + statement("read_jobs"), [number]))
+    plan = "\n".join(row[0] for row in await sql.fetch("EXPLAIN " + statements.job.READ.text, [number]))
     assert "Seq Scan" not in plan
     assert "run_history" in plan
 

@@ -76,7 +76,7 @@ def test_what_has_not_the_form_of_a_key_is_none(text: str) -> None:
     assert read_key(text) is None
 
 
-async def test_a_key_that_is_not_good_lets_nobody_in(store: Store, sql: Any) -> None:
+async def test_a_key_that_is_not_good_is_refused(store: Store, sql: Any) -> None:
     good = await store.keys.add("admin", tenant=DEFAULT_TENANT)
     other = await store.keys.add("admin", tenant=DEFAULT_TENANT)
     swapped = f"dtn_{good.id}_{other.key.rpartition('_')[2]}"

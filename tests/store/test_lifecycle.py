@@ -227,7 +227,9 @@ async def test_an_edit_back_to_the_schedule_it_had_repeats_no_instant(verbs: Sto
     await clean(verbs, look, job)
 
 
-async def test_a_paused_job_that_is_edited_stays_paused_and_its_ticks_are_told_apart(verbs: Store, look: Any) -> None:
+async def test_a_paused_job_that_is_edited_stays_paused_and_its_ticks_are_distinguished(
+    verbs: Store, look: Any
+) -> None:
     job = await paused_for(verbs, look, 3)
     edited, _ = await JobOperations(verbs).registration.patch(job.id, {"schedule": "15 * * * *"}, by="bob")
     assert (edited.status, edited.paused_by) == ("paused", "ada")

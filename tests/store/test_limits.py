@@ -119,7 +119,7 @@ async def test_no_more_than_the_limit_are_under_way_and_an_end_makes_room(look: 
 
 
 @pytest.mark.parametrize("waits", ["retrying", "given back", "rescued"])
-async def test_a_run_that_nobody_holds_takes_no_place(look: Any, verbs: Store, waits: str) -> None:
+async def test_a_run_that_no_node_holds_takes_no_place(look: Any, verbs: Store, waits: str) -> None:
     queue = await add_queue(look, "narrow")
     await verbs.queues.limit("narrow", RunLimits(1, None), tenant=1)
     await add_runs(look, queue, 2)

@@ -219,7 +219,7 @@ async def is_waiting(connection: Any) -> bool:
     return answer
 
 
-async def test_a_node_that_comes_during_a_migration_is_told(database_url: str) -> None:
+async def test_a_node_that_comes_during_a_migration_is_reported(database_url: str) -> None:
     async with opened(database_url) as migrator, opened(database_url) as joining:
         async with migrator.transaction():
             key = await migrate._key(migrator, "join")
@@ -300,7 +300,7 @@ async def test_two_schemas_of_one_database_are_migrated_apart(empty_database_url
         assert await blue.fetchval("SELECT count(*) FROM green.first") == 1
 
 
-async def test_a_user_without_rights_is_told_who_has_to_migrate(
+async def test_a_user_without_rights_is_reported_who_has_to_migrate(
     empty_database_url: str, folder: Path, connection: Any
 ) -> None:
     await connection.execute("DROP ROLE IF EXISTS clerk")
@@ -333,7 +333,7 @@ async def test_the_printed_script_does_the_same_as_the_runner(
         "-- detent: no-transaction\nCREATE INDEX CONCURRENTLY IF NOT EXISTS first_a ON first (a)\n"
     )
     psql = postgres.server.binaries / "psql"
-    script = migrate.sql("detent", folder)
+    script = migrate.script("detent", folder)
     command: list[str | Path] = [psql, "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", empty_database_url]
     await asyncio.to_thread(subprocess.run, command, input=script, text=True, check=True)
     await migrate.check(connection, folder)
@@ -362,7 +362,7 @@ async def test_our_own_script_can_be_run_by_hand(postgres: Postgres, empty_datab
     await asyncio.to_thread(
         subprocess.run,
         [*command, empty_database_url],
-        input=migrate.sql(),
+        input=migrate.script(),
         text=True,
         check=True,
         stdout=subprocess.DEVNULL,

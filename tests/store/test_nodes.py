@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from detent.domain.misfire import MissedRange
-from detent.store import Database, Store
+from detent.store import Database, Store, sql
 from detent.store.cursors import Leap
-from detent.store.db import connect, statement
+from detent.store.db import connect
 from detent.store.heartbeat import HeartbeatConnection
 from detent.store.nodes import NodeInfo
 from tests.support.factories import LONG_AGO, add_job, add_live_run, add_node
@@ -132,7 +132,7 @@ async def test_a_node_that_beats_while_its_eviction_waits_is_spared(look: Any, v
 # --- partitions ---
 
 
-async def test_partitions_that_nobody_holds_are_taken_with_a_higher_term(look: Any, verbs: Store) -> None:
+async def test_partitions_that_no_node_holds_are_taken_with_a_higher_term(look: Any, verbs: Store) -> None:
     await add_node(look, NODE)
     assert await verbs.nodes.take(NODE, 1, dict.fromkeys([3, 4])) == {3: (1 << 22) + 1, 4: (1 << 22) + 1}
     assert await partition(look, 3) == (NODE, (1 << 22) + 1)
@@ -160,7 +160,7 @@ async def test_terms_grow_with_each_take_over_and_each_incarnation(look: Any, ve
     assert third[3] == (2 << 22) + 1
 
 
-async def test_partitions_are_taken_only_from_nobody_the_evicted_and_the_vanished(look: Any, verbs: Store) -> None:
+async def test_partitions_are_taken_only_from_no_holder_the_evicted_and_the_vanished(look: Any, verbs: Store) -> None:
     await add_node(look, NODE)
     await add_node(look, OTHER)
     await add_node(look, THIRD, evicted=True)
@@ -179,7 +179,7 @@ async def test_a_nomination_takes_a_partition_from_a_node_that_is_alive_if_it_is
     assert (await partition(look, 3))[0] == OTHER
 
 
-async def test_a_nomination_that_comes_late_is_refused_even_when_nobody_holds_the_partition(
+async def test_a_nomination_that_comes_late_is_refused_even_when_no_node_holds_the_partition(
     look: Any, verbs: Store
 ) -> None:
     await add_node(look, NODE)
@@ -239,7 +239,7 @@ async def test_of_two_nodes_that_take_at_once_the_later_gets_nothing(look: Any, 
     await add_node(look, NODE)
     await add_node(look, OTHER)
     async with another.transaction():
-        first = await another.fetch(statement("take"), NODE, 1, [3, 4], [None, None])
+        first = await another.fetch(sql.partition.TAKE.text, NODE, 1, [3, 4], [None, None])
         taking = asyncio.create_task(verbs.nodes.take(OTHER, 1, dict.fromkeys([3, 4, 5])))
         await until(lambda: look.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"), what="the wait")
     assert len(first) == 2

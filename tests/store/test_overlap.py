@@ -154,7 +154,9 @@ async def test_a_run_that_is_to_be_replaced_is_asked_to_stop_and_the_next_waits_
 
 
 @pytest.mark.parametrize("columns", [{"attempt": 2}, {}], ids=["retrying", "pending"])
-async def test_a_run_in_nobodys_hands_is_replaced_on_the_spot(look: Any, verbs: Store, columns: dict[str, Any]) -> None:
+async def test_a_run_that_no_node_holds_is_replaced_on_the_spot(
+    look: Any, verbs: Store, columns: dict[str, Any]
+) -> None:
     job = await add_job(look, lanes=REPLACE)
     await add_live_run(look, job, **columns)
     await add_live_run(look, job, LONG_AGO + HOUR, lane=-2)

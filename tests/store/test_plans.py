@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
-from detent.store.db import session_settings, statement
-from detent.store.limits import PEOPLE
+from detent.store import sql
+from detent.store.db import session_settings
+from detent.store.limits import REQUEST_LIMITS
+from detent.store.statement import STATEMENTS
 from tests.support.factories import LONG_AGO, add_node
 from tests.support.postgres import run_apart
 
@@ -53,26 +55,26 @@ JOBS_HELD = list(range(70_000, 70_000 + BATCH))
 
 # Each statement with the indexes it goes through.
 EXPECTED = {
-    "fire": {"cursors_pkey"},
-    "fire_careful": {"cursors_pkey"},
-    "miss": {"cursors_pkey"},
-    "window": {"cursors_due"},
-    "cursors": {"cursors_pkey"},
-    "claim": {"live_ready", "live_runs_pkey"},
-    "claim, evenly": {"live_ready", "live_runs_pkey"},
-    "claim_shares": {"live_ready", "live_runs_pkey"},
-    "ready_queues": {"live_ready"},
-    "start": {"live_runs_pkey"},
-    "settle": {"live_runs_pkey"},
-    "settle_succeeded": {"live_runs_pkey"},
-    "settle_retry": {"live_runs_pkey"},
-    "give_back": {"live_runs_pkey"},
-    "cancel": {"live_runs_pkey"},
-    "signals": {"cursors_due", "live_ready", "cursors_pkey"},
-    "judge_expectations": {"expectations_due", "live_runs_pkey", "cursors_pkey"},
+    "cursor/fire": {"cursors_pkey"},
+    "cursor/fire_careful": {"cursors_pkey"},
+    "cursor/miss": {"cursors_pkey"},
+    "cursor/read_window": {"cursors_due"},
+    "cursor/read": {"cursors_pkey"},
+    "run/claim": {"live_ready", "live_runs_pkey"},
+    "run/claim, evenly": {"live_ready", "live_runs_pkey"},
+    "run/claim_shares": {"live_ready", "live_runs_pkey"},
+    "queue/list_ready": {"live_ready"},
+    "run/start": {"live_runs_pkey"},
+    "run/settle": {"live_runs_pkey"},
+    "run/settle_succeeded": {"live_runs_pkey"},
+    "run/settle_retry": {"live_runs_pkey"},
+    "run/give_back": {"live_runs_pkey"},
+    "run/cancel": {"live_runs_pkey"},
+    "cluster/read_signals": {"cursors_due", "live_ready", "cursors_pkey"},
+    "incident/judge_expectations": {"expectations_due", "live_runs_pkey", "cursors_pkey"},
 }
 # What is tried again needs a column of the batch, so a plan may compare the batch with itself; but nothing else.
-COMPARED = {"settle_retry"}
+COMPARED = {"run/settle_retry"}
 
 
 def all_of(value: object) -> list[object]:
@@ -86,38 +88,38 @@ def arguments_of(name: str) -> tuple[object, ...]:
     at, zero = all_of(LONG_AGO), all_of(0)
     held = (JOBS_HELD, zero, at, zero, all_of(TOKEN))
     sent: dict[str, tuple[object, ...]] = {
-        "fire": (NODE, 1, NODE, JOBS_TO_FIRE, ticks, [1], later, None),
-        "miss": (
+        "cursor/fire": (NODE, 1, NODE, JOBS_TO_FIRE, ticks, [1], later, None),
+        "cursor/miss": (
             NODE, JOBS_TO_FIRE, ticks, all_of(1), later, later, ticks,
             JOBS_TO_FIRE, ticks, ticks, all_of(1), all_of("merged"), JOBS_TO_FIRE, ticks, ticks, all_of(1),
         ),
-        "window": (list(range(256)), [LONG_AGO] * 256, LONG_AGO + 5 * BATCH * SECOND, 400),
-        "cursors": (JOBS_TO_FIRE,),
-        "claim": (NODE, 1, [1, 2], BATCH, False),
-        "claim_shares": (
+        "cursor/read_window": (list(range(256)), [LONG_AGO] * 256, LONG_AGO + 5 * BATCH * SECOND, 400),
+        "cursor/read": (JOBS_TO_FIRE,),
+        "run/claim": (NODE, 1, [1, 2], BATCH, False),
+        "run/claim_shares": (
             NODE, 1, [1, 2], [BATCH // 2] * 2,
             *zip(*((queue, queue, priority) for queue in (1, 2) for priority in range(10)), strict=True),
             False,
         ),
-        "ready_queues": ([1, 2],),
-        "start": (NODE, *held, [False] * len(held[0])),
-        "give_back": (NODE, *held),
-        "settle": (
+        "queue/list_ready": ([1, 2],),
+        "run/start": (NODE, *held, [False] * len(held[0])),
+        "run/give_back": (NODE, *held),
+        "run/settle": (
             NODE, JOBS_HELD, at, all_of(TOKEN), at, at, zero, zero, all_of(1),
             all_of(None), all_of(None), all_of("succeeded"), all_of(None),
         ),
-        "settle_succeeded": (NODE, JOBS_HELD, at, [TOKEN], all_of(0.0), all_of(0.0), [0], [0]),
-        "settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR)),
-        "cancel": (JOBS_HELD, at, zero),
-        "signals": (BATCH, 10),
-        "judge_expectations": (NODE, list(range(256)), BATCH // 2, SECOND),
+        "run/settle_succeeded": (NODE, JOBS_HELD, at, [TOKEN], all_of(0.0), all_of(0.0), [0], [0]),
+        "run/settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR)),
+        "run/cancel": (JOBS_HELD, at, zero),
+        "cluster/read_signals": (BATCH, 10),
+        "incident/judge_expectations": (NODE, list(range(256)), BATCH // 2, SECOND),
     }  # fmt: skip
-    sent["claim, evenly"] = (*sent["claim"][:-1], True)
-    return (*sent["fire"], True) if name == "fire_careful" else sent[name]
+    sent["run/claim, evenly"] = (*sent["run/claim"][:-1], True)
+    return (*sent["cursor/fire"], True) if name == "cursor/fire_careful" else sent[name]
 
 
 async def connect(url: str) -> Any:
-    settings = session_settings("detent", PEOPLE)
+    settings = session_settings("detent", REQUEST_LIMITS)
     return await asyncpg.connect(url, server_settings=settings)
 
 
@@ -239,7 +241,7 @@ async def after_an_idle_night(url_after_an_idle_night: str) -> AsyncIterator[Any
 
 async def plan_of(connection: Any, name: str) -> list[dict[str, Any]]:
     """Every node of the plan by which the statement was just executed; its effects are undone."""
-    text = f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {statement(name.partition(',')[0])}"
+    text = f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {STATEMENTS[name.partition(',')[0]].text}"
     transaction = connection.transaction()
     await transaction.start()
     try:
@@ -328,7 +330,7 @@ async def test_the_room_under_a_limit_is_counted_from_the_runs_that_are_under_it
             "INSERT INTO limits (tenant, queue, max_concurrent) VALUES (1, 'default', 90) RETURNING number"
         )
         await full.execute("UPDATE live_runs SET limited = true WHERE job = ANY ($1) AND queue = 1", JOBS_HELD[:150])
-        text = f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {statement('room_under_limits')}"
+        text = f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING OFF) {sql.limit.MEASURE_CAPACITY.text}"
         nodes = list(_nodes(json.loads(await full.fetchval(text, [number]))[0]["Plan"]))
     finally:
         await transaction.rollback()
@@ -340,7 +342,7 @@ async def test_without_the_settings_a_plan_of_an_idle_night_would_stay(after_an_
     """What `plan_cache_mode` is for. When this fails, PostgreSQL has changed and the settings can be thought over."""
     connection = after_an_idle_night
     await connection.execute("SET plan_cache_mode = force_generic_plan")
-    await connection.execute(f"PREPARE claiming (bigint, bigint, integer[], bigint, boolean) AS {statement('claim')}")
+    await connection.execute(f"PREPARE claiming (bigint, bigint, integer[], bigint, boolean) AS {sql.run.CLAIM.text}")
     execute = f"EXECUTE claiming ({NODE}, 1, '{{1,2}}', {BATCH}, false)"
     await connection.execute(execute)
     transaction = connection.transaction()

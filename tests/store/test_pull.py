@@ -12,8 +12,7 @@ from detent.domain.identity import RunKey
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.jobs import JobOperations
-from detent.store import Store
-from detent.store.db import statement
+from detent.store import Store, sql
 from detent.store.live_runs import Settlement
 from detent.store.nodes import CRASH_CAP
 from detent.store.pull import PullBeat, Pulled, Report, Wanted
@@ -256,7 +255,7 @@ async def test_both_kinds_of_workers_on_one_queue_share_its_runs_and_none_is_tak
 async def test_the_claim_reads_along_the_index_of_what_is_ready(look: Any, worker: int) -> None:
     await look.execute("SET enable_seqscan = off")  # the tables are empty here
     arguments = (MINE, worker, "default", [""], True, 10, MINUTE, False)
-    rows = await look.fetch("EXPLAIN " + statement("pull_claim"), *arguments)
+    rows = await look.fetch("EXPLAIN " + sql.pull.CLAIM.text, *arguments)
     await look.execute("RESET enable_seqscan")
     assert any("live_ready" in row[0] for row in rows)
 
@@ -335,7 +334,7 @@ async def test_a_heartbeat_that_waited_for_a_rescue_is_refused(
     held = await claimed(look, verbs, worker)
     await run_out(look)
     async with another.transaction():
-        assert len(await another.fetch(statement("pull_rescue"), CRASH_CAP, 10)) == 1
+        assert len(await another.fetch(sql.pull.RESCUE.text, CRASH_CAP, 10)) == 1
         beat = asyncio.create_task(verbs.pull.heartbeat(MINE, [PullBeat(held.key, held.token, MINUTE)]))
         await until(lambda: waiting_for_a_lock(look))
     assert await beat == [None]
@@ -347,9 +346,7 @@ async def test_a_rescue_passes_over_a_run_whose_worker_is_speaking(
     held = await claimed(look, verbs, worker)
     await run_out(look)
     async with another.transaction():
-        await another.fetch(
-            statement("pull_heartbeat"), MINE, [held.job], [held.scheduled_at], [0], [held.token], [MINUTE]
-        )
+        await another.fetch(sql.pull.HEARTBEAT.text, MINE, [held.job], [held.scheduled_at], [0], [held.token], [MINUTE])
         assert await verbs.pull.rescue() == []
     assert await verbs.pull.rescue() == []
     assert (await live(look))["token"] == held.token
@@ -361,7 +358,7 @@ async def test_a_report_that_waited_for_a_rescue_changes_nothing(
     held = await claimed(look, verbs, worker)
     await run_out(look)
     async with another.transaction():
-        assert len(await another.fetch(statement("pull_rescue"), CRASH_CAP, 10)) == 1
+        assert len(await another.fetch(sql.pull.RESCUE.text, CRASH_CAP, 10)) == 1
         report = asyncio.create_task(verbs.pull.settle(MINE, [success(held)]))
         await until(lambda: waiting_for_a_lock(look))
     assert await report == [None]

@@ -13,9 +13,9 @@ import pytest
 from detent.domain.job import JobSpec
 from detent.errors import Conflict, QuotaReached, UsageError
 from detent.jobs import JobOperations
-from detent.store import Store
+from detent.store import Store, sql
 from detent.store import tenants as tenants_module
-from detent.store.statements import statement
+from detent.store.db import PoolName
 from detent.store.tenants import reserved, use_quota
 from tests.support.factories import add_node
 from tests.support.waiting import until
@@ -154,7 +154,7 @@ async def test_a_reservation_that_was_given_up_meanwhile_registers_nothing(verbs
     with pytest.raises(Exception, match="took too long"):
         async with reserved(database, tenant, 1, 1000) as room:
             await tenants_module._release(database, room.reservation or 0)
-            await database.transaction("people", lambda connection: use_quota(connection, room))
+            await database.transaction(PoolName.REQUEST, lambda connection: use_quota(connection, room))
     assert await used(verbs) == 0
 
 
@@ -205,7 +205,7 @@ async def test_quotas_are_changed_one_by_one(verbs: Store, tenant: int) -> None:
     assert (after.max_concurrent, after.max_runs_per_second) == (None, 2.5)
 
 
-async def test_a_change_of_limits_is_told_to_the_nodes(verbs: Store, tenant: int, look: Any) -> None:
+async def test_a_change_of_limits_is_reported_to_the_nodes(verbs: Store, tenant: int, look: Any) -> None:
     heard: list[str] = []
     await look.add_listener("detent_runs", lambda *told: heard.append(told[-1]))
     await verbs.tenants.change("acme", {"max_concurrent": 3})
@@ -266,7 +266,7 @@ async def test_two_reservations_at_the_same_moment_do_not_wait_for_each_other(
     await verbs.tenants.change("acme", {"max_jobs": 100_000})
     await JobOperations(verbs).registration.add([spec("first")], tenant=tenant)
     async with another.transaction():
-        await another.fetch(statement("reserve_jobs"), *reserving(tenant, 1))
+        await another.fetch(sql.tenant.RESERVE_JOBS.text, *reserving(tenant, 1))
         await JobOperations(verbs).registration.add([spec("second")], tenant=tenant)
     assert await used(verbs) == 3, "two jobs, and a reservation that is not used yet"
 
@@ -286,7 +286,7 @@ async def counts(look: Any, tenant: int) -> tuple[int, int]:
     return row["jobs"], int(row["found"])
 
 
-async def test_room_that_was_reserved_ahead_is_there_for_whoever_needs_it_at_the_quota(
+async def test_room_that_was_reserved_ahead_is_there_for_any_job_that_needs_it_at_the_quota(
     verbs: Store, tenant: int, look: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten ahead for each that finds none, up to a quota of 40: all 40 can be registered, and not one more."""
@@ -321,7 +321,7 @@ async def test_room_that_was_reserved_ahead_does_not_outlive_a_lower_quota(verbs
     assert await used(verbs) == 2
 
 
-async def test_room_that_was_reserved_ahead_and_that_nobody_took_is_given_up_without_a_word(
+async def test_room_that_was_reserved_ahead_and_that_no_node_took_is_given_up_without_a_word(
     verbs: Store, tenant: int, look: Any
 ) -> None:
     await verbs.tenants.change("acme", {"max_jobs": 100_000})

@@ -13,10 +13,11 @@ from detent.domain.identity import MANUAL, RunKey, run_id
 from detent.domain.states import CODES, RunStatus
 from detent.errors import Conflict, NotFound
 from detent.jobs import JobOperations
-from detent.store import Store, reruns
+from detent.store import Store, reruns, sql
 from detent.store.cursors import Advance
 from detent.store.dead_letters import DeadLetterChunk, DeadLetterFilter
 from detent.store.live_runs import Settlement
+from detent.store.statement import STATEMENTS
 from tests.support.factories import add_job, add_live_run, add_node
 
 NODE = 7
@@ -83,9 +84,7 @@ async def test_two_triggers_in_one_millisecond_are_two_times(verbs: Store, look:
     async with look.transaction():
         found = []
         for _ in range(3):
-            from detent.store.db import statement
-
-            (row,) = await look.fetch(statement("trigger_now"), job, MANUAL)
+            (row,) = await look.fetch(sql.run.TRIGGER.text, job, MANUAL)
             found.append((row["at"], row["serial"], row["lane"]))
     first = found[0][0]
     step = timedelta(milliseconds=1)
@@ -266,17 +265,16 @@ async def test_dead_letters_are_listed_newest_first_in_pages(verbs: Store, look:
 
 
 async def test_dead_letters_are_found_by_their_index(verbs: Store, look: Any) -> None:
-    from detent.store.db import statement
 
     await look.execute("SET enable_seqscan = off")
     for name, arguments in (
-        ("dead_letters", (1, AT + HOUR, 1, 0, 50, None, None)),
-        ("dead_groups", (1, None, 1000, 100)),
-        ("oldest_dead", (1, None, None, None, 50, 1000)),
-        ("count_dead", (1, None, None, None)),
-        ("discard", (1, None, None, None, None, None, None, 50)),
+        ("dead_letter/list", (1, AT + HOUR, 1, 0, 50, None, None)),
+        ("dead_letter/group", (1, None, 1000, 100)),
+        ("dead_letter/list_oldest", (1, None, None, None, 50, 1000)),
+        ("dead_letter/count", (1, None, None, None)),
+        ("dead_letter/discard", (1, None, None, None, None, None, None, 50)),
     ):
-        plan = "\n".join(row[0] for row in await look.fetch("EXPLAIN " + statement(name), *arguments))
+        plan = "\n".join(row[0] for row in await look.fetch("EXPLAIN " + STATEMENTS[name].text, *arguments))
         assert "scheduled_at_job_serial_idx" in plan
 
 
@@ -330,7 +328,7 @@ async def three_groups(look: Any) -> tuple[int, dict[str, list[RunKey]]]:
     return one, keys
 
 
-async def test_dead_runs_are_told_by_what_their_errors_have_in_common(verbs: Store, look: Any) -> None:
+async def test_dead_runs_are_reported_by_what_their_errors_have_in_common(verbs: Store, look: Any) -> None:
     one, keys = await three_groups(look)
     found = await verbs.dead_letters.groups()
     assert [(group.error, group.runs, group.jobs) for group in found.items] == [

@@ -205,7 +205,9 @@ async def test_a_rescue_comes_in_batches_until_nothing_is_left(look: Any, verbs:
     assert [len(await verbs.nodes.rescue(GONE)) for _ in range(3)] == [RESCUE_BATCH, 5, 0]
 
 
-async def test_a_run_that_somebody_has_locked_is_left_for_the_next_pass(look: Any, verbs: Store, another: Any) -> None:
+async def test_a_run_that_another_session_has_locked_is_left_for_the_next_pass(
+    look: Any, verbs: Store, another: Any
+) -> None:
     """A handler's transaction that does not end must not hold up the rescue of all the others."""
     await add_live_run(look, 1, owner=GONE)
     await add_live_run(look, 2, owner=GONE)

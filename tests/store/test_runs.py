@@ -16,7 +16,7 @@ from detent.domain.states import CODES, RunStatus
 from detent.errors import Conflict, NotFound
 from detent.jobs import JobOperations
 from detent.store import Store, history
-from detent.store.db import statement
+from detent.store import sql as statements
 from detent.store.live_runs import Retry, Settlement
 from tests.support.factories import add_job, add_live_run, add_node
 from tests.support.waiting import until
@@ -222,7 +222,7 @@ async def test_a_job_list_goes_along_the_key_of_history(store: Store, sql: Any) 
     await sql.execute("SET enable_seqscan = off")  # the tables are empty here
     key = history.NEWEST
     arguments = (AT - timedelta(days=90), AT, key.scheduled_at, key.job, key.serial, None, 51, [1])
-    rows = await sql.fetch("EXPLAIN " + statement("history_slice_of_jobs"), *arguments)
+    rows = await sql.fetch("EXPLAIN " + statements.history.LIST_OF_JOBS.text, *arguments)
     plan = "\n".join(row[0] for row in rows)
     assert "Index Scan" in plan
     assert "Seq Scan" not in plan
@@ -243,13 +243,13 @@ async def test_a_list_of_all_jobs_finds_its_stretch_without_reading_the_whole_da
     )
     key, end = history.NEWEST, AT + timedelta(seconds=1500)
     arguments = (end - timedelta(seconds=2), end, key.scheduled_at, key.job, key.serial, None, 51, 1)
-    rows = await sql.fetch("EXPLAIN (ANALYZE, BUFFERS) " + statement("history_slice"), *arguments)
+    rows = await sql.fetch("EXPLAIN (ANALYZE, BUFFERS) " + statements.history.LIST.text, *arguments)
     plan = "\n".join(row[0] for row in rows)
     assert "Seq Scan" not in plan
     assert plan.count("on run_history_") == plan.count(f"on run_history_{AT:%Y%m%d}"), "other days are looked at"
 
 
-async def test_a_run_that_nobody_holds_is_cancelled_at_once(store: Store, sql: Any) -> None:
+async def test_a_run_that_no_node_holds_is_cancelled_at_once(store: Store, sql: Any) -> None:
     job = await add_job(sql)
     await add_live_run(sql, job, AT)
     key = RunKey(job, AT, 0)
@@ -260,7 +260,7 @@ async def test_a_run_that_nobody_holds_is_cancelled_at_once(store: Store, sql: A
     assert await JobOperations(store).runs.cancel(key) is RunStatus.CANCELLED
 
 
-async def test_a_running_run_is_asked_to_stop_and_its_node_is_told(store: Store, sql: Any) -> None:
+async def test_a_running_run_is_asked_to_stop_and_its_node_is_reported(store: Store, sql: Any) -> None:
     heard: list[str] = []
     await sql.add_listener("detent_runs", lambda *said: heard.append(said[3]))
     job = await add_job(sql)

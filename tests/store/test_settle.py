@@ -345,7 +345,9 @@ async def test_giving_back_what_is_not_held_changes_nothing(look: Any, verbs: St
 
 
 @pytest.mark.parametrize("state", [{}, {"attempt": 3}, {"crashes": 1}], ids=str)
-async def test_a_run_nobody_holds_is_cancelled_on_the_spot(look: Any, verbs: Store, state: dict[str, Any]) -> None:
+async def test_a_run_that_no_node_holds_is_cancelled_on_the_spot(
+    look: Any, verbs: Store, state: dict[str, Any]
+) -> None:
     await add_live_run(look, 1, **state)
     assert await verbs.live_runs.cancel([RunKey(1, LONG_AGO)]) == {RunKey(1, LONG_AGO): None}
     (row,) = await history(look)
@@ -353,7 +355,7 @@ async def test_a_run_nobody_holds_is_cancelled_on_the_spot(look: Any, verbs: Sto
     assert await live(look) == []
 
 
-async def test_a_run_somebody_holds_is_asked_to_stop(look: Any, verbs: Store) -> None:
+async def test_a_run_that_another_session_holds_is_asked_to_stop(look: Any, verbs: Store) -> None:
     claim = await held(look)
     for _ in range(2):
         assert await verbs.live_runs.cancel([claim.key]) == {claim.key: NODE}

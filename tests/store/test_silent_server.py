@@ -12,8 +12,8 @@ import pytest
 
 from detent.domain.run import Claim
 from detent.errors import OwnershipLost, Unavailable
-from detent.store import listen
-from detent.store.db import STANDARD, Database, OutcomeUnknown
+from detent.store import listen, sql
+from detent.store.db import STANDARD, Database, OutcomeUnknown, PoolName
 from detent.store.effects import EffectPool
 from detent.store.live_runs import Settlement
 from tests.support.factories import LONG_AGO
@@ -44,10 +44,10 @@ async def test_a_statement_without_an_answer_is_of_unknown_outcome_and_the_next_
     database, links, link = linked
     links.cut(link, REPLIES, SWALLOW)
     with pytest.raises(OutcomeUnknown, match=r"The database's answer was lost \(.+\)\.") as caught:
-        await database.fetch("work", "share", 1)
+        await database.fetch(PoolName.WORK, sql.partition.READ_SHARE, 1)
     assert caught.value.exit_code == Unavailable.exit_code
     links.heal(link)
-    assert len(await database.fetch("work", "share", 1)) == 1
+    assert len(await database.fetch(PoolName.WORK, sql.partition.READ_SHARE, 1)) == 1
 
 
 async def test_a_listener_whose_server_does_not_answer_any_more_begins_anew(
@@ -66,7 +66,7 @@ async def test_a_listener_whose_server_does_not_answer_any_more_begins_anew(
     await until(lambda: deaf.is_closed() or listening.done(), what="the connection to be given up")
     links.heal(link)
     assert await listening
-    async with database.connection("people") as connection:
+    async with database.connection(PoolName.REQUEST) as connection:
         await connection.execute("NOTIFY there, 'hello'")
     await until(lambda: heard == ["hello"])
     assert not await listener.ensure()
@@ -101,8 +101,8 @@ async def test_nobody_waits_for_the_connection_of_a_statement_that_was_given_up(
 ) -> None:
     database, links, link = linked
     links.cut(link, REPLIES, HOLD)
-    asking = asyncio.create_task(database.fetch("work", "share", 1))
-    await until(lambda: database._pools["work"].idle == 0, what="the statement to be under way")
+    asking = asyncio.create_task(database.fetch(PoolName.WORK, sql.partition.READ_SHARE, 1))
+    await until(lambda: database._pools[PoolName.WORK].idle == 0, what="the statement to be under way")
     asking.cancel()
     await asyncio.sleep(0)
     asking.cancel()  # as those do who have waited long enough

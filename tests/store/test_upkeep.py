@@ -45,7 +45,7 @@ async def test_where_there_is_nothing_to_do_one_statement_says_so(verbs: Store, 
         ("UPDATE jobs SET status = 'paused', paused_until = now() + interval '3 seconds'", "pauses"),
     ],
 )
-async def test_what_there_is_to_do_is_told(verbs: Store, look: Any, statement: str, what: str) -> None:
+async def test_what_there_is_to_do_is_reported(verbs: Store, look: Any, statement: str, what: str) -> None:
     await look.execute("DELETE FROM pull_leases")
     await add_live_run(look, await add_job(look))
     await look.execute(statement)

@@ -12,7 +12,7 @@ import pytest
 
 from detent.store import migrate
 from detent.store.db import connect
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from tests.support.pgbouncer import prepare_role, running_pgbouncer
 from tests.support.postgres import run_apart
 from tests.support.processes import Nodes
@@ -83,7 +83,7 @@ def way(pooled: bool) -> Iterator[Callable[[str], dict[str, str]]]:
 
 
 async def migrate_at(url: str) -> None:
-    connection = await connect(url, "detent", PEOPLE)
+    connection = await connect(url, "detent", REQUEST_LIMITS)
     try:
         await migrate.migrate(connection)
     finally:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import resources
-
 import pytest
 
 from detent.devtools.bench import failover, idle
+from detent.store import sql
 
 LOG = """\
 2026-03-01 06:30:00.001 UTC [10] LOG:  execute __asyncpg_stmt_1__: {beat}
@@ -20,8 +19,8 @@ LOG = """\
 
 
 def test_statements_are_counted_by_name_and_unknown_ones_by_how_they_begin() -> None:
-    beat = resources.files("detent.store").joinpath("sql", "beat.sql").read_text("utf-8").strip().replace("\n", "\n\t")
-    assert idle.count_statements(LOG.format(beat=beat)) == {"beat": 2, "BEGIN": 1, "SELECT 1 FROM nowhere": 1}
+    beat = sql.node.HEARTBEAT.text.strip().replace("\n", "\n\t")
+    assert idle.count_statements(LOG.format(beat=beat)) == {"node/heartbeat": 2, "BEGIN": 1, "SELECT 1 FROM nowhere": 1}
 
 
 @pytest.mark.long
@@ -30,7 +29,7 @@ async def test_an_idle_node_is_looked_at_for_as_long_as_was_asked(monkeypatch: p
     told: list[int] = []
     result = await idle.bench_idle(10, 4, told.append)
     assert told == [1, 2, 3, 4]
-    assert result.statements["beat"] > 0
+    assert result.statements["node/heartbeat"] > 0
     assert sum(result.statements.values()) == pytest.approx(result.queries_per_second)
     assert dict(idle.as_table(result))["statements per second"] == f"{result.queries_per_second:.2f}"
 

@@ -60,4 +60,4 @@ async def test_every_tick_of_a_cluster_under_faults_has_one_run(
 
 def test_a_mutant_whose_passage_is_gone_from_the_product_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="no longer says"):
-        overlay(tmp_path, {"store/sql/fire.sql": [("this passage is not in the fire", "")]})
+        overlay(tmp_path, {"store/sql/cursor/fire.sql": [("this passage is not in the fire", "")]})

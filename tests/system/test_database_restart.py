@@ -14,7 +14,7 @@ import pytest
 from detent.store.db import connect
 from detent.store.doctor import CONNECTIONS_PER_NODE
 from detent.store.embedded import EmbeddedServer
-from detent.store.limits import PEOPLE
+from detent.store.limits import REQUEST_LIMITS
 from tests.support.ledger import (
     check_calls,
     check_ledger,
@@ -72,7 +72,7 @@ async def test_a_node_outlives_a_restart_of_its_database(
     await node.says("joined", 2)
     assert node.client.readiness()["status"] == "ready"
 
-    look = await connect(server.url, "detent", PEOPLE)
+    look = await connect(server.url, "detent", REQUEST_LIMITS)
     await succeeded_after(look, await database_now(look), jobs)
     jobs = pause_all(node.client, jobs)
     await none_open(look)
@@ -116,7 +116,7 @@ async def test_restarts_under_load_lose_no_tick_and_leak_no_connection(
     for how in ("fast", "crash", "fast", "crash"):
         await go_down(server, how)
         await come_back(server, how)
-        look = await connect(server.url, "detent", PEOPLE)
+        look = await connect(server.url, "detent", REQUEST_LIMITS)
         await succeeded_after(look, await database_now(look), jobs)
         # What a node may have open: its pools, its heartbeat, its listener (a pooler has fewer for all).
         assert await server_connections(look) <= CONNECTIONS_PER_NODE * len(members)
@@ -124,7 +124,7 @@ async def test_restarts_under_load_lose_no_tick_and_leak_no_connection(
     for node, before in zip(members, sockets, strict=True):
         assert open_sockets(node) <= before + CONNECTIONS_PER_NODE
 
-    look = await connect(server.url, "detent", PEOPLE)
+    look = await connect(server.url, "detent", REQUEST_LIMITS)
     jobs = pause_all(client, jobs)
     await none_open(look)
     await check_ledger(look, jobs, "succeeded")
@@ -159,7 +159,7 @@ async def test_a_node_stays_a_member_and_fires_while_others_hold_every_connectio
     finally:
         for connection in taken:
             await connection.close()
-    look = await connect(server.url, "detent", PEOPLE)
+    look = await connect(server.url, "detent", REQUEST_LIMITS)
     jobs = pause_all(node.client, jobs)
     await none_open(look)
     await check_ledger(look, jobs, "succeeded")

@@ -27,7 +27,7 @@ from tests.targets.target_helpers import (
 )
 
 
-async def test_a_command_is_told_the_facts_of_the_run(
+async def test_a_command_is_reported_the_facts_of_the_run(
     shell: ShellTargetRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DETENT_DATABASE_URL", "postgresql://user:hunter2@db/x")
@@ -67,7 +67,7 @@ async def test_the_payload_comes_on_standard_input(shell: ShellTargetRunner) -> 
     assert succeeded(await shell(shell_call("cat")))["output"] == ""
 
 
-async def test_a_large_payload_that_nobody_reads_does_no_harm(shell: ShellTargetRunner) -> None:
+async def test_a_large_payload_that_no_node_reads_does_no_harm(shell: ShellTargetRunner) -> None:
     succeeded(await shell(shell_call("exec 0<&-; echo ok", "x" * 1_000_000)))
 
 

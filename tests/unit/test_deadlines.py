@@ -23,7 +23,7 @@ class Runs:
         self.deadlines.add(name, seconds)
 
 
-async def test_each_is_told_when_its_own_time_has_come() -> None:
+async def test_each_is_reported_when_its_own_time_has_come() -> None:
     runs = Runs()
     runs.begin("long", 60)
     runs.begin("short", 0.05)

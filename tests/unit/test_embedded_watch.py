@@ -11,7 +11,7 @@ import pytest
 
 from detent.errors import Unavailable
 from detent.store.embedded_host import process_of
-from detent.store.embedded_watch import STEADY_SECONDS, TRIES, WATCH_EVERY, Watch
+from detent.store.embedded_watch import STEADY_SECONDS, TRIES, WATCH_EVERY, EmbeddedWatch
 from tests.support.waiting import until_sync
 
 
@@ -60,8 +60,8 @@ def server() -> Iterator[Server]:
         process.wait()
 
 
-def watch_of(server: Any, now: list[float]) -> Watch:
-    return Watch(server, lambda: now[0])
+def watch_of(server: Any, now: list[float]) -> EmbeddedWatch:
+    return EmbeddedWatch(server, lambda: now[0])
 
 
 async def test_a_server_that_runs_is_left_alone(server: Server) -> None:

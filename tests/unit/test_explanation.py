@@ -70,7 +70,7 @@ def outcome(status: str, reason: str | None = None, ticks: int = 1) -> dict[str,
     return {"status": status, "entry": Entry(AT, AT + (ticks - 1) * timedelta(days=1), ticks, status, reason)}
 
 
-def test_a_tick_is_told_in_utc_and_on_the_wall_clock_with_the_revision_in_force() -> None:
+def test_a_tick_is_reported_in_utc_and_on_the_wall_clock_with_the_revision_in_force() -> None:
     text = told(status="scheduled", now=AT - timedelta(hours=2))
     assert text.startswith(
         "2026-03-10 08:00:00 UTC (09:00:00 in Europe/Berlin) is a tick of 'report'. Its schedule is: "
@@ -81,7 +81,7 @@ def test_a_tick_is_told_in_utc_and_on_the_wall_clock_with_the_revision_in_force(
     assert text.endswith("It fires in 2 h.")
 
 
-def test_every_attempt_of_a_run_is_told() -> None:
+def test_every_attempt_of_a_run_is_reported() -> None:
     made = run(
         "succeeded",
         attempt(1, "failed", 0.004, 2, "HTTP 503."),
@@ -106,7 +106,7 @@ def test_every_attempt_of_a_run_is_told() -> None:
         ("running", f"which is running on node {NODE}."),
     ],
 )
-def test_a_run_that_is_not_over_is_told(status: str, words: str) -> None:
+def test_a_run_that_is_not_over_is_reported(status: str, words: str) -> None:
     assert words in told(**outcome(status), run=run(status))
 
 
@@ -142,7 +142,7 @@ def test_an_ordinary_day_has_no_word_about_clocks() -> None:
         ("quota", "It did not run: quota."),
     ],
 )
-def test_each_reason_for_a_skipped_tick_is_told(reason: str, words: str) -> None:
+def test_each_reason_for_a_skipped_tick_is_reported(reason: str, words: str) -> None:
     pause = JobEvent(AT - timedelta(days=1), "ada", "why") if reason == "paused" else None
     assert words in told(**outcome("skipped", reason), pause=pause)
 
@@ -159,13 +159,13 @@ def test_each_reason_for_a_skipped_tick_is_told(reason: str, words: str) -> None
         ("max_runs", "It waited to be caught up until the job had used all its max_runs, 2026-03-10 11:00:00 UTC"),
     ],
 )
-def test_each_reason_for_a_missed_tick_is_told(reason: str, words: str) -> None:
+def test_each_reason_for_a_missed_tick_is_reported(reason: str, words: str) -> None:
     text = told(**outcome("missed", reason, ticks=5), recorded_at=AT + timedelta(hours=3))
     assert words in text
     assert "The ledger has one entry for 5 ticks, from " in text
 
 
-def test_an_instant_without_neighbours_and_a_job_without_a_rule_are_told() -> None:
+def test_an_instant_without_neighbours_and_a_job_without_a_rule_are_reported() -> None:
     assert told(is_tick=False).endswith("It has no tick before or after that time.")
     assert "there is none after that" in told(is_tick=False, before=AT)
     assert "there is none before that" in told(is_tick=False, after=AT)

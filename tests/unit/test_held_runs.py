@@ -14,7 +14,7 @@ def held(job: int, minute: int = 0, token: int = 1) -> HeldRun:
     return HeldRun(Claim(job, 0, TICK + timedelta(minutes=minute), 0, token, 1), TICK)
 
 
-def test_runs_of_one_job_are_told_apart_by_tick_and_token() -> None:
+def test_runs_of_one_job_are_distinguished_by_tick_and_token() -> None:
     hand = HeldRuns()
     runs = [held(1), held(1, minute=1), held(1, token=2), held(2)]
     for run in runs:

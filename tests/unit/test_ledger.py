@@ -166,7 +166,7 @@ def test_the_quantile_of_nothing_is_nothing() -> None:
     assert quantile(Counter(), 0.99) is None
 
 
-def test_each_tick_is_told_with_its_fate_and_a_range_as_one() -> None:
+def test_each_tick_is_reported_with_its_fate_and_a_range_as_one() -> None:
     entries = [done(hour(1)), span_of_ticks(hour(2), hour(4), 3), done(hour(6), "pending", open=True)]
     told = tick_statuses(
         [LedgerSegment(LONG_AGO, None, HOURLY)], entries, START, hour(9), hour(7), hour(6.1), {hour(8)}

@@ -112,7 +112,7 @@ async def test_a_member_tells_of_its_place_and_others_do_not() -> None:
     assert (found["detent_runs_held", "running"], found["detent_runs_held", "waiting"]) == (3, 2)
 
 
-async def test_the_cluster_is_told_of_while_the_database_answers() -> None:
+async def test_the_cluster_is_reported_while_the_database_answers() -> None:
     metrics = Metrics()
     found = await exposed(metrics)
     assert found["detent_database_up",] == 0
@@ -124,7 +124,7 @@ async def test_the_cluster_is_told_of_while_the_database_answers() -> None:
     assert [found["detent_nodes", state] for state in ("alive", "draining", "silent", "evicted")] == [2, 0, 1, 0]
 
 
-async def test_the_build_is_told_and_no_label_can_grow() -> None:
+async def test_the_build_is_reported_and_no_label_can_grow() -> None:
     metrics = Metrics()
     metrics.gauges = lambda: GAUGES
     metrics.cluster = told

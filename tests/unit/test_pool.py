@@ -63,7 +63,7 @@ class Server:
 
 async def test_no_more_than_its_size_is_opened_and_those_who_wait_come_in_order() -> None:
     server, order = Server(), []
-    pool = Pool(server.connect, 2)
+    pool: Any = Pool(server.connect, 2)
     await pool.open()
 
     async def use(number: int) -> None:
@@ -80,7 +80,7 @@ async def test_no_more_than_its_size_is_opened_and_those_who_wait_come_in_order(
 
 async def test_a_refusal_fails_nobody_while_connections_are_returned_and_is_not_repeated_for_each_of_them() -> None:
     server = Server(left=1)
-    pool = Pool(server.connect, 5)
+    pool: Any = Pool(server.connect, 5)
     await pool.open()
 
     async def use() -> None:
@@ -95,7 +95,7 @@ async def test_a_refusal_fails_nobody_while_connections_are_returned_and_is_not_
 
 async def test_once_the_server_has_connections_again_they_are_opened_although_none_is_returned() -> None:
     server = Server(left=1)
-    pool = Pool(server.connect, 5)
+    pool: Any = Pool(server.connect, 5)
     first = await pool.acquire(LONG)
     waiting = asyncio.create_task(pool.acquire(LONG))
     await until(lambda: server.attempts >= 3)
@@ -117,10 +117,10 @@ async def test_the_end_of_the_wait_says_why_there_is_none() -> None:
     assert await busy.acquire(LONG) is connection
 
 
-async def test_any_other_failure_to_open_is_told_at_once() -> None:
+async def test_any_other_failure_to_open_is_reported_at_once() -> None:
     server = Server()
     server.error = ConnectionRefusedError("refused")
-    pool = Pool(server.connect, 5)
+    pool: Any = Pool(server.connect, 5)
     results = await asyncio.gather(*(pool.acquire(LONG) for _ in range(20)), return_exceptions=True)
     assert {type(result) for result in results} == {ConnectionRefusedError}
     server.error = None
@@ -129,7 +129,7 @@ async def test_any_other_failure_to_open_is_told_at_once() -> None:
 
 async def test_one_that_is_dead_is_replaced_for_those_who_wait() -> None:
     server = Server()
-    pool = Pool(server.connect, 1)
+    pool: Any = Pool(server.connect, 1)
     connection = await pool.acquire(LONG)
     waiting = asyncio.create_task(pool.acquire(LONG))
     await asyncio.sleep(0)
@@ -143,7 +143,7 @@ async def test_one_that_is_dead_is_replaced_for_those_who_wait() -> None:
 
 
 async def test_whoever_gives_up_at_the_moment_of_being_served_leaves_the_connection_to_the_next() -> None:
-    pool = Pool(Server().connect, 1)
+    pool: Any = Pool(Server().connect, 1)
     connection = await pool.acquire(LONG)
     leaving = asyncio.create_task(pool.acquire(LONG))
     staying = asyncio.create_task(pool.acquire(LONG))
@@ -155,7 +155,7 @@ async def test_whoever_gives_up_at_the_moment_of_being_served_leaves_the_connect
 
 
 async def test_one_whose_statement_was_cancelled_is_tried_before_it_is_used_again() -> None:
-    pool = Pool(Server().connect, 1)
+    pool: Any = Pool(Server().connect, 1)
     connection = await pool.acquire(LONG)
     pool.release(connection, unsettled=True)
     assert await pool.acquire(LONG) is connection
@@ -166,7 +166,7 @@ async def test_one_whose_statement_was_cancelled_is_tried_before_it_is_used_agai
 
 
 async def test_what_is_expired_is_closed_when_it_is_returned_or_at_once() -> None:
-    pool = Pool(Server().connect, 2)
+    pool: Any = Pool(Server().connect, 2)
     idle, used = await pool.acquire(LONG), await pool.acquire(LONG)
     pool.release(idle)
     pool.expire()
@@ -176,7 +176,7 @@ async def test_what_is_expired_is_closed_when_it_is_returned_or_at_once() -> Non
 
 
 async def test_all_but_one_of_those_that_are_idle_for_long_are_closed() -> None:
-    pool = Pool(Server().connect, 3, idle_seconds=0.05)
+    pool: Any = Pool(Server().connect, 3, idle_seconds=0.05)
     three = [await pool.acquire(LONG) for _ in range(3)]
     for each in three:
         pool.release(each)
@@ -185,7 +185,7 @@ async def test_all_but_one_of_those_that_are_idle_for_long_are_closed() -> None:
 
 
 async def test_closing_waits_for_what_is_in_use_and_refuses_what_comes_then() -> None:
-    pool = Pool(Server().connect, 1)
+    pool: Any = Pool(Server().connect, 1)
     connection = await pool.acquire(LONG)
     waiting = asyncio.create_task(pool.acquire(LONG))
     await asyncio.sleep(0)

@@ -11,6 +11,7 @@ from detent.api.context import PREFIX, Api, check_default_tenant
 from detent.api.routing import Routes
 from detent.contract.cluster import Cluster, ClusterNode, FormerNode
 from detent.errors import DetentError, NotFound
+from detent.store.db import PoolName
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.upkeep import RUNS_CHANNEL
 
@@ -53,8 +54,8 @@ async def _cluster(api: Api) -> Cluster:
 async def _drain(api: Api, name: str, draining: bool) -> ClusterNode:
     check_default_tenant(api, "Nodes are managed")
     await api.cluster.drain(name, draining)
-    with contextlib.suppress(DetentError):  # best effort: otherwise the node notices on its next pass
-        await api.store.upkeep.wake(RUNS_CHANNEL, "share", pool="people")
+    with contextlib.suppress(DetentError):  # a hint: without it, the node sees it at its next pass
+        await api.store.upkeep.wake(RUNS_CHANNEL, "share", pool=PoolName.REQUEST)
     for node in (await _cluster(api)).nodes:
         if node.id == name:
             return node

@@ -27,7 +27,7 @@ from detent.domain.documents import encode_json
 from detent.domain.identity import run_id
 from detent.domain.run import Claim, Failed
 from detent.errors import DetentError, Unavailable, UsageError
-from detent.store.db import OutcomeUnknown
+from detent.store.db import OutcomeUnknown, PoolName
 from detent.store.pull import Pulled, Wanted
 from detent.targets.exceptions import describe
 from detent.telemetry import transitions
@@ -138,7 +138,7 @@ async def _end(api: Api, claim: Claim, error: str) -> None:
 async def _claimed(api: Api, pulled: Pulled) -> ClaimedRun | None:
     """None: the job's definition is unknown, and the run was ended."""
     claim = pulled.claim
-    definition = await with_own_payload(api.store, claim, pulled.definition, pool="pull")
+    definition = await with_own_payload(api.store, claim, pulled.definition, pool=PoolName.PULL)
     if definition is None:
         await _end(api, claim, "The job's definition is gone, or this version cannot read it.")
         return None

@@ -8,6 +8,7 @@ from detent.cli import output
 from detent.cli.base import command, option
 from detent.cli.database import db, reaches_database, with_connection
 from detent.cli.invocation import load_settings
+from detent.store.connection import Connection
 
 __all__ = ["db"]
 
@@ -32,7 +33,7 @@ def adopt(yes: bool, **flags: str | None) -> int:
     from detent.cluster import admission
     from detent.store import migrate, original
 
-    async def read(connection: Any) -> Any:
+    async def read(connection: Connection) -> Any:
         await migrate.check(connection)
         return await original.read(connection)
 

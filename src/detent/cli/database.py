@@ -11,6 +11,7 @@ from detent.cli.base import F, command, group, option
 from detent.cli.invocation import config_option, format_options, invocation, load_settings
 from detent.cli.nodes import database_options
 from detent.cli.output import Column
+from detent.store.connection import Connection
 
 if TYPE_CHECKING:
     from detent.settings.settings import Settings
@@ -47,7 +48,7 @@ def migrate(role_settings: str | None, **flags: str | None) -> None:
     if settings.pooled:
         raise role.needs_server(settings.database_url or "")
 
-    async def work(connection: Any) -> tuple[list[str], list[str]]:
+    async def work(connection: Connection) -> tuple[list[str], list[str]]:
         applied = await migrations.migrate(connection)
         given = await role.give(connection, role_settings, settings.database_schema) if role_settings else []
         return applied, given
@@ -94,12 +95,12 @@ def sql(role_settings: str | None) -> None:
     from detent.store import pooler
 
     schema = load_settings({}).database_schema
-    print(migrations.sql(schema), end="")
+    print(migrations.script(schema), end="")
     if role_settings:
         print(f"\n{pooler.role_script(role_settings, schema)}", end="")
 
 
-def with_connection(settings: Settings, work: Callable[[Any], Awaitable[Any]]) -> Any:
+def with_connection(settings: Settings, work: Callable[[Connection], Awaitable[Any]]) -> Any:
     import asyncio
 
     from detent.store.db import translate

@@ -25,8 +25,9 @@ from uuid import UUID
 from detent.cluster.clock_watch import ClockWatch
 from detent.errors import Unavailable
 from detent.store import Store, original
+from detent.store.connection import Connection
 from detent.store.original import DatabaseIdentity
-from detent.store.servers import Server, server_of
+from detent.store.servers import DatabaseServer, server_of
 from detent.telemetry.log import logger
 
 log = logger("guard")
@@ -50,7 +51,7 @@ class Admission(NamedTuple):
 
     cluster: UUID
     incarnation: int
-    server: Server
+    server: DatabaseServer
 
 
 def judge(standing: DatabaseIdentity) -> AdmissionVerdict:
@@ -102,7 +103,7 @@ class AdmissionCheck:
         await self._examine()
 
     async def _examine(self) -> Admission:
-        async with self._store.database.apart() as connection:
+        async with self._store.database.unpooled() as connection:
             server = await server_of(connection)
             standing = await original.read(connection)
             match judge(standing):
@@ -125,7 +126,7 @@ class AdmissionCheck:
             log.info("nodes have been silent for long: waiting for a heartbeat before taking over", seconds=seconds)
             await asyncio.sleep(seconds)
 
-    async def _follow(self, connection: object, standing: DatabaseIdentity) -> DatabaseIdentity:
+    async def _follow(self, connection: Connection, standing: DatabaseIdentity) -> DatabaseIdentity:
         raised = await original.follow(connection, standing.stored.timeline, self._seen)
         if raised is not None:
             log.warning("the database failed over", timeline=standing.present.timeline, incarnation=raised)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from detent.store.heartbeat import Expectation
+from detent.store.heartbeat import ExpectedClock
 
 # Counts suspended time where the system has such a clock. macOS counts it in this one, too.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -48,8 +48,8 @@ class ClockWatch:
         """Whether it has observed no time yet."""
         return self._last is None
 
-    def expectation(self) -> Expectation:
-        return Expectation(self._expected(), self._limit, self._steady_since)
+    def expectation(self) -> ExpectedClock:
+        return ExpectedClock(self._expected(), self._limit, self._steady_since)
 
     def step(self, at: datetime) -> timedelta | None:
         """How far the clock stepped, if that is beyond the limit."""

@@ -28,7 +28,7 @@ from detent.cluster.diagnosis import CLOCK_OFFSET_MS
 from detent.domain.identity import node_name
 from detent.runtime import failpoints
 from detent.runtime.clock import DatabaseClock, monotonic
-from detent.store.heartbeat import Beat, HeartbeatConnection
+from detent.store.heartbeat import HeartbeatConnection, HeartbeatReply
 from detent.store.nodes import NodeInfo
 from detent.telemetry.log import logger
 
@@ -154,7 +154,7 @@ class Heartbeat:
         await failpoints.hit("S2")
         return membership.ttl / BEATS_PER_TTL * random.uniform(0.8, 1.0)
 
-    async def _believable(self, connection: HeartbeatConnection) -> Beat | None:
+    async def _believable(self, connection: HeartbeatConnection) -> HeartbeatReply | None:
         """A heartbeat whose time can be trusted; None: evicted."""
         while True:
             expectation = self._watch.expectation()

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
@@ -23,7 +23,8 @@ from detent.jobs.edits import Change, canonical
 from detent.jobs.moves import new_jobs
 from detent.jobs.register import ATTEMPTS, NameTaken, revise
 from detent.store import Store
-from detent.store.db import Rejected, Row
+from detent.store.connection import Connection
+from detent.store.db import PoolName, Rejected, Row
 from detent.store.job_writes import NAME_INDEX, Moved, NamesInUse, Ownership, adopt, announce, insert, insert_on
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.tenants import TenantQuota, reserved, use_quota
@@ -92,7 +93,7 @@ class JobBatches:
                 async with reserved(self._database, tenant, new, self._max_payload_bytes) as quota:
                     plan = await self._plan(items, existing, quota)
                     whose = Ownership(tenant, owner, quota.now, by)
-                    await self._database.transaction("people", partial(_write, plan, whose, quota))
+                    await self._database.transaction(PoolName.REQUEST, partial(_write, plan, whose, quota))
             except (Moved, NamesInUse):
                 continue  # another request was faster: compare again
             except Rejected as error:
@@ -196,7 +197,7 @@ class BatchPlanner:
         self.plan.results.append(RegisteredJob(job.job_id, job.name, change, revision, job.warnings))
 
 
-async def _write(plan: BatchPlan, whose: Ownership, quota: TenantQuota, connection: Any) -> None:
+async def _write(plan: BatchPlan, whose: Ownership, quota: TenantQuota, connection: Connection) -> None:
     if plan.new:
         await insert_on(connection, new_jobs(plan.new, whose.now), whose)
         await use_quota(connection, quota)

@@ -19,6 +19,7 @@ from detent.domain.identity import RunKey
 from detent.errors import Conflict, NotFound
 from detent.jobs.lifecycle import JobLifecycle
 from detent.store import Store
+from detent.store.db import PoolName
 from detent.store.job_search import FoundJob, JobSearch
 from detent.store.live_runs import cancel_runs
 
@@ -110,7 +111,7 @@ class BulkChanges:
         """How many jobs had a run that was cancelled or asked to stop."""
         if not keys:
             return 0
-        cancelled = await self._store.database.transaction("people", lambda c: cancel_runs(c, keys))
+        cancelled = await self._store.database.transaction(PoolName.REQUEST, lambda c: cancel_runs(c, keys))
         return len({key.job for key in cancelled})
 
     async def _page(

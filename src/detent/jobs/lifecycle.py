@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from msgspec import UNSET
@@ -25,7 +25,8 @@ from detent.jobs.edits import Expected
 from detent.jobs.moves import resumed, schedule_of_row, stopped
 from detent.jobs.register import ANYTHING, ATTEMPTS, busy
 from detent.store import Store
-from detent.store.db import Row
+from detent.store.connection import Connection
+from detent.store.db import PoolName, Row
 from detent.store.job_writes import Moved, announce, cancel_waiting, move, set_pause
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.live_runs import cancel_open, trigger
@@ -33,7 +34,7 @@ from detent.store.skips import add_skip, remove_skip, skips_of
 from detent.store.tenants import payload_limit
 
 Result = TypeVar("Result")
-ChangeVerb = Callable[[Any, Row], Awaitable[Result]]
+ChangeVerb = Callable[[Connection, Row], Awaitable[Result]]
 
 
 class CancelledOpenRuns(NamedTuple):
@@ -62,7 +63,7 @@ class JobLifecycle:
         """Stop the ticks until an operator resumes the job, or until a time. `on_resume` says what then happens to the
         ticks of the pause; by default they are skipped. If the job is paused already, omitted values stay."""
 
-        async def change(connection: Any, row: Row) -> int:
+        async def change(connection: Connection, row: Row) -> int:
             if row["status"] == "completed":
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to pause.")
             _check_until(until, row["now"])
@@ -84,7 +85,7 @@ class JobLifecycle:
     ) -> Job:
         """Continue with the next tick. Those of the pause are skipped or run, as `on_resume` or else the pause says."""
 
-        async def change(connection: Any, row: Row) -> int:
+        async def change(connection: Connection, row: Row) -> int:
             if row["status"] == "completed":
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to continue with.")
             if row["status"] == "paused":
@@ -100,7 +101,7 @@ class JobLifecycle:
     ) -> None:
         """End the ticks and free the name. Running runs continue, waiting ones are cancelled, history stays."""
 
-        async def change(connection: Any, row: Row) -> None:
+        async def change(connection: Connection, row: Row) -> None:
             expected.check(row)
             await move(connection, [await asyncio.to_thread(stopped, row, "deleted")], by)
             await cancel_waiting(connection, [row["job"]])
@@ -116,7 +117,7 @@ class JobLifecycle:
             limit = await payload_limit(self._database, tenant, self._max_payload_bytes)
             text = encode_json(_checked_payload(payload, limit))
         row = await self._store.jobs.to_change(tenant, job_id)
-        key: RunKey | None = await self._database.transaction("people", lambda c: trigger(c, row["job"], text))
+        key: RunKey | None = await self._database.transaction(PoolName.REQUEST, lambda c: trigger(c, row["job"], text))
         if key is None:
             raise JobNotFound(job_id)
         return key
@@ -132,7 +133,7 @@ class JobLifecycle:
     ) -> Skip:
         """Skip the tick at this instant; the schedule continues after it."""
 
-        async def change(connection: Any, row: Row) -> Skip:
+        async def change(connection: Connection, row: Row) -> Skip:
             _check_tick(row, at)
             skip = await add_skip(connection, row, at, reason, by)
             await announce(connection, [row["job"]])
@@ -143,7 +144,7 @@ class JobLifecycle:
     async def unskip(self, job_id: UUID, at: datetime, *, tenant: int = DEFAULT_TENANT) -> None:
         """Undo `skip`."""
 
-        async def change(connection: Any, row: Row) -> None:
+        async def change(connection: Connection, row: Row) -> None:
             if at not in await skips_of(connection, row["job"]):
                 raise NotFound(f"The tick {_text(at)} of {row['name']!r} is not marked to be skipped.")
             if row["last_tick"] is not None and at <= row["last_tick"]:
@@ -163,7 +164,7 @@ class JobLifecycle:
     async def cancel_runs(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> CancelledOpenRuns:
         """Cancel all unfinished runs of a job. Its schedule continues."""
         row = await self._store.jobs.to_change(tenant, job_id)
-        owners = await self._database.transaction("people", lambda c: cancel_open(c, row["job"]))
+        owners = await self._database.transaction(PoolName.REQUEST, lambda c: cancel_open(c, row["job"]))
         stopping = [key for key, owner in owners.items() if owner is not None]
         return CancelledOpenRuns([key for key, owner in owners.items() if owner is None], stopping)
 
@@ -171,14 +172,14 @@ class JobLifecycle:
         for _ in range(ATTEMPTS):
             row = await self._store.jobs.to_change(tenant, job_id)
             try:
-                result: Result = await self._database.transaction("people", partial(_with_row, change, row))
+                result: Result = await self._database.transaction(PoolName.REQUEST, partial(_with_row, change, row))
             except Moved:
                 continue
             return result
         raise busy(row["name"])
 
 
-async def _with_row(change: ChangeVerb[Result], row: Row, connection: Any) -> Result:
+async def _with_row(change: ChangeVerb[Result], row: Row, connection: Connection) -> Result:
     return await change(connection, row)
 
 

@@ -23,7 +23,8 @@ from detent.errors import Conflict
 from detent.jobs.edits import Change, Expected, canonical, edit_of, patched
 from detent.jobs.moves import edited, new_jobs
 from detent.store import Store
-from detent.store.db import Rejected, Row
+from detent.store.connection import Connection
+from detent.store.db import PoolName, Rejected, Row
 from detent.store.job_rows import new_job
 from detent.store.job_writes import NAME_INDEX, Moved, NamesInUse, Ownership, RevisedJob, announce, insert, move
 from detent.store.job_writes import revise as write_revisions
@@ -140,7 +141,7 @@ class JobRegistration:
                 await self._store.jobs.adopt([row["job"]], owner)
             return "unchanged"
         try:
-            await self._database.transaction("people", lambda c: revise(c, [(job, row)], owner, by))
+            await self._database.transaction(PoolName.REQUEST, lambda c: revise(c, [(job, row)], owner, by))
         except Moved:
             return None
         except Rejected as error:
@@ -155,7 +156,7 @@ class JobRegistration:
 
 
 async def revise(
-    connection: Any, changes: Sequence[tuple[PreparedJob, Row]], owner: str | None, by: str | None
+    connection: Connection, changes: Sequence[tuple[PreparedJob, Row]], owner: str | None, by: str | None
 ) -> None:
     """Write new revisions of jobs, and move the cursors of those whose schedule changed; or raise Moved."""
     edits = [edit_of(job, row) for job, row in changes]

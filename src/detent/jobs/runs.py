@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
 from detent.domain.identity import RunKey, run_id
 from detent.domain.states import FINAL, RunStatus
 from detent.errors import Conflict, RunNotFound
 from detent.store import Store
+from detent.store.connection import Connection
+from detent.store.db import PoolName
 from detent.store.jobs import DEFAULT_TENANT, number_of
 from detent.store.reruns import rerun
 from detent.store.runs import cancel, status_on
@@ -21,12 +22,12 @@ class RunCommands:
 
     async def cancel(self, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> RunStatus:
         """CANCELLED: it had not started. RUNNING: its worker was asked to stop it."""
-        status: RunStatus = await self._database.transaction("people", lambda c: _cancel(c, key, tenant))
+        status: RunStatus = await self._database.transaction(PoolName.REQUEST, lambda c: _cancel(c, key, tenant))
         return status
 
     async def retry(self, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> RunKey:
         """Run a finished run again, now."""
-        again: RunKey = await self._database.transaction("people", lambda c: _retry(c, key, tenant))
+        again: RunKey = await self._database.transaction(PoolName.REQUEST, lambda c: _retry(c, key, tenant))
         return again
 
     async def retry_latest(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> RunKey:
@@ -37,7 +38,7 @@ class RunCommands:
         return await self.retry(latest, tenant=tenant)
 
 
-async def _cancel(connection: Any, key: RunKey, tenant: int) -> RunStatus:
+async def _cancel(connection: Connection, key: RunKey, tenant: int) -> RunStatus:
     status = await cancel(connection, key, tenant)
     if status is not None:
         return status
@@ -49,7 +50,7 @@ async def _cancel(connection: Any, key: RunKey, tenant: int) -> RunStatus:
     return status
 
 
-async def _retry(connection: Any, key: RunKey, tenant: int) -> RunKey:
+async def _retry(connection: Connection, key: RunKey, tenant: int) -> RunKey:
     status = await status_on(connection, key, tenant)
     if status is None:
         raise RunNotFound(run_id(key))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from detent.domain.misfire import AUTOMATIC
 from detent.domain.registration import CursorPlace
@@ -19,7 +18,8 @@ from detent.errors import UsageError
 from detent.jobs.edits import NOWHERE
 from detent.jobs.moves import end_of, schedule_of_row, span_of
 from detent.store import Store
-from detent.store.db import Row
+from detent.store.connection import Connection
+from detent.store.db import PoolName, Row
 from detent.store.job_writes import CursorMove, Moved, announce, move
 from detent.telemetry.log import logger
 
@@ -57,14 +57,14 @@ class ZoneDataRenewal:
         count = 0
         for each in moves:
             try:
-                await self._store.database.transaction("people", partial(_move, each))
+                await self._store.database.transaction(PoolName.REQUEST, partial(_move, each))
                 count += 1
             except Moved:  # it has fired or was changed meanwhile, by a node with its own data
                 log.info("job not changed: it has fired or was edited", job=each.row["name"])
         return count
 
 
-async def _move(each: CursorMove, connection: Any) -> None:
+async def _move(each: CursorMove, connection: Connection) -> None:
     await move(connection, [each], ITSELF)
     await announce(connection, [each.row["job"]])
 

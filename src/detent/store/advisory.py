@@ -8,10 +8,11 @@ a lock would belong to the next session on the same server connection.
 
 from __future__ import annotations
 
-from typing import Any
-
 from detent.errors import DetentError, Unavailable
-from detent.store.db import connect, statement, translate
+from detent.store import sql
+from detent.store.connection import Connection, Row
+from detent.store.db import connect, translate
+from detent.store.statement import Statement
 
 
 class AdvisoryLocks:
@@ -20,21 +21,21 @@ class AdvisoryLocks:
         self._schema = schema
         self._space = space
         self._ttl = ttl
-        self._connection: Any = None
+        self._connection: Connection | None = None
         self._held: set[int] = set()
 
     async def hold(self, wanted: set[int]) -> set[int]:
         """Release all others, try to get these, and return those held. The call also keeps the connection alive."""
         await self._ensure()
         await self.release(self._held - wanted)
-        rows = await self._run("advisory_hold", self._space, sorted(wanted - self._held))
+        rows = await self._run(sql.advisory_lock.TAKE, self._space, sorted(wanted - self._held))
         self._held |= {row["key"] for row in rows}
         return set(self._held)
 
     async def release(self, keys: set[int]) -> None:
         held = keys & self._held
         if held:
-            await self._run("advisory_release", self._space, sorted(held))
+            await self._run(sql.advisory_lock.RELEASE, self._space, sorted(held))
             self._held -= held
 
     async def close(self) -> None:
@@ -55,13 +56,14 @@ class AdvisoryLocks:
             self._drop()
         if self._connection is None:
             self._connection = await connect(self._url, self._schema)
-            await self._run("advisory_limit", f"{round(self._ttl * 1000)}ms")
+            await self._run(sql.advisory_lock.LIMIT_IDLE_TIME, f"{round(self._ttl * 1000)}ms")
 
-    async def _run(self, name: str, *arguments: object) -> list[Any]:
+    async def _run(self, statement: Statement, *arguments: object) -> list[Row]:
         """After any error it is unknown what is held: the connection is closed, and the locks with it."""
+        if self._connection is None:
+            raise Unavailable("The connection that held the locks is closed.")
         try:
-            rows: list[Any] = await self._connection.fetch(statement(name), *arguments)
-            return rows
+            return await self._connection.fetch(statement.text, *arguments)
         except BaseException as error:
             self._drop()
             if not isinstance(error, DetentError) and translate(error) is not None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from detent.domain.identity import MANUAL
 from detent.domain.misfire import MissedRange
+from detent.store import sql
 from detent.store.arrays import columns
-from detent.store.db import Database, Row, statement
+from detent.store.connection import Connection
+from detent.store.db import Database, PoolName, Row
 from detent.store.upkeep import JOBS_CHANNEL
 
 CatchUpKind = Literal["missed", "backfill"]
@@ -76,7 +78,9 @@ class CatchUpStore:
 
     async def due(self, after: Mapping[int, int], limit: int) -> list[DueCatchUp]:
         """Ranges by partition, each partition from after the given range on, at most `limit` of each."""
-        rows = await self._database.fetch("work", "catchups_due", list(after), list(after.values()), limit)
+        rows = await self._database.fetch(
+            PoolName.WORK, sql.catch_up.LIST_DUE, list(after), list(after.values()), limit
+        )
         return [DueCatchUp(*row.values()) for row in rows]
 
     async def release(
@@ -85,35 +89,35 @@ class CatchUpStore:
         """Release one tick of each range whose job has a free lane and nothing else due. By range: its fate; omitted
         ranges have changed, or another transaction has locked their job."""
 
-        async def work(connection: Any) -> dict[int, ReleaseFate]:
-            locked = {row["job"] for row in await connection.fetch(statement("catch_up_lock"), node, sorted(jobs))}
+        async def work(connection: Connection) -> dict[int, ReleaseFate]:
+            locked = {row["job"] for row in await connection.fetch(sql.catch_up.LOCK_JOBS.text, node, sorted(jobs))}
             chosen = [item for job, item in zip(jobs, batch, strict=True) if job in locked]
             if not chosen:
                 return {}
-            rows = await connection.fetch(statement("catch_up"), node, incarnation, MANUAL, *columns(4, chosen))
+            rows = await connection.fetch(sql.catch_up.RELEASE.text, node, incarnation, MANUAL, *columns(4, chosen))
             return {row["catchup"]: row["fate"] for row in rows}
 
-        fates: dict[int, ReleaseFate] = await self._database.transaction("work", work)
+        fates: dict[int, ReleaseFate] = await self._database.transaction(PoolName.WORK, work)
         return fates
 
     async def drop(self, droppings: Sequence[RangeDrop]) -> int:
         """Drop the remaining ticks of these ranges; how many. Ranges that have moved meanwhile stay."""
         ranges = [(item.catchup, *missed) for item in droppings for missed in item.missed]
         places = [(item.catchup, item.tick) for item in droppings]
-        rows = await self._database.fetch("people", "drop_catchups", *columns(2, places), *columns(5, ranges))
+        rows = await self._database.fetch(PoolName.REQUEST, sql.catch_up.DROP, *columns(2, places), *columns(5, ranges))
         return sum(row["left_over"] for row in rows)
 
     async def of_job(self, job: int) -> list[Row]:
-        return await self._database.fetch("people", "catchups_of_job", job)
+        return await self._database.fetch(PoolName.REQUEST, sql.catch_up.LIST_OF_JOB, job)
 
     async def add_backfill(self, backfill: NewBackfill) -> bool:
         """False: the job changed since it was read."""
-        added = await self._database.fetch("people", "add_backfill", *backfill)
+        added = await self._database.fetch(PoolName.REQUEST, sql.catch_up.ADD_BACKFILL, *backfill)
         if added:
-            await self._database.fetch("people", "wake", JOBS_CHANNEL, str(backfill.job))
+            await self._database.fetch(PoolName.REQUEST, sql.feed.NOTIFY, JOBS_CHANNEL, str(backfill.job))
         return bool(added)
 
     async def schedules_of(self, partition: int) -> dict[int, int]:
         """How many active jobs of a partition have each schedule."""
-        rows = await self._database.fetch("work", "partition_schedules", partition)
+        rows = await self._database.fetch(PoolName.WORK, sql.schedule.COUNT_IN_PARTITION, partition)
         return {row["schedule"]: row["jobs"] for row in rows}

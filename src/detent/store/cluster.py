@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from detent.contract.cluster import ClusterHold, ClusterPartition, Elections, Lag, TakeOver, Throughput
 from detent.domain.identity import node_name
-from detent.store.db import Database, Row
+from detent.store import sql
+from detent.store.db import Database, PoolName, Row
+from detent.store.statement import Statement
 from detent.store.upkeep import RUNS_CHANNEL
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -35,17 +37,17 @@ class ClusterStore:
 
     async def present(self) -> list[Row]:
         """Nodes that are alive or not yet forgotten, the oldest first."""
-        return await self._fetch("cluster_nodes")
+        return await self._fetch(sql.node.LIST)
 
     async def former(self) -> list[Row]:
         """Nodes that ended within a day, the newest first."""
-        return await self._fetch("former_nodes", FORMER_NODES_SHOWN)
+        return await self._fetch(sql.node.LIST_FORMER, FORMER_NODES_SHOWN)
 
     async def partitions(self) -> list[ClusterPartition]:
-        return [_partition(row) for row in await self._fetch("cluster_partitions")]
+        return [_partition(row) for row in await self._fetch(sql.partition.LIST)]
 
     async def load(self) -> ClusterLoad:
-        (row,) = await self._fetch("cluster_load")
+        (row,) = await self._fetch(sql.cluster.MEASURE_LOAD)
         hold = None
         if row["held_at"] is not None:
             hold = ClusterHold(at=row["held_at"], by=row["held_by"], reason=row["held_reason"])
@@ -53,58 +55,58 @@ class ClusterStore:
         return ClusterLoad(hold, lag, row["original"], row["set_aside"])
 
     async def elections(self) -> Elections:
-        (row,) = await self._fetch("cluster_elections")
+        (row,) = await self._fetch(sql.partition.COUNT_ELECTIONS)
         recent = [
             TakeOver(at=taken["at"], node=node_name(taken["node"]), partitions=taken["partitions"])
-            for taken in await self._fetch("cluster_take_overs", TAKE_OVERS_SHOWN)
+            for taken in await self._fetch(sql.partition.LIST_TAKE_OVERS, TAKE_OVERS_SHOWN)
         ]
         return Elections(last_hour=row["last_hour"], flapping=row["flapping"], recent=recent)
 
     async def throughput(self) -> Throughput:
         """Runs that ended in the last 10 and 60 seconds; it reads all runs of the last minute."""
-        (row,) = await self._fetch("cluster_throughput")
+        (row,) = await self._fetch(sql.cluster.MEASURE_THROUGHPUT)
         return Throughput(last_10s=row["last_10s"], last_60s=row["last_60s"])
 
     async def set_draining(self, node: int, draining: bool) -> bool:
         """Whether the node is alive. It notices with its next heartbeat."""
-        return bool(await self._fetch("drain", node, draining))
+        return bool(await self._fetch(sql.node.DRAIN, node, draining))
 
     async def dismiss(self, node: int) -> bool:
         """Mark a lost node as seen by an operator; whether it was lost within a day."""
-        return bool(await self._fetch("dismiss_node", node))
+        return bool(await self._fetch(sql.node.DISMISS, node))
 
     # -- all ticks
 
     async def hold(self, by: str, reason: str) -> ClusterHold:
-        (row,) = await self._fetch("pause_all", by, reason)
+        (row,) = await self._fetch(sql.cluster.PAUSE_ALL, by, reason)
         return ClusterHold(at=row["held_at"], by=row["held_by"], reason=row["held_reason"])
 
     async def end_hold(self) -> bool:
         """Whether ticks were held."""
-        return bool(await self._fetch("resume_all"))
+        return bool(await self._fetch(sql.cluster.RESUME_ALL))
 
     async def announce_hold(self) -> None:
-        await self._fetch("wake", RUNS_CHANNEL, HOLD)
+        await self._fetch(sql.feed.NOTIFY, RUNS_CHANNEL, HOLD)
 
     async def firing_nodes(self) -> list[int]:
-        return [row["node"] for row in await self._fetch("firing_nodes")]
+        return [row["node"] for row in await self._fetch(sql.node.LIST_FIRING)]
 
     async def wait_for_fires(self, node: int) -> None:
         """Return when the fires of a node that were in progress have ended, or raise LockTimeout."""
-        await self._fetch("fires_under_way", node)
+        await self._fetch(sql.node.WAIT_FOR_FIRES, node)
 
     async def forget_nodes(self, at: datetime | None = None) -> None:
         """`at`: the time of the caller's clock."""
         limit = FORGOTTEN_AT_ONCE
-        while len(await self._fetch("forget_former_nodes", FORMER_NODES_KEPT, at, limit)) == limit:
+        while len(await self._fetch(sql.node.PURGE_FORMER, FORMER_NODES_KEPT, at, limit)) == limit:
             pass
 
     async def forget_elections(self, at: datetime | None = None) -> None:
         """`at`: the time of the caller's clock."""
-        await self._fetch("forget_elections", ELECTIONS_KEPT, at)
+        await self._fetch(sql.partition.PURGE_ELECTIONS, ELECTIONS_KEPT, at)
 
-    async def _fetch(self, name: str, *arguments: object) -> list[Row]:
-        return await self._database.fetch("people", name, *arguments)
+    async def _fetch(self, statement: Statement, *arguments: object) -> list[Row]:
+        return await self._database.fetch(PoolName.REQUEST, statement, *arguments)
 
 
 def _partition(row: Row) -> ClusterPartition:

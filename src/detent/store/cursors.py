@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from detent.domain.misfire import MAX_MISSED, RUN_ONCE, CatchUp, MissedRange
 from detent.domain.schedule import Schedule
+from detent.store import sql
 from detent.store.arrays import columns, one_for_all
-from detent.store.db import Database, Row
+from detent.store.db import Database, PoolName, Row
 from detent.store.stored_schedules import MOST_REMEMBERED, Remembered, UnreadableSchedule, read_schedule
 from detent.telemetry.log import logger
 
@@ -81,10 +82,12 @@ class CursorStore:
     ) -> list[Cursor]:
         """Cursors that fire from `lower` (None: from the beginning) to `upper`, at most `limit` of each partition."""
         bounds = [lower or BEGINNING] * len(partitions)
-        return _cursors(await self._database.fetch("work", "window", list(partitions), bounds, upper, limit))
+        return _cursors(
+            await self._database.fetch(PoolName.WORK, sql.cursor.READ_WINDOW, list(partitions), bounds, upper, limit)
+        )
 
     async def load(self, jobs: Sequence[int]) -> list[Cursor]:
-        return _cursors(await self._database.fetch("work", "cursors", list(jobs)))
+        return _cursors(await self._database.fetch(PoolName.WORK, sql.cursor.READ, list(jobs)))
 
     async def schedules(self, numbers: set[int]) -> Remembered:
         """Schedules by number; rows never change, so they are cached, within bounds. One that this version cannot read
@@ -93,7 +96,7 @@ class CursorStore:
         unknown = [number for number in numbers if number not in known]
         found = Remembered({})
         if unknown:
-            rows = await self._database.fetch("work", "schedules", unknown)
+            rows = await self._database.fetch(PoolName.WORK, sql.schedule.READ, unknown)
             stored = {row["schedule"]: row["stored"] for row in rows}
             for number in unknown:
                 self._read(number, stored.get(number), found)
@@ -130,10 +133,10 @@ class CursorStore:
         later = fire_ats if any(fire_ats) else None
         if careful or patient:
             batched: tuple[object, ...] = (jobs, ticks, generations, nexts, later, patient)
-            rows = await self._database.fetch_guarded("fire", "fire_careful", "S4", "S5", *by, *batched)
+            rows = await self._database.fetch_guarded(PoolName.FIRE, sql.cursor.FIRE_CAREFUL, "S4", "S5", *by, *batched)
         else:
             batched = (jobs, one_for_all(ticks), one_for_all(generations), one_for_all(nexts), later)
-            rows = await self._database.fetch_guarded("fire", "fire", "S4", "S5", *by, *batched)
+            rows = await self._database.fetch_guarded(PoolName.FIRE, sql.cursor.FIRE, "S4", "S5", *by, *batched)
         return [Exceptional(row["job"], row["lane"], row["why"]) for row in rows]
 
     async def miss(self, node: int, batch: Sequence[Leap]) -> set[int]:
@@ -145,7 +148,7 @@ class CursorStore:
         ranges = [(leap.cursor.job, *missed) for leap in batch for missed in leap.missed]
         catch_ups = [(leap.cursor.job, *leap.catch_up) for leap in batch if leap.catch_up is not None]
         rows = await self._database.fetch(
-            "fire", "miss", node, *columns(6, moves), *columns(5, ranges), *columns(4, catch_ups)
+            PoolName.FIRE, sql.cursor.MISS, node, *columns(6, moves), *columns(5, ranges), *columns(4, made_up)
         )
         return {row["job"] for row in rows}
 

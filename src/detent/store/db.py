@@ -1,75 +1,78 @@
-"""The only door to the driver: connections with their limits, statements by name, errors by meaning.
+"""The only module that sends statements: connections with their limits, and driver errors by meaning.
 
 Every connection carries server-side limits below half of the lease's time to live (`limits.py`), because a leader that
-is paused in the middle of a transaction would otherwise block its own successor forever. The planner settings are not
-taste: a generic plan made while a queue table was empty is a sequential scan, and cost 95 % of the throughput when
-measured. Through a pooler, both come another way (`pooler.py`).
+is paused in the middle of a transaction would otherwise block its own successor for ever. The planner settings are
+necessary: a generic plan made while a queue table was empty is a sequential scan, and cost 95 % of the throughput when
+measured. A pooler passes no settings on, so `pooler.py` sets both in another way.
 
 A failed write is one of four things, and callers treat them differently:
 
-    LockTimeout      not applied; somebody holds a row, or it was too much at once; try less, or past that row
+    LockTimeout      not applied; a row is locked, or the batch was too large; try less, or go around that row
     Rejected         not applied; the data broke a constraint; bisect the batch and set the culprit aside
     Unavailable      not applied; the server cannot serve now; try again later
-    OutcomeUnknown   perhaps applied: the reply was lost; look before doing anything again
+    OutcomeUnknown   perhaps applied: the reply was lost; read before doing anything again
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 
 from detent.errors import DetentError, Unavailable
 from detent.runtime import failpoints
-from detent.store import pooler
-from detent.store.limits import Limits, milliseconds, pool_limits, work_limits
+from detent.store import pooler, sql
+from detent.store.connection import Connection
+from detent.store.connection import Row as Row
+from detent.store.limits import PoolName as PoolName
+from detent.store.limits import StatementLimits, milliseconds, pool_limits, work_limits
 from detent.store.pool import Pool
 from detent.store.servers import servers_of
 from detent.store.servers import unreachable as unreachable
-from detent.store.statements import statement as statement
+from detent.store.statement import Statement
 from detent.telemetry.log import logger
 
 log = logger("store")
 
-# How long to wait for a connection of a pool, all of which are in use.
+# How long to wait while all connections of a pool are in use.
 CONNECTION_SECONDS = 4.0
 DEFAULT_TTL = 5.0
-# How many partitions of history one statement may find missing: each is made, and the statement tried again.
-MOST_HOMES = 20
+# How many missing partitions of history one statement may run into: each is added, and the statement tried again.
+MAX_MISSING_PARTITIONS = 20
 STANDARD = work_limits(DEFAULT_TTL)
-# How many connections each pool may have, and after how many seconds without use it closes all but one. What the node
-# does by itself keeps its connections: when others have taken all there are, it can go on.
+# How many connections each pool may have, and after how many seconds without use it closes all but one. The node's own
+# pools keep their connections: when other clients have taken all that the server has, the node can go on.
 POOLS = {
-    "fire": (2, 0.0),
-    "work": (4, 0.0),
-    "lead": (1, 0.0),
-    "people": (5, 60.0),
-    "aside": (2, 60.0),
-    "pull": (3, 60.0),
+    PoolName.FIRE: (2, 0.0),
+    PoolName.WORK: (4, 0.0),
+    PoolName.FAILOVER: (1, 0.0),
+    PoolName.REQUEST: (5, 60.0),
+    PoolName.SEPARATE: (2, 60.0),
+    PoolName.PULL: (3, 60.0),
 }
-FOR_PEOPLE = frozenset({"people", "aside"})
+FOR_REQUESTS = frozenset({PoolName.REQUEST, PoolName.SEPARATE})
 # Most processes serve no worker that pulls.
-OPENED_LATER = frozenset({"pull"})
+OPENED_LATER = frozenset({PoolName.PULL})
 
-Row = Mapping[str, Any]
+Result = TypeVar("Result")
 
 HISTORY = ("run_history", "attempts")
 _VALUE = re.compile(r"\((\d{4}-[^()]+)\)[^()]*$")
-_joined: ContextVar[Any] = ContextVar("joined", default=None)
+_joined: ContextVar[Connection | None] = ContextVar("joined", default=None)
 
 
 class LockTimeout(Unavailable):
-    """Ended by the server before it was done: a row was held for too long, or there was too much of it."""
+    """Ended by the server before it was done: it waited too long for a row, or it took too long as a whole."""
 
 
 class Rejected(DetentError):  # noqa: N818 - as above
-    """The data itself was refused; `constraint` names the rule where the server told it."""
+    """The data itself was refused; `constraint` names the rule where the server reports it."""
 
     def __init__(self, message: str, constraint: str | None, sqlstate: str) -> None:
         super().__init__(message)
@@ -77,7 +80,7 @@ class Rejected(DetentError):  # noqa: N818 - as above
         self.sqlstate = sqlstate
 
 
-class NoHome(Rejected):
+class MissingHistoryPartition(Rejected):
     """History has no partition for a row of this time."""
 
     def __init__(self, message: str, at: datetime) -> None:
@@ -86,7 +89,7 @@ class NoHome(Rejected):
 
 
 class OutcomeUnknown(DetentError):  # noqa: N818 - as above
-    """Perhaps it was done, perhaps not. To a program that only asks whether to try again: the database is not there."""
+    """The statement was applied or not: unknown. A program that reads only the exit code takes it as unavailable."""
 
     exit_code = Unavailable.exit_code
 
@@ -94,8 +97,8 @@ class OutcomeUnknown(DetentError):  # noqa: N818 - as above
         super().__init__(f"The database's answer was lost ({reason}).")
 
 
-def session_settings(schema: str, limits: Limits = STANDARD) -> dict[str, str]:
-    """What a connection asks for when it is opened."""
+def session_settings(schema: str, limits: StatementLimits = STANDARD) -> dict[str, str]:
+    """The settings that a connection asks for when it is opened."""
     return {
         "application_name": "detent",
         **pooler.role_settings(schema),
@@ -104,8 +107,8 @@ def session_settings(schema: str, limits: Limits = STANDARD) -> dict[str, str]:
     }
 
 
-def driver_options(schema: str, limits: Limits, *, pooled: bool) -> dict[str, Any]:
-    """How the driver is to open a connection."""
+def driver_options(schema: str, limits: StatementLimits, *, pooled: bool) -> dict[str, Any]:
+    """How the driver opens a connection."""
     common = {"timeout": 10, "command_timeout": limits.answer}
     if not pooled:
         return {**common, "server_settings": session_settings(schema, limits)}
@@ -120,7 +123,7 @@ def driver_options(schema: str, limits: Limits, *, pooled: bool) -> dict[str, An
 
 
 def network_settings() -> dict[str, str]:
-    """So that the server notices within seconds when a client is gone without a word."""
+    """With these the server notices within seconds that a client has disappeared."""
     return {
         "tcp_keepalives_idle": "2",
         "tcp_keepalives_interval": "1",
@@ -129,14 +132,14 @@ def network_settings() -> dict[str, str]:
     }
 
 
-async def connect(url: str, schema: str, limits: Limits = STANDARD, *, pooled: bool = False) -> Any:
-    """One connection of its own, outside any pool: for heartbeats, notifications and migrations."""
+async def connect(url: str, schema: str, limits: StatementLimits = STANDARD, *, pooled: bool = False) -> Connection:
+    """One connection outside any pool: for heartbeats, notifications and migrations."""
     return await servers_of(url).connect(**driver_options(schema, limits, pooled=pooled))
 
 
-def _homeless(error: Exception) -> datetime | None:
-    """The time of a row of history that no partition is there for. The server names no constraint then, and its words
-    depend on its language; the value stands in the last parentheses of the detail."""
+def _time_without_partition(error: Exception) -> datetime | None:
+    """The time of a row for which history has no partition. The server names no constraint then, and its message
+    depends on its language; the value is in the last parentheses of the detail."""
     if not isinstance(error, asyncpg.CheckViolationError) or error.constraint_name is not None:
         return None
     if error.table_name not in HISTORY:
@@ -149,19 +152,19 @@ def _homeless(error: Exception) -> datetime | None:
 
 
 def translate(error: BaseException) -> DetentError | None:
-    """The meaning of a driver error, or None for one that is not the driver's."""
+    """The meaning of a driver error, or None for any other error."""
     if isinstance(error, asyncpg.LockNotAvailableError | asyncpg.DeadlockDetectedError | asyncpg.QueryCanceledError):
         return LockTimeout(str(error))
     if isinstance(error, asyncpg.IntegrityConstraintViolationError | asyncpg.DataError):
-        if (at := _homeless(error)) is not None:
-            return NoHome(str(error), at)
+        if (at := _time_without_partition(error)) is not None:
+            return MissingHistoryPartition(str(error), at)
         constraint = getattr(error, "constraint_name", None)
         return Rejected(str(error), constraint, getattr(error, "sqlstate", None) or "22000")
     if isinstance(error, asyncpg.PostgresConnectionError | asyncpg.AdminShutdownError | asyncpg.CrashShutdownError):
         return OutcomeUnknown(str(error) or "the connection was lost")
     if isinstance(error, asyncpg.PostgresError):
         return Unavailable(f"The database refused a statement: {error}.")
-    # The internal error is what the driver says of a connection that the server has just ended.
+    # The driver raises its internal error on a connection that the server has just ended.
     lost = OSError | TimeoutError | asyncpg.InterfaceError | asyncpg.InternalClientError | failpoints.ReplyDropped
     if isinstance(error, lost):
         return OutcomeUnknown(str(error) or "the reply was lost")
@@ -169,7 +172,7 @@ def translate(error: BaseException) -> DetentError | None:
 
 
 @contextmanager
-def _meanings() -> Iterator[None]:
+def _translated() -> Iterator[None]:
     try:
         yield
     except Exception as error:
@@ -179,38 +182,31 @@ def _meanings() -> Iterator[None]:
         raise meaning from error
 
 
-def _limiting_transactions(limits: Limits) -> Callable[[Any], Awaitable[None]] | None:
-    """What a new connection of a pool does first. The parameter exists from PostgreSQL 17 on; older servers are covered
-    by the idle limit and the statement limit."""
+def _limiting_transactions(limits: StatementLimits) -> Callable[[Connection], Awaitable[None]] | None:
+    """What a pool does first with a new connection. The parameter exists from PostgreSQL 17 on; on older servers the
+    idle limit and the statement limit have to suffice."""
     if limits.transaction is None:
         return None
     most = milliseconds(limits.transaction)
 
-    async def limit(connection: Any) -> None:
+    async def limit(connection: Connection) -> None:
         if connection.get_server_version().major >= pooler.WITH_TRANSACTION_TIMEOUT:
             await connection.execute(f"SET transaction_timeout = '{most}'")
 
     return limit
 
 
-async def keep(_connection: Any) -> None:
-    """Nothing to put back after use: we leave no session state behind. The driver's own reset would be a second round
-    trip for every statement, would undo the limit set above, and through a pooler would reset somebody else."""
+async def keep(_connection: Connection) -> None:
+    """Reset nothing after use: statements leave no session state behind. The driver's own reset would be a second round
+    trip for every statement, would undo the limit set above, and through a pooler would reset another client."""
 
 
 class Database:
-    """Small pools, so that people's queries never stand in the way of fires, nor fires of settles, nor any of them of
-    taking over from a node that is gone.
+    """Small pools, so that requests never delay fires, fires never delay settles, and none of them delays the take-over
+    from a failed node. `PoolName` says what each pool is for.
 
-        fire     fires of this node
-        work     everything else that the node does by itself: windows, claims, settles, upkeep
-        lead     evictions, take-overs, rescues
-        pull     claims, heartbeats and reports of workers that pull over the API
-        people   what people ask for, by the API, the command line or the dashboard
-        aside    short statements for people that have to be committed apart from the transaction they belong to; with
-                 connections of their own, since that transaction holds one of people's while it waits for them
-
-    `pooled` says that a pooler stands in between which hands connections on after each transaction."""
+    `pooled` means that a pooler sits between this process and the server, and passes connections on after each
+    transaction."""
 
     def __init__(self, url: str, schema: str = "detent", *, pooled: bool = False, ttl: float = DEFAULT_TTL) -> None:
         self.url = url
@@ -220,12 +216,12 @@ class Database:
         self.servers = servers_of(url)
         self._generation = self.servers.generation
         self._looking: asyncio.Task[None] | None = None
-        self._pools: dict[str, Pool] = {}
+        self._pools: dict[PoolName, Pool] = {}
 
     @property
     def answer_seconds(self) -> float:
-        """What a node's own statement has not answered by then is of unknown outcome for good."""
-        return self.limits["work"].answer
+        """A node's own statement that has not answered after so long stays of unknown outcome."""
+        return self.limits[PoolName.WORK].answer
 
     async def open(self) -> None:
         try:
@@ -233,7 +229,7 @@ class Database:
                 self._pools[name] = self._pool(name, size, idle_seconds=idle_seconds)
                 if name not in OPENED_LATER:
                     await self._pools[name].open()
-            options = driver_options(self.schema, self.limits["people"], pooled=self.pooled)
+            options = driver_options(self.schema, self.limits[PoolName.REQUEST], pooled=self.pooled)
             self._looking = asyncio.create_task(self.servers.look_around(**options))
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
             await self.close()
@@ -242,13 +238,13 @@ class Database:
             await self.close()
             raise
 
-    def _pool(self, name: str, size: int, *, idle_seconds: float) -> Pool:
+    def _pool(self, name: PoolName, size: int, *, idle_seconds: float) -> Pool:
         limits = self.limits[name]
         options = driver_options(self.schema, limits, pooled=self.pooled)
         prepare = None if self.pooled else _limiting_transactions(limits)
 
-        async def connect() -> Any:
-            connection = await self.servers.connect(node=name not in FOR_PEOPLE, **options)
+        async def connect() -> Connection:
+            connection = await self.servers.connect(node=name not in FOR_REQUESTS, **options)
             if prepare is not None:
                 try:
                     await prepare(connection)
@@ -260,11 +256,11 @@ class Database:
         return Pool(connect, size, idle_seconds=idle_seconds)
 
     @asynccontextmanager
-    async def apart(self) -> AsyncIterator[Any]:
-        """A new connection outside the pools, whose own may lead to where the database was before; errors as theirs."""
+    async def unpooled(self) -> AsyncIterator[Connection]:
+        """A new connection outside the pools, whose connections may still lead to a former primary."""
         connection = await connect(self.url, self.schema, pooled=self.pooled)
         try:
-            with _meanings():
+            with _translated():
                 yield connection
         finally:
             connection.terminate()
@@ -279,69 +275,73 @@ class Database:
             except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
                 pool.terminate()
 
-    async def fetch(self, pool: str, name: str, *arguments: object) -> list[Row]:
-        """Run the named statement, alone in its transaction, and return its rows."""
-        for _ in range(MOST_HOMES):
+    async def fetch(self, pool: PoolName, statement: Statement, *arguments: object) -> list[Row]:
+        """Run the statement, alone in its transaction, and return its rows."""
+        for _ in range(MAX_MISSING_PARTITIONS):
             try:
-                return await self._fetch(pool, name, *arguments)
-            except NoHome as missing:
-                await self._make_home(pool, missing)
-        return await self._fetch(pool, name, *arguments)
+                return await self._fetch(pool, statement, *arguments)
+            except MissingHistoryPartition as missing:
+                await self._add_partition(pool, missing)
+        return await self._fetch(pool, statement, *arguments)
 
-    async def _fetch(self, pool: str, name: str, *arguments: object) -> list[Row]:
+    async def _fetch(self, pool: PoolName, statement: Statement, *arguments: object) -> list[Row]:
         async with self.connection(pool) as connection:
-            rows: list[Row] = await connection.fetch(statement(name), *arguments, timeout=self._deadline(pool))
-            return rows
+            return await connection.fetch(statement.text, *arguments, timeout=self._deadline(pool))
 
-    async def fetch_within(self, seconds: float, pool: str, name: str, *arguments: object) -> list[Row]:
-        """As fetch, for a question whose answer is of no use after `seconds`: its connection is given up then."""
+    async def fetch_within(self, seconds: float, pool: PoolName, statement: Statement, *arguments: object) -> list[Row]:
+        """As fetch, for a query whose answer is of no use after `seconds`: the connection is closed then."""
         async with self.connection(pool, seconds) as connection:
-            rows: list[Row] = await connection.fetch(statement(name), *arguments, timeout=seconds)
-            return rows
+            return await connection.fetch(statement.text, *arguments, timeout=seconds)
 
-    async def fetch_guarded(self, pool: str, name: str, before: str, after: str, *arguments: object) -> list[Row]:
+    async def fetch_guarded(
+        self, pool: PoolName, statement: Statement, before: str, after: str, *arguments: object
+    ) -> list[Row]:
         """As fetch, with failpoints: `before` the commit (only then is there an explicit transaction), `after` it."""
         if failpoints.armed(before):
-            guarded: list[Row] = await self.transaction(pool, lambda c: self._then_hit(c, name, before, arguments))
-            return guarded
-        rows = await self.fetch(pool, name, *arguments)
+            return await self.transaction(pool, lambda c: self._then_hit(c, statement, before, arguments))
+        rows = await self.fetch(pool, statement, *arguments)
         try:
             await failpoints.hit(after)
         except failpoints.ReplyDropped as error:
             raise OutcomeUnknown("the reply was dropped by a failpoint") from error
         return rows
 
-    async def _then_hit(self, connection: Any, name: str, step: str, arguments: tuple[object, ...]) -> list[Row]:
-        rows: list[Row] = await connection.fetch(statement(name), *arguments)
+    async def _then_hit(
+        self, connection: Connection, statement: Statement, step: str, arguments: tuple[object, ...]
+    ) -> list[Row]:
+        rows: list[Row] = await connection.fetch(statement.text, *arguments)
         await failpoints.hit(step)
         return rows
 
-    async def transaction(self, pool: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
-        """What `work` does on a connection, all or nothing; it may be called more than once."""
-        for _ in range(MOST_HOMES):
+    async def transaction(self, pool: PoolName, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+        """Run `work` in one transaction; it may be called more than once."""
+        for _ in range(MAX_MISSING_PARTITIONS):
             try:
                 return await self._transaction(pool, work)
-            except NoHome as missing:
-                await self._make_home(pool, missing)
+            except MissingHistoryPartition as missing:
+                await self._add_partition(pool, missing)
         return await self._transaction(pool, work)
 
-    async def _transaction(self, pool: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def _transaction(self, pool: PoolName, work: Callable[[Connection], Awaitable[Result]]) -> Result:
         async with self.connection(pool) as connection, connection.transaction():
             return await work(connection)
 
-    async def _make_home(self, pool: str, missing: NoHome) -> None:
-        """A missing partition stops nobody: whoever needs it makes it, and goes on with what failed for want of it."""
-        (made,) = await self._fetch("aside" if pool in FOR_PEOPLE else "work", "make_history_home", missing.at)
-        if made["runs"] or made["attempts"]:  # else somebody else was faster
-            log.warning("history had no partition, which is made", made=made["runs"] or made["attempts"])
-        if pool == "people" and _joined.get() is not None:  # inside another transaction, which has failed as a whole
+    async def _add_partition(self, pool: PoolName, missing: MissingHistoryPartition) -> None:
+        """Add the partition that a statement needs, so that the statement can be tried again."""
+        by = PoolName.SEPARATE if pool in FOR_REQUESTS else PoolName.WORK
+        (made,) = await self._fetch(by, sql.history.ADD_PARTITION, missing.at)
+        if made["runs"] or made["attempts"]:  # else another process was faster
+            log.warning("history had no partition: added", partition=made["runs"] or made["attempts"])
+        if (
+            pool is PoolName.REQUEST and _joined.get() is not None
+        ):  # inside a joined transaction, which has failed as a whole
             raise missing
 
     @asynccontextmanager
-    async def joined(self) -> AsyncIterator[Any]:
-        """One transaction around every verb for people that is called inside: each takes part in it, with a savepoint
-        where it would have had a transaction of its own."""
-        async with self.connection("people") as connection, connection.transaction():
+    async def joined(self) -> AsyncIterator[Connection]:
+        """One transaction around all verbs that use REQUEST inside: each joins it, with a savepoint where it would
+        otherwise open its own transaction."""
+        async with self.connection(PoolName.REQUEST) as connection, connection.transaction():
             before = _joined.set(connection)
             try:
                 yield connection
@@ -349,19 +349,19 @@ class Database:
                 _joined.reset(before)
 
     @asynccontextmanager
-    async def connection(self, pool: str, seconds: float = CONNECTION_SECONDS) -> AsyncIterator[Any]:
-        """A pooled connection, waited for `seconds`; driver errors leave as one of the four meanings."""
-        with _meanings():
+    async def connection(self, pool: PoolName, seconds: float = CONNECTION_SECONDS) -> AsyncIterator[Connection]:
+        """A pooled connection, after a wait of at most `seconds`; driver errors become one of the four meanings."""
+        with _translated():
             async with self._acquired(pool, seconds) as connection:
                 yield connection
 
     @asynccontextmanager
-    async def _acquired(self, pool: str, seconds: float) -> AsyncIterator[Any]:
-        held = _joined.get() if pool == "people" else None
+    async def _acquired(self, pool: PoolName, seconds: float) -> AsyncIterator[Connection]:
+        held = _joined.get() if pool is PoolName.REQUEST else None
         if held is not None:
             yield held
             return
-        self._let_go_of_old_connections()
+        self._expire_old_connections()
         source = self._pools.get(pool)
         if source is None:
             raise Unavailable("The database is closed.")
@@ -373,7 +373,7 @@ class Database:
             raise
         except BaseException as error:
             lost = isinstance(error, TimeoutError)
-            if lost or (isinstance(error, asyncio.CancelledError) and pool not in FOR_PEOPLE):
+            if lost or (isinstance(error, asyncio.CancelledError) and pool not in FOR_REQUESTS):
                 # Its statement is still under way. The driver would wait for the server to confirm the end of it, for
                 # as long again, and a server that does not answer never does. The server's own limit ends it.
                 connection.terminate()
@@ -382,13 +382,13 @@ class Database:
         finally:
             source.release(connection, unsettled=unsettled)
 
-    def _let_go_of_old_connections(self) -> None:
-        """They may lead to an old primary, which takes writes that nobody will ever see."""
+    def _expire_old_connections(self) -> None:
+        """They may lead to a former primary, whose writes are lost."""
         generation = self.servers.generation
         if generation != self._generation:
             self._generation = generation
             for pool in self._pools.values():
                 pool.expire()
 
-    def _deadline(self, pool: str) -> float:
+    def _deadline(self, pool: PoolName) -> float:
         return self.limits[pool].answer

@@ -13,7 +13,8 @@ from uuid import UUID
 
 from detent.contract.run import DeadGroup, DeadGroups, Run
 from detent.domain.identity import RunKey
-from detent.store.db import Database, statement
+from detent.store import sql
+from detent.store.db import Database, PoolName
 from detent.store.history import NEWEST
 from detent.store.jobs import DEFAULT_TENANT, number_of
 from detent.store.run_rows import key_of
@@ -59,10 +60,10 @@ class DeadLetterStore:
         last, at, serial = after or NEWEST
         arguments = (tenant, at, last, serial, limit + 1, number, group)
         bounded = group is not None and among is not None
-        verb = "newest_dead_of_group" if bounded else "dead_letters"
-        async with self._database.connection("people") as connection, connection.transaction(readonly=True):
-            await connection.fetch(statement("limit_reader"))
-            rows = await connection.fetch(statement(verb), *arguments, *((among,) if bounded else ()))
+        statement = sql.dead_letter.LIST_NEWEST_OF_GROUP if bounded else sql.dead_letter.LIST
+        async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
+            await connection.fetch(sql.database.LIMIT_READER.text)
+            rows = await connection.fetch(statement.text, *arguments, *((among,) if bounded else ()))
             page = await documents(connection, rows[:limit])
         return page, key_of(rows[limit - 1]) if len(rows) > limit else None
 
@@ -72,10 +73,10 @@ class DeadLetterStore:
         """Grouped by error pattern, the largest groups first. Every error has to be read, so only so many of the newest
         are grouped (`among`)."""
         number = await self._number(job, tenant)
-        async with self._database.connection("people") as connection, connection.transaction(readonly=True):
-            await connection.fetch(statement("limit_reader"))
-            (clock,) = await connection.fetch(statement("clock"))
-            rows = await connection.fetch(statement("dead_groups"), tenant, number, among, MOST_GROUPS)
+        async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
+            await connection.fetch(sql.database.LIMIT_READER.text)
+            (clock,) = await connection.fetch(sql.database.CLOCK.text)
+            rows = await connection.fetch(sql.dead_letter.GROUP.text, tenant, number, among, MOST_GROUPS)
         groups = [
             DeadGroup(
                 group=row["group"],
@@ -96,13 +97,15 @@ class DeadLetterStore:
     ) -> Sequence[RunKey]:
         """The oldest matching runs whose jobs have a free lane, searched among so many of the oldest."""
         filters = (tenant, await self._number(which.job, tenant), which.group, which.before)
-        rows = await self._database.fetch("people", "oldest_dead", *filters, limit, among)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.LIST_OLDEST, *filters, limit, among)
         return [key_of(row) for row in rows]
 
     async def discard(self, keys: Sequence[RunKey], *, tenant: int = DEFAULT_TENANT) -> DeadLetterChunk:
         """Discard those of the runs that are dead."""
         arrays = [list(column) for column in zip(*keys, strict=True)] if keys else [[], [], []]
-        rows = await self._database.fetch("people", "discard", tenant, *arrays, None, None, None, len(keys))
+        rows = await self._database.fetch(
+            PoolName.REQUEST, sql.dead_letter.DISCARD, tenant, *arrays, None, None, None, len(keys)
+        )
         return DeadLetterChunk([key_of(row) for row in rows], 0)
 
     async def discard_all(
@@ -111,13 +114,15 @@ class DeadLetterStore:
         """Discard at most `limit` of the matching runs."""
         number = await self._number(which.job, tenant)
         filters = (number, which.group, which.before)
-        rows = await self._database.fetch("people", "discard", tenant, None, None, None, *filters, limit)
+        rows = await self._database.fetch(
+            PoolName.REQUEST, sql.dead_letter.DISCARD, tenant, None, None, None, *filters, limit
+        )
         remaining = await self.count(which, tenant=tenant) if len(rows) == limit else 0
         return DeadLetterChunk([key_of(row) for row in rows], remaining)
 
     async def count(self, which: DeadLetterFilter, *, tenant: int = DEFAULT_TENANT) -> int:
         filters = (tenant, await self._number(which.job, tenant), which.group, which.before)
-        return int((await self._database.fetch("people", "count_dead", *filters))[0]["runs"])
+        return int((await self._database.fetch(PoolName.REQUEST, sql.dead_letter.COUNT, *filters))[0]["runs"])
 
     async def _number(self, job: UUID | None, tenant: int) -> int | None:
         return None if job is None else await number_of(self._database, job, tenant)

@@ -12,14 +12,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from time import monotonic
-from typing import Any, Literal
+from typing import Literal
 
 import asyncpg
 
 from detent.errors import DetentError, Unavailable
-from detent.store import migrate, original, role
-from detent.store.db import Row, connect, session_settings, statement, unreachable
+from detent.store import migrate, original, role, sql
+from detent.store.connection import Connection
+from detent.store.db import Row, connect, session_settings, unreachable
 from detent.store.original import DatabaseIdentity
+from detent.store.statement import Statement
 
 ANSWER_SECONDS = 5.0
 PROBES = 3
@@ -37,27 +39,23 @@ class TooSlow(DetentError):  # noqa: N818 - named after what happened
 
 
 class Doctor:
-    def __init__(self, connection: Any, url: str, schema: str, *, pooled: bool = False) -> None:
+    def __init__(self, connection: Connection, url: str, schema: str, *, pooled: bool = False) -> None:
         """`pooled`: nodes are configured for a pooler."""
         self.pooled = pooled
         self._connection = connection
         self._url = url
         self._schema = schema
 
-    async def ask(self, name: str, *arguments: object) -> Sequence[Row]:
-        """The rows of one of the doctor's statements."""
-        return await self._ask(f"doctor_{name}", *arguments)
-
     async def elections(self) -> Row:
         """The facts about elections that GET /cluster returns."""
-        return (await self._ask("cluster_elections"))[0]
+        return (await self.ask(sql.partition.COUNT_ELECTIONS))[0]
 
-    async def _ask(self, name: str, *arguments: object) -> Sequence[Row]:
+    async def ask(self, statement: Statement, *arguments: object) -> Sequence[Row]:
         """The rows of a statement, in a read-only transaction."""
         try:
             async with self._connection.transaction(readonly=True):
-                await self._connection.fetch(statement("doctor_limits"), f"{ANSWER_SECONDS:.0f}s", self._schema)
-                rows: Sequence[Row] = await self._connection.fetch(statement(name), *arguments)
+                await self._connection.fetch(sql.doctor.LIMIT_TRANSACTION.text, f"{ANSWER_SECONDS:.0f}s", self._schema)
+                rows: Sequence[Row] = await self._connection.fetch(statement.text, *arguments)
                 return rows
         except asyncpg.QueryCanceledError:
             raise TooSlow(f"not answered within {ANSWER_SECONDS:.0f} s") from None
@@ -65,30 +63,30 @@ class Doctor:
     async def identity(self) -> DatabaseIdentity:
         """Which database was recorded, and which it is."""
         async with self._connection.transaction(readonly=True):
-            await self._connection.fetch(statement("doctor_limits"), f"{ANSWER_SECONDS:.0f}s", self._schema)
+            await self._connection.fetch(sql.doctor.LIMIT_TRANSACTION.text, f"{ANSWER_SECONDS:.0f}s", self._schema)
             return await original.read(self._connection)
 
-    async def one(self, name: str, *arguments: object) -> Row:
-        return (await self.ask(name, *arguments))[0]
+    async def one(self, statement: Statement, *arguments: object) -> Row:
+        return (await self.ask(statement, *arguments))[0]
 
     async def round_trips(self, count: int = 5) -> list[timedelta]:
         took = []
         for _ in range(count):
             began = monotonic()
-            await self._connection.fetchval(statement("doctor_backend"))
+            await self._connection.fetchval(sql.doctor.BACKEND.text)
             took.append(timedelta(seconds=monotonic() - began))
         return took
 
     async def migrations(self) -> list[migrate.MigrationState]:
         async with self._connection.transaction():
-            await self._connection.fetch(statement("doctor_limits"), f"{ANSWER_SECONDS:.0f}s", self._schema)
+            await self._connection.fetch(sql.doctor.LIMIT_TRANSACTION.text, f"{ANSWER_SECONDS:.0f}s", self._schema)
             return await migrate.status(self._connection)
 
     async def settings_of_a_node(self) -> Row:
         """The settings that a node's connection really gets; raises Unavailable if it is refused."""
         connection = await connect(self._url, self._schema)
         try:
-            row: Row = await connection.fetchrow(statement("doctor_server"))
+            (row,) = await connection.fetch(sql.doctor.SERVER.text)
             return row
         finally:
             await connection.close()
@@ -102,16 +100,16 @@ class Doctor:
 
         A pooler assigns its own process numbers. If one session finds a setting that another, connected at the same
         time, has made, both use the same server connection in turn: transaction pooling."""
-        real = await self._connection.fetchval(statement("doctor_backend"))
+        real = await self._connection.fetchval(sql.doctor.BACKEND.text)
         if real == self._connection.get_server_pid():
             return "none"
         mark = secrets.token_hex(8)
         async with _plain(self._url) as other:
             for _ in range(PROBES):
-                await self._connection.fetchval(statement("doctor_leave_mark"), mark)
-                found = await other.fetchval(statement("doctor_find_mark"))
+                await self._connection.fetchval(sql.doctor.LEAVE_MARK.text, mark)
+                found = await other.fetchval(sql.doctor.FIND_MARK.text)
                 if found == mark:
-                    await other.fetchval(statement("doctor_leave_mark"), "")
+                    await other.fetchval(sql.doctor.LEAVE_MARK.text, "")
                     return "transaction"
         return "session"
 
@@ -130,7 +128,7 @@ async def examining(url: str, schema: str, *, pooled: bool = False) -> AsyncIter
 
 
 @asynccontextmanager
-async def _plain(url: str) -> AsyncIterator[Any]:
+async def _plain(url: str) -> AsyncIterator[Connection]:
     connection = await asyncpg.connect(url, timeout=10, statement_cache_size=0)
     try:
         yield connection

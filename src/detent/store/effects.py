@@ -16,8 +16,9 @@ from typing import Any
 import asyncpg
 
 from detent.errors import OwnershipLost, Unavailable
-from detent.store.db import NoHome, keep, network_settings, statement, translate
-from detent.store.limits import Limits, milliseconds
+from detent.store import sql
+from detent.store.db import MissingHistoryPartition, keep, network_settings, translate
+from detent.store.limits import StatementLimits, milliseconds
 from detent.store.live_runs import Settlement, settle_columns
 from detent.store.pooler import HandlerConnection, role_settings
 from detent.store.servers import NoConnectionLeft, servers_of
@@ -54,7 +55,7 @@ async def _acquire(pool: Any) -> Any:
 class EffectPool:
     """Connections for handlers, opened on the handlers' loop at the first use."""
 
-    def __init__(self, url: str, schema: str, limits: Limits, *, size: int = 10, pooled: bool = False) -> None:
+    def __init__(self, url: str, schema: str, limits: StatementLimits, *, size: int = 10, pooled: bool = False) -> None:
         """`limits` apply from the settle on."""
         self._url = url
         self._schema = schema
@@ -75,25 +76,29 @@ class EffectPool:
                 yield connection
         except asyncpg.CheckViolationError as error:
             meaning = translate(error)
-            if not isinstance(meaning, NoHome):
+            if not isinstance(meaning, MissingHistoryPartition):
                 raise
-            await self._make_home(pool, meaning)
+            await self._add_partition(pool, meaning)
             raise Unavailable("History had no partition for this run; it exists now. Nothing was written.") from error
 
-    async def _make_home(self, pool: Any, missing: NoHome) -> None:
+    async def _add_partition(self, pool: Any, missing: MissingHistoryPartition) -> None:
         async with _acquired(pool) as connection, connection.transaction():
-            await connection.execute(statement("settle_inside"), self._schema, milliseconds(self._limits.lock))
-            await connection.fetch(statement("make_history_home"), missing.at)
+            await connection.execute(
+                sql.database.USE_SETTLE_SETTINGS.text, self._schema, milliseconds(self._limits.lock)
+            )
+            await connection.fetch(sql.history.ADD_PARTITION.text, missing.at)
 
     @asynccontextmanager
     async def _settling(self, pool: Any, node: int, settlement: Callable[[Any], Settlement]) -> AsyncIterator[Any]:
         async with _acquired(pool) as connection, connection.transaction():
             if self._pooled:
-                await connection.execute(statement("handler_settings"), self._handed_back())
+                await connection.execute(sql.database.USE_HANDLER_SETTINGS.text, self._handed_back())
             yield connection
-            await connection.execute(statement("settle_inside"), self._schema, milliseconds(self._limits.lock))
+            await connection.execute(
+                sql.database.USE_SETTLE_SETTINGS.text, self._schema, milliseconds(self._limits.lock)
+            )
             now = await connection.fetchval("SELECT clock_timestamp()")
-            unsettled = await connection.fetch(statement("settle"), node, *settle_columns([settlement(now)]))
+            unsettled = await connection.fetch(sql.run.SETTLE.text, node, *settle_columns([settlement(now)]))
             if unsettled:
                 raise OwnershipLost("This run was cancelled or reassigned before it could commit: nothing was written.")
 

@@ -7,19 +7,19 @@ machine, not one per data folder. `embedded_watch.py` restarts a server that has
 
 Instead, two kernel locks (flock) in the cluster's place track which processes use the server:
 
-    start.lock   exclusive, while a process starts or stops the server
-    users.lock   shared by all attached processes until they exit
+    start.lock   held alone by the process that decides whether to start or stop the server
+    users.lock   shared by every attached process for as long as it lives
 
-A process that leaves takes start.lock and tries to lock users.lock exclusively, without waiting. If it succeeds, there
-are no other users, and it stops the server. The kernel releases the locks of a killed process, so a crashed process
-never counts as a user, and the next detent adopts a server that a killed one left running. Both files are closed on
+A process that leaves takes start.lock and asks for users.lock alone, without waiting. If it gets it, no other process
+uses the server, and it stops the server. The kernel drops the locks of a killed process, so a crash never counts as a
+user, and a server that a killed detent left running is found and adopted by the next one. Both files are closed on
 exec, so that PostgreSQL and the programs of shell jobs never hold them.
 
     <place>/postgres       the cluster        <place>/postgres.log     its log
     <place>/socket         the only way in    <place>/*.lock           as above
 
-`place` is the data folder; `embedded_host` describes what root does if the server's user cannot reach it. Nothing
-listens on TCP; the owner and root, who can enter the socket's folder, are trusted.
+`place` is the data folder; `embedded_host` explains what root does when the server's user cannot reach it.
+Nothing listens on TCP; its owner and root, who can enter the socket's folder, are trusted.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class EmbeddedServer:
         self._users: _Lock | None = None
         self._launched = False
         self.binaries = Path()
-        self._account: host.Account
+        self._account: host.SystemUser
 
     @property
     def note(self) -> str | None:
@@ -231,7 +231,7 @@ class EmbeddedServer:
             raise Unavailable(f"PostgreSQL could not make its data in {self.place}: {reason}.")
         with (scratch / "postgresql.conf").open("a") as file:
             file.write("\ninclude_if_exists = 'detent.conf'  # written anew at every start\n")
-        _rename_durably(scratch, self._cluster)
+        host.rename_durably(scratch, self._cluster)
 
     def _initdb(self, folder: Path) -> list[str | Path]:
         # Code point order from the server itself: the same on every machine, whatever locales it has.
@@ -290,7 +290,7 @@ class EmbeddedServer:
         self._launched = not code
         if not code:
             return
-        reason = _first_failure(self.log, written) or output
+        reason = host.first_failure(self.log, written) or output
         if patient and ("postmaster.pid" in reason or "shared memory" in reason):
             # The server of a detent that was killed is still coming up, going down, or leaving its memory.
             await asyncio.sleep(_POLL)
@@ -380,22 +380,3 @@ async def _before(limit: float, done: Callable[[], bool]) -> bool:
             return False
         await asyncio.sleep(_POLL)
     return True
-
-
-def _first_failure(log: Path, start: int) -> str:
-    """What the server wrote since `start`, as one line: the failure itself, else its last words."""
-    with log.open("rb") as file:
-        file.seek(start)
-        lines = file.read().decode("utf-8", "replace").splitlines()
-    failures = [line for line in lines if "FATAL:" in line or "PANIC:" in line]
-    chosen = (failures or lines[-1:] or [""])[0]
-    return chosen.split("] ", 1)[-1].strip()
-
-
-def _rename_durably(source: Path, target: Path) -> None:
-    source.rename(target)
-    descriptor = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -50,7 +50,7 @@ _CAN_ENTER = _BECOME + "sys.exit(not os.access(rest[0],os.X_OK))"
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class SystemUser:
     """The system user that the server runs as; `other` when that is not the user of this process."""
 
     name: str
@@ -63,12 +63,12 @@ class Account:
         return [sys.executable, "-I", "-S", "-c", script, str(self.uid), str(self.gid), groups]
 
 
-def this_account() -> Account:
+def this_account() -> SystemUser:
     uid = os.geteuid()
-    return Account(_name_of(uid), uid, os.getegid(), other=False)
+    return SystemUser(_name_of(uid), uid, os.getegid(), other=False)
 
 
-async def run(account: Account, *command: str | Path, script: str = _EXECUTE) -> tuple[int, str]:
+async def run(account: SystemUser, *command: str | Path, script: str = _EXECUTE) -> tuple[int, str]:
     """Exit code and output of `command`, run by `account` out of reach of the terminal's signals."""
     arguments = [*account.becoming(script), *map(str, command)]
     environ = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
@@ -91,31 +91,31 @@ async def run(account: Account, *command: str | Path, script: str = _EXECUTE) ->
     return process.returncode or 0, output.decode("utf-8", "replace").strip()
 
 
-class Process(NamedTuple):
-    """A process that runs; `started` distinguishes it from a later one with the same number, if the system has it."""
+class SystemProcess(NamedTuple):
+    """A process that runs; `started` tells it from a later one with the same number, where the system says it."""
 
     pid: int
     started: str
 
 
-def process_of(pid: int) -> Process | None:
-    """None: it has ended. A zombie, as in a container without an init, has ended too."""
+def process_of(pid: int) -> SystemProcess | None:
+    """None: it has ended. That nobody has waited for it yet, as in a container without an init, counts as its end."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return _process_without_proc(pid)
     state, started = fields[0], fields[19]
-    return None if state in "ZX" else Process(pid, started)
+    return None if state in "ZX" else SystemProcess(pid, started)
 
 
-def _process_without_proc(pid: int) -> Process | None:
+def _process_without_proc(pid: int) -> SystemProcess | None:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return None
     except PermissionError:
         pass
-    return Process(pid, "")
+    return SystemProcess(pid, "")
 
 
 def shared_buffers() -> int:
@@ -149,13 +149,13 @@ def _has_wheel() -> bool:
     return system and machine and sys.version_info < (3, 15)
 
 
-async def account_for(*clusters: Path) -> Account:
+async def account_for(*clusters: Path) -> SystemUser:
     """Who runs the server: this process's user, or for root the owner of the first cluster that exists."""
     if os.geteuid() != 0:
         return this_account()
     for cluster in clusters:
         if cluster.exists() and (owner := cluster.stat()).st_uid != 0:
-            return Account(_name_of(owner.st_uid), owner.st_uid, owner.st_gid, other=True)
+            return SystemUser(_name_of(owner.st_uid), owner.st_uid, owner.st_gid, other=True)
     for name in ("postgres", "detent-postgres"):
         with contextlib.suppress(KeyError):
             return _system_account(name)
@@ -170,9 +170,9 @@ async def account_for(*clusters: Path) -> Account:
         ) from None
 
 
-def _system_account(name: str) -> Account:
+def _system_account(name: str) -> SystemUser:
     entry = pwd.getpwnam(name)
-    return Account(name, entry.pw_uid, entry.pw_gid, other=True)
+    return SystemUser(name, entry.pw_uid, entry.pw_gid, other=True)
 
 
 def _name_of(uid: int) -> str:
@@ -182,7 +182,7 @@ def _name_of(uid: int) -> str:
         return str(uid)
 
 
-async def binaries_for(account: Account, folder: Path, system_dir: Path) -> tuple[Path, str]:
+async def binaries_for(account: SystemUser, folder: Path, system_dir: Path) -> tuple[Path, str]:
     """The folder that `account` can run the server from, and the server's version."""
     code, output = await run(account, folder / "postgres", "--version")
     if not code:
@@ -243,7 +243,7 @@ def place_aside(data_dir: Path, system_dir: Path) -> Path:
     return system_dir / short_hash(data_dir.resolve())
 
 
-async def place_for(account: Account, data_dir: Path, system_dir: Path) -> Path:
+async def place_for(account: SystemUser, data_dir: Path, system_dir: Path) -> Path:
     """The folder that holds the cluster: the data folder, unless `account` cannot get into it."""
     if not account.other:
         make_folder(data_dir, 0o700)
@@ -264,19 +264,19 @@ async def place_for(account: Account, data_dir: Path, system_dir: Path) -> Path:
     return aside
 
 
-async def _can_enter(account: Account, folder: Path) -> bool:
+async def _can_enter(account: SystemUser, folder: Path) -> bool:
     code, _ = await run(account, folder, script=_CAN_ENTER)
     return not code
 
 
-def _closed(folder: Path, account: Account) -> Unavailable:
+def _closed(folder: Path, account: SystemUser) -> Unavailable:
     return Unavailable(
         f"User {account.name}, as whom PostgreSQL runs, cannot enter {folder}: "
         "open it and the folders above it with `chmod o+x`, or start detent as an ordinary user."
     )
 
 
-def socket_folder(account: Account, place: Path) -> Path:
+def socket_folder(account: SystemUser, place: Path) -> Path:
     """A folder that only `account` (and root) can enter, with a path short enough for a socket."""
     folder = _socket_path(place)
     make_own_folder(account, folder)
@@ -314,8 +314,8 @@ def make_folder(folder: Path, mode: int) -> None:
     folder.chmod(mode)
 
 
-def make_own_folder(account: Account, folder: Path) -> None:
-    """Make `folder` for `account` alone, or check that it is; a folder of another user is refused."""
+def make_own_folder(account: SystemUser, folder: Path) -> None:
+    """Make `folder` for `account` alone, or check that it is; never trust one that another user put there."""
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in {os.geteuid(), account.uid}:
@@ -324,7 +324,7 @@ def make_own_folder(account: Account, folder: Path) -> None:
     give(account, folder)
 
 
-def give(account: Account, path: Path) -> None:
+def give(account: SystemUser, path: Path) -> None:
     if account.other:
         os.chown(path, account.uid, account.gid)
 
@@ -353,3 +353,22 @@ def folder_errors(data_dir: Path, account: str) -> Iterator[None]:
             f"The data folder {data_dir} cannot be used ({error.strerror}{where}): "
             f"give one that user {account} may write with --data-dir or DETENT_DATA_DIR."
         ) from error
+
+
+def first_failure(log: Path, start: int) -> str:
+    """What the server wrote since `start`, as one line: the failure itself, else its last line."""
+    with log.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    failures = [line for line in lines if "FATAL:" in line or "PANIC:" in line]
+    chosen = (failures or lines[-1:] or [""])[0]
+    return chosen.split("] ", 1)[-1].strip()
+
+
+def rename_durably(source: Path, target: Path) -> None:
+    source.rename(target)
+    descriptor = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

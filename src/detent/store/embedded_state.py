@@ -16,7 +16,7 @@ from detent.store.servers import note_embedded
 _LOCK = re.compile(r"\d+: FLOCK\s+ADVISORY\s+READ\s+(?P<pid>\d+)\s+\S+:(?P<inode>\d+)\s")
 
 
-class Process(NamedTuple):
+class ServerProcess(NamedTuple):
     pid: int
     command: str
 
@@ -28,7 +28,7 @@ class EmbeddedState(NamedTuple):
     version: str | None
     server: int | None
     url: str | None
-    users: list[Process]
+    users: list[ServerProcess]
 
 
 def embedded_state(data_dir: Path, system_dir: Path = host.SYSTEM_DIR) -> EmbeddedState:
@@ -61,15 +61,15 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def users_of(lock: Path) -> list[Process]:
-    """The processes that hold the lock of users; none if the kernel does not list them."""
+def users_of(lock: Path) -> list[ServerProcess]:
+    """The processes that hold the lock of users; none where the kernel does not tell."""
     try:
         inode = str(lock.stat().st_ino)
         held = Path("/proc/locks").read_text()
     except OSError:
         return []
     pids = [int(found["pid"]) for found in _LOCK.finditer(held) if found["inode"] == inode]
-    return [Process(pid, command_of(pid)) for pid in sorted(set(pids))]
+    return [ServerProcess(pid, command_of(pid)) for pid in sorted(set(pids))]
 
 
 def command_of(pid: int) -> str:

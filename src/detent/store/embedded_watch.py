@@ -15,7 +15,7 @@ from time import monotonic
 
 from detent.errors import DetentError, Unavailable
 from detent.store.embedded import EmbeddedServer
-from detent.store.embedded_host import Process, process_of
+from detent.store.embedded_host import SystemProcess, process_of
 from detent.telemetry.log import logger
 
 log = logger("embedded")
@@ -28,13 +28,13 @@ LONGEST_PAUSE = 10.0
 STEADY_SECONDS = 60.0
 
 
-class Watch:
+class EmbeddedWatch:
     """For a server that runs. `clock` counts seconds."""
 
     def __init__(self, server: EmbeddedServer, clock: Callable[[], float]) -> None:
         self._server = server
         self._clock = clock
-        self._process: Process | None = process_of(server.postmaster)
+        self._process: SystemProcess | None = process_of(server.postmaster)
         self._failures = 0
         self._since = clock()
 
@@ -90,7 +90,7 @@ async def watched(server: EmbeddedServer, failed: Callable[[DetentError], None] 
 
     async def watch() -> None:
         try:
-            await Watch(server, monotonic).run()
+            await EmbeddedWatch(server, monotonic).run()
         except DetentError as error:
             failed(error)
         except Exception as error:

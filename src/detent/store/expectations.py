@@ -9,7 +9,8 @@ from uuid import UUID
 
 from detent.contract.incident import Incident
 from detent.domain.job import NoticeFormat
-from detent.store.db import Database, Row
+from detent.store import sql
+from detent.store.db import Database, PoolName, Row
 
 # A run that met its deadline may be written so much later.
 SLACK = timedelta(seconds=1)
@@ -65,25 +66,29 @@ class ExpectationStore:
         self, node: int, partitions: Sequence[int], limit: int, slack: timedelta = SLACK
     ) -> tuple[list[Judgement], bool]:
         """Judge deadlines that are due; the results to report, and whether there may be more."""
-        rows = await self._database.fetch("work", "judge_expectations", node, list(partitions), limit, slack)
+        rows = await self._database.fetch(
+            PoolName.WORK, sql.incident.JUDGE_EXPECTATIONS, node, list(partitions), limit, slack
+        )
         found = [Judgement(*row.values()) for row in rows if row["kind"] is not None]
         examined = sum(row["missed"] for row in rows if row["kind"] is None)
         return found, examined == limit
 
     async def take(self, limit: int, lease: timedelta) -> list[Notice]:
-        return [Notice(*row.values()) for row in await self._database.fetch("work", "take_notices", limit, lease)]
+        return [
+            Notice(*row.values()) for row in await self._database.fetch(PoolName.WORK, sql.notice.TAKE, limit, lease)
+        ]
 
     async def sent(self, notice: Notice) -> None:
-        await self._database.fetch("work", "end_notice", notice.notice, notice.tries, None)
+        await self._database.fetch(PoolName.WORK, sql.notice.END, notice.notice, notice.tries, None)
 
     async def give_up(self, notice: Notice, error: str) -> None:
-        await self._database.fetch("work", "end_notice", notice.notice, notice.tries, error)
+        await self._database.fetch(PoolName.WORK, sql.notice.END, notice.notice, notice.tries, error)
 
     async def put_off(self, notice: Notice, pause: timedelta, error: str) -> None:
-        await self._database.fetch("work", "put_off_notice", notice.notice, notice.tries, pause, error)
+        await self._database.fetch(PoolName.WORK, sql.notice.POSTPONE, notice.notice, notice.tries, pause, error)
 
     async def forget(self, days: int) -> int:
-        return len(await self._database.fetch("people", "forget_incidents", days, FORGOTTEN_AT_ONCE))
+        return len(await self._database.fetch(PoolName.REQUEST, sql.incident.PURGE, days, FORGOTTEN_AT_ONCE))
 
     # -- for people
 
@@ -91,15 +96,17 @@ class ExpectationStore:
         self, *, tenant: int, before: int | None, limit: int, only_open: bool = False, job_id: UUID | None = None
     ) -> list[Incident]:
         if job_id is not None:
-            rows = await self._database.fetch("people", "incidents_of_job", tenant, before, limit, only_open, job_id)
+            rows = await self._database.fetch(
+                PoolName.REQUEST, sql.incident.LIST_OF_JOB, tenant, before, limit, only_open, job_id
+            )
         else:
-            verb = "open_incidents" if only_open else "list_incidents"
-            rows = await self._database.fetch("people", verb, tenant, before, limit)
+            statement = sql.incident.LIST_OPEN if only_open else sql.incident.LIST
+            rows = await self._database.fetch(PoolName.REQUEST, statement, tenant, before, limit)
         return [_incident(row) for row in rows]
 
     async def count_open(self, *, tenant: int) -> tuple[int, bool]:
         """How many incidents are open, and whether there are more than that."""
-        (row,) = await self._database.fetch("people", "count_open_incidents", tenant, MOST_COUNTED)
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.incident.COUNT_OPEN, tenant, MOST_COUNTED)
         return row["incidents"], row["incidents"] >= MOST_COUNTED
 
 

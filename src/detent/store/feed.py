@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from time import monotonic
 
-from detent.store.db import Database
+from detent.store import sql
+from detent.store.db import Database, PoolName
 
 READ_EVERY = 1.0
 PRESENT_EVERY = 20.0
@@ -34,9 +35,9 @@ class Feed:
     async def ensure(self) -> bool:
         """Pass new notifications on; True if some may have been missed."""
         if monotonic() >= self._present_next:
-            await self._database.fetch("work", "read_changes_present")
+            await self._database.fetch(PoolName.WORK, sql.feed.ANNOUNCE_READER)
             self._present_next = monotonic() + PRESENT_EVERY
-        rows = await self._database.fetch("work", "read_changes", self._lowest, list(self._channels))
+        rows = await self._database.fetch(PoolName.WORK, sql.feed.READ, self._lowest, list(self._channels))
         lowest = rows[0]["lowest"]
         if self._lowest is None or lowest < self._lowest:  # the first read, or a server with an older state
             self._lowest, self._seen = lowest, set()

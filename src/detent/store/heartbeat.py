@@ -6,21 +6,24 @@ import asyncio
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from detent.store.db import connect, statement
+from detent.store import sql
+from detent.store.connection import Connection
+from detent.store.db import connect
 from detent.store.limits import beat_limits
 from detent.store.servers import servers_of
+from detent.store.statement import Statement
 
 
-class Expectation(NamedTuple):
-    """The database time that a heartbeat expects, within `limit`. `at` None: any time. `steady_since`: since when this
-    process has seen no step."""
+class ExpectedClock(NamedTuple):
+    """What a heartbeat should find: the time there, give or take `limit`. `at` None: anything. `steady_since`: since
+    when nobody here saw a step."""
 
     at: datetime | None = None
     limit: timedelta = timedelta()
     steady_since: datetime | None = None
 
 
-class Beat(NamedTuple):
+class HeartbeatReply(NamedTuple):
     """`stepped`: the time is not as expected, and nothing was renewed. `held`: no tick fires anywhere."""
 
     stepped: bool
@@ -31,7 +34,7 @@ class Beat(NamedTuple):
     at: datetime
 
 
-NOTHING_EXPECTED = Expectation()
+NOTHING_EXPECTED = ExpectedClock()
 
 
 class HeartbeatConnection:
@@ -42,37 +45,39 @@ class HeartbeatConnection:
         self._pooled = pooled
         self._servers = servers_of(url)
         self._generation = 0
-        self._connection: Any = None
+        self._connection: Connection | None = None
 
-    async def beat(self, node: int, offset: float, expectation: Expectation = NOTHING_EXPECTED) -> Beat | None:
+    async def beat(
+        self, node: int, offset: float, expectation: ExpectedClock = NOTHING_EXPECTED
+    ) -> HeartbeatReply | None:
         """Renew the node's row; None when the node has been evicted. Connecting counts against the same short limit."""
-        row = await self._ask("beat", node, offset, *expectation)
+        row = await self._ask(sql.node.HEARTBEAT, node, offset, *expectation)
         if row["remaining"] is None and not row["stepped"]:
             return None
         remaining = row["remaining"].total_seconds() if row["remaining"] is not None else 0.0
-        return Beat(row["stepped"], remaining, row["incarnation"], row["timeline"], row["held"], row["at"])
+        return HeartbeatReply(row["stepped"], remaining, row["incarnation"], row["timeline"], row["held"], row["at"])
 
     async def hold_for_clock(self, node: int, reason: str) -> bool:
         """Hold all ticks; True: not so, since others have been steady in the present time."""
-        row = await self._ask("hold_for_clock", node, reason)
+        row = await self._ask(sql.cluster.HOLD_FOR_CLOCK, node, reason)
         return bool(row["steady"])
 
-    async def _ask(self, name: str, *arguments: object) -> Any:
+    async def _ask(self, statement: Statement, *arguments: object) -> Any:
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._fetch(name, *arguments)
+                return await self._fetch(statement, *arguments)
         except BaseException:
             await self.close()
             raise
 
-    async def _fetch(self, name: str, *arguments: object) -> Any:
+    async def _fetch(self, statement: Statement, *arguments: object) -> Any:
         if self._generation != self._servers.generation:
             await self.close()  # it may lead to where the database was
         if self._connection is None or self._connection.is_closed():
             self._generation = self._servers.generation
             limits = beat_limits(self._seconds)
             self._connection = await connect(self._url, self._schema, limits, pooled=self._pooled)
-        return await self._connection.fetchrow(statement(name), *arguments)
+        return await self._connection.fetchrow(statement.text, *arguments)
 
     async def close(self) -> None:
         if self._connection is not None:

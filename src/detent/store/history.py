@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from detent.domain.identity import EPOCH, RunKey
 from detent.domain.states import CODES, FINAL, OPEN, RunStatus
-from detent.store.db import Row, statement
+from detent.store import sql
+from detent.store.connection import Connection
+from detent.store.db import Row
 from detent.store.run_rows import key_of
 
 NEWEST = RunKey((1 << 62) - 1, datetime(9999, 1, 1, tzinfo=UTC), (1 << 31) - 1)
@@ -47,13 +49,13 @@ class HistoryQuery(NamedTuple):
         return self.statuses is None or bool(self.statuses & FINAL)
 
 
-async def few_jobs(connection: Any, tenant: int) -> list[int] | None:
+async def few_jobs(connection: Connection, tenant: int) -> list[int] | None:
     """The jobs of a tenant, including deleted ones; None when they are many."""
-    rows = await connection.fetch(statement("few_jobs"), tenant, FEW_JOBS + 1)
+    rows = await connection.fetch(sql.job.LIST_FEW.text, tenant, FEW_JOBS + 1)
     return [row["job"] for row in rows] if len(rows) <= FEW_JOBS else None
 
 
-async def newest_runs(connection: Any, query: HistoryQuery) -> tuple[list[Row], RunKey | None]:
+async def newest_runs(connection: Connection, query: HistoryQuery) -> tuple[list[Row], RunKey | None]:
     """The page, and the key to continue from: None only at the end."""
     rows = await _live(connection, query) if query.wants_live else []
     lower = await _walk(connection, query, rows) if query.wants_finished else query.floor
@@ -65,13 +67,13 @@ async def newest_runs(connection: Any, query: HistoryQuery) -> tuple[list[Row], 
     return page, None if lower <= query.floor else NEWEST._replace(scheduled_at=lower)
 
 
-async def _walk(connection: Any, query: HistoryQuery, rows: list[Row]) -> datetime:
+async def _walk(connection: Connection, query: HistoryQuery, rows: list[Row]) -> datetime:
     """Add finished runs to `rows`; returns the time after which none is missing."""
     upper = query.before.scheduled_at
     stretch, examined = FIRST_STRETCH, 0
     lower = query.floor
     if query.jobs is None or query.statuses is not None:
-        (clock,) = await connection.fetch(statement("clock"))
+        (clock,) = await connection.fetch(sql.database.CLOCK.text)
         lower = max(min(upper, clock["now"]) - stretch, query.floor)
     while True:
         found = await _finished(connection, query, lower, upper)
@@ -93,24 +95,24 @@ def _next_stretch(stretch: timedelta, size: int) -> timedelta:
     return min(stretch * GROWTH, LONGEST_STRETCH) if size < FEW else stretch
 
 
-async def _live(connection: Any, query: HistoryQuery) -> list[Row]:
+async def _live(connection: Connection, query: HistoryQuery) -> list[Row]:
     job, at, serial = query.before
     words = None if query.statuses is None else [status.value for status in query.statuses & OPEN]
     found = await connection.fetch(
-        statement("live_slice"), query.jobs, at, job, serial, words, query.limit + 1, query.tenant
+        sql.run.LIST_LIVE.text, query.jobs, at, job, serial, words, query.limit + 1, query.tenant
     )
     return list(found)
 
 
-async def _finished(connection: Any, query: HistoryQuery, lower: datetime, upper: datetime) -> list[Row]:
+async def _finished(connection: Connection, query: HistoryQuery, lower: datetime, upper: datetime) -> list[Row]:
     job, at, serial = query.before
     codes = None if query.statuses is None else [CODES[status] for status in query.statuses & FINAL]
-    name = "history_slice" if query.jobs is None else "history_slice_of_jobs"
+    statement = sql.history.LIST if query.jobs is None else sql.history.LIST_OF_JOBS
     of_whom = query.tenant if query.jobs is None else query.jobs
-    found = await connection.fetch(statement(name), lower, upper, at, job, serial, codes, query.limit + 1, of_whom)
+    found = await connection.fetch(statement.text, lower, upper, at, job, serial, codes, query.limit + 1, of_whom)
     return list(found)
 
 
-async def _size(connection: Any, query: HistoryQuery, lower: datetime, upper: datetime) -> int:
-    (found,) = await connection.fetch(statement("history_size"), lower, upper, query.jobs)
+async def _size(connection: Connection, query: HistoryQuery, lower: datetime, upper: datetime) -> int:
+    (found,) = await connection.fetch(sql.history.MEASURE.text, lower, upper, query.jobs)
     return int(found["runs"])

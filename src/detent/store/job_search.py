@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from detent.contract.job import JobStatus
 from detent.domain.job import TargetKind
-from detent.store.db import statement
+from detent.store import sql
+from detent.store.connection import Connection
 
 NOT_DELETED: tuple[JobStatus, ...] = ("active", "paused", "completed")
 LAST = (1 << 62) - 1
@@ -74,18 +75,20 @@ class FoundJob(NamedTuple):
     status: JobStatus
 
 
-async def find(connection: Any, tenant: int, search: JobSearch, after: int, limit: int) -> tuple[list[int], int | None]:
+async def find(
+    connection: Connection, tenant: int, search: JobSearch, after: int, limit: int
+) -> tuple[list[int], int | None]:
     """The numbers of a page, and the value to pass as `after` for the next (None: the last one)."""
     if not search.wanted:
         return [], None
     if search.ids:
         arguments = (tenant, list(search.wanted), list(search.ids), after, limit + 1)
-        found = [row["job"] for row in await connection.fetch(statement("jobs_by_ids"), *arguments)]
+        found = [row["job"] for row in await connection.fetch(sql.job.FIND_BY_IDS.text, *arguments)]
         return found[:limit], found[limit - 1] if len(found) > limit else None
     if not search.walks:
         found = await _stretch(connection, tenant, search, after, LAST, limit + 1)
         return found[:limit], found[limit - 1] if len(found) > limit else None
-    (row,) = await connection.fetch(statement("last_job"))
+    (row,) = await connection.fetch(sql.job.FIND_LAST.text)
     end = row["job"] or 0
     found, lower, stretch = [], after, FIRST_STRETCH
     while lower < end and lower - after < MOST_EXAMINED:
@@ -98,7 +101,9 @@ async def find(connection: Any, tenant: int, search: JobSearch, after: int, limi
     return found, lower if lower < end else None
 
 
-async def _stretch(connection: Any, tenant: int, search: JobSearch, lower: int, upper: int, limit: int) -> list[int]:
-    name = "list_jobs_by_name" if search.by_name else "list_jobs"
-    rows = await connection.fetch(statement(name), tenant, list(search.wanted), lower, upper, limit, *search.filters())
+async def _stretch(
+    connection: Connection, tenant: int, search: JobSearch, lower: int, upper: int, limit: int
+) -> list[int]:
+    statement = sql.job.LIST_BY_NAME if search.by_name else sql.job.LIST
+    rows = await connection.fetch(statement.text, tenant, list(search.wanted), lower, upper, limit, *search.filters())
     return [row["job"] for row in rows]

@@ -15,7 +15,9 @@ import msgspec
 from detent.contract.job import JobStatus, OnResume
 from detent.domain.misfire import CatchUp, MissedRange
 from detent.domain.registration import CursorPlace, PreparedJob
-from detent.store.db import Database, Rejected, Row, statement
+from detent.store import sql
+from detent.store.connection import Connection
+from detent.store.db import Database, PoolName, Rejected, Row
 from detent.store.tenants import TenantQuota, use_quota
 from detent.store.upkeep import JOBS_CHANNEL
 
@@ -108,22 +110,22 @@ class CursorMove(NamedTuple):
 async def insert(database: Database, jobs: Sequence[NewJob], whose: Ownership, quota: TenantQuota) -> None:
     """All of them in one transaction, or NamesInUse."""
 
-    async def write(connection: Any) -> None:
+    async def write(connection: Connection) -> None:
         await insert_on(connection, jobs, whose)
         await use_quota(connection, quota)
         await announce(connection, [new.job.number for new in jobs])
 
     try:
-        await database.transaction("people", write)
+        await database.transaction(PoolName.REQUEST, write)
     except Rejected as error:
         if error.constraint != NAME_INDEX:
             raise
         names = [new.job.name for new in jobs]
-        taken = await database.fetch("people", "taken_names", whose.tenant, names)
+        taken = await database.fetch(PoolName.REQUEST, sql.job.FIND_TAKEN_NAMES, whose.tenant, names)
         raise NamesInUse([row["name"] for row in taken] or names) from error
 
 
-async def insert_on(connection: Any, jobs: Sequence[NewJob], whose: Ownership) -> None:
+async def insert_on(connection: Connection, jobs: Sequence[NewJob], whose: Ownership) -> None:
     """As insert, inside a transaction; a name in use may also be Rejected by its index."""
     schedules = await _schedule_numbers(connection, [new.job for new in jobs])
     queues = await _queue_numbers(connection, whose.tenant, [new.job for new in jobs])
@@ -141,14 +143,14 @@ async def insert_on(connection: Any, jobs: Sequence[NewJob], whose: Ownership) -
         await _copy(connection, jobs, cursors, whose)
 
 
-async def _insert_few(connection: Any, jobs: Sequence[NewJob], cursors: Sequence[Any], whose: Ownership) -> None:
+async def _insert_few(connection: Connection, jobs: Sequence[NewJob], cursors: Sequence[Any], whose: Ownership) -> None:
     rows = [
         (job.number, job.job_id, job.name, job.partition, job.target, job.definition, _tags(job)) for job, _, _ in jobs
     ]
     spans = [new.span for new in jobs]
     _, ticks, fires, left, queues, schedules, graces, _, lanes, priorities, once, *missed = zip(*cursors, strict=True)
     added = await connection.fetch(
-        statement("add_jobs"), *zip(*rows, strict=True), ticks, fires, left, queues, schedules, graces, lanes,
+        sql.job.ADD.text, *zip(*rows, strict=True), ticks, fires, left, queues, schedules, graces, lanes,
         priorities, once, *whose, *zip(*spans, strict=True), *missed,
     )  # fmt: skip
     numbers = {row["job"] for row in added}
@@ -157,7 +159,7 @@ async def _insert_few(connection: Any, jobs: Sequence[NewJob], cursors: Sequence
         raise NamesInUse(taken)
 
 
-async def _copy(connection: Any, jobs: Sequence[NewJob], cursors: Sequence[Any], whose: Ownership) -> None:
+async def _copy(connection: Connection, jobs: Sequence[NewJob], cursors: Sequence[Any], whose: Ownership) -> None:
     """COPY takes two thirds of the time of INSERT, but one name in use fails it as a whole."""
     tenant, owner, now, by = whose
     rows = [
@@ -180,7 +182,7 @@ async def _gently(rows: Sequence[Any]) -> AsyncIterator[Any]:
         yield row
 
 
-async def revise(connection: Any, revised: Sequence[RevisedJob], owner: str | None, by: str | None) -> None:
+async def revise(connection: Connection, revised: Sequence[RevisedJob], owner: str | None, by: str | None) -> None:
     """New revisions of jobs; or Moved. The cursors stay on their ticks."""
     jobs = [each.job for each in revised]
     schedules = await _schedule_numbers(connection, jobs)
@@ -194,19 +196,19 @@ async def revise(connection: Any, revised: Sequence[RevisedJob], owner: str | No
     ]  # fmt: skip
     last_ticks = [each.row["last_tick"] for each in revised]
     missed = [job.missed for job in jobs], [job.max_missed for job in jobs]
-    written = await connection.fetch(statement("revise_jobs"), *zip(*rows, strict=True), owner, last_ticks, by, *missed)
+    written = await connection.fetch(sql.job.REVISE.text, *zip(*rows, strict=True), owner, last_ticks, by, *missed)
     if len(written) < len(revised):
         raise Moved
-    await connection.fetch(statement("mark_crowded"), [job.number for job in jobs])
+    await connection.fetch(sql.cursor.MARK_CROWDED.text, [job.number for job in jobs])
 
 
-async def move(connection: Any, moves: Sequence[CursorMove], by: str | None) -> None:
+async def move(connection: Connection, moves: Sequence[CursorMove], by: str | None) -> None:
     """Move cursors from where they were read, and record the spans and ticks that end there; or Moved."""
     if not moves:
         return
     for each in moves:  # first, because a job that still owes ticks is not complete
         if each.owed is not None:
-            await connection.fetch(statement("owe_ticks"), each.row["job"], *each.owed, by, each.row["schedule"])
+            await connection.fetch(sql.catch_up.ADD_OWED.text, each.row["job"], *each.owed, by, each.row["schedule"])
     rows = [
         (
             each.row["job"], each.row["generation"], each.row["last_tick"], each.where.next_tick, each.where.fire_at,
@@ -217,76 +219,78 @@ async def move(connection: Any, moves: Sequence[CursorMove], by: str | None) -> 
     ]  # fmt: skip
     ranges = [(each.row["job"], *ticks) for each in moves for ticks in each.skipped]
     columns = zip(*ranges, strict=True) if ranges else ([], [], [], [], [])
-    moved = await connection.fetch(statement("move_cursors"), *zip(*rows, strict=True), by, *columns)
+    moved = await connection.fetch(sql.cursor.MOVE.text, *zip(*rows, strict=True), by, *columns)
     if len(moved) < len(moves):
         raise Moved
 
 
-async def adopt(connection: Any, numbers: Sequence[int], owner: str) -> None:
-    await connection.fetch(statement("adopt_jobs"), numbers, owner)
+async def adopt(connection: Connection, numbers: Sequence[int], owner: str) -> None:
+    await connection.fetch(sql.job.ADOPT.text, numbers, owner)
 
 
 async def set_pause(
-    connection: Any, job: int, reason: str | None, until: datetime | None, on_resume: OnResume | None
+    connection: Connection, job: int, reason: str | None, until: datetime | None, on_resume: OnResume | None
 ) -> None:
     """Write the details of a pause, None leaves one as it is; or Moved."""
-    if not await connection.fetch(statement("explain_pause"), job, reason, until, on_resume):
+    if not await connection.fetch(sql.job.ANNOTATE_PAUSE.text, job, reason, until, on_resume):
         raise Moved
 
 
-async def cancel_waiting(connection: Any, jobs: Sequence[int]) -> None:
+async def cancel_waiting(connection: Connection, jobs: Sequence[int]) -> None:
     """Cancel the runs of deleted jobs that have not started."""
-    await connection.fetch(statement("end_deleted"), jobs)
+    await connection.fetch(sql.run.END_OF_DELETED_JOBS.text, jobs)
 
 
-async def announce(connection: Any, numbers: Sequence[int]) -> None:
+async def announce(connection: Connection, numbers: Sequence[int]) -> None:
     """Notify the nodes that these jobs have changed."""
     payload = ",".join(map(str, numbers)) if len(numbers) <= ANNOUNCED_SINGLY else "sweep"
-    await connection.fetch(statement("wake"), JOBS_CHANNEL, payload)
+    await connection.fetch(sql.feed.NOTIFY.text, JOBS_CHANNEL, payload)
 
 
 def _tags(job: PreparedJob) -> str:
     return msgspec.json.encode(job.spec.tags).decode()
 
 
-async def _schedule_numbers(connection: Any, jobs: Sequence[PreparedJob]) -> dict[bytes, int]:
+async def _schedule_numbers(connection: Connection, jobs: Sequence[PreparedJob]) -> dict[bytes, int]:
     wanted = {job.digest: job.stored for job in jobs}
     found = await _numbers_of(connection, list(wanted))
     missing = [digest for digest in wanted if digest not in found]
     if missing:
-        await connection.fetch(statement("add_schedules"), [wanted[digest] for digest in missing], missing)
+        await connection.fetch(sql.schedule.ADD.text, [wanted[digest] for digest in missing], missing)
         # A separate statement, so that it also sees what another transaction inserted meanwhile.
         found |= await _numbers_of(connection, missing)
     return found
 
 
-async def _numbers_of(connection: Any, digests: Sequence[bytes]) -> dict[bytes, int]:
+async def _numbers_of(connection: Connection, digests: Sequence[bytes]) -> dict[bytes, int]:
     """The numbers of existing schedules. One marked as unused will be removed unless its mark is cleared here."""
-    rows = await connection.fetch(statement("schedule_numbers"), digests)
+    rows = await connection.fetch(sql.schedule.FIND_NUMBERS.text, digests)
     found = {row["digest"]: row["schedule"] for row in rows if not row["marked"]}
     marked = [row["schedule"] for row in rows if row["marked"]]
     if marked:
-        kept = await connection.fetch(statement("keep_schedules"), marked)
+        kept = await connection.fetch(sql.schedule.KEEP.text, marked)
         found |= {row["digest"]: row["schedule"] for row in kept}
     return found
 
 
-async def _queue_numbers(connection: Any, tenant: int, jobs: Sequence[PreparedJob]) -> dict[tuple[str, str], int]:
+async def _queue_numbers(
+    connection: Connection, tenant: int, jobs: Sequence[PreparedJob]
+) -> dict[tuple[str, str], int]:
     wanted = list({(job.spec.queue, job.needs) for job in jobs})
     found = await _queues(connection, tenant, wanted)
     missing = [pair for pair in wanted if pair not in found]
     if missing:
-        await connection.fetch(statement("add_queues"), tenant, *zip(*missing, strict=True))
+        await connection.fetch(sql.queue.ADD.text, tenant, *zip(*missing, strict=True))
         found |= await _queues(connection, tenant, missing)
     return found
 
 
-async def _queues(connection: Any, tenant: int, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
+async def _queues(connection: Connection, tenant: int, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
     """The numbers of existing queues, as for schedules."""
-    rows = await connection.fetch(statement("queue_numbers"), tenant, *zip(*pairs, strict=True))
+    rows = await connection.fetch(sql.queue.FIND_NUMBERS.text, tenant, *zip(*pairs, strict=True))
     found = {(row["name"], row["needs"]): row["queue"] for row in rows if not row["marked"]}
     marked = [row["queue"] for row in rows if row["marked"]]
     if marked:
-        kept = await connection.fetch(statement("keep_queues"), marked)
+        kept = await connection.fetch(sql.queue.KEEP.text, marked)
         found |= {(row["name"], row["needs"]): row["queue"] for row in kept}
     return found

@@ -7,7 +7,8 @@ from uuid import UUID
 
 from detent.contract.job import Job
 from detent.errors import JobNotFound
-from detent.store.db import Database, Row, statement
+from detent.store import sql
+from detent.store.db import Database, PoolName, Row
 from detent.store.job_rows import job_of
 from detent.store.job_search import FoundJob, JobSearch, find
 
@@ -31,19 +32,19 @@ class JobStore:
 
     async def find(self, name: str, *, tenant: int = DEFAULT_TENANT) -> Job | None:
         """The job that has this name now."""
-        rows = await self._database.fetch("people", "job_number", tenant, None, name)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, None, name)
         return await self.by_number(rows[0]["job"]) if rows else None
 
     async def id_of(self, name: str, *, tenant: int = DEFAULT_TENANT) -> UUID | None:
-        rows = await self._database.fetch("people", "job_number", tenant, None, name)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, None, name)
         return rows[0]["id"] if rows else None
 
     async def number(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> int | None:
-        rows = await self._database.fetch("people", "job_number", tenant, job_id, None)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, job_id, None)
         return rows[0]["job"] if rows else None
 
     async def by_number(self, number: int) -> Job:
-        return job_of((await self._database.fetch("people", "read_jobs", [number]))[0])
+        return job_of((await self._database.fetch(PoolName.REQUEST, sql.job.READ, [number]))[0])
 
     async def list(
         self,
@@ -55,75 +56,75 @@ class JobStore:
     ) -> JobPage:
         """Jobs in order of creation, and the value to pass as `after` for the next page. A page may be short although
         more jobs follow: the value is None only at the end."""
-        async with self._database.connection("people") as connection, connection.transaction(readonly=True):
-            await connection.fetch(statement("limit_reader"))
+        async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
+            await connection.fetch(sql.database.LIMIT_READER.text)
             numbers, following = await find(connection, tenant, search, after, limit)
-            rows = await connection.fetch(statement("read_jobs"), numbers) if numbers else []
+            rows = await connection.fetch(sql.job.READ.text, numbers) if numbers else []
         return [job_of(row) for row in rows], following
 
     async def find_all(
         self, search: JobSearch, after: int, limit: int, *, tenant: int
     ) -> tuple[Sequence[FoundJob], int | None]:
         """As list, without the documents."""
-        async with self._database.connection("people") as connection, connection.transaction(readonly=True):
-            await connection.fetch(statement("limit_reader"))
+        async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
+            await connection.fetch(sql.database.LIMIT_READER.text)
             numbers, following = await find(connection, tenant, search, after, limit)
-            rows = await connection.fetch(statement("bulk_jobs"), numbers) if numbers else []
+            rows = await connection.fetch(sql.job.READ_FOR_BULK.text, numbers) if numbers else []
         return [FoundJob(*row.values()) for row in rows], following
 
     async def owned(self, owner: str, *, tenant: int = DEFAULT_TENANT) -> Names:
         """The names of the jobs that this app registered in its code."""
-        return [row["name"] for row in await self._database.fetch("people", "owned_jobs", tenant, owner)]
+        return [row["name"] for row in await self._database.fetch(PoolName.REQUEST, sql.job.LIST_OWNED, tenant, owner)]
 
     # -- for a change
 
     async def to_change(self, tenant: int, job_id: UUID) -> Row:
         """The row that a change is computed from, with the database's time as `now`."""
-        rows = await self._database.fetch("people", "job_to_change", tenant, job_id, None)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.READ_FOR_CHANGE, tenant, job_id, None)
         if not rows:
             raise JobNotFound(job_id)
         return rows[0]
 
     async def named(self, tenant: int, name: str) -> Row | None:
         """As to_change, by name; None: no job has it."""
-        rows = await self._database.fetch("people", "job_to_change", tenant, None, name)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.READ_FOR_CHANGE, tenant, None, name)
         return rows[0] if rows else None
 
     async def all_named(self, tenant: int, names: Sequence[str]) -> dict[str, Row]:
-        rows = await self._database.fetch("people", "jobs_to_change", tenant, names)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.job.READ_MANY_FOR_CHANGE, tenant, names)
         return {row["name"]: row for row in rows}
 
     async def same_definition(self, before: str, after: str) -> bool:
         """Whether both are equal as JSON: the database may write a number differently."""
-        found = await self._database.fetch("people", "same_definition", before, after)
+        found = await self._database.fetch(PoolName.REQUEST, sql.revision.COMPARE, before, after)
         return bool(found[0]["same"])
 
     async def same_definitions(self, before: Sequence[str], after: Sequence[str]) -> set[int]:
         """The positions, counted from 1, at which both are equal as JSON."""
-        rows = await self._database.fetch("people", "same_definitions", before, after)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.revision.COMPARE_MANY, before, after)
         return {row["position"] for row in rows}
 
     async def adopt(self, numbers: Sequence[int], owner: str) -> None:
-        await self._database.fetch("people", "adopt_jobs", numbers, owner)
+        await self._database.fetch(PoolName.REQUEST, sql.job.ADOPT, numbers, owner)
 
     # -- jobs that change without an operator
 
     async def ending_pauses(self, limit: int) -> Sequence[Row]:
         """Paused jobs with an end, the next first: `id`, `tenant`, and `seconds` until then."""
-        return await self._database.fetch("people", "pauses_that_end", limit)
+        return await self._database.fetch(PoolName.REQUEST, sql.job.LIST_ENDING_PAUSES, limit)
 
     async def dead_streaks(self, jobs: Sequence[int]) -> Sequence[Row]:
         """Those of the jobs whose last `bears` runs, as many as the job tolerates, were all dead: `id`, `tenant`."""
-        return await self._database.fetch("people", "dead_streaks", list(jobs))
+        return await self._database.fetch(PoolName.REQUEST, sql.job.FIND_DEAD_STREAKS, list(jobs))
 
     async def delete_completed(self, limit: int, by: str) -> int:
         """Delete one-off jobs that completed long enough ago, at most `limit`; how many."""
-        return len(await self._database.fetch("people", "collect_jobs", limit, by))
+        return len(await self._database.fetch(PoolName.REQUEST, sql.job.COLLECT, limit, by))
 
 
 async def number_of(database: Database, job_id: UUID, tenant: int) -> int:
     """The number of a job, including a deleted one: its runs are kept."""
-    rows = await database.fetch("people", "job_number", tenant, job_id, None)
+    rows = await database.fetch(PoolName.REQUEST, sql.job.FIND, tenant, job_id, None)
     if not rows:
         raise JobNotFound(job_id)
     return int(rows[0]["job"])

@@ -19,7 +19,8 @@ from msgspec import Meta
 
 from detent.contract.key import ApiKey, KeyScope, NewApiKey
 from detent.errors import DetentError, KeyNotFound
-from detent.store.db import Database, Row
+from detent.store import sql
+from detent.store.db import Database, PoolName, Row
 
 TenantName = Annotated[
     str,
@@ -79,39 +80,47 @@ class KeyStore:
     ) -> NewApiKey:
         key_id, secret = _letters(7)[:10], _letters(32)
         await self._database.fetch(
-            "people", "add_key", key_id, tenant, _digest(key_id, secret), scope, name, created_by, expires_in_seconds
+            PoolName.REQUEST,
+            sql.key.ADD,
+            key_id,
+            tenant,
+            _digest(key_id, secret),
+            scope,
+            name,
+            created_by,
+            expires_in_seconds,
         )
-        (row,) = await self._database.fetch("people", "list_keys", tenant, 0, 1, key_id)
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.key.LIST, tenant, 0, 1, key_id)
         return NewApiKey(**_fields(row), key=f"dtn_{key_id}_{secret}")
 
     async def list(self, *, tenant: int, after: int = 0, limit: int = 50) -> KeyPage:
         """Keys in order of creation, and the value to pass as `after` for the next page (None: the last one)."""
-        rows = await self._database.fetch("people", "list_keys", tenant, after, limit + 1, None)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.key.LIST, tenant, after, limit + 1, None)
         return [ApiKey(**_fields(row)) for row in rows[:limit]], rows[limit - 1]["number"] if len(
             rows
         ) > limit else None
 
     async def revoke(self, key_id: str, *, tenant: int) -> ApiKey:
         """Revoke a key; a node that has just accepted it may do so for a few more seconds."""
-        if not await self._database.fetch("people", "revoke_key", tenant, key_id):
+        if not await self._database.fetch(PoolName.REQUEST, sql.key.REVOKE, tenant, key_id):
             raise KeyNotFound(key_id)
-        (row,) = await self._database.fetch("people", "list_keys", tenant, 0, 1, key_id)
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.key.LIST, tenant, 0, 1, key_id)
         return ApiKey(**_fields(row))
 
     async def holder(self, credential: Credential) -> KeyHolder | None:
         """Whose key this is; None when it is unknown, expired or revoked."""
-        rows = await self._database.fetch("people", "good_key", credential.id)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.key.FIND_VALID, credential.id)
         # Compared even if there is no such key, so that both cases take the same time.
         if not hmac.compare_digest(rows[0]["digest"] if rows else bytes(32), credential.digest) or not rows:
             return None
         if rows[0]["unseen"]:
             with contextlib.suppress(DetentError):  # the key is valid even if its last use cannot be written
-                await self._database.fetch("people", "touch_key", credential.id)
+                await self._database.fetch(PoolName.REQUEST, sql.key.TOUCH, credential.id)
         return KeyHolder(rows[0]["tenant"], rows[0]["scope"], rows[0]["name"])
 
     async def exists(self) -> bool:
         """Whether any valid key exists."""
-        return bool((await self._database.fetch("people", "any_good_key"))[0]["found"])
+        return bool((await self._database.fetch(PoolName.REQUEST, sql.key.FIND_ANY_VALID))[0]["found"])
 
 
 def _fields(row: Row) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from uuid import UUID
 from detent.domain.ledger import WITHOUT_CURSOR, Entry, LedgerSegment, Unread
 from detent.domain.schedule import Schedule
 from detent.domain.states import CODES
-from detent.store.db import Database, Row, statement
+from detent.store import sql
+from detent.store.db import Database, PoolName, Row
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.stored_schedules import UnreadableSchedule, read_schedule
 from detent.telemetry.log import logger
@@ -52,14 +53,18 @@ class LedgerStore:
 
     async def kept_since(self) -> datetime | None:
         """Since when history is complete; None: from the beginning."""
-        since: datetime | None = (await self._database.fetch("people", "kept_since"))[0]["since"]
+        since: datetime | None = (await self._database.fetch(PoolName.REQUEST, sql.history.READ_KEPT_SINCE))[0]["since"]
         return since
 
     async def count(
         self, window: tuple[datetime, datetime], jobs: Sequence[int] | None, *, tenant: int = DEFAULT_TENANT
     ) -> int:
         """How many jobs an audit of this window covers."""
-        return int((await self._database.fetch("people", "count_audited", tenant, *window, jobs))[0]["jobs"])
+        return int(
+            (await self._database.fetch(PoolName.REQUEST, sql.ledger.COUNT_AUDITED_JOBS, tenant, *window, jobs))[0][
+                "jobs"
+            ]
+        )
 
     async def audited_jobs(
         self,
@@ -71,20 +76,25 @@ class LedgerStore:
         tenant: int = DEFAULT_TENANT,
     ) -> list[Row]:
         """Jobs behind this number with ticks in (after, until], with their present schedules."""
-        return await self._database.fetch("people", "audited_jobs", tenant, *window, behind, limit, jobs)
+        return await self._database.fetch(
+            PoolName.REQUEST, sql.ledger.LIST_AUDITED_JOBS, tenant, *window, behind, limit, jobs
+        )
 
     async def audited_from(self, jobs: Sequence[int], after: datetime, until: datetime) -> datetime:
         """Where to begin with these jobs: an audit of the last month may cover jobs that are a minute old."""
-        (row,) = await self._database.fetch("people", "audited_from", list(jobs), after, until)
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.ledger.FIND_FIRST_AUDITED, list(jobs), after, until)
         return until if row["since"] is None else max(after, row["since"])
 
     async def expectations(
         self, jobs: Sequence[UUID], window: tuple[datetime, datetime], *, tenant: int
     ) -> dict[UUID, ExpectedTicks]:
         """The ticks that are expected of these jobs in a window, and up to which tick they have fired."""
-        ids = {row["job"]: row["id"] for row in await self._database.fetch("people", "numbers_of_jobs", jobs, tenant)}
+        ids = {
+            row["job"]: row["id"]
+            for row in await self._database.fetch(PoolName.REQUEST, sql.job.FIND_NUMBERS, jobs, tenant)
+        }
         readings = {job: Reading([], [], [], None, []) for job in ids}
-        for row in await self._database.fetch("people", "spans", list(ids), *window):
+        for row in await self._database.fetch(PoolName.REQUEST, sql.ledger.LIST_SPANS, list(ids), *window):
             readings[row["job"]] = readings[row["job"]]._replace(next_tick=row["next_tick"])
             if row["since"] is not None:
                 self._add_span(readings[row["job"]], row)
@@ -96,12 +106,12 @@ class LedgerStore:
     async def read_many(self, jobs: Sequence[int], window: tuple[datetime, datetime]) -> dict[int, Reading]:
         """One snapshot, so that a change that commits meanwhile is visible as a whole or not at all."""
         async with (
-            self._database.connection("people") as connection,
+            self._database.connection(PoolName.REQUEST) as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
-            await connection.fetch(statement("limit_reader"))
-            spans = await connection.fetch(statement("spans"), list(jobs), *window)
-            rows = await connection.fetch(statement("ledger"), list(jobs), *window)
+            await connection.fetch(sql.database.LIMIT_READER.text)
+            spans = await connection.fetch(sql.ledger.LIST_SPANS.text, list(jobs), *window)
+            rows = await connection.fetch(sql.ledger.READ.text, list(jobs), *window)
         readings = {job: Reading([], [], [], None, []) for job in jobs}
         for row in spans:
             reading = readings[row["job"]]

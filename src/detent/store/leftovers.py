@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from detent.store.db import Database
+from detent.store import sql
+from detent.store.db import Database, PoolName
 
 SCANNED_AT_ONCE = 5_000
 FORGOTTEN_AT_ONCE = 500
@@ -19,6 +20,9 @@ BEGINNING = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
 # Rows that jobs share: one for each distinct value.
 Shared = Literal["schedules", "queues"]
 Used = dict[Shared, set[int]]
+BY_USE = {"schedules": sql.schedule.LIST_BY_USE, "queues": sql.queue.LIST_BY_USE}
+MARK = {"schedules": sql.schedule.MARK_UNUSED, "queues": sql.queue.MARK_UNUSED}
+PURGE = {"schedules": sql.schedule.PURGE, "queues": sql.queue.PURGE}
 
 
 class MarkedRow(NamedTuple):
@@ -37,7 +41,7 @@ class LeftoverStore:
         job, revision = 0, 0
         while True:
             (row,) = await self._database.fetch(
-                "people", "forget_revisions", kept, job, revision, SCANNED_AT_ONCE
+                PoolName.REQUEST, sql.revision.PURGE, kept, job, revision, SCANNED_AT_ONCE
             )  # fmt: skip
             if row["job"] is None:
                 return
@@ -48,14 +52,16 @@ class LeftoverStore:
         """Remove spans that history no longer covers; yields how many after each page."""
         job, since = 0, BEGINNING
         while True:
-            (row,) = await self._database.fetch("people", "forget_segments", days, job, since, SCANNED_AT_ONCE, at)
+            (row,) = await self._database.fetch(
+                PoolName.REQUEST, sql.ledger.PURGE_SEGMENTS, days, job, since, SCANNED_AT_ONCE, at
+            )
             if row["job"] is None:
                 return
             job, since = row["job"], row["since"]
             yield row["gone"]
 
     async def forget_sessions(self, at: datetime | None = None) -> int:
-        return len(await self._database.fetch("people", "forget_sessions", FORGOTTEN_AT_ONCE, at))
+        return len(await self._database.fetch(PoolName.REQUEST, sql.session.PURGE, FORGOTTEN_AT_ONCE, at))
 
     # -- schedules and queues
 
@@ -64,30 +70,34 @@ class LeftoverStore:
         every schedule or queue in use is found, even if it moves meanwhile."""
         job = 0
         while True:
-            (row,) = await self._database.fetch("people", "used_by_cursors", job, SCANNED_AT_ONCE)
+            (row,) = await self._database.fetch(
+                PoolName.REQUEST, sql.schedule.LIST_USED_BY_CURSORS, job, SCANNED_AT_ONCE
+            )
             if row["last"] is None:
                 break
             job = row["last"]
             yield {"schedules": set(row["schedules"]), "queues": set(row["queues"])}
         job, since = 0, BEGINNING
         while True:
-            (row,) = await self._database.fetch("people", "used_by_segments", job, since, SCANNED_AT_ONCE)
+            (row,) = await self._database.fetch(
+                PoolName.REQUEST, sql.schedule.LIST_USED_BY_SEGMENTS, job, since, SCANNED_AT_ONCE
+            )
             if row["job"] is None:
                 break
             job, since = row["job"], row["since"]
             yield {"schedules": set(row["schedules"])}
-        (row,) = await self._database.fetch("people", "used_by_work")
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.schedule.LIST_USED_BY_WORK)
         yield {"schedules": set(row["schedules"]), "queues": set(row["queues"])}
 
     async def listed(self, kind: Shared, behind: int) -> list[MarkedRow]:
-        rows = await self._database.fetch("people", f"{kind}_by_use", behind, SCANNED_AT_ONCE)
+        rows = await self._database.fetch(PoolName.REQUEST, BY_USE[kind], behind, SCANNED_AT_ONCE)
         return [MarkedRow(*row.values()) for row in rows]
 
     async def mark(self, kind: Shared, unused: Sequence[int], used: Sequence[int]) -> None:
-        await self._database.fetch("people", f"mark_{kind}", list(unused), list(used))
+        await self._database.fetch(PoolName.REQUEST, MARK[kind], list(unused), list(used))
 
     async def forget_unused(
         self, kind: Shared, unused: Sequence[int], after: timedelta, at: datetime | None = None
     ) -> int:
         """Remove those that were marked at least `after` ago; how many."""
-        return len(await self._database.fetch("people", f"forget_{kind}", list(unused), after, at))
+        return len(await self._database.fetch(PoolName.REQUEST, PURGE[kind], list(unused), after, at))

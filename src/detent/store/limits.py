@@ -10,6 +10,7 @@ Requests of people lock no such row, and may be slow.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 STATEMENT_SHARE = 0.4
@@ -20,9 +21,22 @@ FIRE_LOCK = 0.1
 SHORTEST_ANSWER = 1.0
 
 
-class Limits(NamedTuple):
-    """The server's limits, and `answer`: how long the client waits for an answer. It is longer than the server's own
-    limits; a statement that has not answered by then has an unknown outcome."""
+class PoolName(StrEnum):
+    """The pools of connections, by what they are for."""
+
+    FIRE = "fire"  # fires of this node
+    WORK = "work"  # everything else that the node does by itself: windows, claims, settles, upkeep
+    FAILOVER = "failover"  # evictions, take-overs, rescues
+    PULL = "pull"  # claims, heartbeats and reports of workers that pull over the API
+    REQUEST = "request"  # requests of the API, the command line and the dashboard
+    # Short statements that must commit apart from the request's transaction. They have their own connections, because
+    # that transaction keeps one of REQUEST while it waits for them.
+    SEPARATE = "separate"
+
+
+class StatementLimits(NamedTuple):
+    """The server's limits, and `answer`: how long we wait for it to say anything. It is longer than the server's own,
+    and what has not answered by then is of unknown outcome for good."""
 
     lock: float
     statement: float
@@ -39,27 +53,34 @@ class Limits(NamedTuple):
         }
 
 
-PEOPLE = Limits(lock=5.0, statement=60.0, idle=2.0, transaction=None, answer=120.0)
-# One short statement, while a transaction of the pool "people" waits for it.
-ASIDE = PEOPLE._replace(lock=2.0, statement=10.0, answer=20.0)
+REQUEST_LIMITS = StatementLimits(lock=5.0, statement=60.0, idle=2.0, transaction=None, answer=120.0)
+# One short statement, while the transaction of a request waits for it.
+SEPARATE_LIMITS = REQUEST_LIMITS._replace(lock=2.0, statement=10.0, answer=20.0)
 
 
-def work_limits(ttl: float) -> Limits:
-    """The limits of everything that a node does without a request."""
+def work_limits(ttl: float) -> StatementLimits:
+    """Of everything that a node does by itself."""
     statement = min(STATEMENT_SHARE * ttl, LONGEST_STATEMENT)
     transaction = statement * TRANSACTION_SHARE / STATEMENT_SHARE
-    return Limits(statement, statement, statement, transaction, max(2 * statement, SHORTEST_ANSWER))
+    return StatementLimits(statement, statement, statement, transaction, max(2 * statement, SHORTEST_ANSWER))
 
 
-def pool_limits(ttl: float) -> dict[str, Limits]:
+def pool_limits(ttl: float) -> dict[PoolName, StatementLimits]:
     work = work_limits(ttl)
     fire = work._replace(lock=min(FIRE_LOCK, work.lock))
-    return {"fire": fire, "work": work, "lead": work, "pull": work, "people": PEOPLE, "aside": ASIDE}
+    return {
+        PoolName.FIRE: fire,
+        PoolName.WORK: work,
+        PoolName.FAILOVER: work,
+        PoolName.PULL: work,
+        PoolName.REQUEST: REQUEST_LIMITS,
+        PoolName.SEPARATE: SEPARATE_LIMITS,
+    }
 
 
-def beat_limits(seconds: float) -> Limits:
-    """The limits of the heartbeat, which has to end within `seconds`, including the time to connect."""
-    return Limits(seconds, seconds, seconds, None, seconds)
+def beat_limits(seconds: float) -> StatementLimits:
+    """Of the heartbeat, which has to be through within `seconds`, connecting included."""
+    return StatementLimits(seconds, seconds, seconds, None, seconds)
 
 
 def milliseconds(seconds: float) -> str:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, Protocol
 
-from detent.store.db import Database, connect, statement, translate
+from detent.store import sql
+from detent.store.connection import Connection
+from detent.store.db import Database, connect, translate
 from detent.store.feed import Feed
 
 LISTENING_CHECKED_EVERY = 5.0
@@ -40,7 +42,7 @@ class Listener:
         self._channels = channels
         self._generation = 0
         self._ask_next = 0.0
-        self._connection: Any = None
+        self._connection: Connection | None = None
 
     async def ensure(self) -> bool:
         """True if a new connection was opened, so that notifications may have been missed."""
@@ -62,23 +64,24 @@ class Listener:
         return True
 
     async def _hears(self) -> bool:
-        if self._connection is None or self._connection.is_closed():
+        connection = self._connection
+        if connection is None or connection.is_closed():
             return False
         if self._generation != self._database.servers.generation:  # it may lead to an old primary
             return False
-        return monotonic() < self._ask_next or await self._answers()
+        return monotonic() < self._ask_next or await self._answers(connection)
 
-    async def _answers(self) -> bool:
+    async def _answers(self, connection: Connection) -> bool:
         self._ask_next = monotonic() + ASKED_EVERY
         try:
-            await self._connection.fetchval(statement("clock"), timeout=ANSWER_SECONDS)
+            await connection.fetchval(sql.database.CLOCK.text, timeout=ANSWER_SECONDS)
         except Exception as error:
             if translate(error) is None:
                 raise
             return False
         return True
 
-    def _receive(self, _connection: Any, _process: int, channel: str, payload: Any) -> None:
+    def _receive(self, _connection: Connection, _process: int, channel: str, payload: Any) -> None:
         self._channels[channel](str(payload))
 
     async def close(self) -> None:

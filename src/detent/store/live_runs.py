@@ -14,9 +14,12 @@ from detent.domain.job import Definition, JobSpec
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
 from detent.runtime.bisection import halve_until_alone
+from detent.store import sql
 from detent.store.arrays import one_for_all
-from detent.store.db import Database, OutcomeUnknown, Rejected, Row, statement
+from detent.store.connection import Connection
+from detent.store.db import Database, OutcomeUnknown, PoolName, Rejected, Row
 from detent.store.run_rows import key_of
+from detent.store.statement import Statement
 from detent.store.upkeep import RUNS_CHANNEL
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Kind
@@ -72,11 +75,11 @@ class LiveRunStore:
     ) -> list[Claim]:
         """Up to `limit` ready runs, by priority and age; `evenly`: by age alone."""
         arguments = (node, incarnation, list(queues), limit, evenly)
-        rows = await self._database.fetch_guarded("work", "claim", "", "W2", *arguments)
+        rows = await self._database.fetch_guarded(PoolName.WORK, sql.run.CLAIM, "", "W2", *arguments)
         return claims_of(rows)
 
     async def reconcile(self, node: int) -> list[Claim]:
-        return claims_of(await self._database.fetch("work", "reconcile", node))
+        return claims_of(await self._database.fetch(PoolName.WORK, sql.run.RECONCILE, node))
 
     async def start(
         self, node: int, claims: Sequence[Claim], alone: Sequence[bool] | None = None
@@ -84,21 +87,21 @@ class LiveRunStore:
         """Mark runs as started, just before they are called. By (job, lane): whether to call them; omitted ones are no
         longer this node's. `alone`: for each, whether it is the only run on this node until `accompany`."""
         flags = [False] * len(claims) if alone is None else list(alone)
-        rows = await self._database.fetch("work", "start", node, *_columns(claims), flags)
+        rows = await self._database.fetch(PoolName.WORK, sql.run.START, node, *_columns(claims), flags)
         return {(row["job"], row["lane"]): row["verdict"] for row in rows}
 
     async def accompany(self, node: int, claim: Claim) -> None:
         """Other runs are about to start on this node; this one was started alone."""
         run = (claim.job, claim.lane, claim.scheduled_at, claim.serial, claim.token)
-        await self._database.fetch("work", "accompany", node, *run)
+        await self._database.fetch(PoolName.WORK, sql.run.ACCOMPANY, node, *run)
 
     async def give_back(self, node: int, claims: Sequence[Claim]) -> set[tuple[int, int]]:
-        return _addresses(await self._database.fetch("work", "give_back", node, *_columns(claims)))
+        return _addresses(await self._database.fetch(PoolName.WORK, sql.run.GIVE_BACK, node, *_columns(claims)))
 
     async def settle(self, node: int, batch: Sequence[Settlement]) -> list[Settlement]:
         """End a batch of runs; returns those that no longer belong to this node."""
-        name, columns = settle_statement(batch)
-        unsettled = _addresses(await self._database.fetch_guarded("work", name, "", "W5", node, *columns))
+        statement, columns = settle_statement(batch)
+        unsettled = _addresses(await self._database.fetch_guarded(PoolName.WORK, statement, "", "W5", node, *columns))
         return [item for item in batch if (item.claim.job, item.claim.lane) in unsettled] if unsettled else []
 
     async def retry(self, node: int, batch: Sequence[Retry]) -> list[Retry]:
@@ -106,7 +109,7 @@ class LiveRunStore:
         jobs, lanes, ats, serials, tokens = _columns([item.claim for item in batch])
         _, started, finished, outcomes, errors, delays, _ = zip(*batch, strict=True)
         rows = await self._database.fetch_guarded(
-            "work", "settle_retry", "", "W5",
+            PoolName.WORK, sql.run.SETTLE_RETRY, "", "W5",
             node, jobs, lanes, ats, serials, tokens, started, finished, outcomes, errors, delays,
         )  # fmt: skip
         unsettled = _addresses(rows)
@@ -115,14 +118,14 @@ class LiveRunStore:
     async def committed(self, claims: Sequence[Claim]) -> list[bool]:
         """For claims that matched no live run: whether the settle committed before (a lost reply) or is stale."""
         jobs, _, ats, serials, tokens = _columns(claims)
-        rows = await self._database.fetch("work", "lost_reply", jobs, ats, serials, tokens)
+        rows = await self._database.fetch(PoolName.WORK, sql.run.FIND_SETTLED, jobs, ats, serials, tokens)
         found = {row["position"] for row in rows}
         return [position in found for position in range(1, len(claims) + 1)]
 
     async def record_stale(self, node: int, late: Sequence[Settlement | Retry]) -> None:
         jobs, _, ats, serials, tokens = _columns([item.claim for item in late])
         await self._database.fetch(
-            "work", "stale", node, jobs, ats, serials, tokens,
+            PoolName.WORK, sql.run.RECORD_STALE, node, jobs, ats, serials, tokens,
             [item.started for item in late], [item.finished for item in late],
             [item.claim.attempt for item in late], [f"refused: {item.outcome}" for item in late],
         )  # fmt: skip
@@ -130,12 +133,12 @@ class LiveRunStore:
     async def quarantine(self, node: int, claim: Claim, words: str) -> bool:
         """End a run whose result cannot be stored; whether it still belonged to this node."""
         run = (claim.job, claim.lane, claim.scheduled_at, claim.serial, claim.token)
-        return bool(await self._database.fetch("work", "quarantine", node, *run, words))
+        return bool(await self._database.fetch(PoolName.WORK, sql.run.QUARANTINE, node, *run, words))
 
     async def definitions(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Definition]:
         """Jobs as they were at the wanted (job, revision)."""
         jobs, revisions = zip(*wanted, strict=True)
-        rows = await self._database.fetch("work", "definitions", jobs, one_for_all(revisions))
+        rows = await self._database.fetch(PoolName.WORK, sql.revision.READ_DEFINITIONS, jobs, one_for_all(revisions))
         found = {}
         for job, revision, number, name, created_at, text in map(row_values, rows):
             spec, size = self._specs.get(text), DEFINITION_BYTES
@@ -157,7 +160,7 @@ class LiveRunStore:
         self._specs[text] = spec
         return spec
 
-    async def promote(self, jobs: Sequence[int] | None = None, *, pool: str = "work") -> bool:
+    async def promote(self, jobs: Sequence[int] | None = None, *, pool: PoolName = PoolName.WORK) -> bool:
         """Make waiting runs ready whose predecessor has ended, of these jobs or of all; ask runs that others replace to
         stop. Whether any run became ready."""
         send = partial(_promote, partial(self._database.fetch, pool))
@@ -165,39 +168,39 @@ class LiveRunStore:
             return await send(jobs)
         except Rejected:  # one of the jobs violates a constraint, and must not block the others
             if jobs is None:
-                jobs = [row["job"] for row in await self._database.fetch(pool, "waiting_jobs")]
+                jobs = [row["job"] for row in await self._database.fetch(pool, sql.run.LIST_WAITING_JOBS)]
         return any(await halve_until_alone(jobs, send, _not_promoted, (Rejected,)))
 
-    async def own_payload(self, key: RunKey, *, pool: str = "work") -> str | None:
+    async def own_payload(self, key: RunKey, *, pool: PoolName = PoolName.WORK) -> str | None:
         """The payload that a run was triggered with, as JSON; None: it has the payload of its job."""
-        rows = await self._database.fetch(pool, "run_payload", key.job, key.scheduled_at)
+        rows = await self._database.fetch(pool, sql.run.READ_PAYLOAD, key.job, key.scheduled_at)
         return rows[0]["payload"] if rows else None
 
     async def cancel(self, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
         """Ask runs to stop: the owner of each that was live, None for one that ended at once."""
         jobs, ats, serials = zip(*keys, strict=True)
-        return _owners(await self._database.fetch("work", "cancel", jobs, ats, serials))
+        return _owners(await self._database.fetch(PoolName.WORK, sql.run.CANCEL, jobs, ats, serials))
 
     async def of_jobs(self, jobs: Sequence[int]) -> list[RunKey]:
         """The unfinished runs of these jobs."""
-        return [key_of(row) for row in await self._database.fetch("people", "live_of_jobs", jobs)]
+        return [key_of(row) for row in await self._database.fetch(PoolName.REQUEST, sql.run.LIST_LIVE_OF_JOBS, jobs)]
 
 
-async def promote_on(connection: Any, jobs: Sequence[int] | None) -> bool:
+async def promote_on(connection: Connection, jobs: Sequence[int] | None) -> bool:
     """As LiveRunStore.promote, on a connection."""
 
-    async def fetch(name: str, *arguments: object) -> list[Row]:
-        rows: list[Row] = await connection.fetch(statement(name), *arguments)
+    async def fetch(statement: Statement, *arguments: object) -> list[Row]:
+        rows: list[Row] = await connection.fetch(statement.text, *arguments)
         return rows
 
     return await _promote(fetch, jobs)
 
 
 async def _promote(fetch: Callable[..., Awaitable[list[Row]]], jobs: Sequence[int] | None) -> bool:
-    rows = await fetch("promote", jobs, MOST_PROMOTED)
+    rows = await fetch(sql.run.PROMOTE, jobs, MOST_PROMOTED)
     happened = {row["what"] for row in rows}
     if "asked" in happened:
-        await fetch("wake", RUNS_CHANNEL, "cancel")
+        await fetch(sql.feed.NOTIFY, RUNS_CHANNEL, "cancel")
     if "replaced" in happened:  # its lane is free now, which the statement that freed it could not see
         await _promote(fetch, sorted({row["job"] for row in rows if row["what"] == "replaced"}))
     return not happened.isdisjoint({"promoted", "replaced"})
@@ -208,57 +211,57 @@ async def _not_promoted(job: int, error: Rejected) -> bool:
     return False
 
 
-async def trigger(connection: Any, job: int, payload: str | None) -> RunKey | None:
+async def trigger(connection: Connection, job: int, payload: str | None) -> RunKey | None:
     """Create a run of a job now; `payload` is JSON, None: that of the job. None: the job does not exist any more."""
-    await connection.fetch(statement("trigger_lock"), job)
-    created = await connection.fetch(statement("trigger_now"), job, MANUAL)
+    await connection.fetch(sql.run.LOCK_JOB.text, job)
+    created = await connection.fetch(sql.run.TRIGGER.text, job, MANUAL)
     if not created:
         return None
     run = created[0]
     if payload is not None:
-        await connection.fetch(statement("keep_payload"), run["job"], run["at"], payload)
+        await connection.fetch(sql.run.STORE_PAYLOAD.text, run["job"], run["at"], payload)
     if run["lane"] is not None:
         await wake_queue(connection, run["queue"])
         await make_way(connection, run)
     return RunKey(run["job"], run["at"], run["serial"])
 
 
-async def cancel_runs(connection: Any, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
+async def cancel_runs(connection: Connection, keys: Sequence[RunKey]) -> dict[RunKey, int | None]:
     """As LiveRunStore.cancel, on a connection; the owners are notified."""
     if not keys:
         return {}
-    owners = _owners(await connection.fetch(statement("cancel"), *zip(*keys, strict=True)))
+    owners = _owners(await connection.fetch(sql.run.CANCEL.text, *zip(*keys, strict=True)))
     if any(owner is not None for owner in owners.values()):
-        await connection.fetch(statement("wake"), RUNS_CHANNEL, "cancel")
+        await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "cancel")
     return owners
 
 
-async def cancel_open(connection: Any, job: int) -> dict[RunKey, int | None]:
+async def cancel_open(connection: Connection, job: int) -> dict[RunKey, int | None]:
     """As cancel_runs, for all unfinished runs of a job."""
-    runs = await connection.fetch(statement("open_runs"), job)
+    runs = await connection.fetch(sql.run.LIST_OPEN.text, job)
     return await cancel_runs(connection, [RunKey(*run.values()) for run in runs])
 
 
-async def wake_queue(connection: Any, queue: int) -> None:
+async def wake_queue(connection: Connection, queue: int) -> None:
     """Notify the workers that a run of this queue is ready."""
-    await connection.fetch(statement("wake"), RUNS_CHANNEL, str(queue))
+    await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, str(queue))
 
 
-async def make_way(connection: Any, run: Row) -> None:
+async def make_way(connection: Connection, run: Row) -> None:
     """Promote a triggered run that waits to replace another at once, instead of with the next pass."""
     if run["lane"] is not None and run["lane"] < 0:
         await promote_on(connection, [run["job"]])
 
 
-def settle_statement(batch: Sequence[Settlement]) -> tuple[str, tuple[Sequence[object], ...]]:
+def settle_statement(batch: Sequence[Settlement]) -> tuple[Statement, tuple[Sequence[object], ...]]:
     """The statement that ends these runs, and its arrays."""
     columns = settle_columns(batch)
     if not all(map(_is_plain, batch)):
-        return "settle", columns
+        return sql.run.SETTLE, columns
     jobs, ats, tokens, _, _, lanes, serials = columns[:PLAIN_COLUMNS]
     times = ([item.started.timestamp() for item in batch], [item.finished.timestamp() for item in batch])
     alike = (one_for_all(ats), one_for_all(tokens), *times, one_for_all(lanes), one_for_all(serials))
-    return "settle_succeeded", (jobs, *alike)
+    return sql.run.SETTLE_SUCCEEDED, (jobs, *alike)
 
 
 def settle_columns(batch: Sequence[Settlement]) -> tuple[Sequence[object], ...]:

@@ -37,7 +37,8 @@ from typing import Any
 import asyncpg
 
 from detent.errors import Unavailable
-from detent.store.db import statement
+from detent.store import sql
+from detent.store.connection import Connection
 
 OLDEST_SERVER = 15
 DIRECTIVE = "-- detent: "
@@ -119,7 +120,7 @@ def _read(version: int, name: str, text: str) -> Migration:
     return Migration(version, name, text, in_transaction, compatible)
 
 
-async def status(connection: Any, folder: Traversable | None = None) -> list[MigrationState]:
+async def status(connection: Connection, folder: Traversable | None = None) -> list[MigrationState]:
     """Every migration that the code or the database knows."""
     rows = {row["version"]: row for row in await _applied(connection)}
     mine = [_state(migration, rows.pop(migration.version, None)) for migration in known(folder)]
@@ -139,7 +140,7 @@ def _state(migration: Migration, row: Any) -> MigrationState:
     return MigrationState(migration.version, migration.name, state, migration.sha256, row["applied_at"])
 
 
-async def pending(connection: Any, folder: Traversable | None = None) -> list[Migration]:
+async def pending(connection: Connection, folder: Traversable | None = None) -> list[Migration]:
     """What is still to be applied; raises Unavailable for a database that this code must not touch."""
     where = await _where(connection)
     states = await status(connection, folder)
@@ -158,7 +159,7 @@ async def pending(connection: Any, folder: Traversable | None = None) -> list[Mi
     return [migration for migration in known(folder) if migration.version in waiting]
 
 
-async def check(connection: Any, folder: Traversable | None = None) -> None:
+async def check(connection: Connection, folder: Traversable | None = None) -> None:
     """Raise Unavailable unless this code can work with the database as it is."""
     waiting = await pending(connection, folder)
     if waiting:
@@ -169,7 +170,9 @@ async def check(connection: Any, folder: Traversable | None = None) -> None:
         )
 
 
-async def migrate(connection: Any, folder: Traversable | None = None, *, patience: float = _LOCK_PATIENCE) -> list[str]:
+async def migrate(
+    connection: Connection, folder: Traversable | None = None, *, patience: float = _LOCK_PATIENCE
+) -> list[str]:
     """Apply what is pending and return its names; wait up to `patience` seconds for another migrator."""
     if not await pending(connection, folder):
         return []
@@ -183,16 +186,16 @@ async def migrate(connection: Any, folder: Traversable | None = None, *, patienc
         return applied
 
 
-def sql(schema: str = "detent", folder: Traversable | None = None) -> str:
+def script(schema: str = "detent", folder: Traversable | None = None) -> str:
     """All migrations as one script for psql, with the bookkeeping that lets `check` pass afterwards."""
-    parts = [_create_schema(schema), f'SET search_path = "{schema}"', statement("migrations_table").strip()]
-    parts.append(statement("migrations_older_table").partition("\n")[2].strip())
+    parts = [_create_schema(schema), f'SET search_path = "{schema}"', sql.migration.CREATE_TABLE.text.strip()]
+    parts.append(sql.migration.UPGRADE_TABLE.text.partition("\n")[2].strip())
     for migration in known(folder):
         body = migration.text.strip().rstrip(";")
         record = re.sub(
             r"VALUES \(.*\)",
             f"VALUES ({migration.version}, '{migration.name}', '{migration.sha256}', {migration.compatible or 'NULL'})",
-            statement("migrations_record").partition("\n")[2].strip(),
+            sql.migration.RECORD.text.partition("\n")[2].strip(),
         )
         begin, commit = (["BEGIN"], ["COMMIT"]) if migration.in_transaction else ([], [])
         parts += [f"-- {migration.file}", *begin, body, record, *commit]
@@ -200,17 +203,17 @@ def sql(schema: str = "detent", folder: Traversable | None = None) -> str:
     return "\n\n".join(lines) + "\n"
 
 
-async def _applied(connection: Any) -> Sequence[Any]:
+async def _applied(connection: Connection) -> Sequence[Any]:
     _require_server(connection, await _where(connection))
     try:
         async with connection.transaction():
-            rows: Sequence[Any] = await connection.fetch(statement("migrations_applied"))
+            rows: Sequence[Any] = await connection.fetch(sql.migration.LIST_APPLIED.text)
             return rows
     except asyncpg.UndefinedTableError:
         return []
 
 
-def _require_server(connection: Any, where: str) -> None:
+def _require_server(connection: Connection, where: str) -> None:
     version = connection.get_server_version()
     if version.major < OLDEST_SERVER:
         raise Unavailable(
@@ -218,9 +221,9 @@ def _require_server(connection: Any, where: str) -> None:
         )
 
 
-async def _where(connection: Any) -> str:
+async def _where(connection: Connection) -> str:
     """The subject of a sentence about this database."""
-    row = await connection.fetchrow(statement("migrations_where"))
+    (row,) = await connection.fetch(sql.migration.READ_SCHEMA.text)
     if row["address"] is None:
         return f"The database {row['database']}"
     return f"The database at {row['address']}:{row['port']}/{row['database']}"
@@ -230,8 +233,8 @@ def _inside(where: str) -> str:
     return where[:1].lower() + where[1:]
 
 
-async def _schema(connection: Any) -> tuple[str, bool]:
-    row = await connection.fetchrow(statement("migrations_where"))
+async def _schema(connection: Connection) -> tuple[str, bool]:
+    (row,) = await connection.fetch(sql.migration.READ_SCHEMA.text)
     name = _SCHEMA_NAME.fullmatch(row["search_path"])
     if name is None:
         raise ValueError(f"the connection must use one schema, not {row['search_path']}")
@@ -242,33 +245,34 @@ def _create_schema(schema: str) -> str:
     return f'CREATE SCHEMA IF NOT EXISTS "{schema}"'
 
 
-async def _make_room(connection: Any) -> None:
+async def _make_room(connection: Connection) -> None:
     schema, present = await _schema(connection)
     try:
         if not present:  # checked first: "if not exists" still needs the right to create one
             await connection.execute(_create_schema(schema))
-        await connection.execute(statement("migrations_table"))
-        if await connection.fetchval(statement("migrations_is_older")):  # checked first: it locks out readers
-            await connection.execute(statement("migrations_older_table"))
+        await connection.execute(sql.migration.CREATE_TABLE.text)
+        # Asked first: the upgrade locks out readers of the table.
+        if await connection.fetchval(sql.migration.CHECK_OLDER_TABLE.text):
+            await connection.execute(sql.migration.UPGRADE_TABLE.text)
     except asyncpg.PostgresError as error:
         raise Unavailable(
             f"{await _where(connection)} cannot be migrated ({error}): let its owner run `detent db migrate`."
         ) from error
 
 
-async def may_join(connection: Any) -> None:
+async def may_join(connection: Connection) -> None:
     """Inside the transaction that makes a node known: raise Unavailable unless its code can work with the schema. Until
     that transaction has ended, no migration begins that would change the answer."""
     key = await _key(connection, "join")
     try:
         async with connection.transaction():  # a savepoint: the sentence below needs a connection that still answers
-            await connection.fetch(statement("migrations_join"), key)
+            await connection.fetch(sql.migration.LOCK_FOR_JOIN.text, key)
     except asyncpg.LockNotAvailableError as error:
         raise Unavailable(f"{await _where(connection)} is being migrated: try again when that is done.") from error
     await check(connection)
 
 
-async def _wait_for_nodes(connection: Any, migration: Migration) -> None:
+async def _wait_for_nodes(connection: Connection, migration: Migration) -> None:
     clock = asyncio.get_running_loop().time
     began = clock()
     while strangers := await _strangers(connection, migration):
@@ -277,11 +281,11 @@ async def _wait_for_nodes(connection: Any, migration: Migration) -> None:
         await asyncio.sleep(_LOCK_POLL)
 
 
-async def _strangers(connection: Any, migration: Migration) -> list[str]:
+async def _strangers(connection: Connection, migration: Migration) -> list[str]:
     """Nodes that are alive and could not work with the schema after this migration."""
-    if not await connection.fetchval(statement("migrations_has_nodes")):
+    if not await connection.fetchval(sql.migration.CHECK_NODES_TABLE.text):
         return []
-    rows = await connection.fetch(statement("migrations_nodes"), migration.compatible)
+    rows = await connection.fetch(sql.migration.LIST_INCOMPATIBLE_NODES.text, migration.compatible)
     return [f"{'+'.join(row['roles'])} on {row['host']}, process {row['pid']}" for row in rows]
 
 
@@ -292,11 +296,11 @@ def _not_beside(migration: Migration, strangers: Sequence[str]) -> Unavailable:
     )
 
 
-async def _apply(connection: Any, migration: Migration) -> None:
+async def _apply(connection: Connection, migration: Migration) -> None:
     try:
         if migration.in_transaction:
             async with connection.transaction():
-                await connection.fetch(statement("migrations_keep_out"), await _key(connection, "join"))
+                await connection.fetch(sql.migration.LOCK_OUT_JOINS.text, await _key(connection, "join"))
                 if strangers := await _strangers(connection, migration):
                     raise _not_beside(migration, strangers)
                 await _run(connection, migration)
@@ -307,34 +311,34 @@ async def _apply(connection: Any, migration: Migration) -> None:
         raise Unavailable(f"Migration {migration.file} failed, {kept}: {error}.") from error
 
 
-async def _run(connection: Any, migration: Migration) -> None:
+async def _run(connection: Connection, migration: Migration) -> None:
     await connection.execute(migration.text, timeout=_LONGEST)
     record = (migration.version, migration.name, migration.sha256, migration.compatible)
-    await connection.execute(statement("migrations_record"), *record, timeout=_LONGEST)
+    await connection.execute(sql.migration.RECORD.text, *record, timeout=_LONGEST)
 
 
 @asynccontextmanager
-async def _unhurried(connection: Any) -> AsyncIterator[None]:
-    await connection.execute(statement("migrations_unhurried"))
+async def _unhurried(connection: Connection) -> AsyncIterator[None]:
+    await connection.execute(sql.migration.LIFT_LIMITS.text)
     try:
         yield
     finally:
         if not connection.is_closed():
-            await connection.execute(statement("migrations_hurried"))
+            await connection.execute(sql.migration.RESTORE_LIMITS.text)
 
 
-async def _key(connection: Any, purpose: str) -> int:
+async def _key(connection: Connection, purpose: str) -> int:
     """Of an advisory lock of this schema."""
     schema, _ = await _schema(connection)
     return int.from_bytes(hashlib.sha256(f"detent {purpose} {schema}".encode()).digest()[:8], signed=True)
 
 
 @asynccontextmanager
-async def _alone(connection: Any, patience: float) -> AsyncIterator[None]:
+async def _alone(connection: Connection, patience: float) -> AsyncIterator[None]:
     key = await _key(connection, "migrate")
     clock = asyncio.get_running_loop().time
     began = clock()
-    while not await connection.fetchval(statement("migrations_lock"), key):
+    while not await connection.fetchval(sql.migration.LOCK.text, key):
         if clock() - began > patience:
             raise Unavailable(
                 f"Another detent has been migrating {_inside(await _where(connection))} for {patience:.0f} seconds: "
@@ -345,4 +349,4 @@ async def _alone(connection: Any, patience: float) -> AsyncIterator[None]:
         yield
     finally:
         if not connection.is_closed():
-            await connection.execute(statement("migrations_unlock"), key)
+            await connection.execute(sql.migration.UNLOCK.text, key)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from detent.domain.run import Claim
-from detent.store import migrate
-from detent.store.db import Database, statement
+from detent.store import migrate, sql
+from detent.store.connection import Connection
+from detent.store.db import Database, PoolName
 
 # A run is dead after so many nodes were lost while it was the only run on them.
 CRASH_CAP = 2
@@ -67,22 +68,22 @@ class NodeStore:
         known = len(migrate.known())
         facts = (info.host, info.pid, list(info.roles), info.version, info.tzdata, known, info.address, info.draining)
 
-        async def join(connection: Any) -> None:
+        async def join(connection: Connection) -> None:
             await migrate.may_join(connection)
-            await connection.fetch(statement("join"), info.node, ttl, *facts)
+            await connection.fetch(sql.node.JOIN.text, info.node, ttl, *facts)
 
-        await self._database.transaction("work", join)
+        await self._database.transaction(PoolName.WORK, join)
 
     async def silent(self, span: timedelta) -> float | None:
         """How many seconds to wait for nodes that were silent for so long and are not evicted."""
-        seconds: float | None = (await self._database.fetch("work", "silent_nodes", span))[0]["seconds"]
+        seconds: float | None = (await self._database.fetch(PoolName.WORK, sql.node.FIND_SILENT, span))[0]["seconds"]
         return seconds
 
     async def evict_expired(self) -> list[int]:
-        return [row["node"] for row in await self._database.fetch("lead", "evict")]
+        return [row["node"] for row in await self._database.fetch(PoolName.FAILOVER, sql.node.EVICT)]
 
     async def share(self, node: int) -> Share:
-        row = (await self._database.fetch("lead", "share", node))[0]
+        row = (await self._database.fetch(PoolName.FAILOVER, sql.partition.READ_SHARE, node))[0]
         first = row["first_expiry"]
         return Share(
             row["schedulers"], row["evicted"], row["draining"], row["held"], row["free"], row["expired"],
@@ -93,29 +94,31 @@ class NodeStore:
         """Take partitions, each with the number of its nomination; without one, only if no live node holds it. Returns
         those taken, with their new terms."""
         partitions, numbers = list(nominations.keys()), list(nominations.values())
-        rows = await self._database.fetch("lead", "take", node, incarnation, partitions, numbers)
+        rows = await self._database.fetch(PoolName.FAILOVER, sql.partition.TAKE, node, incarnation, partitions, numbers)
         return {row["partition"]: row["term"] for row in rows}
 
     async def release(self, node: int, partitions: Sequence[int] | None = None) -> list[int]:
         """Release these partitions, or all that the node holds."""
-        rows = await self._database.fetch("lead", "release", node, None if partitions is None else list(partitions))
+        rows = await self._database.fetch(
+            PoolName.FAILOVER, sql.partition.RELEASE, node, None if partitions is None else list(partitions)
+        )
         return [row["partition"] for row in rows]
 
     async def rescue(self, node: int) -> list[Rescued]:
         """One batch of an evicted node's runs; empty when none is left."""
-        rows = await self._database.fetch("lead", "rescue", node, CRASH_CAP, RESCUE_BATCH)
+        rows = await self._database.fetch(PoolName.FAILOVER, sql.run.RESCUE, node, CRASH_CAP, RESCUE_BATCH)
         return [Rescued(*row.values()) for row in rows]
 
     async def forget(self, node: int) -> bool:
-        return bool(await self._database.fetch("lead", "forget", node))
+        return bool(await self._database.fetch(PoolName.FAILOVER, sql.node.DELETE, node))
 
     async def drain(self, node: int) -> None:
-        await self._database.fetch("lead", "drain", node, True)
+        await self._database.fetch(PoolName.FAILOVER, sql.node.DRAIN, node, True)
 
     async def leave(self, node: int, *, lost: bool = False) -> None:
         """`lost`: its membership had ended before it left."""
-        await self._database.fetch("lead", "leave", node, lost)
+        await self._database.fetch(PoolName.FAILOVER, sql.node.LEAVE, node, lost)
 
     async def note_rescued(self, node: int, rescuer: int, runs: int) -> None:
         """Record which node returned the runs of a node that ended."""
-        await self._database.fetch("lead", "note_rescued", node, rescuer, runs)
+        await self._database.fetch(PoolName.FAILOVER, sql.node.RECORD_RESCUE, node, rescuer, runs)

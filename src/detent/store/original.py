@@ -6,10 +6,11 @@ All verbs take a separate, new connection: those of the pools may still lead to 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
-from detent.store.statements import statement
+from detent.store import sql
+from detent.store.connection import Connection
 
 
 class Whereabouts(NamedTuple):
@@ -37,22 +38,22 @@ class DatabaseIdentity(NamedTuple):
     used: bool
 
 
-async def read(connection: Any) -> DatabaseIdentity:
-    row = await connection.fetchrow(statement("standing"))
+async def read(connection: Connection) -> DatabaseIdentity:
+    (row,) = await connection.fetch(sql.cluster.READ_IDENTITY.text)
     stored = Whereabouts(row["system_identifier"], row["database_oid"], row["table_oid"], row["timeline"])
     present = Whereabouts(*(row[f"present_{name}"] for name in _COLUMNS))
     return DatabaseIdentity(row["id"], row["incarnation"], stored, present, row["silence"], row["used"])
 
 
-async def follow(connection: Any, timeline: int, seen: int) -> int | None:
+async def follow(connection: Connection, timeline: int, seen: int) -> int | None:
     """Accept a new timeline; the new incarnation, or None if another node did so first."""
-    number: int | None = await connection.fetchval(statement("follow"), timeline, seen)
+    number: int | None = await connection.fetchval(sql.cluster.FOLLOW.text, timeline, seen)
     return number
 
 
-async def adopt(connection: Any, seen: int = 0) -> int | None:
+async def adopt(connection: Connection, seen: int = 0) -> int | None:
     """Make a copy an original; its new incarnation, or None if there is nothing to adopt."""
-    number: int | None = await connection.fetchval(statement("adopt"), seen)
+    number: int | None = await connection.fetchval(sql.cluster.ADOPT.text, seen)
     return number
 
 

@@ -15,7 +15,8 @@ import msgspec
 from detent.contract.run import DeadGroup
 from detent.domain.identity import RunKey
 from detent.domain.job import JobSpec
-from detent.store.db import Database, Row
+from detent.store import sql
+from detent.store.db import Database, PoolName, Row
 from detent.store.jobs import number_of
 
 FEW_JOBS = 20_000
@@ -106,23 +107,23 @@ class OverviewStore:
     # -- counts
 
     async def jobs(self, *, tenant: int) -> JobCounts:
-        rows = await self._database.fetch("people", "jobs_by_status", tenant, FEW_JOBS)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.overview.COUNT_JOBS_BY_STATUS, tenant, FEW_JOBS)
         counts = {row["status"]: row["jobs"] for row in rows}
         estimated = bool(rows) and rows[0]["estimated"]
         return JobCounts(counts.get("active", 0), counts.get("paused", 0), counts.get("completed", 0), estimated)
 
     async def open(self, *, tenant: int) -> OpenCounts:
-        (row,) = await self._database.fetch("people", "open_by_status", tenant, MOST_OPEN)
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.overview.COUNT_OPEN_BY_STATUS, tenant, MOST_OPEN)
         return OpenCounts(row["running"], row["retrying"], row["pending"], row["looked_at"] >= MOST_OPEN)
 
     async def dead(self, *, tenant: int) -> tuple[int, bool]:
-        """The number of dead runs, and whether there are more."""
-        (row,) = await self._database.fetch("people", "count_some_dead", tenant, MOST_DEAD)
+        """How many, and whether there are more than that."""
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.COUNT_NEWEST, tenant, MOST_DEAD)
         return row["runs"], row["runs"] >= MOST_DEAD
 
     async def dead_groups(self, limit: int, *, tenant: int) -> list[DeadGroup]:
         """The newest dead runs, grouped by error pattern."""
-        rows = await self._database.fetch("people", "dead_groups", tenant, None, MOST_GROUPED, limit)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.GROUP, tenant, None, MOST_GROUPED, limit)
         return [
             DeadGroup(
                 group=row["group"], error=row["pattern"], runs=row["runs"], jobs=row["jobs"],
@@ -132,34 +133,38 @@ class OverviewStore:
         ]  # fmt: skip
 
     async def backlog(self, *, tenant: int) -> tuple[int, int]:
-        """The number of ticks left to catch up, and of their jobs."""
-        (row,) = await self._database.fetch("people", "catch_up_backlog", tenant)
+        """How many ticks are left to catch up, and of how many jobs."""
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.catch_up.COUNT_BACKLOG, tenant)
         return row["ticks"], row["jobs"]
 
     # -- minutes
 
     async def ended(self, since: datetime, step: timedelta, *, tenant: int) -> list[Row]:
-        """Rows with `at`, `status` (a number) and `runs`."""
-        return await self._database.fetch("people", "minutes_by_status", tenant, since, step)
+        """`at`, `status` (a number) and `runs`."""
+        return await self._database.fetch(PoolName.REQUEST, sql.tally.LIST_MINUTES_BY_STATUS, tenant, since, step)
 
     async def lateness(self, since: datetime, step: timedelta, *, tenant: int) -> list[Row]:
-        """Rows with `at`, `bucket` (the index of the first larger bound) and `runs`."""
-        return await self._database.fetch("people", "minutes_by_lateness", tenant, since, step)
+        """`at`, `bucket` (the number of the first larger bound) and `runs`."""
+        return await self._database.fetch(PoolName.REQUEST, sql.tally.LIST_MINUTES_BY_LATENESS, tenant, since, step)
 
     # -- jobs and their runs
 
     async def upcoming(self, limit: int, jobs: int, *, tenant: int) -> list[Upcoming]:
         """The next ticks; `jobs`: the approximate number of the tenant's jobs."""
         if jobs <= FEW_TO_SORT:
-            rows = await self._database.fetch("people", "upcoming_of_few", tenant, limit)
+            rows = await self._database.fetch(PoolName.REQUEST, sql.overview.LIST_UPCOMING_OF_FEW, tenant, limit)
         else:
-            rows = await self._database.fetch("people", "upcoming", tenant, limit, NEXT_OF_A_PARTITION)
+            rows = await self._database.fetch(
+                PoolName.REQUEST, sql.overview.LIST_UPCOMING, tenant, limit, NEXT_OF_A_PARTITION
+            )
         return [Upcoming(*row.values()) for row in rows]
 
     async def recent(self, jobs: Sequence[UUID], each: int, *, tenant: int) -> dict[UUID, list[RecentRun]]:
         """The newest runs of each job, newest first."""
         found: dict[UUID, list[RecentRun]] = {job: [] for job in jobs}
-        for row in await self._database.fetch("people", "recent_runs", list(jobs), each, tenant):
+        for row in await self._database.fetch(
+            PoolName.REQUEST, sql.overview.LIST_RECENT_RUNS, list(jobs), each, tenant
+        ):
             if len(found[row["id"]]) < each:
                 found[row["id"]].append(RecentRun(*row.values()))
         return found
@@ -167,18 +172,21 @@ class OverviewStore:
     async def hours(self, job: UUID, since: datetime, *, tenant: int) -> tuple[list[Row], bool]:
         """One row per hour and status, with `at`, `status` (a number) and `runs`; and whether they are complete."""
         number = await number_of(self._database, job, tenant)
-        rows = await self._database.fetch("people", "hours_of_job", number, MOST_OF_A_JOB, since)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.overview.COUNT_BY_HOUR, number, MOST_OF_A_JOB, since)
         return rows, sum(row["looked_at"] for row in rows) < MOST_OF_A_JOB
 
     async def timeline(
         self, jobs: Sequence[UUID], since: datetime, until: datetime, steps: int, *, tenant: int
     ) -> list[TimelineStep]:
         arguments = (list(jobs), since, until, steps, tenant, MOST_OF_A_JOB)
-        return [TimelineStep(*row.values()) for row in await self._database.fetch("people", "timeline", *arguments)]
+        return [
+            TimelineStep(*row.values())
+            for row in await self._database.fetch(PoolName.REQUEST, sql.overview.READ_TIMELINE, *arguments)
+        ]
 
-    async def run_input(self, key: RunKey, *, tenant: int) -> RunInput | None:
-        """The input of a run; None if it is no longer kept."""
-        rows = await self._database.fetch("people", "run_request", *key, tenant)
+    async def given(self, key: RunKey, *, tenant: int) -> RunInput | None:
+        """None: it is no longer kept."""
+        rows = await self._database.fetch(PoolName.REQUEST, sql.run.READ_REQUEST, *key, tenant)
         if not rows:
             return None
         spec = msgspec.json.decode(rows[0]["definition"], type=JobSpec)

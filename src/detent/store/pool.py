@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
 from detent.errors import Unavailable
+from detent.store.connection import Connection
 from detent.store.servers import NoConnectionLeft
 from detent.telemetry.log import logger
 
@@ -30,7 +31,7 @@ CLOSE_SECONDS = 2.0
 
 
 class Idle(NamedTuple):
-    connection: Any
+    connection: Connection
     since: float
 
 
@@ -38,13 +39,13 @@ class Pool:
     """At most `size` connections, made by `connect`. All but one of those that are idle for `idle_seconds` are closed;
     0 keeps them all."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Any]], size: int, *, idle_seconds: float = 0.0) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], size: int, *, idle_seconds: float = 0.0) -> None:
         self._connect = connect
         self._size = size
         self._idle_seconds = idle_seconds
         self._idle: list[Idle] = []  # the last one returned is the first one taken, so that the others can be closed
-        self._waiters: deque[asyncio.Future[Any]] = deque()
-        self._open: dict[Any, int] = {}  # every connection, idle or in use, with the generation it belongs to
+        self._waiters: deque[asyncio.Future[Connection]] = deque()
+        self._open: dict[Connection, int] = {}  # every connection, idle or in use, with the generation it belongs to
         self._generation = 0
         self._opening = 0
         self._pause = 0.0
@@ -65,7 +66,7 @@ class Pool:
 
     # --- for those who need one
 
-    async def acquire(self, timeout: float) -> Any:
+    async def acquire(self, timeout: float) -> Connection:
         """A connection, or Unavailable after `timeout` seconds: nothing was sent then."""
         if self._closed:
             raise Unavailable("The database is closed.")
@@ -79,7 +80,7 @@ class Pool:
         self._open_more()
         return await self._wait(waiter, timeout)
 
-    async def _wait(self, waiter: asyncio.Future[Any], timeout: float) -> Any:
+    async def _wait(self, waiter: asyncio.Future[Connection], timeout: float) -> Connection:
         try:
             async with asyncio.timeout(timeout):
                 return await waiter
@@ -90,14 +91,14 @@ class Pool:
             self._abandon(waiter)
             raise
 
-    def _abandon(self, waiter: asyncio.Future[Any]) -> None:
+    def _abandon(self, waiter: asyncio.Future[Connection]) -> None:
         if waiter in self._waiters:
             self._waiters.remove(waiter)
         served = waiter.done() and not waiter.cancelled() and waiter.exception() is None
         if served:  # at the same moment
             self._return(waiter.result())
 
-    def release(self, connection: Any, *, unsettled: bool = False) -> None:
+    def release(self, connection: Connection, *, unsettled: bool = False) -> None:
         """Take a connection back. `unsettled`: its statement was cancelled or failed. Then the server may not have
         ended it; and an argument that the driver cannot encode leaves the statement's own transaction open."""
         if connection.is_closed() or (not unsettled and connection.is_in_transaction()):
@@ -109,7 +110,7 @@ class Pool:
         else:
             self._return(connection)
 
-    async def _settle(self, connection: Any) -> None:
+    async def _settle(self, connection: Connection) -> None:
         """An empty transaction: the driver first waits for the end of what was cancelled, and one that was left open
         shows as an error."""
         try:
@@ -121,7 +122,7 @@ class Pool:
         finally:
             self.release(connection)
 
-    def _return(self, connection: Any) -> None:
+    def _return(self, connection: Connection) -> None:
         if self._closed or self._open.get(connection) != self._generation:
             self._forget(connection)
             self._start(_close(connection))
@@ -183,7 +184,7 @@ class Pool:
             self._return(connection)
             self._open_more()
 
-    async def _new(self) -> Any:
+    async def _new(self) -> Connection:
         generation = self._generation
         connection = await self._connect()
         self._open[connection] = generation
@@ -253,7 +254,7 @@ class Pool:
                 waiter.set_exception(Unavailable("The database is closed."))
         self._waiters.clear()
 
-    def _forget(self, connection: Any) -> None:
+    def _forget(self, connection: Connection) -> None:
         self._open.pop(connection, None)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -267,7 +268,7 @@ class Pool:
             log.debug("a pooled connection could not be kept", error=str(error))
 
 
-async def _close(connection: Any) -> None:
+async def _close(connection: Connection) -> None:
     try:
         await connection.close(timeout=CLOSE_SECONDS)
     except Exception:

@@ -23,8 +23,8 @@ from typing import Any, ClassVar
 
 import asyncpg
 
-from detent.store.limits import PEOPLE, Limits, milliseconds
-from detent.store.statements import statement
+from detent.store import sql
+from detent.store.limits import REQUEST_LIMITS, StatementLimits, milliseconds
 
 WITH_TRANSACTION_TIMEOUT = 17
 PROCESS = secrets.token_hex(8)
@@ -34,7 +34,7 @@ FENCE = "NOT evicted FOR KEY SHARE"
 class PoolerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
     """A connection to a pooler: every transaction sets its own limits."""
 
-    limits: ClassVar[Limits] = PEOPLE
+    limits: ClassVar[StatementLimits] = REQUEST_LIMITS
 
     async def execute(self, query: str, *arguments: Any, timeout: float | None = None) -> str:
         if query.startswith("BEGIN"):  # as the driver begins a transaction
@@ -60,9 +60,8 @@ class PoolerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver 
 
 @lru_cache(maxsize=1000)
 def fenced(query: str) -> str:
-    """Add the timeline to the fence of a query, if it has one: a node that joined before a promotion does nothing
-    after it."""
-    return query.replace(FENCE, FENCE.replace(" FOR", f" AND ({statement('same_timeline')}) FOR"))
+    """With a wider fence, if it has one: a node that joined before a promotion does nothing after it."""
+    return query.replace(FENCE, FENCE.replace(" FOR", f" AND ({sql.cluster.CHECK_TIMELINE.text}) FOR"))
 
 
 class HandlerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
@@ -73,12 +72,12 @@ class HandlerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver
         return f"{super()._get_unique_id(prefix)}{PROCESS}"
 
 
-def connection_class(limits: Limits) -> type[PoolerConnection]:
+def connection_class(limits: StatementLimits) -> type[PoolerConnection]:
     """A class, because that is what the driver makes its connections from."""
     return type("PoolerConnection", (PoolerConnection,), {"limits": limits})
 
 
-def begin_with(limits: Limits, server: int) -> str:
+def begin_with(limits: StatementLimits, server: int) -> str:
     settings = limits.settings()
     if server >= WITH_TRANSACTION_TIMEOUT and limits.transaction is not None:
         settings["transaction_timeout"] = milliseconds(limits.transaction)

@@ -16,7 +16,9 @@ from detent.domain.identity import RunKey
 from detent.domain.job import Definition, JobSpec
 from detent.domain.run import Claim
 from detent.domain.states import CODES, RunStatus
-from detent.store.db import Database, Row, statement
+from detent.store import sql
+from detent.store.connection import Connection
+from detent.store.db import Database, PoolName, Row
 from detent.store.nodes import CRASH_CAP, RESCUE_BATCH, Rescued
 from detent.store.queues import claim_under
 from detent.telemetry.log import logger
@@ -94,28 +96,31 @@ class PullStore:
 
     async def worker(self, tenant: int, name: str) -> int:
         """The number of the worker of this name."""
-        (row,) = await self._database.fetch("pull", "pull_worker", tenant, name)
+        (row,) = await self._database.fetch(PoolName.PULL, sql.pull.FIND_WORKER, tenant, name)
         return int(row["worker"])
 
     async def claim(
         self, tenant: int, worker: int, wanted: Wanted, limit: int, lease: timedelta, *, evenly: bool = False
     ) -> list[Pulled]:
         arguments = (tenant, worker, wanted.queue, list(wanted.capabilities), wanted.functions)
-        limits = [row["number"] for row in await self._database.fetch("pull", "limits_of_queue", tenant, wanted.queue)]
+        limits = [
+            row["number"]
+            for row in await self._database.fetch(PoolName.PULL, sql.limit.LIST_OF_QUEUE, tenant, wanted.queue)
+        ]
         if limits:
             rows = await self._claim_under(limits, arguments, limit, (lease, evenly))
         else:
-            rows = await self._database.fetch("pull", "pull_claim", *arguments, limit, lease, evenly)
+            rows = await self._database.fetch(PoolName.PULL, sql.pull.CLAIM, *arguments, limit, lease, evenly)
         return [Pulled(_claim(row), _definition(row), row["lease_until"]) for row in rows]
 
     async def _claim_under(
         self, limits: Sequence[int], arguments: tuple[Any, ...], limit: int, how: tuple[timedelta, bool]
     ) -> list[Row]:
-        async def claim(connection: Any, room: int) -> list[Row]:
-            rows: list[Row] = await connection.fetch(statement("pull_claim"), *arguments, room, *how)
+        async def claim(connection: Connection, room: int) -> list[Row]:
+            rows: list[Row] = await connection.fetch(sql.pull.CLAIM.text, *arguments, room, *how)
             return rows
 
-        rows, rest = await claim_under(self._database, limits, limit, claim, pool="pull")
+        rows, rest = await claim_under(self._database, limits, limit, claim, pool=PoolName.PULL)
         tenant, _, queue, *_ = arguments
         self._waits.pop((tenant, queue), None)
         if rest.busy or rest.full:
@@ -129,44 +134,44 @@ class PullStore:
     async def give_back(self, claims: Sequence[Claim]) -> None:
         """Return claims that could not be delivered: the runs are ready again, without a trace."""
         columns = zip(*((*claim.key, claim.token) for claim in claims), strict=True)
-        await self._database.fetch("pull", "pull_give_back", *columns)
+        await self._database.fetch(PoolName.PULL, sql.pull.GIVE_BACK, *columns)
 
     async def heartbeat(self, tenant: int, beats: Sequence[PullBeat]) -> list[Extended | None]:
         """For each: its renewed lease, or None when it is lost."""
         columns = zip(*((*beat.key, beat.token, beat.lease) for beat in beats), strict=True)
-        rows = await self._database.fetch("pull", "pull_heartbeat", tenant, *columns)
+        rows = await self._database.fetch(PoolName.PULL, sql.pull.HEARTBEAT, tenant, *columns)
         found = {row["position"]: Extended(row["lease_until"], row["cancel"]) for row in rows}
         return [found.get(position) for position in range(1, len(beats) + 1)]
 
     async def held(self, tenant: int, key: RunKey, token: int) -> LeasedRun | None:
-        rows = await self._database.fetch("pull", "pull_held", tenant, *key, token)
+        rows = await self._database.fetch(PoolName.PULL, sql.pull.READ_LEASE, tenant, *key, token)
         return _held(rows[0]) if rows else None
 
     async def overdue(self, limit: int = RESCUE_BATCH) -> list[LeasedRun]:
         """Runs that exceeded their timeout, of all tenants."""
-        return [_held(row) for row in await self._database.fetch("work", "pull_overdue", limit)]
+        return [_held(row) for row in await self._database.fetch(PoolName.WORK, sql.pull.LIST_OVERDUE, limit)]
 
     async def settle(self, tenant: int, reports: Sequence[Report]) -> list[RunStatus | None]:
         """Settle runs. For each: its status now, or None when no lease matched."""
         keys, tokens, statuses, outcomes, reasons, results, errors, delays = zip(*reports, strict=True)
         rows = await self._database.fetch(
-            "pull", "pull_settle", tenant, *zip(*keys, strict=True), tokens, statuses, reasons, results, outcomes,
-            errors, delays,
+            PoolName.PULL, sql.pull.SETTLE, tenant, *zip(*keys, strict=True), tokens, statuses, reasons, results,
+            outcomes, errors, delays,
         )  # fmt: skip
         final = {row["position"]: STATUSES.get(row["final"], RunStatus.RETRYING) for row in rows}
         return [final.get(position) for position in range(1, len(reports) + 1)]
 
     async def recorded(self, tenant: int, key: RunKey, token: int) -> Recorded | None:
         """None: there is no such run."""
-        rows = await self._database.fetch("pull", "pull_recorded", tenant, *key, token)
+        rows = await self._database.fetch(PoolName.PULL, sql.pull.FIND_RECORDED, tenant, *key, token)
         return Recorded(RunStatus(rows[0]["status"]), rows[0]["token"], rows[0]["outcome"]) if rows else None
 
     async def record_stale(self, key: RunKey, token: int, words: str) -> None:
-        await self._database.fetch("pull", "pull_stale", *key, token, words)
+        await self._database.fetch(PoolName.PULL, sql.pull.RECORD_STALE, *key, token, words)
 
     async def rescue(self) -> list[Rescued]:
         """One batch of runs whose lease has expired; empty when none is left."""
-        rows = await self._database.fetch("work", "pull_rescue", CRASH_CAP, RESCUE_BATCH)
+        rows = await self._database.fetch(PoolName.WORK, sql.pull.RESCUE, CRASH_CAP, RESCUE_BATCH)
         return [Rescued(*row.values()) for row in rows]
 
 

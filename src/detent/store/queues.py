@@ -7,11 +7,13 @@ separate statement. A single statement would count in a snapshot taken before it
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from detent.contract.queue import Queue
 from detent.domain.run import Claim
-from detent.store.db import Database, Row, statement
+from detent.store import sql
+from detent.store.connection import Connection
+from detent.store.db import Database, PoolName, Row
 from detent.store.live_runs import claims_of
 from detent.store.upkeep import RUNS_CHANNEL
 
@@ -63,11 +65,14 @@ class QueueStore:
     # -- for workers
 
     async def rows(self) -> list[QueueRow]:
-        rows = await self._database.fetch("work", "queue_rows")
+        rows = await self._database.fetch(PoolName.WORK, sql.queue.LIST_ALL)
         return [QueueRow(*row.values())._replace(limits=tuple(row["limits"])) for row in rows]
 
     async def ready(self, queues: Sequence[int]) -> list[ReadyQueue]:
-        return [ReadyQueue(*row.values()) for row in await self._database.fetch("work", "ready_queues", list(queues))]
+        return [
+            ReadyQueue(*row.values())
+            for row in await self._database.fetch(PoolName.WORK, sql.queue.LIST_READY, list(queues))
+        ]
 
     async def claim_shares(
         self,
@@ -83,7 +88,9 @@ class QueueStore:
         tenants, places = zip(*ready, strict=True)
         queues, priorities = zip(*places, strict=True)
         arguments = (list(shares), list(shares.values()), tenants, queues, priorities, evenly)
-        rows = await self._database.fetch_guarded("work", "claim_shares", "", "W2", node, incarnation, *arguments)
+        rows = await self._database.fetch_guarded(
+            PoolName.WORK, sql.run.CLAIM_SHARES, "", "W2", node, incarnation, *arguments
+        )
         return claims_of(rows)
 
     async def claim_limited(
@@ -98,8 +105,8 @@ class QueueStore:
     ) -> LimitedClaim:
         """Claim from queues that are subject to the same limits."""
 
-        async def claim(connection: Any, room: int) -> list[Row]:
-            rows: list[Row] = await connection.fetch(statement("claim"), node, incarnation, list(queues), room, evenly)
+        async def claim(connection: Connection, room: int) -> list[Row]:
+            rows: list[Row] = await connection.fetch(sql.run.CLAIM.text, node, incarnation, list(queues), room, evenly)
             return rows
 
         rows, rest = await claim_under(self._database, limits, limit, claim)
@@ -107,20 +114,20 @@ class QueueStore:
 
     async def mark_limited(self, node: int, queues: Sequence[int]) -> None:
         """Count the runs that this node holds against a limit that was set after they started."""
-        await self._database.fetch("work", "mark_limited", node, list(queues))
+        await self._database.fetch(PoolName.WORK, sql.limit.MARK_RUNS, node, list(queues))
 
     # -- for people
 
     async def list(self, *, tenant: int) -> list[Queue]:
-        async with self._database.connection("people") as connection, connection.transaction(readonly=True):
-            await connection.fetch(statement("limit_reader"))
-            rows = await connection.fetch(statement("list_queues"), tenant, None)
+        async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
+            await connection.fetch(sql.database.LIMIT_READER.text)
+            rows = await connection.fetch(sql.queue.LIST.text, tenant, None)
         return [_queue(row) for row in rows]
 
     async def limit(self, name: str, limits: RunLimits, *, tenant: int) -> Queue:
         """Set the limits of a queue, even of one without jobs."""
-        await self._database.transaction("people", lambda c: set_limits(c, tenant, name, limits))
-        rows = await self._database.fetch("people", "list_queues", tenant, name)
+        await self._database.transaction(PoolName.REQUEST, lambda c: set_limits(c, tenant, name, limits))
+        rows = await self._database.fetch(PoolName.REQUEST, sql.queue.LIST, tenant, name)
         return _queue(rows[0] if rows else {**dict.fromkeys(Queue.__struct_fields__), "name": name, **EMPTY})
 
 
@@ -128,22 +135,22 @@ async def claim_under(
     database: Database,
     limits: Sequence[int],
     limit: int,
-    claim: Callable[[Any, int], Awaitable[list[Row]]],
+    claim: Callable[[Connection, int], Awaitable[list[Row]]],
     *,
-    pool: str = "work",
+    pool: PoolName = PoolName.WORK,
 ) -> tuple[list[Row], LimitedClaim]:
     """Lock the limits, compute the free capacity, claim that many runs, and count them."""
 
-    async def work(connection: Any) -> tuple[list[Row], LimitedClaim]:
-        locked = await connection.fetch(statement("lock_limits"), list(limits))
+    async def work(connection: Connection) -> tuple[list[Row], LimitedClaim]:
+        locked = await connection.fetch(sql.limit.LOCK.text, list(limits))
         if len(locked) < len(limits):
             return [], LimitedClaim([], busy=True)
-        (found,) = await connection.fetch(statement("room_under_limits"), list(limits))
+        (found,) = await connection.fetch(sql.limit.MEASURE_CAPACITY.text, list(limits))
         room = min(limit, max(found["room"], 0))
         rows = await claim(connection, room) if room else []
         if rows:
             addresses = [row["job"] for row in rows], [row["lane"] for row in rows]
-            await connection.fetch(statement("use_limits"), list(limits), len(rows), *addresses)
+            await connection.fetch(sql.limit.USE.text, list(limits), len(rows), *addresses)
         full = len(rows) == room < limit
         return rows, LimitedClaim([], wait=found["wait"] if full else None, full=full)
 
@@ -151,14 +158,14 @@ async def claim_under(
     return result
 
 
-async def set_limits(connection: Any, tenant: int, queue: str | None, limits: RunLimits) -> None:
-    """Set or remove the limits of a queue. Runs that are running count immediately. Nodes are notified."""
+async def set_limits(connection: Connection, tenant: int, queue: str | None, limits: RunLimits) -> None:
+    """Running runs count at once; nodes are notified."""
     if limits == RunLimits(None, None):
-        await connection.fetch(statement("drop_limit"), tenant, queue)
+        await connection.fetch(sql.limit.DROP.text, tenant, queue)
     else:
-        await connection.fetch(statement("set_limit"), tenant, queue, *limits)
-        await connection.fetch(statement("mark_all_limited"), tenant, queue)
-    await connection.fetch(statement("wake"), RUNS_CHANNEL, QUEUES_CHANGED)
+        await connection.fetch(sql.limit.SET.text, tenant, queue, *limits)
+        await connection.fetch(sql.limit.MARK_ALL_RUNS.text, tenant, queue)
+    await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, QUEUES_CHANGED)
 
 
 def _queue(row: Row) -> Queue:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import msgspec
 
 from detent.errors import IdempotencyKeyReused, RequestInProgress
-from detent.store.db import MOST_HOMES, Database, NoHome, statement
+from detent.store import sql
+from detent.store.db import MAX_MISSING_PARTITIONS, Database, MissingHistoryPartition, PoolName
 
 KEPT = timedelta(hours=24)
 FORGOTTEN_AT_ONCE = 1_000
@@ -44,10 +45,10 @@ class RequestStore:
         """The answer to a request, and whether it was stored before. Verbs that `work` calls join one transaction; if
         it raises, nothing is kept and the key counts as unused. It is called again if history had no partition for what
         it wrote; the partition exists by then."""
-        for _ in range(MOST_HOMES):
+        for _ in range(MAX_MISSING_PARTITIONS):
             try:
                 return await self._once(key, digest, work, tenant=tenant, idle=idle)
-            except NoHome:
+            except MissingHistoryPartition:
                 continue
         return await self._once(key, digest, work, tenant=tenant, idle=idle)
 
@@ -56,10 +57,10 @@ class RequestStore:
     ) -> tuple[StoredAnswer, bool]:
         async with self._database.joined() as connection:
             limit = f"{idle // timedelta(milliseconds=1)}ms"
-            (row,) = await connection.fetch(statement("hold_request"), _lock_number(tenant, key), limit)
+            (row,) = await connection.fetch(sql.request.LOCK.text, _lock_number(tenant, key), limit)
             if not row["held"]:
                 raise RequestInProgress(key)
-            found = await connection.fetch(statement("kept_request"), tenant, key, KEPT)
+            found = await connection.fetch(sql.request.READ.text, tenant, key, KEPT)
             if found and found[0]["digest"] != digest:
                 raise IdempotencyKeyReused(key)
             if found:
@@ -67,12 +68,12 @@ class RequestStore:
                 return StoredAnswer(kept["status"], msgspec.json.decode(kept["headers"]), kept["body"]), True
             answer = await work()
             headers = msgspec.json.encode(answer.headers).decode()
-            await connection.fetch(statement("keep_request"), tenant, key, digest, answer.status, headers, answer.body)
+            await connection.fetch(sql.request.STORE.text, tenant, key, digest, answer.status, headers, answer.body)
             return answer, False
 
     async def forget(self, at: datetime | None = None) -> int:
         """Remove answers that were kept long enough; how many. `at`: the time of the caller's clock."""
-        return len(await self._database.fetch("work", "forget_requests", KEPT, FORGOTTEN_AT_ONCE, at))
+        return len(await self._database.fetch(PoolName.WORK, sql.request.PURGE, KEPT, FORGOTTEN_AT_ONCE, at))
 
 
 def _lock_number(tenant: int, key: str) -> int:

@@ -8,10 +8,12 @@ it. Both use the present definition of the job, because that is where the cause 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from detent.domain.identity import MANUAL, RunKey
-from detent.store.db import Database, Row, statement
+from detent.store import sql
+from detent.store.connection import Connection
+from detent.store.db import Database, PoolName, Row
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.live_runs import make_way, wake_queue
 from detent.store.run_rows import key_of
@@ -32,27 +34,29 @@ class RerunStore:
         self._database = database
 
     async def latest_finished(self, job: int) -> RunKey | None:
-        rows = await self._database.fetch("people", "latest_finished", job)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.run.FIND_LATEST_FINISHED, job)
         return RunKey(job, rows[0]["scheduled_at"], rows[0]["serial"]) if rows else None
 
     async def latest_dead(self, jobs: Sequence[int]) -> list[RunKey]:
         """The newest run of each job that is dead."""
-        return [key_of(row) for row in await self._database.fetch("people", "latest_dead", jobs)]
+        return [
+            key_of(row) for row in await self._database.fetch(PoolName.REQUEST, sql.overview.LIST_LATEST_DEAD, jobs)
+        ]
 
     async def redrive(self, keys: Sequence[RunKey], *, tenant: int = DEFAULT_TENANT) -> RedrivenRuns:
         """Revive those of the runs that are dead and whose jobs have a free lane."""
         if not keys:
             return RedrivenRuns([], [], False)
-        done: RedrivenRuns = await self._database.transaction("people", lambda c: _redrive(c, keys, tenant))
+        done: RedrivenRuns = await self._database.transaction(PoolName.REQUEST, lambda c: _redrive(c, keys, tenant))
         return done
 
 
-async def rerun(connection: Any, key: RunKey) -> Row:
+async def rerun(connection: Connection, key: RunKey) -> Row:
     """Create a new run for the tick of a finished one. `status` is that of its job; `serial` is None if no lane is
     free."""
-    await connection.fetch(statement("trigger_lock"), key.job)
+    await connection.fetch(sql.run.LOCK_JOB.text, key.job)
     first = key.first.serial
-    (created,) = await connection.fetch(statement("rerun"), key.job, key.scheduled_at, first, first + MANUAL)
+    (created,) = await connection.fetch(sql.run.RERUN.text, key.job, key.scheduled_at, first, first + MANUAL)
     if created["status"] != "deleted" and created["serial"] is not None:
         await wake_queue(connection, created["queue"])
         await make_way(connection, created)
@@ -60,10 +64,10 @@ async def rerun(connection: Any, key: RunKey) -> Row:
     return row
 
 
-async def _redrive(connection: Any, keys: Sequence[RunKey], tenant: int) -> RedrivenRuns:
-    await connection.fetch(statement("redrive_lock"), sorted({key.job for key in keys}), tenant)
+async def _redrive(connection: Connection, keys: Sequence[RunKey], tenant: int) -> RedrivenRuns:
+    await connection.fetch(sql.run.LOCK_JOBS.text, sorted({key.job for key in keys}), tenant)
     columns = zip(*dict.fromkeys(keys), strict=True)
-    rows = await connection.fetch(statement("redrive"), *columns, tenant, MOST_REDRIVEN)
+    rows = await connection.fetch(sql.run.REDRIVE.text, *columns, tenant, MOST_REDRIVEN)
     redriven = [row for row in rows if row["queue"] is not None]
     for queue in sorted({row["queue"] for row in redriven}):
         await wake_queue(connection, queue)

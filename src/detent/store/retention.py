@@ -12,8 +12,10 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 from detent.errors import Unavailable
-from detent.store.db import Database, connect, statement, translate
-from detent.store.limits import PEOPLE
+from detent.store import sql
+from detent.store.connection import Connection
+from detent.store.db import Database, PoolName, connect, translate
+from detent.store.limits import REQUEST_LIMITS
 
 READ_AT_ONCE = 1_000
 FORGOTTEN_AT_ONCE = 500
@@ -24,6 +26,7 @@ State = Literal["attached", "detaching", "detached", "gone"]
 
 # The key of each kind of history, by which pages continue.
 KEYS = {"run_history": ("job", "scheduled_at", "serial"), "attempts": ("job", "scheduled_at", "serial", "token")}
+ARCHIVE = {"run_history": sql.history.ARCHIVE_RUNS, "attempts": sql.history.ARCHIVE_ATTEMPTS}
 
 
 class Part(NamedTuple):
@@ -45,26 +48,26 @@ class RetentionStore:
 
     async def take_turn(self, task: str, node: int, turn: timedelta, every: timedelta) -> bool:
         """Whether this node does the task now: no other node does, and it was last done long enough ago."""
-        return bool(await self._database.fetch("work", "take_turn", task, node, turn, every))
+        return bool(await self._database.fetch(PoolName.WORK, sql.upkeep.TAKE_TURN, task, node, turn, every))
 
     async def keep_turn(self, task: str, node: int, turn: timedelta) -> bool:
         """Extend the lease; whether this node still has it."""
-        return bool(await self._database.fetch("work", "keep_turn", task, node, turn))
+        return bool(await self._database.fetch(PoolName.WORK, sql.upkeep.KEEP_TURN, task, node, turn))
 
     async def end_turn(self, task: str, node: int) -> None:
-        await self._database.fetch("work", "end_turn", task, node)
+        await self._database.fetch(PoolName.WORK, sql.upkeep.END_TURN, task, node)
 
     # -- partitions
 
     async def expired(self, days: int, at: datetime | None = None) -> list[Part]:
         """Partitions older than this, and those whose removal has begun, the oldest first. `at`: the time of the
         caller's clock, if the server's clock is not trusted beyond it."""
-        rows = await self._database.fetch("people", "expired_history", days, None, at)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.history.LIST_EXPIRED, days, None, at)
         return [Part(*row.values()) for row in rows]
 
     async def reread(self, part: Part, days: int, at: datetime | None = None) -> Part | None:
         """The present state of one of them; None: another node has removed it, or it is needed again."""
-        rows = await self._database.fetch("people", "expired_history", days, part.part, at)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.history.LIST_EXPIRED, days, part.part, at)
         return Part(*rows[0].values()) if rows else None
 
     async def detach(self, part: Part) -> None:
@@ -72,46 +75,46 @@ class RetentionStore:
         verb = "FINALIZE" if part.state == "detaching" else "CONCURRENTLY"
         async with self._alone() as connection:
             await connection.execute(
-                statement("detach_history").format(parent=part.parent, name=_quoted(part.name), verb=verb)
+                sql.history.DETACH.text.format(parent=part.parent, name=_quoted(part.name), verb=verb)
             )
-        await self._database.fetch("people", "note_detached", part.part)
+        await self._database.fetch(PoolName.REQUEST, sql.history.RECORD_DETACHED, part.part)
 
     async def keep_late(self, part: Part, days: int, at: datetime | None = None) -> int:
         """Move rows that ended recently from a detached partition back into history; how many, 0 when none is left. The
         tick of a backfilled run may be a year old, but its result is kept as long as any other, from its end on."""
-        moment = (await self._database.fetch("people", "retained_from", days, at))[0]["moment"]
+        moment = (await self._database.fetch(PoolName.REQUEST, sql.history.READ_RETAINED_FROM, days, at))[0]["moment"]
         name, key = _quoted(part.name), KEYS[part.parent]
-        find = statement("late_history").format(name=name)
+        find = sql.history.FIND_LATE.text.format(name=name)
         same = " AND ".join(f"p.{column} = late.{column}" for column in key)
-        keep = statement("keep_late_history").format(name=name, parent=part.parent, key=", ".join(key), same=same)
+        keep = sql.history.RESTORE_LATE.text.format(name=name, parent=part.parent, key=", ".join(key), same=same)
 
-        async def work(connection: Any) -> int:
-            await connection.execute(statement("prefer_index"))
+        async def work(connection: Connection) -> int:
+            await connection.execute(sql.database.PREFER_INDEX.text)
             if not await connection.fetchval(find, moment):
                 return 0
             return int(await connection.fetchval(keep, moment, MOVED_AT_ONCE))
 
-        rows: int = await self._database.transaction("people", work)
+        rows: int = await self._database.transaction(PoolName.REQUEST, work)
         return rows
 
     async def drop(self, part: Part) -> None:
         """LockTimeout: a transaction still reads it although it is detached; try again later."""
         if part.state != "gone":
             async with self._alone() as connection:
-                if not await connection.fetchval(statement("drop_history"), part.name):
+                if not await connection.fetchval(sql.history.DROP.text, part.name):
                     raise Unavailable(f"{part.name} is attached to history again.")
-        await self._database.fetch("people", "note_dropped", part.part)
+        await self._database.fetch(PoolName.REQUEST, sql.history.RECORD_DROPPED, part.part)
 
     async def archived(self, part: Part, location: str, rows: int, sha256: str) -> None:
-        await self._database.fetch("people", "note_archived", part.part, location, rows, sha256)
+        await self._database.fetch(PoolName.REQUEST, sql.history.RECORD_ARCHIVED, part.part, location, rows, sha256)
 
     async def lines(self, part: Part) -> AsyncIterator[list[str]]:
         """The rows of a detached partition as JSON, page by page: a snapshot that is held for long slows claims."""
-        text = statement(f"archive_{part.parent}").format(name=_quoted(part.name))
+        text = ARCHIVE[part.parent].text.format(name=_quoted(part.name))
         key = KEYS[part.parent]
         after: tuple[Any, ...] = (None,) * len(key)
         while True:
-            async with self._database.connection("people") as connection:
+            async with self._database.connection(PoolName.REQUEST) as connection:
                 rows = await connection.fetch(text, READ_AT_ONCE, *after)
             if not rows:
                 return
@@ -119,14 +122,14 @@ class RetentionStore:
             after = tuple(rows[-1][column] for column in key)
 
     async def count(self, part: Part) -> int:
-        async with self._database.connection("people") as connection:
-            return int(await connection.fetchval(statement("count_history").format(name=_quoted(part.name))))
+        async with self._database.connection(PoolName.REQUEST) as connection:
+            return int(await connection.fetchval(sql.history.COUNT.text.format(name=_quoted(part.name))))
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[Any]:
+    async def _alone(self) -> AsyncIterator[Connection]:
         """A connection outside of the pools and of any transaction, which waits for a lock only briefly."""
         database = self._database
-        limits = PEOPLE._replace(lock=LOCK_SECONDS)
+        limits = REQUEST_LIMITS._replace(lock=LOCK_SECONDS)
         connection = await connect(database.url, database.schema, limits, pooled=database.pooled)
         try:
             yield connection
@@ -143,19 +146,19 @@ class RetentionStore:
 
     async def forget_jobs(self, days: int) -> int:
         """Remove jobs that were deleted so long ago that history has none of their runs; how many."""
-        return len(await self._database.fetch("people", "forget_jobs", days, FORGOTTEN_AT_ONCE))
+        return len(await self._database.fetch(PoolName.REQUEST, sql.job.PURGE, days, FORGOTTEN_AT_ONCE))
 
     async def forget_workers(self, days: int) -> None:
         """Remove the names of pulling workers of which history has no run."""
-        await self._database.fetch("people", "forget_workers", days)
+        await self._database.fetch(PoolName.REQUEST, sql.pull.PURGE_WORKERS, days)
 
     async def forget_skips(self, days: int) -> None:
         """Remove marks of skipped ticks that are older than history."""
-        await self._database.fetch("people", "forget_skips", days)
+        await self._database.fetch(PoolName.REQUEST, sql.skip.PURGE, days)
 
     async def forget_payloads(self, days: int) -> int:
         """Remove payloads of runs that history no longer has; how many."""
-        return len(await self._database.fetch("people", "forget_payloads", days, FORGOTTEN_AT_ONCE))
+        return len(await self._database.fetch(PoolName.REQUEST, sql.run.PURGE_PAYLOADS, days, FORGOTTEN_AT_ONCE))
 
 
 def _quoted(name: str) -> str:

@@ -9,7 +9,8 @@ from uuid import UUID
 import msgspec
 
 from detent.domain.job import JobSpec
-from detent.store.db import Database, Row
+from detent.store import sql
+from detent.store.db import Database, PoolName, Row
 from detent.store.jobs import DEFAULT_TENANT, number_of
 
 
@@ -33,7 +34,7 @@ class RevisionStore:
         """The newest first, one more than the limit if there is one, so that each can be compared with the one before;
         and the value to pass as `below` for the next page (None: the last one)."""
         number = await number_of(self._database, job, tenant)
-        rows = await self._database.fetch("people", "revisions", number, below, limit + 1)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.revision.LIST, number, below, limit + 1)
         return [_revision(row) for row in rows], rows[limit - 1]["revision"] if len(rows) > limit else None
 
     async def get(self, job: UUID, revision: int, *, tenant: int = DEFAULT_TENANT) -> RevisionRow | None:
@@ -41,7 +42,7 @@ class RevisionStore:
 
     async def newest(self, job: UUID, *, tenant: int = DEFAULT_TENANT) -> int:
         number = await number_of(self._database, job, tenant)
-        return int((await self._database.fetch("people", "revisions", number, None, 1))[0]["revision"])
+        return int((await self._database.fetch(PoolName.REQUEST, sql.revision.LIST, number, None, 1))[0]["revision"])
 
     async def before(self, job: UUID, revision: int, *, tenant: int = DEFAULT_TENANT) -> RevisionRow | None:
         """The revision before this one, if it exists and is still kept."""
@@ -49,7 +50,7 @@ class RevisionStore:
 
     async def _exactly(self, job: UUID, revision: int, tenant: int) -> RevisionRow | None:
         number = await number_of(self._database, job, tenant)
-        rows = await self._database.fetch("people", "revisions", number, revision + 1, 1)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.revision.LIST, number, revision + 1, 1)
         return _revision(rows[0]) if rows and rows[0]["revision"] == revision else None
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import asyncpg
 
 from detent.errors import Unavailable, UsageError
-from detent.store import pooler
-from detent.store.db import statement
+from detent.store import pooler, sql
+from detent.store.connection import Connection
 from detent.store.servers import place
 
 
-async def verify(connection: Any, url: str, schema: str) -> None:
+async def verify(connection: Connection, url: str, schema: str) -> None:
     """Raise Unavailable, with the statements to run, unless connections have the settings by default."""
     names = list(pooler.role_settings(schema))
-    row = await connection.fetchrow(statement("role_settings"), names)
+    (row,) = await connection.fetch(sql.database.READ_SETTINGS.text, names)
     found = dict(zip(names, row["values"], strict=True))
     missing = pooler.missing_settings(found, schema)
     if not missing:
@@ -29,9 +27,9 @@ async def verify(connection: Any, url: str, schema: str) -> None:
     )
 
 
-async def give(connection: Any, role: str, schema: str) -> list[str]:
+async def give(connection: Connection, role: str, schema: str) -> list[str]:
     """Set them on the role, for this database; returns the statements."""
-    row = await connection.fetchrow(statement("role_named"), role)
+    row = await connection.fetchrow(sql.database.READ_ROLE_NAME.text, role)
     if row is None:
         raise UsageError(f"--role-settings is {role!r}, and there is no such role: give the one that nodes connect as.")
     statements = pooler.role_statements(row["role"], row["database"], schema)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -12,7 +11,9 @@ import msgspec
 from detent.contract.run import Attempt, Run
 from detent.domain.identity import EPOCH, MANUAL, RunKey
 from detent.domain.states import RunStatus
-from detent.store.db import Database, Row, statement
+from detent.store import sql
+from detent.store.connection import Connection
+from detent.store.db import Database, PoolName, Row
 from detent.store.history import NEWEST, HistoryQuery, few_jobs, newest_runs
 from detent.store.job_search import Moment
 from detent.store.jobs import DEFAULT_TENANT, number_of
@@ -30,12 +31,12 @@ class RunStore:
         self._database = database
 
     async def get(self, key: RunKey, *, tenant: int = DEFAULT_TENANT) -> Run | None:
-        async with self._database.connection("people") as connection:
-            rows = await connection.fetch(statement("run"), *key, tenant)
+        async with self._database.connection(PoolName.REQUEST) as connection:
+            rows = await connection.fetch(sql.run.READ.text, *key, tenant)
             if not rows:
                 return None
             (run,) = await documents(connection, rows)
-            own = await connection.fetch(statement("run_payload"), key.job, key.scheduled_at) if key.manual else []
+            own = await connection.fetch(sql.run.READ_PAYLOAD.text, key.job, key.scheduled_at) if key.manual else []
         return msgspec.structs.replace(run, payload=msgspec.json.decode(own[0]["payload"])) if own else run
 
     async def list(
@@ -56,12 +57,12 @@ class RunStore:
         number = None if job is None else await number_of(self._database, job, tenant)
         # One snapshot, so that a run that is settled meanwhile appears once: live or finished.
         async with (
-            self._database.connection("people") as connection,
+            self._database.connection(PoolName.REQUEST) as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
-            await connection.fetch(statement("limit_reader"))
+            await connection.fetch(sql.database.LIMIT_READER.text)
             jobs = await few_jobs(connection, tenant) if number is None else [number]
-            (clock,) = await connection.fetch(statement("clock"))
+            (clock,) = await connection.fetch(sql.database.CLOCK.text)
             floor = EPOCH if since is None else max(_time(since, clock["now"]) - MICROSECOND, EPOCH)
             first = NEWEST if until is None else NEWEST._replace(scheduled_at=_time(until, clock["now"]))
             query = HistoryQuery(tenant, jobs, frozenset(status) or None, after or first, limit, floor)
@@ -70,7 +71,9 @@ class RunStore:
 
     async def ticks_that_ran(self, job: int, first: datetime, last: datetime, limit: int) -> Sequence[datetime]:
         """Ticks of a job in this range that have a run, finished or not."""
-        rows = await self._database.fetch("people", "ticks_that_ran", job, first, last, MANUAL, limit)
+        rows = await self._database.fetch(
+            PoolName.REQUEST, sql.ledger.LIST_TICKS_THAT_RAN, job, first, last, MANUAL, limit
+        )
         return [row["scheduled_at"] for row in rows]
 
 
@@ -78,38 +81,38 @@ def _time(moment: Moment, now: datetime) -> datetime:
     return moment if isinstance(moment, datetime) else now + moment
 
 
-async def cancel(connection: Any, key: RunKey, tenant: int) -> RunStatus | None:
+async def cancel(connection: Connection, key: RunKey, tenant: int) -> RunStatus | None:
     """CANCELLED: it had not started. RUNNING: its worker was asked to stop it. None: there is no such live run."""
     found = []
-    if await connection.fetch(statement("job_of_tenant"), key.job, tenant):
-        found = await connection.fetch(statement("cancel"), [key.job], [key.scheduled_at], [key.serial])
+    if await connection.fetch(sql.job.CHECK_TENANT.text, key.job, tenant):
+        found = await connection.fetch(sql.run.CANCEL.text, [key.job], [key.scheduled_at], [key.serial])
     if found and found[0]["owner"] is None:
         if await promote_on(connection, [key.job]):  # one may have waited for this run
-            await connection.fetch(statement("wake"), RUNS_CHANNEL, "ready")
+            await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "ready")
         return RunStatus.CANCELLED
     if found:
-        await connection.fetch(statement("wake"), RUNS_CHANNEL, "cancel")
+        await connection.fetch(sql.feed.NOTIFY.text, RUNS_CHANNEL, "cancel")
         return RunStatus.RUNNING
     return None
 
 
-async def status_on(connection: Any, key: RunKey, tenant: int) -> RunStatus | None:
-    rows = await connection.fetch(statement("run"), *key, tenant)
+async def status_on(connection: Connection, key: RunKey, tenant: int) -> RunStatus | None:
+    rows = await connection.fetch(sql.run.READ.text, *key, tenant)
     return status_of(rows[0]) if rows else None
 
 
-async def documents(connection: Any, rows: Sequence[Row]) -> list[Run]:
+async def documents(connection: Connection, rows: Sequence[Row]) -> list[Run]:
     if not rows:
         return []
     revisions = {(row["job"], row["revision"]) for row in rows}
-    found = await connection.fetch(statement("run_jobs"), *zip(*revisions, strict=True))
+    found = await connection.fetch(sql.run.READ_JOBS.text, *zip(*revisions, strict=True))
     origins = {
         (row["job"], row["revision"]): Origin(row["id"], row["name"], row["template"], row["timezone"] or "UTC")
         for row in found
     }
     keys = [(row["job"], row["scheduled_at"], row["serial"]) for row in rows]
     kept: dict[int, list[Attempt]] = {}
-    tried = await connection.fetch(statement("run_attempts"), *zip(*keys, strict=True))
+    tried = await connection.fetch(sql.run.LIST_ATTEMPTS.text, *zip(*keys, strict=True))
     workers = await _workers(connection, {row["node"] for row in (*rows, *tried)})
     for row in tried:
         kept.setdefault(row["position"], []).append(attempt_of(row, workers))
@@ -119,9 +122,9 @@ async def documents(connection: Any, rows: Sequence[Row]) -> list[Run]:
     ]
 
 
-async def _workers(connection: Any, nodes: set[int | None]) -> dict[int, str]:
+async def _workers(connection: Connection, nodes: set[int | None]) -> dict[int, str]:
     """The names of owners that pull; their numbers are negative, because they are not nodes."""
     pulling = [-node for node in nodes if node is not None and node < 0]
     if not pulling:
         return {}
-    return {-row["worker"]: row["name"] for row in await connection.fetch(statement("pull_worker_names"), pulling)}
+    return {-row["worker"]: row["name"] for row in await connection.fetch(sql.pull.LIST_WORKER_NAMES.text, pulling)}

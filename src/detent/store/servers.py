@@ -27,7 +27,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import asyncpg
 
 from detent.errors import Unavailable
-from detent.store.statements import statement
+from detent.store import sql
+from detent.store.connection import Connection
 
 SECONDS_FOR_ONE = 10.0
 SECONDS_FOR_EACH = 3.0
@@ -38,7 +39,7 @@ REACH = (
 )  # fmt: skip
 
 
-class Server(NamedTuple):
+class DatabaseServer(NamedTuple):
     """A server by its system identifier and timeline; None: it follows another."""
 
     system: int
@@ -55,21 +56,21 @@ class Servers:
         self._addresses = addresses(url)
         self._start = 0
         self._newest: dict[int, int] = {}
-        self._joined: Server | None = None
-        # Increases whenever existing connections may lead to an old primary.
+        self._joined: DatabaseServer | None = None
+        # Rises whenever connections that were made before may lead to where the database was.
         self.generation = 0
         self._lock = threading.Lock()
 
-    def connector(self, *, node: bool) -> Callable[..., Awaitable[Any]]:
-        """The function with which a pool opens connections; `node`: those that a node uses to fire and claim."""
+    def connector(self, *, node: bool) -> Callable[..., Awaitable[Connection]]:
+        """What a pool calls for each of its connections; `node`: those with which a node fires and claims."""
 
-        async def connect(*_url: object, **options: Any) -> Any:
+        async def connect(*_url: object, **options: Any) -> Connection:
             return await self.connect(node=node, **options)
 
         return connect
 
-    async def connect(self, *, node: bool = False, **options: Any) -> Any:
-        """A connection to the first usable server, starting with the one that was used last."""
+    async def connect(self, *, node: bool = False, **options: Any) -> Connection:
+        """A connection to the first server that may be talked to, beginning with the one that was good last time."""
         if len(self._addresses) > 1 and not self._newest:
             await self._ask_all(options)
         failures: list[tuple[str, BaseException]] = []
@@ -91,14 +92,14 @@ class Servers:
             await asyncio.sleep(LOOK_EVERY)
             await self._ask_all(options)
 
-    def join(self, server: Server) -> None:
-        """The node joins on this server: its connections to another one are no longer valid."""
+    def join(self, server: DatabaseServer) -> None:
+        """The node joins here: what leads elsewhere is not its own any more."""
         with self._lock:
             self.generation += self._joined not in (None, server)
             self._joined = server
 
-    def check(self, server: Server, address: str, *, node: bool = False) -> None:
-        """Raise Unavailable unless this server may be used; record its timeline."""
+    def check(self, server: DatabaseServer, address: str, *, node: bool = False) -> None:
+        """Raise Unavailable unless this server may be talked to; remember its timeline."""
         where = f"The server at {place(address)}"
         if server.timeline is None:
             raise Unavailable(f"{where} is in recovery: it follows another one, which is the one to connect to.")
@@ -119,9 +120,9 @@ class Servers:
         count = len(self._addresses)
         return [(self._start + step) % count for step in range(count)]
 
-    async def _connect(self, address: str, node: bool, options: dict[str, Any]) -> Any:
+    async def _connect(self, address: str, node: bool, options: dict[str, Any]) -> Connection:
         seconds = SECONDS_FOR_ONE if len(self._addresses) == 1 else SECONDS_FOR_EACH
-        connection = await asyncpg.connect(address, **{**options, "timeout": seconds})
+        connection: Connection = await asyncpg.connect(address, **{**options, "timeout": seconds})
         try:
             self.check(await server_of(connection), address, node=node)
         except BaseException:
@@ -147,9 +148,9 @@ def servers_of(url: str) -> Servers:
     return Servers(url)
 
 
-async def server_of(connection: Any) -> Server:
-    row = await connection.fetchrow(statement("server"))
-    return Server(row["system_identifier"], row["timeline"])
+async def server_of(connection: Connection) -> DatabaseServer:
+    (row,) = await connection.fetch(sql.database.READ_SERVER.text)
+    return DatabaseServer(row["system_identifier"], row["timeline"])
 
 
 def addresses(url: str) -> list[str]:

@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 from uuid import UUID
 
+from detent.store import sql
 from detent.store.arrays import columns
-from detent.store.db import Database
+from detent.store.db import Database, PoolName
 
 FORGOTTEN_AT_ONCE = 1_000
 
@@ -41,13 +42,13 @@ class SetAsideStore:
         self._database = database
 
     async def add(self, node: int, unfired: Sequence[Unfired]) -> None:
-        await self._database.fetch("work", "set_aside", node, *columns(5, unfired))
+        await self._database.fetch(PoolName.WORK, sql.set_aside.ADD, node, *columns(5, unfired))
 
     async def list(self, limit: int, *, tenant: int | None = None) -> Sequence[SetAsideJob]:
         """At most `limit`, of a tenant or of all."""
-        rows = await self._database.fetch("people", "list_set_aside", tenant, limit)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.set_aside.LIST, tenant, limit)
         return [SetAsideJob(*row.values()) for row in rows]
 
     async def forget(self) -> int:
         """Remove entries whose tick has fired since or no longer exists; how many."""
-        return len(await self._database.fetch("people", "forget_set_aside", FORGOTTEN_AT_ONCE))
+        return len(await self._database.fetch(PoolName.REQUEST, sql.set_aside.PURGE, FORGOTTEN_AT_ONCE))

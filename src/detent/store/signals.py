@@ -6,7 +6,8 @@ from collections import Counter
 from datetime import timedelta
 from time import monotonic
 
-from detent.store.db import Database
+from detent.store import sql
+from detent.store.db import Database, PoolName
 from detent.telemetry.metrics import ClusterSignals
 
 MOST_COUNTED = 20_000
@@ -21,7 +22,9 @@ class SignalStore:
         """Counted up to `MOST_COUNTED` of each kind: beyond that the exact number does not matter, and counting would
         slow the database down."""
         began = monotonic()
-        (row,) = await self._database.fetch("people", "signals", MOST_COUNTED, MOST_DUE_OF_PARTITION)
+        (row,) = await self._database.fetch(
+            PoolName.REQUEST, sql.cluster.READ_SIGNALS, MOST_COUNTED, MOST_DUE_OF_PARTITION
+        )
         return ClusterSignals(
             ticks_due=row["ticks_due"],
             oldest_due=_seconds(row["oldest_due"]),

@@ -9,7 +9,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from detent.store.db import Database
+from detent.store import sql
+from detent.store.db import Database, PoolName
 
 # The rows of a run that ended so long ago are written by now, unless the database was unavailable.
 SETTLED_AFTER = timedelta(seconds=2)
@@ -34,7 +35,7 @@ class TallyStore:
         self._database = database
 
     async def mark(self) -> TallyMark:
-        (row,) = await self._database.fetch("people", "tally_mark", SETTLED_AFTER)
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.tally.READ_MARK, SETTLED_AFTER)
         return TallyMark(*row.values())
 
     async def fold(self, mark: TallyMark, bounds: tuple[float, ...]) -> datetime:
@@ -46,7 +47,9 @@ class TallyStore:
             since, until = await self._leap(mark)
         if until <= since:
             return since
-        await self._database.fetch("people", "fold_minutes", since, until, list(bounds), mark.only_tenant)
+        await self._database.fetch(
+            PoolName.REQUEST, sql.tally.FOLD_MINUTES, since, until, list(bounds), mark.only_tenant
+        )
         return until
 
     async def _leap(self, mark: TallyMark) -> tuple[datetime, datetime]:
@@ -56,16 +59,18 @@ class TallyStore:
 
     async def leap(self, mark: TallyMark, until: datetime) -> None:
         """Runs that ended before `until` are no longer folded."""
-        await self._database.fetch("people", "leap_tally", mark.folded_until, until)
+        await self._database.fetch(PoolName.REQUEST, sql.tally.SKIP_AHEAD, mark.folded_until, until)
 
     async def amend(
         self, since: datetime, until: datetime, mark: TallyMark, bounds: tuple[float, ...], most: int = MOST_AMENDED
     ) -> None:
         """Count whole minutes again, unless they have more than `most` runs."""
-        await self._database.fetch("people", "amend_minutes", since, until, list(bounds), mark.only_tenant, most)
+        await self._database.fetch(
+            PoolName.REQUEST, sql.tally.AMEND_MINUTES, since, until, list(bounds), mark.only_tenant, most
+        )
 
     async def forget(self) -> None:
-        await self._database.fetch("people", "forget_minutes", KEPT)
+        await self._database.fetch(PoolName.REQUEST, sql.tally.PURGE_MINUTES, KEPT)
 
     async def count_jobs(self) -> None:
-        await self._database.fetch("people", "count_jobs")
+        await self._database.fetch(PoolName.REQUEST, sql.tally.COUNT_JOBS)

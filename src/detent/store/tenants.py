@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 
 from detent.contract.tenant import Tenant
 from detent.errors import DetentError, JobQuotaReached, TenantExists, TenantNotFound, Unavailable
-from detent.store.db import Database, Row, statement
+from detent.store import sql
+from detent.store.connection import Connection
+from detent.store.db import Database, PoolName, Row
 from detent.store.queues import WHOLE_TENANT, RunLimits, set_limits
 from detent.telemetry.log import logger
 
@@ -51,65 +53,65 @@ class TenantStore:
     # -- tenants and their quotas
 
     async def add(self, name: str) -> Tenant:
-        if not await self._database.fetch("people", "add_tenant", name):
+        if not await self._database.fetch(PoolName.REQUEST, sql.tenant.ADD, name):
             raise TenantExists(name)
         return await self.get(name)
 
     async def get(self, name: str) -> Tenant:
-        rows = await self._database.fetch("people", "list_tenants", 0, 1, name)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.LIST, 0, 1, name)
         if not rows:
             raise TenantNotFound(name)
         return _tenant(rows[0])
 
     async def list(self, *, after: int = 0, limit: int = 50) -> TenantPage:
         """In order of creation, and the value to pass as `after` for the next page (None: the last one)."""
-        rows = await self._database.fetch("people", "list_tenants", after, limit + 1, None)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.LIST, after, limit + 1, None)
         return [_tenant(row) for row in rows[:limit]], rows[limit - 1]["tenant"] if len(rows) > limit else None
 
     async def number(self, name: str) -> int | None:
-        rows = await self._database.fetch("people", "list_tenants", 0, 1, name)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.LIST, 0, 1, name)
         return rows[0]["tenant"] if rows else None
 
     async def change(self, name: str, quotas: Mapping[str, Any]) -> Tenant:
         """Change some quotas; None removes a limit."""
 
-        async def write(connection: Any) -> None:
-            if not await connection.fetch(statement("tenant_to_change"), name):
+        async def write(connection: Connection) -> None:
+            if not await connection.fetch(sql.tenant.LOCK.text, name):
                 raise TenantNotFound(name)
-            (row,) = await connection.fetch(statement("list_tenants"), 0, 1, name)
+            (row,) = await connection.fetch(sql.tenant.LIST.text, 0, 1, name)
             new = {**row, **quotas}
             await connection.fetch(
-                statement("change_tenant"), new["tenant"], new["max_jobs"], new["max_payload_bytes"], new["weight"] or 1
+                sql.tenant.CHANGE.text, new["tenant"], new["max_jobs"], new["max_payload_bytes"], new["weight"] or 1
             )
             limits = RunLimits(new["max_concurrent"], new["max_runs_per_second"])
             await set_limits(connection, new["tenant"], WHOLE_TENANT, limits)
 
-        await self._database.transaction("people", write)
+        await self._database.transaction(PoolName.REQUEST, write)
         return await self.get(name)
 
     # -- correcting the count of jobs
 
     async def release_stale(self) -> int:
         """Release reservations that no registration used in time; for how many jobs."""
-        rows = await self._database.fetch("people", "give_up_reservations", GIVEN_UP_AFTER)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.CANCEL_OLD_RESERVATIONS, GIVEN_UP_AFTER)
         return sum(row["lost"] for row in rows)
 
     async def recount(self) -> int:
         """Compare each tenant's counter with its jobs and correct it; how many were wrong."""
         wrong, last = 0, 0
-        while rows := await self._database.fetch("people", "list_tenants", last, COUNTED_AT_ONCE, None):
+        while rows := await self._database.fetch(PoolName.REQUEST, sql.tenant.LIST, last, COUNTED_AT_ONCE, None):
             for row in rows:
                 wrong += await self._recount_one(row["tenant"])
             last = rows[-1]["tenant"]
         return wrong
 
     async def _recount_one(self, tenant: int) -> bool:
-        rows = await self._database.fetch("people", "recount_jobs", tenant)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.RECOUNT_JOBS, tenant)
         if not rows or rows[0]["counted"] == rows[0]["found"]:
             return False
         difference = rows[0]["found"] - rows[0]["counted"]
         log.warning("corrected the job count of a tenant", tenant=tenant, by=-difference)
-        await self._database.fetch("people", "correct_jobs", tenant, difference)
+        await self._database.fetch(PoolName.REQUEST, sql.tenant.CORRECT_JOB_COUNT, tenant, difference)
         return True
 
 
@@ -129,12 +131,12 @@ async def reserved(database: Database, tenant: int, jobs: int, server_limit: int
 async def _reserve(database: Database, tenant: int, jobs: int, server_limit: int) -> TenantQuota:
     # On a separate connection, even inside the caller's transaction: the lock must not outlive the statement.
     asked = (tenant, jobs, AHEAD if jobs <= AHEAD_FOR else 0, FAR)
-    (row,) = await database.fetch("aside", "reserve_jobs", *asked)
+    (row,) = await database.fetch(PoolName.SEPARATE, sql.tenant.RESERVE_JOBS, *asked)
     if jobs and row["reservation"] is None:
-        await database.fetch("aside", "reclaim_reservations", tenant)
-        (row,) = await database.fetch("aside", "reserve_jobs", *asked)
+        await database.fetch(PoolName.SEPARATE, sql.tenant.RECLAIM_RESERVATIONS, tenant)
+        (row,) = await database.fetch(PoolName.SEPARATE, sql.tenant.RESERVE_JOBS, *asked)
     if jobs and row["reservation"] is None:
-        (found,) = await database.fetch("aside", "job_quota", tenant)
+        (found,) = await database.fetch(PoolName.SEPARATE, sql.tenant.READ_JOB_QUOTA, tenant)
         raise JobQuotaReached(jobs, used=found["jobs"], limit=found["max_jobs"] or 0, tenant=found["name"])
     limit = _smaller(server_limit, row["max_payload_bytes"])
     return TenantQuota(row["reservation"], list(row["numbers"]), row["now"], limit)
@@ -142,22 +144,22 @@ async def _reserve(database: Database, tenant: int, jobs: int, server_limit: int
 
 async def _release(database: Database, reservation: int) -> None:
     try:
-        await database.fetch("aside", "give_up_reservation", reservation)
+        await database.fetch(PoolName.SEPARATE, sql.tenant.CANCEL_RESERVATION, reservation)
     except DetentError as error:
         log.warning("reserved quota not released; upkeep releases it later", reservation=reservation, error=str(error))
 
 
 async def payload_limit(database: Database, tenant: int, server_limit: int) -> int:
     """The largest payload of this tenant, where no quota is reserved."""
-    rows = await database.fetch("people", "payload_limit", tenant)
+    rows = await database.fetch(PoolName.REQUEST, sql.tenant.READ_PAYLOAD_LIMIT, tenant)
     return _smaller(server_limit, rows[0]["max_payload_bytes"] if rows else None)
 
 
-async def use_quota(connection: Any, quota: TenantQuota) -> None:
+async def use_quota(connection: Connection, quota: TenantQuota) -> None:
     """Turn the reservation into jobs, in the transaction that inserts them."""
     if quota.reservation is None:
         return
-    if not await connection.fetch(statement("use_reservation"), quota.reservation):
+    if not await connection.fetch(sql.tenant.USE_RESERVATION.text, quota.reservation):
         raise Unavailable("Registering these jobs took too long, and none was registered: try again with fewer.")
 
 

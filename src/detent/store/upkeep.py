@@ -8,8 +8,8 @@ from time import monotonic
 from typing import NamedTuple
 from uuid import UUID
 
-from detent.store import migrate
-from detent.store.db import Database
+from detent.store import migrate, sql
+from detent.store.db import Database, PoolName
 from detent.store.requests import KEPT
 
 JOBS_CHANNEL = "detent_jobs"
@@ -55,49 +55,49 @@ class UpkeepStore:
         self._database = database
 
     async def cluster(self) -> ClusterIdentity:
-        row = (await self._database.fetch("work", "cluster"))[0]
+        row = (await self._database.fetch(PoolName.WORK, sql.cluster.READ))[0]
         return ClusterIdentity(row["id"], row["incarnation"], row["server_version"])
 
     async def now(self) -> datetime:
         """The database's time."""
-        moment: datetime = (await self._database.fetch("people", "clock"))[0]["now"]
+        moment: datetime = (await self._database.fetch(PoolName.REQUEST, sql.database.CLOCK))[0]["now"]
         return moment
 
     async def now_within(self, seconds: float) -> datetime:
         """As `now`, to check whether the database answers: it fails after `seconds`."""
-        moment: datetime = (await self._database.fetch_within(seconds, "people", "clock"))[0]["now"]
+        moment: datetime = (await self._database.fetch_within(seconds, PoolName.REQUEST, sql.database.CLOCK))[0]["now"]
         return moment
 
     async def pulse(self) -> Pulse:
         began = monotonic()
-        (row,) = await self._database.fetch("people", "pulse")
+        (row,) = await self._database.fetch(PoolName.REQUEST, sql.database.PING)
         return Pulse(
             monotonic() - began, row["migration"], _known(), row["history_days"],
             row["held_at"], row["original"], row["set_aside"],
         )  # fmt: skip
 
     async def make_history_days(self, ahead: int) -> int:
-        rows = await self._database.fetch("people", "make_history_days", ahead)
+        rows = await self._database.fetch(PoolName.REQUEST, sql.history.ADD_DAYS, ahead)
         return sum(row["made"] for row in rows)
 
     async def due(self, at: datetime, soon: timedelta) -> PendingUpkeep:
         """`at`: the time of the caller's clock; `soon`: report pauses that end within this."""
-        (row,) = await self._database.fetch("work", "due", KEPT, at, soon)
+        (row,) = await self._database.fetch(PoolName.WORK, sql.upkeep.FIND_DUE, KEPT, at, soon)
         return PendingUpkeep(*row.values())
 
     async def complete_jobs(self, limit: int = 1000) -> list[int]:
-        return [row["job"] for row in await self._database.fetch("work", "complete_jobs", limit)]
+        return [row["job"] for row in await self._database.fetch(PoolName.WORK, sql.job.COMPLETE, limit)]
 
     async def end_deleted(self, limit: int = 1000) -> int:
         """Cancel waiting runs of deleted jobs; how many. They were running when their job was deleted."""
-        jobs = [row["job"] for row in await self._database.fetch("work", "deleted_with_runs", limit)]
-        return len(await self._database.fetch("work", "end_deleted", jobs)) if jobs else 0
+        jobs = [row["job"] for row in await self._database.fetch(PoolName.WORK, sql.job.LIST_DELETED_WITH_RUNS, limit)]
+        return len(await self._database.fetch(PoolName.WORK, sql.run.END_OF_DELETED_JOBS, jobs)) if jobs else 0
 
     async def forget_changes(self) -> None:
-        await self._database.fetch("work", "forget_changes")
+        await self._database.fetch(PoolName.WORK, sql.feed.PURGE)
 
-    async def wake(self, channel: str, payload: str, *, pool: str = "work") -> None:
-        await self._database.fetch(pool, "wake", channel, payload)
+    async def wake(self, channel: str, payload: str, *, pool: PoolName = PoolName.WORK) -> None:
+        await self._database.fetch(pool, sql.feed.NOTIFY, channel, payload)
 
 
 @cache

@@ -9,7 +9,8 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from detent.contract.key import KeyScope
-from detent.store.db import Database
+from detent.store import sql
+from detent.store.db import Database, PoolName
 
 LASTS = timedelta(hours=12)
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -29,18 +30,18 @@ class WebSessionStore:
     async def open(self, key_id: str) -> str:
         """The token of a new session, returned only this once."""
         token = secrets.token_urlsafe(32)
-        await self._database.fetch("people", "open_session", _digest(token), key_id, LASTS)
+        await self._database.fetch(PoolName.REQUEST, sql.session.OPEN, _digest(token), key_id, LASTS)
         return token
 
     async def holder(self, token: str) -> SessionHolder | None:
         """Whose session this is; None when the session or its key is unknown or has ended."""
         if not _TOKEN.fullmatch(token):
             return None
-        rows = await self._database.fetch("people", "session_holder", _digest(token))
+        rows = await self._database.fetch(PoolName.REQUEST, sql.session.FIND_KEY, _digest(token))
         return SessionHolder(*rows[0].values()) if rows else None
 
     async def close(self, token: str) -> None:
-        await self._database.fetch("people", "end_session", _digest(token))
+        await self._database.fetch(PoolName.REQUEST, sql.session.END, _digest(token))
 
 
 def _digest(token: str) -> bytes:

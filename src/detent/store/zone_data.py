@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from detent.store.db import Database, Row
+from detent.store import sql
+from detent.store.db import Database, PoolName, Row
 
 
 class ZoneDataStore:
@@ -14,16 +15,16 @@ class ZoneDataStore:
 
     async def seen(self) -> str | None:
         """The newest release by which all jobs were computed."""
-        seen: str | None = (await self._database.fetch("people", "zone_data"))[0]["tzdata"]
+        seen: str | None = (await self._database.fetch(PoolName.REQUEST, sql.zone_data.READ))[0]["tzdata"]
         return seen
 
     async def mark_seen(self, release: str) -> None:
-        await self._database.fetch("people", "zone_data_seen", release)
+        await self._database.fetch(PoolName.REQUEST, sql.zone_data.RECORD, release)
 
     async def older(self, release: str, behind: int, limit: int) -> list[Row]:
         """Jobs behind this number that were computed by another release, as rows to change."""
-        return await self._database.fetch("people", "old_zone_data", release, behind, limit)
+        return await self._database.fetch(PoolName.REQUEST, sql.zone_data.LIST_OUTDATED_JOBS, release, behind, limit)
 
     async def renew_spans(self, same: Sequence[tuple[int, int, datetime]], release: str) -> None:
         """Jobs (number, generation, end of the span) whose next tick is the same by this release."""
-        await self._database.fetch("people", "renew_spans", *zip(*same, strict=True), release)
+        await self._database.fetch(PoolName.REQUEST, sql.ledger.RENEW_SPANS, *zip(*same, strict=True), release)

@@ -18,6 +18,7 @@ from detent.domain.run import Claim
 from detent.errors import DetentError
 from detent.runtime.bisection import halve_until_alone
 from detent.store import Store
+from detent.store.db import PoolName
 from detent.telemetry.log import logger
 from detent.worker.held import HeldRun
 
@@ -32,7 +33,7 @@ Key = tuple[int, int]
 
 
 async def with_own_payload(
-    store: Store, claim: Claim, definition: Definition | None, *, pool: str = "work"
+    store: Store, claim: Claim, definition: Definition | None, *, pool: PoolName = PoolName.WORK
 ) -> Definition | None:
     """The definition as this run has it: a run that was triggered by hand may have its own payload, which its retries
     and repeats share."""

@@ -22,7 +22,7 @@ from detent.jobs import JobOperations
 from detent.runtime.bisection import halve_until_alone
 from detent.runtime.service import Batcher
 from detent.store import Store
-from detent.store.db import OutcomeUnknown, Rejected
+from detent.store.db import OutcomeUnknown, PoolName, Rejected
 from detent.store.live_runs import Retry, Settlement
 from detent.store.pull import Extended, LeasedRun, PullBeat, Recorded, Report
 from detent.store.upkeep import RUNS_CHANNEL
@@ -126,8 +126,8 @@ class PulledRuns:
     async def _promote(self, jobs: list[int]) -> None:
         """Runs that waited for these move up; after a failure the sweep does it."""
         try:
-            if await self._store.live_runs.promote(jobs, pool="pull"):
-                await self._store.upkeep.wake(RUNS_CHANNEL, "ready", pool="pull")
+            if await self._store.live_runs.promote(jobs, pool=PoolName.PULL):
+                await self._store.upkeep.wake(RUNS_CHANNEL, "ready", pool=PoolName.PULL)
         except DetentError as error:
             log.warning("waiting runs have not moved up yet", error=str(error))
 

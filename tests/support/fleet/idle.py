@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detent.client import JsonClient
-from detent.store.db import statement
+from detent.store import sql
 from tests.support.fleet.clocks import faked
 from tests.support.fleet.plans import Chance, Fault
 from tests.support.waiting import until
@@ -148,7 +148,7 @@ class Deeds:
 
     async def terminate_listening(self, _fault: Fault) -> str:
         async with self._stage.server.session() as session:
-            found = [row["pid"] for row in await session.fetch(LISTENING, statement("clock"))]
+            found = [row["pid"] for row in await session.fetch(LISTENING, sql.database.CLOCK.text)]
             assert found, "no connection listens"
             for backend in found:
                 await session.execute("SELECT pg_terminate_backend($1)", backend)

@@ -77,14 +77,21 @@ QUIET = Shape(("n1",), ticking=(Ticking(fields=POLICY),), ttl=12.0, linked=True)
 MUTANTS = (
     Mutant(
         "no node fence in fire and claim",
-        {f"store/sql/{name}.sql": [FENCE] for name in ("fire", "fire_careful", "claim", "claim_shares")},
+        {
+            f"store/sql/{name}.sql": [FENCE]
+            for name in ("cursor/fire", "cursor/fire_careful", "run/claim", "run/claim_shares")
+        },
         BUSY,
         (Fault(2.0, "stop-at", "w1", HOLD, "W1=stop@6"), Fault(9.0, "stop-at", "w2", HOLD, "W1=stop@6")),
         Promise(),
     ),
     Mutant(
         "expiry by the node's clock",
-        {"store/sql/beat.sql": [("expires_at = now() + ttl", "expires_at = now() + ttl + $2 * interval '1 second'")]},
+        {
+            "store/sql/node/heartbeat.sql": [
+                ("expires_at = now() + ttl", "expires_at = now() + ttl + $2 * interval '1 second'")
+            ]
+        },
         ALIKE,
         (),
         Promise(rules=(unprovoked_evictions,)),
@@ -93,7 +100,7 @@ MUTANTS = (
     Mutant(
         "a heartbeat that revives an evicted node",
         {
-            "store/sql/beat.sql": [
+            "store/sql/node/heartbeat.sql": [
                 ("UPDATE nodes SET", "INSERT INTO nodes (node, ttl, expires_at, host, pid, roles, version, tzdata)\n"
                  "SELECT $1, interval '1500 ms', now() + interval '1500 ms', '', 0, '{scheduler,worker}', '', ''\n"
                  "  FROM clock WHERE NOT stepped ON CONFLICT (node) DO UPDATE SET evicted = false,"),

@@ -13,6 +13,7 @@ from detent.cli.invocation import client_settings, complete_job, format_options,
 from detent.cli.nodes import database_options
 from detent.cli.text import clean
 from detent.errors import DetentError, NotFound
+from detent.store import sql
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -109,22 +110,22 @@ async def _cluster(doctor: Doctor) -> list[CheckResult]:
     from detent.cli.doctor import cluster, database, identity, unfired
     from detent.cli.doctor.missing import OVERDUE
 
-    nodes = await doctor.ask("nodes")
+    nodes = await doctor.ask(sql.doctor.NODES)
     alive = [node for node in nodes if node["alive"]]
     handlers = any("worker" in node["roles"] for node in alive)
     found = [await database.check_connections(doctor, len(alive), handlers)]
     found += [finding async for finding in database.check_pooler(doctor, await doctor.pooling())]
-    found += [identity.check_original(await doctor.identity()), identity.check_hold(await doctor.one("hold"))]
+    found += [identity.check_original(await doctor.identity()), identity.check_hold(await doctor.one(sql.doctor.HOLD))]
     found += cluster.check_nodes(nodes)
-    found += cluster.check_lost(await doctor.ask("lost_nodes"), nodes)
-    found.append(cluster.check_partitions(await doctor.one("partitions"), nodes))
-    found.append(cluster.check_ticks(await doctor.one("overdue", OVERDUE, None)))
+    found += cluster.check_lost(await doctor.ask(sql.doctor.LOST_NODES), nodes)
+    found.append(cluster.check_partitions(await doctor.one(sql.doctor.PARTITIONS), nodes))
+    found.append(cluster.check_ticks(await doctor.one(sql.doctor.OVERDUE, OVERDUE, None)))
     found += await unfired.check_jobs(doctor)
     return found
 
 
 async def _job(doctor: Doctor, name: str) -> Row:
-    rows = await doctor.ask("job", name)
+    rows = await doctor.ask(sql.doctor.JOB, name)
     if not rows:
         raise NotFound(f"There is no job {name!r}: `detent job list` shows the jobs.")
     return rows[0]

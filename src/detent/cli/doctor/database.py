@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from detent.cli.config import without_password
 from detent.cli.doctor.results import CheckResult, brief, number
 from detent.errors import Unavailable
-from detent.store import migrate
+from detent.store import migrate, sql
 from detent.store.db import Row
 from detent.store.doctor import (
     CONNECTIONS_FOR_HANDLERS,
@@ -25,7 +25,7 @@ SLOW_ROUND_TRIP = 0.050
 
 
 async def check_server(doctor: Doctor, url: str) -> AsyncIterator[CheckResult]:
-    row = await doctor.one("server")
+    row = await doctor.one(sql.doctor.SERVER)
     trip = sorted(await doctor.round_trips())[2].total_seconds()
     text = f"{without_password(url)} answers in {brief(trip)}."
     if row["standby"]:
@@ -51,7 +51,7 @@ def _version(row: Row) -> CheckResult:
 
 
 async def _clock(doctor: Doctor, trip: float) -> CheckResult:
-    row = await doctor.one("server")
+    row = await doctor.one(sql.doctor.SERVER)
     offset = (datetime.now(UTC) - row["at"]).total_seconds() - trip / 2
     side = "ahead of" if offset > 0 else "behind"
     text = f"The clock of this host is {brief(abs(offset))} {side} that of the database."
@@ -87,7 +87,7 @@ async def check_migrations(doctor: Doctor) -> CheckResult:
 
 
 async def check_connections(doctor: Doctor, nodes: int, handlers: bool) -> CheckResult:
-    row = await doctor.one("server")
+    row = await doctor.one(sql.doctor.SERVER)
     limits = [row["max_connections"] - row["reserved"]]
     limits += [limit for limit in (row["role_limit"], row["database_limit"]) if limit is not None and limit >= 0]
     allowed = min(limits)
@@ -133,7 +133,7 @@ async def _role_behind_pooler(doctor: Doctor) -> CheckResult:
 
 
 async def _role(doctor: Doctor, pooling: Pooling) -> CheckResult:
-    plain = await doctor.one("server")
+    plain = await doctor.one(sql.doctor.SERVER)
     wanted = wanted_settings()
     missing = [name for name, value in wanted.items() if not _same(plain[name], value)]
     alter = " ".join(f"ALTER ROLE {plain['role']} SET {name} = '{wanted[name]}';" for name in missing)

@@ -7,6 +7,7 @@ from functools import partial
 
 from detent.cli import times
 from detent.cli.doctor.results import Case, brief, number
+from detent.store import sql
 
 MANY_AT_ONCE = 1_000
 MUCH_OF_ALL = 0.5
@@ -23,7 +24,7 @@ async def check_spike(case: Case) -> None:
 
 
 async def _herd(case: Case) -> None:
-    rows = await case.doctor.ask("herd")
+    rows = await case.doctor.ask(sql.doctor.HERD)
     if not rows:
         return
     top, total = rows[0], rows[0]["total"]
@@ -43,7 +44,7 @@ async def _herd(case: Case) -> None:
 
 
 async def _tables(case: Case) -> None:
-    for row in await case.doctor.ask("tables"):
+    for row in await case.doctor.ask(sql.doctor.TABLES):
         if row["dead"] > MANY_DEAD and row["dead"] > row["live"]:
             since = times.relative(times.written(row["vacuumed"]), times.now()) if row["vacuumed"] else "never"
             text = (
@@ -53,7 +54,7 @@ async def _tables(case: Case) -> None:
 
 
 async def _long(case: Case) -> None:
-    for row in await case.doctor.ask("long"):
+    for row in await case.doctor.ask(sql.doctor.LONG_TRANSACTIONS):
         who = row["application"] or "a session without a name"
         text = f"{who} (process {row['pid']}) has had a transaction open for {times.span(row['seconds'] * 1000)}."
         case.add("warn", text, "It prevents vacuum, which slows every claim: end it.")
@@ -84,7 +85,7 @@ async def _taken(case: Case) -> None:
 
 
 async def _beats(case: Case) -> None:
-    for node in await case.doctor.ask("nodes"):
+    for node in await case.doctor.ask(sql.doctor.NODES):
         if node["alive"] and node["age"] > node["ttl"] * 2 / 3:
             age = times.span(node["age"] * 1000)
             text = f"The last heartbeat of {node['host']} is {age} old; its lease is {node['ttl']:g} s."
@@ -95,7 +96,7 @@ async def _beats(case: Case) -> None:
 
 
 async def _lost(case: Case) -> None:
-    for row in await case.doctor.ask("attempts", LOST, case.number):
+    for row in await case.doctor.ask(sql.doctor.ATTEMPTS, LOST, case.number):
         if row["outcome"] == "lost":
             text = f"{number(row['attempts'], 'attempt', 'were')} lost with their node in the last hour."
             case.add(
@@ -108,7 +109,7 @@ async def _lost(case: Case) -> None:
 async def _answers(case: Case) -> None:
     trips = sorted(await case.doctor.round_trips(10))
     slowest = trips[-1].total_seconds()
-    ttl = min((node["ttl"] for node in await case.doctor.ask("nodes") if node["alive"]), default=5.0)
+    ttl = min((node["ttl"] for node in await case.doctor.ask(sql.doctor.NODES) if node["alive"]), default=5.0)
     text = f"The slowest of 10 answers of the database took {brief(slowest)}."
     if slowest > ttl / 10:
         case.add(

@@ -9,6 +9,7 @@ from detent.cli import times
 from detent.cli.doctor.cluster import check_nodes, check_partitions
 from detent.cli.doctor.results import Case, number, some
 from detent.cli.doctor.unfired import check_jobs
+from detent.store import sql
 
 SINCE = timedelta(days=7)
 OVERDUE = timedelta(seconds=10)
@@ -39,19 +40,19 @@ async def check(case: Case) -> None:
 
 
 async def _nodes(case: Case) -> None:
-    for finding in check_nodes(await case.doctor.ask("nodes")):
+    for finding in check_nodes(await case.doctor.ask(sql.doctor.NODES)):
         if finding.status != "ok" and finding.check in ("nodes", "lost node"):
             case.add(finding.status, finding.found, finding.advice)
 
 
 async def _partitions(case: Case) -> None:
-    finding = check_partitions(await case.doctor.one("partitions"), await case.doctor.ask("nodes"))
+    finding = check_partitions(await case.doctor.one(sql.doctor.PARTITIONS), await case.doctor.ask(sql.doctor.NODES))
     if finding.status != "ok":
         case.add(finding.status, finding.found, finding.advice)
 
 
 async def _overdue(case: Case) -> None:
-    row = await case.doctor.one("overdue", OVERDUE, case.number)
+    row = await case.doctor.one(sql.doctor.OVERDUE, OVERDUE, case.number)
     if row["ticks"]:
         since = times.relative(times.written(row["oldest"]), times.now())
         where = number(row["partitions"], "partition")
@@ -66,7 +67,7 @@ async def _silent(case: Case) -> None:
 
 
 async def _orphans(case: Case) -> None:
-    row = await case.doctor.one("orphans", case.number)
+    row = await case.doctor.one(sql.doctor.ORPHANS, case.number)
     if row["runs"]:
         since = times.relative(times.written(row["oldest"]), times.now())
         text = f"{number(row['runs'], 'run', 'are')} claimed by a lost node, the oldest ready {since}."
@@ -74,7 +75,7 @@ async def _orphans(case: Case) -> None:
 
 
 async def waiting(case: Case) -> None:
-    for row in await case.doctor.ask("waiting", PATIENCE, case.number):
+    for row in await case.doctor.ask(sql.doctor.WAITING, PATIENCE, case.number):
         since = times.relative(times.written(row["oldest"]), times.now())
         names = some(row["names"], 0)
         text = (
@@ -101,7 +102,7 @@ def _worker_for(queue: str, needs: str) -> str:
 
 
 async def _not_run(case: Case) -> None:
-    for row in await case.doctor.ask("not_run", SINCE, case.number):
+    for row in await case.doctor.ask(sql.doctor.NOT_RUN, SINCE, case.number):
         word = "skipped" if row["status"] == 4 else "missed"
         why = row["reason"] or "no reason recorded"
         names = some(row["names"], 0)
@@ -111,7 +112,7 @@ async def _not_run(case: Case) -> None:
 
 
 async def _history(case: Case) -> None:
-    row = await case.doctor.one("history_days")
+    row = await case.doctor.one(sql.doctor.HISTORY_DAYS)
     if row["ahead"] < 1:
         text = "There is no history partition for tomorrow: runs could not be recorded."
         case.add("fail", text, "A live node creates partitions a week ahead: start one.")

@@ -7,6 +7,7 @@ from functools import partial
 from detent.cli import times
 from detent.cli.doctor import missing
 from detent.cli.doctor.results import Case, number
+from detent.store import sql
 
 
 async def check(case: Case) -> None:
@@ -16,7 +17,7 @@ async def check(case: Case) -> None:
 
 
 async def _held(case: Case) -> None:
-    for row in await case.doctor.ask("held", case.number):
+    for row in await case.doctor.ask(sql.doctor.OVERRUNNING, case.number):
         asked = ", was asked to stop" if row["cancel"] else ""
         text = (
             f"Run {row['run']} of {row['name']} was ready {times.span(row['seconds'] * 1000)} ago, has a timeout of "
@@ -27,7 +28,7 @@ async def _held(case: Case) -> None:
 
 
 async def _orphans(case: Case) -> None:
-    row = await case.doctor.one("orphans", case.number)
+    row = await case.doctor.one(sql.doctor.ORPHANS, case.number)
     if row["runs"]:
         text = f"{number(row['runs'], 'run', 'are')} claimed by a lost node or worker."
         advice = "A live node releases them within two lease times, without manual SQL. Start a node if none is alive."

@@ -9,6 +9,7 @@ from functools import partial
 from detent.cli import times
 from detent.cli.doctor.results import Case, number, some
 from detent.domain.identity import MANUAL
+from detent.store import sql
 
 SINCE = timedelta(days=7)
 KEY = "Let the target deduplicate by the idempotency key: it is the same for all attempts of a run"
@@ -39,14 +40,14 @@ async def check(case: Case) -> None:
 
 
 async def _both(case: Case) -> None:
-    row = await case.doctor.one("both", case.number)
+    row = await case.doctor.one(sql.doctor.LIVE_AND_FINISHED, case.number)
     if row["runs"]:
         advice = "This is a bug in detent: keep the database unchanged and report it."
         case.add("fail", f"{number(row['runs'], 'run', 'are')} both live and finished.", advice)
 
 
 async def _attempts(case: Case) -> None:
-    for row in await case.doctor.ask("attempts", SINCE, case.number):
+    for row in await case.doctor.ask(sql.doctor.ATTEMPTS, SINCE, case.number):
         if row["outcome"] in OUTCOMES:
             what, advice = OUTCOMES[row["outcome"]]
             of = some(row["names"], 0)
@@ -56,7 +57,7 @@ async def _attempts(case: Case) -> None:
 
 
 async def _repeats(case: Case) -> None:
-    row = await case.doctor.one("repeats", SINCE, case.number, MANUAL)
+    row = await case.doctor.one(sql.doctor.REPEATS, SINCE, case.number, MANUAL)
     asked = [f"{number(row[kind], f'{kind} run')}" for kind in ("repeated", "manual") if row[kind]]
     if asked:
         of = some(row["names"], 0)
@@ -65,7 +66,7 @@ async def _repeats(case: Case) -> None:
 
 
 async def _lookalikes(case: Case) -> None:
-    for row in await case.doctor.ask("lookalikes", case.number):
+    for row in await case.doctor.ask(sql.doctor.LOOKALIKES, case.number):
         names = some(row["names"], row["jobs"])
         first = shlex.quote(row["names"][-1])
         case.add(
@@ -76,7 +77,7 @@ async def _lookalikes(case: Case) -> None:
 
 
 async def _clock(case: Case) -> None:
-    row = await case.doctor.one("twice_by_clock", case.number)
+    row = await case.doctor.one(sql.doctor.TWICE_BY_CLOCK, case.number)
     if row["jobs"]:
         names = some(row["names"], row["jobs"])
         text = f"{number(row['jobs'], 'job', 'run')} twice when the clock is set back (dst_overlap both): {names}."

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from detent.cli import times
 from detent.cli.doctor.results import CheckResult, number, some
+from detent.store import sql
 from detent.store.doctor import Doctor, TooSlow
 from detent.store.stored_schedules import UnreadableSchedule, read_schedule
 
@@ -28,7 +29,7 @@ async def check_jobs(doctor: Doctor, job: int | None = None) -> list[CheckResult
 
 
 async def _set_aside(doctor: Doctor, job: int | None) -> list[CheckResult]:
-    rows = await doctor.ask("set_aside", job, NAMED)
+    rows = await doctor.ask(sql.doctor.SET_ASIDE, job, NAMED)
     found = []
     for row in rows:
         since = times.relative(times.written(row["since"]), times.now())
@@ -44,7 +45,7 @@ async def _set_aside(doctor: Doctor, job: int | None) -> list[CheckResult]:
 
 async def _unreadable(doctor: Doctor, job: int | None) -> list[CheckResult]:
     """Includes jobs that are not due yet, which no leader has tried to fire."""
-    rows = await doctor.ask("schedules", job, MOST_READ + 1)
+    rows = await doctor.ask(sql.doctor.SCHEDULES, job, MOST_READ + 1)
     found = list(_limit(len(rows)))
     why = {}
     for row in rows[:MOST_READ]:
@@ -52,7 +53,7 @@ async def _unreadable(doctor: Doctor, job: int | None) -> list[CheckResult]:
             read_schedule(row["schedule"], row["stored"])
         except UnreadableSchedule as error:
             why[row["schedule"]] = error.message
-    jobs = await doctor.ask("jobs_of_schedules", list(why), NAMED + 1) if why else []
+    jobs = await doctor.ask(sql.doctor.JOBS_OF_SCHEDULES, list(why), NAMED + 1) if why else []
     found += [
         CheckResult("jobs", "fail", f"The job {row['name']} cannot fire. {why[row['schedule']]}", ADVICE)
         for row in jobs[:NAMED]
@@ -69,7 +70,7 @@ def _limit(rows: int) -> Iterator[CheckResult]:
 
 
 async def _without(doctor: Doctor, job: int | None) -> list[CheckResult]:
-    rows = await doctor.ask("without_schedule", job, NAMED + 1)
+    rows = await doctor.ask(sql.doctor.WITHOUT_SCHEDULE, job, NAMED + 1)
     if not rows:
         return []
     names = some([row["name"] for row in rows[:NAMED]], 0)

@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import resources
 
 from detent.client import AsyncClient
 from detent.devtools.bench.nodes import ServeProcess, throw_away_database
@@ -20,6 +19,7 @@ from detent.devtools.bench.processes import PROC, children_seconds, process_seco
 from detent.errors import Unavailable
 from detent.runtime.clock import monotonic
 from detent.store.embedded import EmbeddedServer
+from detent.store.statement import STATEMENTS
 
 SETTLE_SECONDS = 15.0  # in which a node takes its partitions, loads its window and makes its connections
 LOGGED = {"log_statement": "all", "log_duration": "off", "log_min_duration_statement": "-1"}
@@ -97,12 +97,7 @@ def count_statements(log: str) -> Counter[str]:
 
 
 def _names() -> dict[str, str]:
-    folder = resources.files("detent.store").joinpath("sql")
-    return {
-        _plain(file.read_text("utf-8")): file.name.removesuffix(".sql")
-        for file in folder.iterdir()
-        if file.name.endswith(".sql")
-    }
+    return {_plain(statement.text): statement.name for statement in STATEMENTS.values()}
 
 
 def _plain(text: str) -> str:

@@ -9,10 +9,12 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
+from detent.devtools.sql import demo
 from detent.domain.job import JobSpec
 from detent.domain.registration import CursorPlace, PreparedJob, Timings, place, prepare, stand_on
 from detent.jobs.moves import new_jobs
-from detent.store.db import Database, statement
+from detent.store.connection import Connection
+from detent.store.db import Database, PoolName
 from detent.store.job_writes import Ownership, insert
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.tenants import reserved
@@ -47,7 +49,7 @@ class DemoDatabase:
 
     async def jobs(self) -> int:
         """How many jobs exist, of all tenants."""
-        return int((await self._database.fetch("people", "demo_jobs"))[0]["jobs"])
+        return int((await self._database.fetch(PoolName.REQUEST, demo.COUNT_JOBS))[0]["jobs"])
 
     async def register(
         self, specs: Sequence[JobSpec], since: datetime, max_payload_bytes: int
@@ -66,20 +68,20 @@ class DemoDatabase:
     async def write(self, rows: DemoRows, last_ticks: Sequence[tuple[int, datetime]], over: Sequence[int]) -> None:
         """Write the history, the last tick of each cursor, and which jobs have completed."""
 
-        async def work(connection: Any) -> None:
+        async def work(connection: Connection) -> None:
             await connection.copy_records_to_table("run_history", records=rows.runs, columns=RUN_COLUMNS)
             await connection.copy_records_to_table("attempts", records=rows.attempts, columns=ATTEMPT_COLUMNS)
-            if not await connection.fetch(statement("demo_elections")):
+            if not await connection.fetch(demo.CHECK_ELECTIONS.text):
                 await connection.copy_records_to_table("elections", records=rows.elections, columns=ELECTION_COLUMNS)
             numbers, ticks = zip(*last_ticks, strict=True)
-            await connection.fetch(statement("demo_cursors"), numbers, ticks)
-            await connection.fetch(statement("demo_over"), list(over))
+            await connection.fetch(demo.MOVE_CURSORS.text, numbers, ticks)
+            await connection.fetch(demo.COMPLETE_JOBS.text, list(over))
             if rows.incidents:
-                await connection.fetch(statement("demo_incidents"), *zip(*rows.incidents, strict=True))
+                await connection.fetch(demo.ADD_INCIDENTS.text, *zip(*rows.incidents, strict=True))
 
-        await self._database.transaction("people", work)
-        async with self._database.connection("people") as connection:
-            await connection.execute(statement("demo_analyze"))
+        await self._database.transaction(PoolName.REQUEST, work)
+        async with self._database.connection(PoolName.REQUEST) as connection:
+            await connection.execute(demo.ANALYZE.text)
 
 
 def _where(job: PreparedJob, now: datetime) -> CursorPlace:

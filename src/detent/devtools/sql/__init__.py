@@ -1,0 +1,1 @@
+"""Statements of the benchmarks and of the demo."""

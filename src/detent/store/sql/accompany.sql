@@ -1,6 +1,0 @@
--- A run that was started alone goes on, and others are about to start beside it: from here on the loss of their node does not count
--- against it. $1 node, $2 job, $3 lane, $4 scheduled_at, $5 serial, $6 token
-WITH l AS MATERIALIZED (
-    SELECT job, lane FROM live_runs
-     WHERE job = $2 AND lane = $3 AND scheduled_at = $4 AND serial = $5 AND token = $6 AND owner = $1 FOR UPDATE)
-UPDATE live_runs r SET alone = NULL FROM l WHERE r.job = l.job AND r.lane = l.lane RETURNING r.job, r.lane

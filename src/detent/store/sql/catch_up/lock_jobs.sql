@@ -1,0 +1,6 @@
+-- First statement of a release: the jobs are nobody else's until its end, so that the second sees all they did before.
+-- Whoever is locked is left for later. $1 node, $2 jobs
+WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE)
+SELECT job FROM cursors
+ WHERE job = ANY ($2::bigint[]) AND EXISTS (SELECT FROM fence) AND (SELECT held_at IS NULL FROM cluster)
+ ORDER BY job FOR NO KEY UPDATE SKIP LOCKED

@@ -1,0 +1,15 @@
+-- The same database after a fail-over: take over its new timeline, and raise the incarnation. Of several nodes that see
+-- the new timeline, one does. The seconds since 2020 keep the number from being given out twice when a second fail-over
+-- loses this very row; the largest that this process has seen does the same where clocks differ.
+-- No membership of before outlives it (each process has to join anew), so nobody needs to wait for their leases to end.
+-- $1 the timeline as it was read, $2 the largest incarnation that was seen
+WITH raised AS (
+UPDATE cluster c SET timeline = w.timeline, incarnation = greatest(c.incarnation + 1, $2::bigint + 1,
+           least(extract(epoch FROM clock_timestamp() - timestamptz '2020-01-01 00:00+00')::bigint, 2000000000))
+  FROM whereabouts w
+ WHERE c.timeline = $1::integer AND w.timeline > c.timeline
+   AND (c.system_identifier, c.database_oid, c.table_oid) = (w.system_identifier, w.database_oid, w.table_oid)
+RETURNING c.incarnation),
+n AS MATERIALIZED (SELECT n.node FROM nodes n, raised WHERE NOT n.evicted ORDER BY n.node FOR UPDATE OF n),
+evicted_nodes AS (UPDATE nodes t SET evicted = true FROM n WHERE t.node = n.node)
+SELECT incarnation FROM raised

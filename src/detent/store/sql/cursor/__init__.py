@@ -1,0 +1,13 @@
+"""Cursors: where each job stands, and the fires that move it."""
+
+from __future__ import annotations
+
+from detent.store.statement import Statement
+
+FIRE = Statement(__name__, "fire")
+FIRE_CAREFUL = Statement(__name__, "fire_careful")
+MARK_CROWDED = Statement(__name__, "mark_crowded")
+MISS = Statement(__name__, "miss")
+MOVE = Statement(__name__, "move")
+READ = Statement(__name__, "read")
+READ_WINDOW = Statement(__name__, "read_window")

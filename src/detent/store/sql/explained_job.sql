@@ -1,6 +1,0 @@
--- A job as its ticks are explained, deleted or not. $1 job
-SELECT j.job, j.id, j.name, j.status, j.created_at, j.partition, j.definition, j.since, j.opened, j.opened_by, j.reason,
-       j.paused_until, c.next_tick, nullif(c.last_tick, '-infinity') AS last_tick, now() AS now,
-       CASE WHEN j.revision = 1 THEN j.changed_by                    -- else unknown, once that revision is no longer kept
-            ELSE (SELECT r.changed_by FROM job_revisions r WHERE r.job = j.job AND r.revision = 1) END AS created_by
-  FROM jobs j JOIN cursors c USING (job) WHERE j.job = $1::bigint

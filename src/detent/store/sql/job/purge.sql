@@ -1,0 +1,20 @@
+-- What is left of jobs that were deleted so long ago that history knows nothing of them. $1 days, $2 limit. Their runs
+-- are not younger than their deletion, so they are only in partitions that begin before it and were there when the last
+-- of them ended. One that was made later, for something old of somebody else, is no reason to keep them.
+WITH kept AS MATERIALIZED (
+    SELECT b.since, coalesce(p.made_at, '-infinity') AS made_at
+      FROM history_bounds b LEFT JOIN history_parts p ON p.name = b.name AND p.dropped_at IS NULL),
+gone AS MATERIALIZED (
+    SELECT job FROM jobs j
+     WHERE status = 'deleted' AND updated_at < now() - make_interval(days => $1::integer)
+       AND NOT EXISTS (
+           SELECT FROM kept k WHERE k.since <= j.updated_at AND k.made_at <= j.updated_at + interval '1 day')
+       AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = j.job)
+     ORDER BY updated_at LIMIT $2::integer FOR UPDATE SKIP LOCKED),
+purged_cursors AS (DELETE FROM cursors x USING gone WHERE x.job = gone.job),
+purged_revisions AS (DELETE FROM job_revisions x USING gone WHERE x.job = gone.job),
+purged_segments AS (DELETE FROM segments x USING gone WHERE x.job = gone.job),
+purged_skips AS (DELETE FROM skips x USING gone WHERE x.job = gone.job),
+purged_catchups AS (DELETE FROM catchups x USING gone WHERE x.job = gone.job),
+purged_payloads AS (DELETE FROM run_payloads x USING gone WHERE x.job = gone.job)
+DELETE FROM jobs j USING gone WHERE j.job = gone.job RETURNING j.job

@@ -1,8 +1,0 @@
--- A node that ends: in good order, or because it lost its membership. The first record of its end stays. $1 node, $2 lost
-WITH e AS (UPDATE nodes SET evicted = true WHERE node = $1 RETURNING *),
-f AS (
-    INSERT INTO former_nodes (node, host, pid, address, roles, version, tzdata, started_at, seen_at, lost, partitions)
-    SELECT node, host, pid, address, roles, version, tzdata, started_at, beat_at, $2::boolean,
-           (SELECT count(*) FROM partitions p WHERE p.holder = e.node) FROM e
-    ON CONFLICT (node) DO NOTHING)
-SELECT node FROM e

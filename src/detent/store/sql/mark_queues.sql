@@ -1,6 +1,0 @@
--- $1 queues that nothing is in any more, from now on, $2 queues that something is in after all
-WITH v AS MATERIALIZED (
-    SELECT queue FROM queues
-     WHERE queue = ANY ($1::integer[]) AND unused_since IS NULL OR queue = ANY ($2::integer[]) AND unused_since IS NOT NULL
-     ORDER BY queue FOR NO KEY UPDATE SKIP LOCKED)
-UPDATE queues q SET unused_since = CASE WHEN q.queue = ANY ($1::integer[]) THEN now() END FROM v WHERE q.queue = v.queue

@@ -1,6 +1,0 @@
--- $1 schedules that nothing has any more, from now on, $2 schedules that something has after all
-WITH v AS MATERIALIZED (
-    SELECT schedule FROM schedules
-     WHERE schedule = ANY ($1::integer[]) AND unused_since IS NULL OR schedule = ANY ($2::integer[]) AND unused_since IS NOT NULL
-     ORDER BY schedule FOR NO KEY UPDATE SKIP LOCKED)
-UPDATE schedules s SET unused_since = CASE WHEN s.schedule = ANY ($1::integer[]) THEN now() END FROM v WHERE s.schedule = v.schedule

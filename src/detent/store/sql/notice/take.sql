@@ -1,0 +1,15 @@
+-- Messages to be sent now, which are out of others' reach for a while. $1 limit, $2 for how long. Of an incident one at
+-- a time, so that nobody hears of a recovery first.
+WITH waiting AS MATERIALIZED (
+    SELECT notice FROM notices x WHERE ended_at IS NULL AND due_at <= now()
+       AND NOT EXISTS (SELECT FROM notices y WHERE y.incident = x.incident AND y.notice < x.notice
+           AND y.ended_at IS NULL)
+     ORDER BY due_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
+taken AS (
+    UPDATE notices t SET due_at = now() + $2::interval, tries = t.tries + 1 FROM waiting WHERE t.notice = waiting.notice
+    RETURNING t.*)
+SELECT taken.notice, taken.event, taken.tries, now() - taken.made_at AS age, now() AS at, i.incident, i.kind, i.within,
+       i.tick, i.misses, i.opened_at, i.closed_at, t.name AS tenant, j.id, j.name, j.definition->>'notify_url' AS url,
+       coalesce(j.definition->>'notify_format', 'webhook') AS format, i.tenant = 1 AS ours
+  FROM taken JOIN incidents i USING (incident) JOIN tenants t USING (tenant) JOIN jobs j ON j.job = i.job
+ ORDER BY taken.notice

@@ -1,0 +1,6 @@
+-- The newest runs of jobs, where they are dead and nothing of the job is under way. Ticks that did not run are no runs.
+-- $1 jobs
+SELECT h.job, h.scheduled_at, h.serial FROM unnest($1::bigint[]) AS v (job) CROSS JOIN LATERAL (
+    SELECT job, scheduled_at, serial, status FROM run_history WHERE job = v.job AND status IN (1, 2, 3)
+     ORDER BY scheduled_at DESC, serial DESC LIMIT 1) h
+ WHERE h.status = 2 AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = h.job)

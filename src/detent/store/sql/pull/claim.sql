@@ -1,0 +1,58 @@
+-- Take runs that are ready, each under a lease. $1 tenant, $2 worker, $3 queue name, $4 what the worker has, $5 whether
+-- it has every function, $6 limit, $7 lease, $8 as in claim. Ranges as there. There is no node to fence on: the lease
+-- is the fence, and that this database is no copy, which nodes make sure of before they join, is asked here.
+-- Nobody will tell when a run starts, so where a crash must be told from a wait it counts as started from here on. A
+-- suspect, whose worker was lost although it had been lost before (crashes > 1), is given alone: to a worker that holds
+-- nothing, which then gets nothing else until the lease can have ended. If no such worker comes, any worker gets it
+-- after a wait; then its loss does not count. Both spans double with each loss, so that at last it has been alone for
+-- long enough.
+WITH ranges AS MATERIALIZED (
+    SELECT p, queue FROM queues, generate_series(9, 0, -1) AS p
+     WHERE tenant = $1 AND name = $3
+       AND (needs = ANY ($4::text[]) OR ($5 AND (needs LIKE 'python:%' OR needs LIKE 'process:%')))
+       AND EXISTS (SELECT FROM cluster JOIN whereabouts USING (system_identifier, database_oid, table_oid, timeline))
+       AND NOT EXISTS (SELECT FROM pull_leases WHERE worker = $2 AND alone_until > now())
+     ORDER BY CASE WHEN $8::boolean THEN 0 ELSE p END DESC, random()),
+ready AS MATERIALIZED (
+    SELECT r.* FROM ranges CROSS JOIN LATERAL (
+        SELECT job, lane, crashes FROM live_runs
+         WHERE queue = ranges.queue AND priority = ranges.p AND not_before <= now() AND owner IS NULL AND lane >= 0
+           AND EXISTS (SELECT FROM jobs j WHERE j.job = live_runs.job AND j.tenant = $1)
+           AND (crashes < 2 OR NOT (SELECT EXISTS (SELECT FROM pull_leases WHERE worker = $2))
+                OR not_before < now() - interval '30 seconds' * 2 ^ least(crashes - 2, 16))
+         ORDER BY not_before LIMIT $6 FOR UPDATE SKIP LOCKED) r LIMIT $6),
+picked AS MATERIALIZED (
+    SELECT job, lane FROM ready WHERE NOT EXISTS (SELECT FROM ready WHERE crashes > 1)
+    UNION ALL (SELECT job, lane FROM ready WHERE crashes > 1 ORDER BY crashes DESC LIMIT 1)),
+accompanied AS (                             -- what this worker was given alone is no longer alone
+    UPDATE pull_leases SET alone_until = NULL
+     WHERE worker = $2 AND alone_until IS NOT NULL AND EXISTS (SELECT FROM picked)),
+taken AS (
+    UPDATE live_runs r SET limited = r.limited OR EXISTS (
+               SELECT FROM limits l WHERE l.tenant = $1 AND (l.queue IS NULL OR l.queue = $3)),
+           owner = -$2::bigint, started_at = CASE WHEN r.once OR r.crashes > 0 THEN now() END,
+           token = greatest(r.token, (SELECT incarnation FROM cluster) << 22) + 1
+     WHERE r.job = ANY (ARRAY(SELECT job FROM picked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM picked)) IS TRUE
+         RETURNING r.*),
+known AS MATERIALIZED (
+    SELECT t.job, t.lane, t.scheduled_at, t.serial, t.token, t.revision, t.attempt, t.crashes, t.once, t.cancel, j.id,
+           j.name, j.created_at, d.definition, CASE WHEN t.crashes > 1 AND NOT EXISTS (SELECT FROM pull_leases
+            WHERE worker = $2)
+               THEN now() + ($7::interval + interval '10 seconds') * 2 ^ least(t.crashes - 2, 16) END AS alone_until,
+           now() + make_interval(secs => coalesce((d.definition->>'timeout_seconds')::float8, 300)) AS ends_at
+      FROM taken t
+      JOIN jobs j ON j.job = t.job
+      LEFT JOIN job_revisions o ON o.job = t.job AND o.revision = t.revision AND j.revision <> t.revision
+     CROSS JOIN LATERAL (
+        SELECT CASE WHEN j.revision = t.revision THEN j.definition ELSE o.definition END AS definition) d
+     ORDER BY CASE WHEN $8::boolean THEN 0 ELSE t.priority END DESC, t.not_before),
+leased AS (
+    INSERT INTO pull_leases (job, scheduled_at, serial, token, worker, tenant, lane, ends_at, lease, lease_until,
+        alone_until)
+    SELECT job, scheduled_at, serial, token, $2, $1, lane, ends_at, $7, least(now() + $7::interval, ends_at),
+           alone_until FROM known
+    ON CONFLICT (job, scheduled_at, serial) DO UPDATE
+       SET token = excluded.token, worker = excluded.worker, tenant = excluded.tenant, lane = excluded.lane,
+           claimed_at = excluded.claimed_at, ends_at = excluded.ends_at, lease = excluded.lease,
+           lease_until = excluded.lease_until, alone_until = excluded.alone_until)
+SELECT *, least(now() + $7::interval, ends_at) AS lease_until FROM known

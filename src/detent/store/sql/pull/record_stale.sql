@@ -1,0 +1,7 @@
+-- A report that came too late, kept with the attempt that was given up for lost; after a time limit the attempt stays
+-- what it is, a timeout, and says that a report came. It changes nothing else.
+-- $1 job, $2 scheduled_at, $3 serial, $4 token, $5 what the late report said
+UPDATE attempts SET outcome = CASE outcome WHEN 'lost' THEN 'stale' ELSE outcome END,
+       error = CASE outcome WHEN 'lost' THEN $5::text ELSE error || ' ' || $5::text END
+ WHERE job = $1 AND scheduled_at = $2 AND serial = $3 AND token = $4
+   AND (outcome = 'lost' OR (outcome = 'timeout' AND right(error, length($5::text)) <> $5::text))

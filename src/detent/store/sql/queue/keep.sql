@@ -1,0 +1,5 @@
+-- Queues that are marked as unused and are used again, as keep_schedules. $1 queues
+WITH locked AS MATERIALIZED (
+    SELECT queue FROM queues WHERE queue = ANY ($1::integer[]) AND unused_since IS NOT NULL ORDER BY queue
+           FOR NO KEY UPDATE)
+UPDATE queues q SET unused_since = NULL FROM locked WHERE q.queue = locked.queue RETURNING q.queue, q.name, q.needs

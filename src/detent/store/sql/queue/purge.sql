@@ -1,0 +1,10 @@
+-- Queues that nothing is in, as forget_schedules; one that has a limit stays. $1 queues, $2 how long, $3 as in
+-- expired_history
+WITH old AS MATERIALIZED (
+    SELECT queue FROM queues q
+     WHERE queue = ANY ($1::integer[]) AND unused_since < least(now(), $3::timestamptz) - $2::interval
+       AND (SELECT held_at IS NULL FROM cluster)
+       AND NOT EXISTS (SELECT FROM limits l WHERE l.tenant = q.tenant AND l.queue = q.name)
+       AND NOT EXISTS (SELECT FROM nodes WHERE NOT evicted AND coalesce(knows, 0) < 12)
+     ORDER BY queue FOR UPDATE SKIP LOCKED)
+DELETE FROM queues q USING old WHERE q.queue = old.queue RETURNING q.queue

@@ -1,0 +1,12 @@
+-- Former definitions beyond the newest $1 of each job, one page of all of them; none that a run needs which is not
+-- over: it runs what it was fired with. $2 and $3 behind this job and revision, $4 how many are looked at
+WITH page AS MATERIALIZED (
+    SELECT job, revision FROM job_revisions WHERE (job, revision) > ($2::bigint, $3::integer) ORDER BY job, revision
+     LIMIT $4::integer),
+last AS (SELECT job, revision FROM page ORDER BY job DESC, revision DESC LIMIT 1),
+gone AS (
+    DELETE FROM job_revisions r USING page p, jobs j
+     WHERE r.job = p.job AND r.revision = p.revision AND j.job = p.job AND p.revision < j.revision - $1::integer
+       AND NOT EXISTS (SELECT FROM live_runs l WHERE l.job = p.job AND l.revision = p.revision)
+    RETURNING r.job)
+SELECT (SELECT job FROM last) AS job, (SELECT revision FROM last) AS revision, (SELECT count(*) FROM gone) AS gone

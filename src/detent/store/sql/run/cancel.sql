@@ -1,0 +1,20 @@
+-- Arrays: $1 job, $2 scheduled_at, $3 serial. Runs nobody owns end here; the others are asked to stop and their owner
+-- settles them.
+WITH locked AS MATERIALIZED (
+    SELECT r.* FROM (SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::integer[]) AS t (job, scheduled_at,
+           serial)
+                      ORDER BY job) batch CROSS JOIN LATERAL (
+        SELECT * FROM live_runs WHERE job = batch.job AND scheduled_at = batch.scheduled_at AND serial = batch.serial
+               FOR UPDATE) r),
+deleted AS (                                       -- as in settle
+    DELETE FROM live_runs r WHERE r.job = ANY (ARRAY(SELECT job FROM locked))
+        AND ((r.job, r.lane) IN (SELECT job, lane FROM locked WHERE owner IS NULL)) IS TRUE),
+history AS (
+    INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason)
+    SELECT job, scheduled_at, token, now(), serial, revision, attempt, 3, 'cancelled' FROM locked WHERE owner IS NULL
+    ON CONFLICT (job, scheduled_at, serial) DO NOTHING),     -- as in rescue
+flagged AS (
+    UPDATE live_runs r SET cancel = true
+     WHERE r.job = ANY (ARRAY(SELECT job FROM locked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM locked
+      WHERE owner IS NOT NULL)) IS TRUE)
+SELECT job, lane, scheduled_at, serial, owner FROM locked

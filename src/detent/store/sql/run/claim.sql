@@ -1,0 +1,21 @@
+-- Claim runs that are ready. $1 node, $2 incarnation, $3 queue numbers that this worker serves, $4 limit, $5 whether
+-- all priorities count alike this time, so that the lowest gets a share too.
+-- One short range per queue and priority (9 is claimed first): neither retries that wait nor lower priorities are read.
+-- The ranges are sorted, or the planner would walk through one queue's priorities before the next queue; among queues
+-- of equal priority the order is random, so that a backlog in one does not starve the others. An evicted node must not
+-- claim behind its own rescue, hence the fence. Runs in negative lanes wait for another run of their job.
+WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
+picked AS MATERIALIZED (
+    SELECT r.* FROM (
+        SELECT p, q FROM fence, generate_series(9, 0, -1) AS p, unnest($3::integer[]) AS q
+         ORDER BY CASE WHEN $5::boolean THEN 0 ELSE p END DESC, random()) AS ranges
+    CROSS JOIN LATERAL (
+        SELECT job, lane FROM live_runs
+         WHERE queue = q AND priority = p AND not_before <= now() AND owner IS NULL AND lane >= 0
+         ORDER BY not_before LIMIT $4 FOR UPDATE SKIP LOCKED) r LIMIT $4),
+taken AS (                                   -- by key, as in settle
+    UPDATE live_runs r SET owner = $1, token = greatest(r.token, $2::bigint << 22) + 1
+     WHERE r.job = ANY (ARRAY(SELECT job FROM picked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM picked)) IS TRUE
+    RETURNING r.*)
+SELECT job, lane, scheduled_at, serial, token, revision, attempt, crashes, once, cancel, queue FROM taken
+ ORDER BY CASE WHEN $5::boolean THEN 0 ELSE priority END DESC, not_before

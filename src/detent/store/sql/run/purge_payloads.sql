@@ -1,0 +1,8 @@
+-- Payloads of runs that are over and no longer in history. $1 days, $2 limit. One look into one partition each, which a
+-- join would make a walk through all of history.
+WITH old AS MATERIALIZED (
+    SELECT job, scheduled_at FROM run_payloads p WHERE scheduled_at < now() - make_interval(days => $1::integer)
+       AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = p.job AND r.scheduled_at = p.scheduled_at)
+       AND (SELECT true FROM run_history h WHERE h.job = p.job AND h.scheduled_at = p.scheduled_at LIMIT 1) IS NULL
+     LIMIT $2::integer)
+DELETE FROM run_payloads p USING old WHERE p.job = old.job AND p.scheduled_at = old.scheduled_at RETURNING p.job

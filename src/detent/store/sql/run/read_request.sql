@@ -1,0 +1,7 @@
+-- What a run was given: the definition it was fired with, and a payload of its own if it has one. $1 job, $2
+-- scheduled_at, $3 serial, $4 tenant
+SELECT coalesce(r.definition, j.definition) AS definition, p.payload AS own_payload, v.revision
+  FROM runs v JOIN jobs j USING (job)
+  LEFT JOIN job_revisions r ON r.job = v.job AND r.revision = v.revision AND j.revision <> v.revision
+  LEFT JOIN run_payloads p ON p.job = v.job AND p.scheduled_at = v.scheduled_at
+ WHERE v.job = $1::bigint AND v.scheduled_at = $2::timestamptz AND v.serial = $3::integer AND j.tenant = $4::integer

@@ -1,0 +1,34 @@
+-- Dead runs come back to life: the same runs under a higher token, with the job as it is now and all its tries anew.
+-- What was tried stays in `attempts`. Arrays: $1 job, $2 scheduled_at, $3 serial; then $4 tenant, $5 limit. As many
+-- runs of a job as it has free lanes, from its oldest on; the others stay dead. Returns what became of each, oldest
+-- first.
+WITH dead AS MATERIALIZED (
+    SELECT h.job, h.scheduled_at, h.serial, h.token, row_number() OVER (PARTITION BY h.job
+     ORDER BY h.scheduled_at, h.serial) AS place
+      FROM unnest($1::bigint[], $2::timestamptz[], $3::integer[]) AS batch (job, scheduled_at, serial)
+     CROSS JOIN LATERAL (
+        SELECT * FROM run_history
+         WHERE job = batch.job AND scheduled_at = batch.scheduled_at AND serial = batch.serial AND status = 2
+           AND reason IS DISTINCT FROM 'discarded') h
+      JOIN jobs j ON j.job = h.job AND j.tenant = $4::integer AND j.status <> 'deleted'),
+free AS MATERIALIZED (
+    SELECT c.job, c.queue, c.revision, c.priority, c.once, g AS lane, row_number() OVER (PARTITION BY c.job
+     ORDER BY g DESC) AS place,
+           greatest(c.lanes, 1) - (SELECT count(*) FROM live_runs r WHERE r.job = c.job AND r.lane >= 0) AS room
+      FROM cursors c CROSS JOIN LATERAL generate_series(0, greatest(c.lanes, 1) - 1) g
+     WHERE c.job IN (SELECT job FROM dead) AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job AND r.lane = g)),
+picked AS MATERIALIZED (
+    SELECT d.job, d.scheduled_at, d.serial, d.token, f.lane, f.queue, f.revision, f.priority, f.once
+      FROM dead d JOIN free f USING (job, place) WHERE place <= room ORDER BY d.scheduled_at, d.job, d.serial
+     LIMIT $5::integer),
+inserted AS (
+    INSERT INTO live_runs (job, scheduled_at, token, not_before, serial, queue, revision, lane, priority, once)
+    SELECT job, scheduled_at, greatest(token, (SELECT incarnation FROM cluster) << 22) + 1, now(), serial, queue,
+           revision, lane, priority, once
+      FROM picked ORDER BY job, lane
+    ON CONFLICT (job, lane) DO NOTHING RETURNING job, scheduled_at, serial, queue),
+gone AS (
+    DELETE FROM run_history h USING inserted
+     WHERE h.job = inserted.job AND h.scheduled_at = inserted.scheduled_at AND h.serial = inserted.serial)
+SELECT d.job, d.scheduled_at, d.serial, inserted.queue FROM dead d LEFT JOIN inserted USING (job, scheduled_at, serial)
+ ORDER BY d.scheduled_at, d.job, d.serial

@@ -1,0 +1,10 @@
+"""Browser sessions."""
+
+from __future__ import annotations
+
+from detent.store.statement import Statement
+
+END = Statement(__name__, "end")
+FIND_KEY = Statement(__name__, "find_key")
+OPEN = Statement(__name__, "open")
+PURGE = Statement(__name__, "purge")

@@ -1,7 +1,0 @@
--- An occurrence that is to run after all. $1 job, $2 tick, $3 generation as read. Nothing returned: the job has changed meanwhile.
-WITH c AS (
-    UPDATE cursors SET generation = generation + 1,
-           skips = EXISTS (SELECT FROM skips WHERE job = $1::bigint AND tick <> $2::timestamptz AND tick > last_tick)
-     WHERE job = $1::bigint AND generation = $3::integer RETURNING job),
-s AS (DELETE FROM skips WHERE job IN (SELECT job FROM c) AND tick = $2::timestamptz)
-SELECT job FROM c

@@ -1,0 +1,10 @@
+-- Jobs whose next ticks were computed by an older release of the zone data, as job_to_change reads them. $1 the
+-- release, $2 behind this number, $3 limit. What is paused gets its next tick, by the data of that day, when it is
+-- resumed.
+SELECT j.job, j.id, j.tenant, j.name, j.status, j.revision, j.definition, j.owner, j.created_at,
+       coalesce(j.since, j.created_at) AS since, j.anchor, j.paused_until, coalesce(j.on_resume, 'skip') AS on_resume,
+       c.generation, nullif(c.last_tick, '-infinity') AS last_tick, c.next_tick, c.runs_left, c.schedule, c.partition,
+       c.max_missed, greatest(now(), j.since, j.created_at) AS now
+  FROM jobs j JOIN cursors c USING (job)
+ WHERE j.job > $2::bigint AND j.tzdata < $1::text COLLATE "C" AND j.status = 'active' AND c.next_tick IS NOT NULL
+ ORDER BY j.job LIMIT $3::integer

@@ -1,0 +1,28 @@
+"""A SQL statement as a typed constant: `sql.run.CLAIM` is the text of `sql/run/claim.sql`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib import resources
+
+# Every statement by its name, such as `run/claim`.
+STATEMENTS: dict[str, Statement] = {}
+
+
+class Statement:
+    """One file of SQL, which is read when its text is first used."""
+
+    def __init__(self, package: str, verb: str) -> None:
+        self.name = f"{package.rpartition('.')[2]}/{verb}"
+        self._package = package
+        self._file = f"{verb}.sql"
+        if self.name in STATEMENTS:
+            raise ValueError(f"{self.name} is declared twice")
+        STATEMENTS[self.name] = self
+
+    @cached_property
+    def text(self) -> str:
+        return resources.files(self._package).joinpath(self._file).read_text("utf-8")
+
+    def __repr__(self) -> str:
+        return f"<Statement {self.name}>"
