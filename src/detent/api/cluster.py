@@ -54,7 +54,7 @@ async def _cluster(api: Api) -> Cluster:
 async def _drain(api: Api, name: str, draining: bool) -> ClusterNode:
     check_default_tenant(api, "Nodes are managed")
     await api.cluster.drain(name, draining)
-    with contextlib.suppress(DetentError):  # a hint: without it, the node sees it at its next pass
+    with contextlib.suppress(DetentError):  # best effort: otherwise the node notices on its next pass
         await api.store.upkeep.wake(RUNS_CHANNEL, "share", pool=PoolName.REQUEST)
     for node in (await _cluster(api)).nodes:
         if node.id == name:

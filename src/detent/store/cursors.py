@@ -148,7 +148,7 @@ class CursorStore:
         ranges = [(leap.cursor.job, *missed) for leap in batch for missed in leap.missed]
         catch_ups = [(leap.cursor.job, *leap.catch_up) for leap in batch if leap.catch_up is not None]
         rows = await self._database.fetch(
-            PoolName.FIRE, sql.cursor.MISS, node, *columns(6, moves), *columns(5, ranges), *columns(4, made_up)
+            PoolName.FIRE, sql.cursor.MISS, node, *columns(6, moves), *columns(5, ranges), *columns(4, catch_ups)
         )
         return {row["job"] for row in rows}
 

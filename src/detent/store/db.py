@@ -1,7 +1,7 @@
 """The only module that sends statements: connections with their limits, and driver errors by meaning.
 
 Every connection carries server-side limits below half of the lease's time to live (`limits.py`), because a leader that
-is paused in the middle of a transaction would otherwise block its own successor for ever. The planner settings are
+is paused in the middle of a transaction would otherwise block its own successor forever. The planner settings are
 necessary: a generic plan made while a queue table was empty is a sequential scan, and cost 95 % of the throughput when
 measured. A pooler passes no settings on, so `pooler.py` sets both in another way.
 

@@ -115,7 +115,7 @@ class EffectPool:
                     connect=self._servers.connector(node=True),
                     **self._options(),
                 )
-            if self._generation != self._servers.generation:  # they may lead to an old primary
+            if self._generation != self._servers.generation:  # they may lead to a former primary
                 self._generation = self._servers.generation
                 await self._pool.expire_connections()
         return self._pool

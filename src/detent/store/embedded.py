@@ -8,7 +8,7 @@ machine, not one per data folder. `embedded_watch.py` restarts a server that has
 Instead, two kernel locks (flock) in the cluster's place track which processes use the server:
 
     start.lock   held alone by the process that decides whether to start or stop the server
-    users.lock   shared by every attached process for as long as it lives
+    users.lock   shared by all attached processes until they exit
 
 A process that leaves takes start.lock and asks for users.lock alone, without waiting. If it gets it, no other process
 uses the server, and it stops the server. The kernel drops the locks of a killed process, so a crash never counts as a

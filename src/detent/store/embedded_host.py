@@ -92,14 +92,14 @@ async def run(account: SystemUser, *command: str | Path, script: str = _EXECUTE)
 
 
 class SystemProcess(NamedTuple):
-    """A process that runs; `started` tells it from a later one with the same number, where the system says it."""
+    """A process that runs; `started` distinguishes it from a later one with the same number, if the system has it."""
 
     pid: int
     started: str
 
 
 def process_of(pid: int) -> SystemProcess | None:
-    """None: it has ended. That nobody has waited for it yet, as in a container without an init, counts as its end."""
+    """None: it has ended. A zombie, as in a container without an init, has ended too."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -315,7 +315,7 @@ def make_folder(folder: Path, mode: int) -> None:
 
 
 def make_own_folder(account: SystemUser, folder: Path) -> None:
-    """Make `folder` for `account` alone, or check that it is; never trust one that another user put there."""
+    """Make `folder` for `account` alone, or check that it is; a folder of another user is refused."""
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in {os.geteuid(), account.uid}:

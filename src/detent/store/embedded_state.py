@@ -62,7 +62,7 @@ def _alive(pid: int) -> bool:
 
 
 def users_of(lock: Path) -> list[ServerProcess]:
-    """The processes that hold the lock of users; none where the kernel does not tell."""
+    """The processes that hold the lock of users; none if the kernel does not list them."""
     try:
         inode = str(lock.stat().st_ino)
         held = Path("/proc/locks").read_text()

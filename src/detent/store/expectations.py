@@ -90,7 +90,7 @@ class ExpectationStore:
     async def forget(self, days: int) -> int:
         return len(await self._database.fetch(PoolName.REQUEST, sql.incident.PURGE, days, FORGOTTEN_AT_ONCE))
 
-    # -- for people
+    # -- for the API
 
     async def incidents(
         self, *, tenant: int, before: int | None, limit: int, only_open: bool = False, job_id: UUID | None = None

@@ -15,8 +15,8 @@ from detent.store.statement import Statement
 
 
 class ExpectedClock(NamedTuple):
-    """What a heartbeat should find: the time there, give or take `limit`. `at` None: anything. `steady_since`: since
-    when nobody here saw a step."""
+    """The database time that a heartbeat expects, within `limit`. `at` None: any time. `steady_since`: since when this
+    process has seen no step."""
 
     at: datetime | None = None
     limit: timedelta = timedelta()

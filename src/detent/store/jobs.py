@@ -23,7 +23,7 @@ class JobStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    # -- for people
+    # -- for the API
 
     async def get(self, job_id: UUID, *, tenant: int = DEFAULT_TENANT) -> Job | None:
         """The job with this id, including a deleted one."""

@@ -5,7 +5,7 @@ every statement that can lock the node's own row is limited to less than half of
 lease ends, the locks are released, and the take-over does not wait. A longer lease gives statements more time, up to a
 limit: a fire that has not answered for ten seconds needs attention.
 
-Requests of people lock no such row, and may be slow.
+API requests lock no such row, and may be slow.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class PoolName(StrEnum):
 
 
 class StatementLimits(NamedTuple):
-    """The server's limits, and `answer`: how long we wait for it to say anything. It is longer than the server's own,
-    and what has not answered by then is of unknown outcome for good."""
+    """The server's limits, and `answer`: how long the client waits for an answer. It is longer than the server's own
+    limits; a statement that has not answered by then has an unknown outcome."""
 
     lock: float
     statement: float
@@ -59,7 +59,7 @@ SEPARATE_LIMITS = REQUEST_LIMITS._replace(lock=2.0, statement=10.0, answer=20.0)
 
 
 def work_limits(ttl: float) -> StatementLimits:
-    """Of everything that a node does by itself."""
+    """The limits of everything that a node does without a request."""
     statement = min(STATEMENT_SHARE * ttl, LONGEST_STATEMENT)
     transaction = statement * TRANSACTION_SHARE / STATEMENT_SHARE
     return StatementLimits(statement, statement, statement, transaction, max(2 * statement, SHORTEST_ANSWER))
@@ -79,7 +79,7 @@ def pool_limits(ttl: float) -> dict[PoolName, StatementLimits]:
 
 
 def beat_limits(seconds: float) -> StatementLimits:
-    """Of the heartbeat, which has to be through within `seconds`, connecting included."""
+    """The limits of the heartbeat, which has to end within `seconds`, including the time to connect."""
     return StatementLimits(seconds, seconds, seconds, None, seconds)
 
 

@@ -67,7 +67,7 @@ class Listener:
         connection = self._connection
         if connection is None or connection.is_closed():
             return False
-        if self._generation != self._database.servers.generation:  # it may lead to an old primary
+        if self._generation != self._database.servers.generation:  # it may lead to a former primary
             return False
         return monotonic() < self._ask_next or await self._answers(connection)
 

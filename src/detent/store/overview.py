@@ -117,7 +117,7 @@ class OverviewStore:
         return OpenCounts(row["running"], row["retrying"], row["pending"], row["looked_at"] >= MOST_OPEN)
 
     async def dead(self, *, tenant: int) -> tuple[int, bool]:
-        """How many, and whether there are more than that."""
+        """The number of dead runs, and whether there are more."""
         (row,) = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.COUNT_NEWEST, tenant, MOST_DEAD)
         return row["runs"], row["runs"] >= MOST_DEAD
 
@@ -133,18 +133,18 @@ class OverviewStore:
         ]  # fmt: skip
 
     async def backlog(self, *, tenant: int) -> tuple[int, int]:
-        """How many ticks are left to catch up, and of how many jobs."""
+        """The number of ticks left to catch up, and of their jobs."""
         (row,) = await self._database.fetch(PoolName.REQUEST, sql.catch_up.COUNT_BACKLOG, tenant)
         return row["ticks"], row["jobs"]
 
     # -- minutes
 
     async def ended(self, since: datetime, step: timedelta, *, tenant: int) -> list[Row]:
-        """`at`, `status` (a number) and `runs`."""
+        """Rows with `at`, `status` (a number) and `runs`."""
         return await self._database.fetch(PoolName.REQUEST, sql.tally.LIST_MINUTES_BY_STATUS, tenant, since, step)
 
     async def lateness(self, since: datetime, step: timedelta, *, tenant: int) -> list[Row]:
-        """`at`, `bucket` (the number of the first larger bound) and `runs`."""
+        """Rows with `at`, `bucket` (the index of the first larger bound) and `runs`."""
         return await self._database.fetch(PoolName.REQUEST, sql.tally.LIST_MINUTES_BY_LATENESS, tenant, since, step)
 
     # -- jobs and their runs
@@ -184,8 +184,8 @@ class OverviewStore:
             for row in await self._database.fetch(PoolName.REQUEST, sql.overview.READ_TIMELINE, *arguments)
         ]
 
-    async def given(self, key: RunKey, *, tenant: int) -> RunInput | None:
-        """None: it is no longer kept."""
+    async def run_input(self, key: RunKey, *, tenant: int) -> RunInput | None:
+        """The input of a run; None if it is no longer kept."""
         rows = await self._database.fetch(PoolName.REQUEST, sql.run.READ_REQUEST, *key, tenant)
         if not rows:
             return None

@@ -7,8 +7,8 @@ No state may be kept in a session, because the next transaction may use another 
 - Settings that all connections share are set on the role, so that every session has them: `role_settings`. They are
   checked at start-up, because a pooler refuses or drops settings that a client requests, and without the planner's
   settings everything works but is slow.
-- Settings that differ (fires wait 100 ms for a lock, people 5 s) are sent in the same message as BEGIN, so they cost no
-  round trip, and end with COMMIT. A single statement gets a transaction of its own.
+- Settings that differ (fires wait 100 ms for a lock, requests 5 s) are sent in the same message as BEGIN, so they cost
+  no round trip, and end with COMMIT. A single statement gets a transaction of its own.
 - The server behind a connection is known only inside a transaction: a pooler can be redirected to a promoted server
   without a new connection. Statements that check the fence of the node therefore also check the timeline.
 """
@@ -60,7 +60,8 @@ class PoolerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver 
 
 @lru_cache(maxsize=1000)
 def fenced(query: str) -> str:
-    """With a wider fence, if it has one: a node that joined before a promotion does nothing after it."""
+    """Add the timeline to the fence of a query, if it has one: a node that joined before a promotion does nothing
+    after it."""
     return query.replace(FENCE, FENCE.replace(" FOR", f" AND ({sql.cluster.CHECK_TIMELINE.text}) FOR"))
 
 

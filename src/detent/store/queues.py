@@ -116,7 +116,7 @@ class QueueStore:
         """Count the runs that this node holds against a limit that was set after they started."""
         await self._database.fetch(PoolName.WORK, sql.limit.MARK_RUNS, node, list(queues))
 
-    # -- for people
+    # -- for the API
 
     async def list(self, *, tenant: int) -> list[Queue]:
         async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
@@ -159,7 +159,7 @@ async def claim_under(
 
 
 async def set_limits(connection: Connection, tenant: int, queue: str | None, limits: RunLimits) -> None:
-    """Running runs count at once; nodes are notified."""
+    """Set or remove the limits of a queue. Runs that are running count immediately. Nodes are notified."""
     if limits == RunLimits(None, None):
         await connection.fetch(sql.limit.DROP.text, tenant, queue)
     else:

@@ -57,12 +57,12 @@ class Servers:
         self._start = 0
         self._newest: dict[int, int] = {}
         self._joined: DatabaseServer | None = None
-        # Rises whenever connections that were made before may lead to where the database was.
+        # Increases whenever existing connections may lead to an old primary.
         self.generation = 0
         self._lock = threading.Lock()
 
     def connector(self, *, node: bool) -> Callable[..., Awaitable[Connection]]:
-        """What a pool calls for each of its connections; `node`: those with which a node fires and claims."""
+        """The function with which a pool opens connections; `node`: those that a node uses to fire and claim."""
 
         async def connect(*_url: object, **options: Any) -> Connection:
             return await self.connect(node=node, **options)
@@ -70,7 +70,7 @@ class Servers:
         return connect
 
     async def connect(self, *, node: bool = False, **options: Any) -> Connection:
-        """A connection to the first server that may be talked to, beginning with the one that was good last time."""
+        """A connection to the first usable server, starting with the one that was used last."""
         if len(self._addresses) > 1 and not self._newest:
             await self._ask_all(options)
         failures: list[tuple[str, BaseException]] = []
@@ -93,13 +93,13 @@ class Servers:
             await self._ask_all(options)
 
     def join(self, server: DatabaseServer) -> None:
-        """The node joins here: what leads elsewhere is not its own any more."""
+        """The node joins on this server: its connections to another one are no longer valid."""
         with self._lock:
             self.generation += self._joined not in (None, server)
             self._joined = server
 
     def check(self, server: DatabaseServer, address: str, *, node: bool = False) -> None:
-        """Raise Unavailable unless this server may be talked to; remember its timeline."""
+        """Raise Unavailable unless this server may be used; record its timeline."""
         where = f"The server at {place(address)}"
         if server.timeline is None:
             raise Unavailable(f"{where} is in recovery: it follows another one, which is the one to connect to.")
