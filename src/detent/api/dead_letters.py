@@ -77,7 +77,7 @@ async def list_dead_letters(api: Api, query: DeadLetterQuery) -> Page[Run]:
 
 
 async def page_of_dead_letters(api: Api, query: DeadLetterQuery, among: int | None = None) -> Page[Run]:
-    """`among`: search a group only in so many of the newest dead runs."""
+    """`among`: search a group only in this many of the newest dead runs."""
     job = None if query.job is None else await job_id(api, query.job)
     bound = binding(api.tenant, query)
     after = read_after_run(query.cursor, bound)
@@ -94,7 +94,7 @@ async def list_dead_groups(api: Api, query: GroupQuery) -> DeadGroups:
 
 
 async def dead_groups(api: Api, query: GroupQuery, among: int = MOST_EXAMINED) -> DeadGroups:
-    """`among`: group only so many of the newest dead runs."""
+    """`among`: group only this many of the newest dead runs."""
     job = None if query.job is None else await job_id(api, query.job)
     return await api.store.dead_letters.groups(job=job, among=among, tenant=api.tenant)
 

@@ -169,7 +169,7 @@ async def patch_job(api: Api, id: str, body: JobPatch, headers: ChangeHeaders) -
 
 @routes.delete("/jobs/{id}", scope="write")
 async def delete_job(api: Api, id: str, headers: ChangeHeaders) -> None:  # noqa: A002 - as above
-    """Delete a job: it ticks no more and its name is free; running runs continue and history stays."""
+    """Delete a job: it has no more ticks and its name is free; running runs continue and history stays."""
     await api.jobs.lifecycle.delete(await job_id(api, id), tenant=api.tenant, expected=expected(headers), by=api.by)
 
 

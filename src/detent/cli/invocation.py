@@ -27,7 +27,7 @@ OutputFormat = Literal["text", "json", "quiet"]
 
 @dataclasses.dataclass
 class Invocation:
-    """The shared options of one invocation; they may stand before or after the command's name."""
+    """The shared options of one invocation; they may appear before or after the command's name."""
 
     api_url: str | None = None
     config: str | None = None

@@ -139,7 +139,7 @@ def _fast(client: JsonClient, chosen: DeadRunSelection, at: datetime, ids: list[
 def _paced(
     client: JsonClient, chosen: DeadRunSelection, at: datetime, rate: float, ids: list[str], progress: Progress
 ) -> int:
-    """Send batches at this rate. Time in which no run could be retried is not made up for."""
+    """Send batches at this rate. Time in which no run could be retried is not caught up."""
     waiting = threading.Event()
     lot = pace(rate, BATCH).lot
     start, pause = time.monotonic(), FIRST_PAUSE

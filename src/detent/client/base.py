@@ -17,7 +17,7 @@ LOCAL = "http://127.0.0.1:8787"
 
 
 class BlockingClient(Operations):
-    """One connection, kept alive between calls; give each thread a client of its own."""
+    """One connection, kept alive between calls. A client is not thread-safe: use one per thread."""
 
     def __init__(self, url: str, key: str | None = None, *, timeout: float = ANSWER_SECONDS) -> None:
         self._connection = Connection(url, key, timeout=timeout)

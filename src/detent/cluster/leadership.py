@@ -1,6 +1,6 @@
 """Leadership of partitions: taking this node's share, and handing over what belongs to other nodes.
 
-A partition row says which node should fire, no more. A live node that fires a partition it just lost is harmless: the
+A partition row only names the node that should fire. A live node that fires a partition it just lost is harmless: the
 compare-and-set on the cursor gives one run, and the owner of that run is alive. So every node computes its share alone
 (see `rendezvous.py`), from a list of nodes that may be slightly old, and a disagreement costs at most a wait.
 

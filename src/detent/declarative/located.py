@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 Path = tuple[str | int, ...]
 
 MAX_DEPTH = 64
-MAX_PARTS = 1_000_000  # aliases of aliases would otherwise unfold without end
+MAX_PARTS = 1_000_000  # aliases of aliases would otherwise expand without limit
 
 
 class LocatedValue(NamedTuple):

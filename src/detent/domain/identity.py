@@ -17,7 +17,7 @@ PARTITIONS = 256
 MAX_JOB = (1 << 46) - 1
 MAX_SERIAL = (1 << 28) - 1
 MANUAL = 1 << 27
-# A token is the incarnation shifted by so many bits, and a counter. Migration 0001 says 32 in a comment, which its
+# A token is the incarnation shifted by this many bits, and a counter. Migration 0001 says 32 in a comment, which its
 # checksum keeps from being corrected.
 COUNTER_BITS = 22
 COUNTER = (1 << COUNTER_BITS) - 1

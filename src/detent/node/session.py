@@ -301,7 +301,7 @@ class Session:
         await self.scheduler.firing.abandon()
         if self.worker is not None:
             await self.worker.abort()
-        # Only once no handler runs any more: a coordinator may take its time, and the node that leaves it is replaced.
+        # Only after the last handler has ended: closing may take long, and a node without coordinator is replaced.
         await asyncio.gather(self.coordinator.close(), self._step_down())
         await self.hints.close()
 

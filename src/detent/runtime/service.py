@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 
 
 def backoff(failures: int) -> float:
-    """How long to wait after so many failures in a row: longer each time, with jitter."""
+    """How long to wait after this many failures in a row: longer each time, with jitter."""
     return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1))
 
 

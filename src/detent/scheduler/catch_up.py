@@ -1,11 +1,11 @@
-"""The release of ticks outside the schedule: missed ticks that are made up for, and backfills.
+"""The release of ticks outside the schedule: missed ticks to catch up, and backfills.
 
 Each range of such ticks has a row of its own and moves by its own compare-and-set, so it never shares the live cursor.
 The leader of a partition releases its ranges one tick at a time, at the partition's rate, and only while no live tick
 waits to be fired; the statement itself also checks the job, its lanes and its queue (`catch_up.sql`). A range that is
-refused now is tried again, less and less often.
+refused now is tried again, at growing intervals.
 
-A range of a job that is over, because it was deleted or has spent its runs, is written off.
+The ranges of a job that was deleted, or has reached its maximum of runs, are dropped.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ class CatchUpJobs:
         return bool(self.known or self._released)
 
     def pending(self, job: int) -> bool:
-        """Whether ticks of this job are being made up for. The last of them is still running when its range is empty,
-        so that ends only with the next live tick that fires."""
+        """Whether this job is catching up. Its last missed tick still runs when its range is empty, so that catching up
+        ends only when the next live tick fires."""
         return job in self.known or job in self._released
 
     def released(self, job: int, now: float) -> None:

@@ -1,4 +1,4 @@
-"""How fast a partition makes up for what it missed: twice as fast as it ticks, and at least ten ticks a second."""
+"""How fast a partition catches up: twice as fast as it ticks, and at least ten ticks per second."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ticks_per_second(schedule: Schedule, now: datetime) -> float:
 
 
 class CatchUpPace:
-    """Releases so many ticks per second. What is not used is saved for `BURST_SECONDS` and no longer."""
+    """Releases this many ticks per second. Unused capacity is kept for at most `BURST_SECONDS`."""
 
     def __init__(self, rate: float, now: float, former: CatchUpPace | None = None) -> None:
         self.rate = rate

@@ -9,9 +9,9 @@ from detent.worker.queues.book import QueueBook
 from detent.worker.queues.rounds import FairLine
 
 BATCH = 1000
-# One batch in so many begins with the lowest priority, so that none starves.
+# One of this many batches starts with the lowest priority, so that no tick starves.
 LOWEST_FIRST_EVERY = 8
-# While very many ticks are due, one place in so many is for the tick that came due last: it does not wait for all
+# While very many ticks are due, one of this many places is for the tick that came due last: it does not wait for all
 # others.
 NEWEST_EVERY = 8
 
@@ -53,8 +53,8 @@ class DueTicks:
         return self._cursors.get(self._order.first()) if self._order else None
 
     def take(self, most: int, in_flight: dict[int, Cursor]) -> list[Cursor]:
-        """The next batch, which is in flight from now on. By priority, except for one batch in so many. A job is in one
-        batch at a time: its next tick is sent only after the reply to the one before."""
+        """The next batch, which is in flight from now on. By priority, except for one of several batches. A job is in
+        one batch at a time: its next tick is sent only after the reply to the one before."""
         batch: list[Cursor] = []
         not_yet: list[int] = []
         self._batches += 1

@@ -315,8 +315,8 @@ class Firing:
         await self._promote([item.job for item in exceptions if item.lane is not None and item.lane < 0])
 
     async def _promote(self, jobs: list[int]) -> None:
-        """These wait for the run before them. It is asked to make way (REPLACE), or it may have ended while this fire
-        was under way, when nothing waited for it yet."""
+        """These jobs wait for their previous run. It is asked to stop (REPLACE), or it may have ended during this fire,
+        before anything waited for it."""
         if jobs:
             try:
                 if await self._store.live_runs.promote(jobs):

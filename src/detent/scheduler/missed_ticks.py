@@ -1,7 +1,7 @@
-"""Cursors that stand on a missed tick: they are judged, and moved past the ticks that do not run.
+"""Cursors at a missed tick: the misfire policy is applied, and they move past the ticks that do not run.
 
-To judge a cursor can take long: a year's outage of one rule of ten-minute meetings took 0.4 s, and thousands of them
-come back at once. So it is done in a thread, for a bounded time at a stretch, in a line of its own: live ticks never
+This can take long: a year's outage of one rule of ten-minute meetings took 0.4 s, and there can be thousands of such
+jobs at the same time. So it runs in a thread, for a bounded time per batch, with a queue of its own: live ticks never
 wait for it. Ticks that are to run although they are late go back to the fire.
 """
 
@@ -108,7 +108,7 @@ class MissedTicks:
         schedules = await self._store.cursors.schedules({cursor.schedule for cursor in cursors})
         while cursors:
             judged = await asyncio.to_thread(self._judge_some, cursors, schedules)
-            await self._obey(judged)
+            await self._apply(judged)
             del cursors[: len(judged)]
 
     def _judge_some(
@@ -126,7 +126,7 @@ class MissedTicks:
                 break
         return judged
 
-    async def _obey(self, judged: Sequence[tuple[Cursor, Judgement]]) -> None:
+    async def _apply(self, judged: Sequence[tuple[Cursor, Judgement]]) -> None:
         leaps: list[Leap] = []
         run: list[Cursor] = []
         for cursor, judgement in judged:
@@ -146,7 +146,7 @@ class MissedTicks:
         self._fire.run_late(run)
 
     async def _leap(self, leaps: Sequence[Leap]) -> list[Cursor]:
-        """Pass over the missed ticks; returns the cursors that then stand on a tick to run now."""
+        """Move past the missed ticks; returns the cursors whose next tick is to run now."""
         passed = await self._store.cursors.miss(self._membership.node, leaps)
         now = self._clock.now()
         run: list[Cursor] = []

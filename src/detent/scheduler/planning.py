@@ -53,7 +53,7 @@ class Planned(NamedTuple):
 class Blocked(NamedTuple):
     """A job whose late ticks may be blocked by the run before. `since`: when one was first blocked (None: not yet).
     `pause_ms`: before the next try. `late_runs`: how many late ticks have run. `lag`: how late the job was when the
-    last so many began."""
+    last few began."""
 
     tick: datetime
     since: float | None
@@ -63,21 +63,21 @@ class Blocked(NamedTuple):
 
 
 class Patience:
-    """After a stall the late ticks of a job come close together. Had they come in time, the run before would have
-    been over, so they must not be skipped for overlapping with it. A late tick, and those after it until one comes in
-    time, wait for a free lane, for as long as the schedule leaves between two ticks. So do ticks of a job whose missed
-    ticks are made up for at the same time: the run in their way may be one of those.
+    """After a stall the late ticks of a job fire close together. On time, the previous run would have ended, so they
+    must not be skipped for overlapping with it. A late tick, and those after it until one is on time, wait for a free
+    lane, for as long as the interval between two ticks. So do ticks of a job that is catching up: the run that
+    blocks them may be one of the missed ticks.
 
-    A run that takes longer than that does overlap, and then with all of them: each run in the way is waited for once,
-    not once by every late tick. And where runs are so long that the job does not catch up, its late ticks overlap too.
-    So a job does not stay late, however long its runs take. (Each tick used to wait an interval of its own: two seconds
-    of stall made an every-second job with runs of 40 s a minute late permanently.)"""
+    A run that takes longer than that does overlap, with all of the late ticks: they wait for each blocking run once,
+    not once per late tick. If runs are so long that the job does not catch up, its late ticks overlap too. So a job
+    does not stay late, however long its runs take. (When each tick waited its own interval, a stall of two seconds made
+    an every-second job with runs of 40 s a minute late permanently.)"""
 
     def __init__(self) -> None:
         self._blocked: dict[int, Blocked] = {}
 
     def mode(self, cursor: Cursor, following: datetime | None, now: datetime, *, crowded: bool = False) -> FireMode:
-        """How to fire a tick, decided at each try. `crowded`: missed ticks of its job are being made up for."""
+        """How to fire a tick, decided at each try. `crowded`: its job is catching up."""
         usual = FireMode.CAREFUL if cursor.bounded else FireMode.PLAIN
         blocked = self._blocked.get(cursor.job)
         if following is None or (
@@ -99,7 +99,7 @@ class Patience:
         self._blocked[job] = blocked
 
     def blocked(self, job: int) -> bool:
-        """Whether a tick of this job was refused because a run was in its way."""
+        """Whether a tick of this job was refused because a run blocked it."""
         blocked = self._blocked.get(job)
         return blocked is not None and blocked.pause_ms > SHORTEST_PAUSE_MS
 

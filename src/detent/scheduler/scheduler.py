@@ -102,12 +102,12 @@ class Scheduler:
             self.loop.wake()
 
     async def stop_leading(self, partitions: Collection[int]) -> None:
-        """Fire nothing of these any more, and wait for what is under way."""
+        """Stop firing these partitions, and wait for the fires in progress."""
         self.lead([number for number in self._partitions if number not in partitions])
         await self.firing.finish(partitions)
 
     def jobs_changed(self, jobs: set[int] | None) -> None:
-        """A hint: these jobs changed, or (None) some did."""
+        """These jobs changed, or (None) some did. Best effort: a sweep finds changes too."""
         if not self._partitions:
             return  # the next leader loads everything
         if jobs is None:

@@ -33,7 +33,7 @@ class UpcomingTicks:
         # By job: the cursors in a statement that fires them, and those whose missed ticks are being judged.
         self.in_flight: dict[int, Cursor] = {}
         self.judging: dict[int, Cursor] = {}
-        # Jobs whose cursor was not as expected, and for how many milliseconds to postpone it if it still stands there.
+        # Jobs whose cursor was not as expected, and for how many milliseconds to postpone it if it has not moved.
         self.to_read: dict[int, int] = {}
 
     def lead(self, partitions: frozenset[int]) -> None:
@@ -50,13 +50,13 @@ class UpcomingTicks:
             self._admit(cursor, horizon)
 
     def admit_again(self, cursors: Iterable[Cursor], pauses: dict[int, int]) -> None:
-        """Take in cursors that were read again; those that still stand on their tick wait for their pause."""
+        """Take in cursors that were read again; those that have not moved wait for their pause."""
         now, horizon = self._clock.milliseconds(), self._clock.now() + self._window
         for cursor in cursors:
             self._admit(cursor, horizon, now + pauses[cursor.job] if cursor.job in pauses else 0)
 
     def moved(self, cursors: Iterable[Cursor]) -> None:
-        """Their ticks have fired; this is where they stand now."""
+        """Their ticks have fired; these are the moved cursors."""
         self.admit(cursors)
         self._wakeups.cursors_moved()
 

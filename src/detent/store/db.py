@@ -220,7 +220,7 @@ class Database:
 
     @property
     def answer_seconds(self) -> float:
-        """A node's own statement that has not answered after so long stays of unknown outcome."""
+        """A node's own statement that has not answered after this long has an unknown outcome."""
         return self.limits[PoolName.WORK].answer
 
     async def open(self) -> None:

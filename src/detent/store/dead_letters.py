@@ -55,7 +55,7 @@ class DeadLetterStore:
         tenant: int = DEFAULT_TENANT,
     ) -> tuple[list[Run], RunKey | None]:
         """From the newest tick to the oldest, and the key to pass as `after` for the next page (None: the last one). A
-        group is searched `among` so many of the newest only, if that is given."""
+        group is searched only in the `among` newest runs, if that is given."""
         number = await self._number(job, tenant)
         last, at, serial = after or NEWEST
         arguments = (tenant, at, last, serial, limit + 1, number, group)
@@ -70,7 +70,7 @@ class DeadLetterStore:
     async def groups(
         self, *, job: UUID | None = None, among: int = MOST_EXAMINED, tenant: int = DEFAULT_TENANT
     ) -> DeadGroups:
-        """Grouped by error pattern, the largest groups first. Every error has to be read, so only so many of the newest
+        """Grouped by error pattern, the largest groups first. Every error has to be read, so only the `among` newest
         are grouped (`among`)."""
         number = await self._number(job, tenant)
         async with self._database.connection(PoolName.REQUEST) as connection, connection.transaction(readonly=True):
@@ -95,7 +95,7 @@ class DeadLetterStore:
     async def oldest(
         self, which: DeadLetterFilter, limit: int, *, among: int, tenant: int = DEFAULT_TENANT
     ) -> Sequence[RunKey]:
-        """The oldest matching runs whose jobs have a free lane, searched among so many of the oldest."""
+        """The oldest matching runs whose jobs have a free lane, searched among this many of the oldest."""
         filters = (tenant, await self._number(which.job, tenant), which.group, which.before)
         rows = await self._database.fetch(PoolName.REQUEST, sql.dead_letter.LIST_OLDEST, *filters, limit, among)
         return [key_of(row) for row in rows]

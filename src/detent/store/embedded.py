@@ -156,7 +156,7 @@ class EmbeddedServer:
         return self._launched
 
     async def stop(self) -> None:
-        """Detach; the last one out stops the server."""
+        """Detach; the last process stops the server."""
         users, self._users = self._users, None
         if users is None:
             return
@@ -164,7 +164,7 @@ class EmbeddedServer:
             async with self._alone(_LEAVE_LIMIT):
                 await self._leave(users)
         except Unavailable:
-            # Whoever is deciding for so long is a user too, and will find that we are gone.
+            # Another process holds start.lock: it is a user too, and stops the server when it leaves.
             users.close()
 
     async def _leave(self, users: _Lock) -> None:
@@ -347,8 +347,8 @@ class EmbeddedServer:
             "max_wal_size": "2GB",
             "random_page_cost": "1.1",
             "jit": "off",
-            # Live runs come and go by the thousand in a second: looked at once a minute, their table grows four times
-            # as large.
+            # Thousands of live runs come and go per second: vacuumed once a minute, their table grows four times as
+            # large.
             "autovacuum_naptime": "15s",
             "plan_cache_mode": "force_custom_plan",  # a plan made while a queue table was empty is a scan
             "timezone": "UTC",

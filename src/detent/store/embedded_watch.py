@@ -24,7 +24,7 @@ WATCH_EVERY = 0.5
 TRIES = 6
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 10.0
-# A server that ran for so long did not fail to start.
+# A server that ran for this long did not fail to start.
 STEADY_SECONDS = 60.0
 
 

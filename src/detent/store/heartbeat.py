@@ -58,7 +58,7 @@ class HeartbeatConnection:
         return HeartbeatReply(row["stepped"], remaining, row["incarnation"], row["timeline"], row["held"], row["at"])
 
     async def hold_for_clock(self, node: int, reason: str) -> bool:
-        """Hold all ticks; True: not so, since others have been steady in the present time."""
+        """Hold all ticks. True: they are not held, because other nodes have seen no step in the current time."""
         row = await self._ask(sql.cluster.HOLD_FOR_CLOCK, node, reason)
         return bool(row["steady"])
 
@@ -72,7 +72,7 @@ class HeartbeatConnection:
 
     async def _fetch(self, statement: Statement, *arguments: object) -> Any:
         if self._generation != self._servers.generation:
-            await self.close()  # it may lead to where the database was
+            await self.close()  # it may lead to a former primary
         if self._connection is None or self._connection.is_closed():
             self._generation = self._servers.generation
             limits = beat_limits(self._seconds)

@@ -1,4 +1,4 @@
-"""Rows that nothing needs any more: former revisions and spans, schedules and queues without a job, ended sessions.
+"""Rows that are no longer needed: former revisions and spans, schedules and queues without a job, ended sessions.
 
 They are scanned page by page, each page one short statement, and removed by key.
 """

@@ -162,7 +162,7 @@ class LiveRunStore:
 
     async def promote(self, jobs: Sequence[int] | None = None, *, pool: PoolName = PoolName.WORK) -> bool:
         """Make waiting runs ready whose predecessor has ended, of these jobs or of all; ask runs that others replace to
-        stop. Whether any run became ready."""
+        stop. Returns whether any run became ready."""
         send = partial(_promote, partial(self._database.fetch, pool))
         try:
             return await send(jobs)
@@ -212,7 +212,7 @@ async def _not_promoted(job: int, error: Rejected) -> bool:
 
 
 async def trigger(connection: Connection, job: int, payload: str | None) -> RunKey | None:
-    """Create a run of a job now; `payload` is JSON, None: that of the job. None: the job does not exist any more."""
+    """Create a run of a job now; `payload` is JSON, None: that of the job. Returns None if the job no longer exists."""
     await connection.fetch(sql.run.LOCK_JOB.text, job)
     created = await connection.fetch(sql.run.TRIGGER.text, job, MANUAL)
     if not created:

@@ -11,7 +11,7 @@ from detent.store import migrate, sql
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName
 
-# A run is dead after so many nodes were lost while it was the only run on them.
+# A run is dead after this many nodes were lost while it was the only run on them.
 CRASH_CAP = 2
 RESCUE_BATCH = 1000
 
@@ -75,7 +75,7 @@ class NodeStore:
         await self._database.transaction(PoolName.WORK, join)
 
     async def silent(self, span: timedelta) -> float | None:
-        """How many seconds to wait for nodes that were silent for so long and are not evicted."""
+        """How many seconds to wait for nodes that were silent for this long and are not evicted."""
         seconds: float | None = (await self._database.fetch(PoolName.WORK, sql.node.FIND_SILENT, span))[0]["seconds"]
         return seconds
 

@@ -191,7 +191,7 @@ class Pool:
         return connection
 
     def _pause_after(self, refusal: NoConnectionLeft) -> None:
-        """Those that wait go on waiting for a connection that is returned, and the server is asked again later."""
+        """Requests continue to wait for a connection that is returned; opening one is tried again later."""
         loop = asyncio.get_running_loop()
         if self._refusal is None:
             log.warning("the database server has no connection left; waiting for one of our own", open=len(self._open))
@@ -208,7 +208,7 @@ class Pool:
 
     def _ask_again(self) -> None:
         self._asking_again = None
-        self._open_more()  # a timer that is early is set anew
+        self._open_more()  # sets a new timer if this one was early
 
     def _fail_one(self, error: Exception) -> None:
         while self._waiters:

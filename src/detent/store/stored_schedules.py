@@ -7,7 +7,7 @@ import msgspec
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.errors import DetentError
 
-# A parsed schedule takes a few kilobytes at most. Beyond so many, the oldest are read again when they are due.
+# A parsed schedule takes a few kilobytes at most. Beyond this many, the oldest are read again when they are due.
 MOST_REMEMBERED = 50_000
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from detent.store import sql
 from detent.store.db import Database, PoolName
 
-# The rows of a run that ended so long ago are written by now, unless the database was unavailable.
+# The rows of a run that ended this long ago are written by now, unless the database was unavailable.
 SETTLED_AFTER = timedelta(seconds=2)
 LONGEST_STRETCH = timedelta(seconds=60)
 LOOKED_BACK = timedelta(hours=1)

@@ -117,7 +117,7 @@ class TenantStore:
 
 @asynccontextmanager
 async def reserved(database: Database, tenant: int, jobs: int, server_limit: int) -> AsyncIterator[TenantQuota]:
-    """Reserve quota for so many jobs; an error in the block releases it. The transaction that inserts the jobs calls
+    """Reserve quota for this many jobs; an error in the block releases it. The transaction that inserts the jobs calls
     `use_quota`."""
     quota = await _reserve(database, tenant, jobs, server_limit)
     try:

@@ -57,7 +57,7 @@ class DaemonThreads:
         return future
 
     def end(self) -> None:
-        """End each thread when it is idle; nothing may be submitted any more."""
+        """End each thread when it is idle; nothing may be submitted afterwards."""
         for _ in self._threads:
             self._work.put(None)
 

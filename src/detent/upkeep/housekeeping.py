@@ -28,7 +28,7 @@ HISTORY_DAYS_AHEAD = 7
 
 async def make_history_days(store: Store) -> None:
     """Before the first fire: after a long outage the days since have no partition, and their ticks could not be
-    written. Where a lock is in the way (an ANALYZE of history is enough), a settle makes its day, and housekeeping
+    written. If a lock prevents this (an ANALYZE of history is enough), a settle adds its own day, and housekeeping
     tries again."""
     try:
         await store.upkeep.make_history_days(HISTORY_DAYS_AHEAD)

@@ -62,7 +62,7 @@ class Attempts:
 
     async def run(self, held: HeldRun) -> None:
         """A run is given back only if its target was not called because the database did not answer; any other error
-        would occur again, without end."""
+        would occur again each time."""
         held.begun = True
         outcome: Outcome | NotBegun | None
         try:

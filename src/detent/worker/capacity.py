@@ -20,7 +20,7 @@ class WorkerCapacity:
         self.reserved = 0
         # Other nodes or programs have workers: they could run what waits here.
         self.others_work = False
-        # Why nothing new is started: the node leaves for good, it drains for now, a suspect is tried alone.
+        # Why nothing new is started: the node stops, it drains, or a suspect is tried alone.
         self.closed = False
         self.draining = False
         self.on_trial = False
@@ -40,7 +40,7 @@ class WorkerCapacity:
         return self.concurrency if self.others_work else max(self.concurrency, self._pace)
 
     def free(self, held: int) -> int:
-        """With so many runs held, the unwritten among them."""
+        """The unwritten runs among this many held ones."""
         self._measure_pace()
         if self._unwritten > MOST_UNWRITTEN or not self.starts:
             return 0

@@ -28,12 +28,12 @@ log = logger("worker")
 # A worker that waits for a rate limit retries this often: runs then start at an even rate, and more often costs more.
 SHORTEST_WAIT = 0.05
 MARKINGS = 2
-# One claim in so many takes runs whatever their priority, so that none starves.
+# One of this many claims ignores priorities, so that no run starves.
 EVENLY_EVERY = 8
 
 
 class Claimed(NamedTuple):
-    """`more`: runs may be left that could start now. `wait`: claim again after so many seconds, if there is a reason.
+    """`more`: runs may be left that could start now. `wait`: seconds after which to claim again, if there is a reason.
     `unknown`: the reply to some statement was lost, so this node may hold more runs than these."""
 
     claims: list[Claim]
@@ -87,8 +87,8 @@ class Claiming:
         await self._mark(before)
 
     async def _mark(self, before: Mapping[int, QueueRow]) -> None:
-        """Runs held in queues that now have a limit count under it. Marked twice, because a fire that handed off a run
-        may have been under way when the limit became known."""
+        """Count the runs held in queues that now have a limit. Marked twice, because a fire that handed off a run may
+        have been in progress when the limit was read."""
         for number, row in self._known.items():
             if row.limits and number in before and not before[number].limits:
                 self._to_mark[number] = MARKINGS
@@ -97,9 +97,9 @@ class Claiming:
             self._to_mark = {number: left - 1 for number, left in self._to_mark.items() if left > 1}
 
     async def claim(self, capacity: int, free: int, waits: Callable[[int], bool]) -> Claimed:
-        """Up to `capacity` runs. Those under limits count against them from now on, so of these no more than can start
-        at once: `free`, and one of every tenant for which none `waits` yet, or the backlog of others would keep it
-        out."""
+        """Claim up to `capacity` runs. Runs under limits count immediately, so of these no more than can start now:
+        `free`, and one of every tenant for which none `waits` yet; otherwise the backlog of others would block that
+        tenant."""
         node, incarnation = self._membership.node, self._membership.incarnation
         self._turn = (self._turn + 1) % EVENLY_EVERY
         if self._one_tenant and not self.limited:

@@ -15,8 +15,7 @@ from detent.runtime.clock import monotonic
 
 Item = TypeVar("Item")
 
-# So many runs that are over may stand in line. Checked one by one as others came, they took a twelfth of what a run
-# cost.
+# How many ended runs may remain in line. Checking them one by one as others came took a twelfth of the cost of a run.
 MOST_OVER = 5_000
 
 
@@ -31,7 +30,7 @@ class Deadlines(Generic[Item]):
         self._timer_at = 0.0
 
     def add(self, item: Item, seconds: float) -> None:
-        """Most are over long before their deadline: now and then those are removed, wherever in a line they stand."""
+        """Most runs end long before their deadline: these are removed in batches."""
         at = monotonic() + seconds
         try:
             self._lines[seconds].append((at, item))

@@ -59,7 +59,7 @@ class Definitions:
         return known
 
     async def read(self, wanted: Iterable[Key]) -> dict[Key, Definition]:
-        """The wanted definitions. One that is gone, or that this version cannot read, is left out."""
+        """The wanted definitions, without those that no longer exist or that this version cannot read."""
         found: dict[Key, Definition] = {}
         for some in _in_parts(list(dict.fromkeys(wanted))):
             found |= await self._store.live_runs.definitions(some)
@@ -124,7 +124,7 @@ class DefinitionLoader:
         return task
 
     async def _load(self, unknown: Sequence[HeldRun]) -> None:
-        """A definition that cannot be read would fail again, without end: halving finds its run, which gets none."""
+        """A definition that cannot be read would fail each time: halving isolates its run, which gets no definition."""
         await halve_until_alone(unknown, self._read, self._without_definition, (UnreadableError,))
 
     async def _read(self, unknown: Sequence[HeldRun]) -> None:

@@ -1,8 +1,8 @@
 """Reports of pull workers about their runs, and the runs whose workers no longer report.
 
 A report is settled by the same decision as an outcome of a node's own worker: the job's definition says whether to
-retry, never the pull worker. Reports and heartbeats that arrive together are written together. A report whose lease is
-gone was either made before, and its answer lost, or it comes too late: then it is refused, and kept as `stale`.
+retry, never the pull worker. Reports and heartbeats that arrive together are written together. A report without a
+lease was either recorded before and its answer was lost, or it is too late: then it is refused and recorded as `stale`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PulledRuns:
     # --- reports of a worker ---
 
     def started(self, count: int) -> None:
-        """So many runs were claimed by pull workers, which start them."""
+        """Pull workers claimed this many runs, and start them."""
         self._metrics.starts += count
 
     async def heartbeat(self, tenant: int, key: RunKey, token: int, lease: timedelta) -> Extended:
@@ -167,7 +167,7 @@ async def sweep(store: Store, jobs: JobOperations, metrics: Metrics) -> int:
 
 
 async def pause_failing(jobs: JobOperations, failing: Sequence[int]) -> None:
-    """Runs of these jobs have died. After a failure the next dead run of a job makes up for it."""
+    """Pause those of these jobs that have too many dead runs. After an error, a job's next dead run tries again."""
     try:
         if failing:
             await jobs.automatic.pause_failing(failing)

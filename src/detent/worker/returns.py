@@ -32,8 +32,8 @@ class Returns:
         self.give_back_uncalled = Batcher(self._give_back_uncalled)
 
     async def give_back(self, claims: Sequence[Claim]) -> None:
-        """Retried for as long as this node is trusted: otherwise they wait until reconciling has seen them long enough,
-        or until the node is gone."""
+        """Retried while this node is trusted. Otherwise the runs wait until reconciling finds them, or until the node
+        is evicted."""
         failures = 0
         while self._membership.trusted:
             try:

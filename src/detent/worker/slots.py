@@ -19,7 +19,7 @@ from detent.worker.queues.rounds import FairLine
 log = logger("worker")
 
 STARTED_AT_ONCE = 8
-# After so many runs that ended without waiting, a slot lets other tasks have a turn.
+# After this many runs that ended without waiting, a slot lets other tasks have a turn.
 TURNS = 50
 
 

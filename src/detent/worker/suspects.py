@@ -15,7 +15,7 @@ alone. So a run is never dead because another one crashed, and every suspect get
 with every loss, so a run that ends its node is alone when it does so after a few losses, however long it takes and
 whatever else runs. Most runs that end their node do so at once, and are dead at the fourth loss.
 
-The others are held for a short time only: after `MOST_HELD` seconds of trials they go on for as long as they were held,
+The others are held for a short time only: after `MOST_HELD` seconds of trials they run for as long as they were held,
 and runs that wait in memory for longer than `SHORT` are given back, so that other nodes can run them.
 """
 

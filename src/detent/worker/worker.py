@@ -248,7 +248,7 @@ class Worker:
     # --- how runs leave ---
 
     def _settled(self, claims: Sequence[Claim], retry_seconds: Sequence[float]) -> None:
-        """Their outcomes are written; some of the runs are retried after so many seconds."""
+        """Their outcomes are written; some of the runs are retried after these seconds."""
         limited = self._claiming.limited
         for claim in claims:
             held = self._held.remove(claim)
@@ -288,7 +288,7 @@ class Worker:
     # --- draining, and the end ---
 
     def drain_for_now(self, draining: bool) -> None:
-        """Take nothing new and give back what has not started, while what runs goes on; or take part again."""
+        """Take no new runs and give back those that have not started, while running ones continue; or end the drain."""
         if draining != self.capacity.draining:
             self.capacity.draining = draining
             self.loop.wake()
@@ -327,7 +327,7 @@ class Worker:
             await asyncio.gather(*unfinished, return_exceptions=True)
 
     async def abort(self) -> None:
-        """Membership is lost: this node holds nothing any more, and starts nothing new."""
+        """Membership is lost: this node no longer holds any run, and starts none."""
         self.capacity.closed = True
         await self.loop.abort()
         await self.reconciler.loop.abort()

@@ -1,6 +1,6 @@
 """Nominates the node that should lead a partition: the database itself, or a service that a team already runs.
 
-A coordinator nominates, no more. The transaction that takes the partition makes a node its leader, and the
+A coordinator only nominates. The transaction that takes the partition makes a node its leader, and the
 compare-and-set of the cursor makes one run of each tick. So a coordinator that nominates two nodes, forgets everything
 or fails can cost time, never a tick.
 

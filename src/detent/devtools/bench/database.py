@@ -40,7 +40,7 @@ class BenchRows:
         self._jobs = 0
 
     async def make_due(self, jobs: int, seconds: float, schedule: str = "every 1h", spread: float = 0.0) -> Herd:
-        """Jobs that are all due at one instant, so many seconds from now, or spread over `spread` seconds."""
+        """Jobs that are all due at one instant, this many seconds from now, or spread over `spread` seconds."""
         stored = encode_json(Schedule.parse(schedule).to_stored())
         rows = await self._database.fetch(PoolName.REQUEST, bench.MAKE_DUE, jobs, seconds, stored, self._jobs, spread)
         self._jobs += jobs

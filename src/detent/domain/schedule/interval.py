@@ -1,4 +1,4 @@
-"""Fixed intervals: every so many seconds from an anchor, in real time, whatever the wall clock does."""
+"""Fixed intervals: every N seconds from an anchor, in real time, independent of the wall clock."""
 
 from __future__ import annotations
 
