@@ -372,7 +372,7 @@ async def test_runs_that_cannot_be_read_while_the_database_is_away_are_given_bac
     await sql.execute("UPDATE live_runs SET serial = 0 WHERE job = $1", job_of(tick))
 
     async def away(_key: Any, **_where: Any) -> str | None:
-        raise Unavailable("The database has no connection to spare.")
+        raise Unavailable("The database has no free connection.")
 
     with monkeypatch.context() as broken:
         broken.setattr(api.store.live_runs, "own_payload", away)

@@ -168,7 +168,7 @@ async def test_a_run_that_cannot_be_made_into_a_call_is_a_failed_attempt(look: A
     await settled_idle(session)
     assert (run["status"], run["reason"], calls) == (DEAD, "not retryable", [])
     (attempt,) = await attempts(look, job)
-    assert attempt[2] == "This run cannot be made into a call: KeyError: 'nothing'"
+    assert attempt[2] == "The call of this run could not be prepared: KeyError: 'nothing'"
 
 
 async def triggered(look: Any, store: Store, session: Session, payload: str) -> int:
@@ -202,7 +202,7 @@ async def test_a_run_is_given_back_only_while_the_database_does_not_answer(
     async def away(key: Any, **_where: Any) -> str | None:
         if len(refused) < 3:
             refused.append(key)
-            raise Unavailable("The database has no connection to spare.")
+            raise Unavailable("The database has no free connection.")
         return await read(key)
 
     monkeypatch.setattr(session._store.live_runs, "own_payload", away)

@@ -371,7 +371,7 @@ async def test_data_of_another_major_version_is_refused(data_dir: Path) -> None:
     cluster.mkdir(parents=True)
     (cluster / "PG_VERSION").write_text("16\n")
     assert await refusal(server_in(data_dir)) == (
-        f"The data in {cluster} was made by PostgreSQL 16 and this detent brings 18: "
+        f"The data in {cluster} was made by PostgreSQL 16 and this detent has 18: "
         "give another --data-dir, or move the data over with pg_dump."
     )
 
@@ -402,7 +402,7 @@ async def test_as_root_a_closed_data_folder_stays_closed_and_the_cluster_goes_el
         assert await answers(server.url)
         assert server.place.parent == folder / "system"
         assert server.note == (
-            f"User postgres, as whom PostgreSQL runs, cannot enter {data_dir}: the database is kept in {server.place}."
+            f"User postgres, which runs PostgreSQL, cannot enter {data_dir}: the database is kept in {server.place}."
         )
     assert closed.stat().st_mode & 0o777 == 0o700
     closed.chmod(0o755)

@@ -133,7 +133,7 @@ async def test_every_unknown_migration_must_name_this_release(connection: Any, f
 @pytest.mark.parametrize("directive", ["compatible with 0002", "compatible with 1", "no transaction"])
 def test_a_migration_that_asks_for_what_there_is_not_is_refused(folder: Path, directive: str) -> None:
     (folder / "0002_odd.sql").write_text(f"-- detent: {directive}\nSELECT 1;\n")
-    with pytest.raises(ValueError, match=r"0002_odd\.sql asks for something"):
+    with pytest.raises(ValueError, match=r"0002_odd\.sql has an unknown directive"):
         migrate.known(folder)
 
 

@@ -111,7 +111,7 @@ async def test_the_end_of_the_wait_says_why_there_is_none() -> None:
         await refusing.acquire(0.05)
     busy = Pool(Server().connect, 1)
     connection = await busy.acquire(LONG)
-    with pytest.raises(Unavailable, match="no connection to spare"):
+    with pytest.raises(Unavailable, match="no free connection"):
         await busy.acquire(0.05)
     busy.release(connection)
     assert await busy.acquire(LONG) is connection

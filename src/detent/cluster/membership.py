@@ -167,7 +167,7 @@ class Heartbeat:
         """The clock is far from where it should be: hold all ticks before any node acts on its time."""
         reason = f"the database's clock stepped {'forward' if step > timedelta() else 'back'} by {abs(step)}"
         if await connection.hold_for_clock(self._membership.node, reason):
-            log.warning("this machine slept: the database's clock went on without it", for_=str(step))
+            log.warning("this machine was suspended: the database's clock continued", for_=str(step))
         else:
             log.error("all ticks are held; check the clock, then run `detent resume --all`", why=reason)
         self._watch.begin_again()

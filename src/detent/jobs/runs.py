@@ -46,7 +46,7 @@ async def _cancel(connection: Connection, key: RunKey, tenant: int) -> RunStatus
     if status is None:
         raise RunNotFound(run_id(key))
     if status is not RunStatus.CANCELLED:
-        raise Conflict(f"The run {run_id(key)} is already {status}: it cannot be cancelled any more.")
+        raise Conflict(f"The run {run_id(key)} is already {status}: it can no longer be cancelled.")
     return status
 
 

@@ -247,7 +247,7 @@ class Session:
     # --- the end ---
 
     async def close(self, drain_seconds: float) -> None:
-        """In good order: finish fires, hand partitions over, give runs back, let others finish, leave."""
+        """Leave cleanly: finish fires, hand partitions over, give back waiting runs, let running ones finish."""
         self.closed = True
         await _abort(self._background)  # one may be at a long chore, which another node continues from where it is
         await self.leadership.loop.stop()
@@ -267,7 +267,7 @@ class Session:
         try:
             await step
         except DetentError as error:
-            log.warning("not left in good order yet: other nodes rescue what remains", error=str(error))
+            log.warning("the node has not left cleanly: other nodes take over the rest", error=str(error))
             return False
         return True
 

@@ -193,7 +193,7 @@ class CatchUpReleaser:
             (due, RangeDrop(due.catchup, due.next_tick, rest)) for due, rest in zip(readable, rests, strict=True)
         ]
         ticks = sum(await halve_until_alone(droppings, self._drop, self._not_dropped, (Rejected,)))
-        log.info("catch-ups written off: their jobs are over", ranges=len(droppings), ticks=ticks)
+        log.info("catch-ups dropped: their jobs have ended", ranges=len(droppings), ticks=ticks)
         for due in dead:
             self._known.pop(due.catchup, None)
 

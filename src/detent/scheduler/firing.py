@@ -322,7 +322,7 @@ class Firing:
                 if await self._store.live_runs.promote(jobs):
                     self._wakeups.runs_queued()
             except DetentError as error:
-                log.warning("waiting runs have not moved up yet", jobs=len(jobs), error=str(error))
+                log.warning("waiting runs are not promoted yet", jobs=len(jobs), error=str(error))
 
     def _fired(
         self, batch: Sequence[Planned], mode: FireMode, reservation: Reservation, exceptions: dict[int, Exceptional]

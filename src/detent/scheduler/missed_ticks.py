@@ -100,7 +100,7 @@ class MissedTicks:
         if isinstance(error, DetentError):
             self._fire.not_fired(error)
         elif error is not None:
-            log.error("missed ticks could not be judged", error=repr(error))
+            log.error("missed ticks could not be settled", error=repr(error))
         for job in left:
             self._ticks.read_again(job, SHORTEST_PAUSE_MS)
 

@@ -65,7 +65,7 @@ def _data_dir(environ: Mapping[str, str] = os.environ) -> Path:
     home = Path(environ.get("HOME", ""))
     if home.is_absolute():
         return home / ".local" / "share" / "detent"
-    raise UsageError("There is no home folder to keep data in: name one with --data-dir or DETENT_DATA_DIR.")
+    raise UsageError("There is no home folder for the data: give a folder with --data-dir or DETENT_DATA_DIR.")
 
 
 class Context(NamedTuple):

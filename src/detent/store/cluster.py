@@ -36,7 +36,7 @@ class ClusterStore:
         self._database = database
 
     async def present(self) -> list[Row]:
-        """Nodes that are alive or not yet forgotten, the oldest first."""
+        """Nodes that are alive or not yet removed, the oldest first."""
         return await self._fetch(sql.node.LIST)
 
     async def former(self) -> list[Row]:

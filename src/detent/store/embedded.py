@@ -114,7 +114,7 @@ class EmbeddedServer:
         if self.place == self.data_dir:
             return None
         return (
-            f"User {self._account.name}, as whom PostgreSQL runs, cannot enter {self.data_dir}: "
+            f"User {self._account.name}, which runs PostgreSQL, cannot enter {self.data_dir}: "
             f"the database is kept in {self.place}."
         )
 
@@ -151,7 +151,7 @@ class EmbeddedServer:
         async with self._alone(_START_LIMIT):
             self._launched = False
             if not (self._cluster / "PG_VERSION").exists():  # a new one would be empty
-                raise Unavailable(f"There is no database in {self._cluster} any more.")
+                raise Unavailable(f"The database in {self._cluster} no longer exists.")
             await self._bring_up()
         return self._launched
 
@@ -195,7 +195,7 @@ class EmbeddedServer:
             if not await _before(limit, lambda: lock.take(fcntl.LOCK_EX)):
                 raise Unavailable(
                     f"Another detent has been starting or stopping the PostgreSQL in {self.place} "
-                    f"for {limit:.0f} seconds: look at {self.log}."
+                    f"for {limit:.0f} seconds: see {self.log}."
                 )
             yield
         finally:
@@ -214,7 +214,7 @@ class EmbeddedServer:
         brought = self.version.partition(".")[0]
         if made_by != brought:
             raise Unavailable(
-                f"The data in {self._cluster} was made by PostgreSQL {made_by} and this detent brings "
+                f"The data in {self._cluster} was made by PostgreSQL {made_by} and this detent has "
                 f"{brought}: give another --data-dir, or move the data over with pg_dump."
             )
 
@@ -228,7 +228,7 @@ class EmbeddedServer:
         code, output = await host.run(self._account, *self._initdb(scratch))
         if code:
             reason = output.splitlines()[-1] if output else f"exit code {code}"
-            raise Unavailable(f"PostgreSQL could not make its data in {self.place}: {reason}.")
+            raise Unavailable(f"PostgreSQL could not create its data in {self.place}: {reason}.")
         with (scratch / "postgresql.conf").open("a") as file:
             file.write("\ninclude_if_exists = 'detent.conf'  # written anew at every start\n")
         host.rename_durably(scratch, self._cluster)
@@ -249,7 +249,7 @@ class EmbeddedServer:
         began = clock()
         while (state := await self._probe()) is not _State.READY:
             if clock() - began > _START_LIMIT:
-                raise Unavailable(f"The PostgreSQL in {self.place} is not ready: look at {self.log}.")
+                raise Unavailable(f"The PostgreSQL in {self.place} is not ready: see {self.log}.")
             if state is _State.EMPTY:
                 await self._make_database()
             elif state is _State.BUSY:
@@ -317,7 +317,7 @@ class EmbeddedServer:
         # A createdb may outlive the detent that was killed while it ran, and be first.
         if code and "already exists" not in output:
             reason = output.partition("\n")[0]
-            raise Unavailable(f"The database {DATABASE} could not be made in {self.place}: {reason}.")
+            raise Unavailable(f"The database {DATABASE} could not be created in {self.place}: {reason}.")
 
     async def _shut_down(self) -> None:
         code, _ = await self._pg_ctl("stop", "-m", "fast", "-t", "30")

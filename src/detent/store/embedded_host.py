@@ -165,7 +165,7 @@ async def account_for(*clusters: Path) -> SystemUser:
         return _system_account("detent-postgres")
     except KeyError:
         raise Unavailable(
-            "PostgreSQL does not run as root and the system user detent-postgres could not be made "
+            "PostgreSQL does not run as root and the system user detent-postgres could not be created "
             f"({_last_line(output)}): start detent as an ordinary user, or {OTHER_DATABASE}."
         ) from None
 
@@ -271,7 +271,7 @@ async def _can_enter(account: SystemUser, folder: Path) -> bool:
 
 def _closed(folder: Path, account: SystemUser) -> Unavailable:
     return Unavailable(
-        f"User {account.name}, as whom PostgreSQL runs, cannot enter {folder}: "
+        f"User {account.name}, which runs PostgreSQL, cannot enter {folder}: "
         "open it and the folders above it with `chmod o+x`, or start detent as an ordinary user."
     )
 

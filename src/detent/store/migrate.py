@@ -116,7 +116,7 @@ def _read(version: int, name: str, text: str) -> Migration:
         elif (number := _COMPATIBLE.fullmatch(asked)) and int(number[1]) < version:
             compatible = int(number[1])
         else:
-            raise ValueError(f"{name}.sql asks for something that migrations cannot have: {line}")
+            raise ValueError(f"{name}.sql has an unknown directive: {line}")
     return Migration(version, name, text, in_transaction, compatible)
 
 
@@ -153,7 +153,7 @@ async def pending(connection: Connection, folder: Traversable | None = None) -> 
         if state.state == "changed":
             raise Unavailable(
                 f"Migration {state.name}.sql was changed after it was applied to {_inside(where)}: "
-                "put the file back as it was, and make the change in a new migration."
+                "restore the file, and make the change in a new migration."
             )
     waiting = {state.version for state in states if state.state == "pending"}
     return [migration for migration in known(folder) if migration.version in waiting]

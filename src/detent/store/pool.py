@@ -86,7 +86,7 @@ class Pool:
                 return await waiter
         except TimeoutError as error:
             self._abandon(waiter)
-            raise self._refusal or Unavailable("The database has no connection to spare.") from error
+            raise self._refusal or Unavailable("The database has no free connection.") from error
         except asyncio.CancelledError:
             self._abandon(waiter)
             raise
@@ -194,7 +194,7 @@ class Pool:
         """Requests continue to wait for a connection that is returned; opening one is tried again later."""
         loop = asyncio.get_running_loop()
         if self._refusal is None:
-            log.warning("the database server has no connection left; waiting for one of our own", open=len(self._open))
+            log.warning("the database server has no connection left; waiting for a pooled one", open=len(self._open))
         self._refusal = refusal
         if loop.time() >= self._paused_until:  # else another attempt was refused at the same time
             self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)

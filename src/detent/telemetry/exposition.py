@@ -245,7 +245,7 @@ def _cluster(signals: ClusterSignals) -> Iterator[Metric]:
         ("database_answer_seconds", "How long the database took to answer this.", signals.answer_seconds),
     ):
         yield GaugeMetricFamily(f"detent_{name}", text, float(value))
-    nodes = GaugeMetricFamily("detent_nodes", "Nodes that are alive or not yet forgotten.", labels=["state"])
+    nodes = GaugeMetricFamily("detent_nodes", "Nodes that are alive or not yet removed.", labels=["state"])
     for state in NODE_STATES:
         nodes.add_metric([state], signals.nodes.get(state, 0))
     yield nodes

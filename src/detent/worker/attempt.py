@@ -120,7 +120,7 @@ class Attempts:
         try:
             call = call_of(claim, definition)
         except Exception as error:
-            return Failed(f"This run cannot be made into a call: {describe(error)}", retryable=False)
+            return Failed(f"The call of this run could not be prepared: {describe(error)}", retryable=False)
         accepted, held.started = held.started, self._clock.now()
         self._metrics.starts += 1
         if kind_of(definition.spec.target) in self._timed:

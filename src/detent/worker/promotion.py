@@ -48,7 +48,7 @@ class Promoter:
         except DetentError as error:
             self._freed |= freed
             if self._failing.note(str(error)):
-                log.warning("waiting runs have not moved up yet", error=str(error))
+                log.warning("waiting runs are not promoted yet", error=str(error))
             return False
         self._failing.over()
         if check_all:

@@ -113,7 +113,7 @@ class PulledRuns:
     async def _existing(self, tenant: int, key: RunKey, token: int) -> Recorded:
         recorded = await self._store.pull.recorded(tenant, key, token)
         if recorded is None:
-            raise NotFound(f"There is no run {run_id(key)}: list the runs to see those there are.")
+            raise NotFound(f"There is no run {run_id(key)}: list the runs to see their ids.")
         return recorded
 
     # --- reports that arrive together are written together ---
@@ -129,7 +129,7 @@ class PulledRuns:
             if await self._store.live_runs.promote(jobs, pool=PoolName.PULL):
                 await self._store.upkeep.wake(RUNS_CHANNEL, "ready", pool=PoolName.PULL)
         except DetentError as error:
-            log.warning("waiting runs have not moved up yet", error=str(error))
+            log.warning("waiting runs are not promoted yet", error=str(error))
 
     async def _settle_tenant(self, tenant: int, reports: Sequence[Report]) -> Sequence[RunStatus | Rejected | None]:
         """A report that breaks a constraint does not fail the others."""
@@ -172,7 +172,7 @@ async def pause_failing(jobs: JobOperations, failing: Sequence[int]) -> None:
         if failing:
             await jobs.automatic.pause_failing(failing)
     except DetentError as error:
-        log.warning("jobs whose runs die are not paused yet", error=str(error))
+        log.warning("jobs with dead runs are not paused yet", error=str(error))
 
 
 async def _end_overdue(store: Store, jobs: JobOperations) -> int:

@@ -100,7 +100,7 @@ class Trials:
         self._line.clear()
 
     async def stop(self, seconds: float) -> None:
-        """The node leaves in good order: that must not count as a loss against the run that is tried."""
+        """The node leaves cleanly: that must not count as a loss against the run that is tried."""
         self.clear()
         alone = self._alone
         if self._task is not None:

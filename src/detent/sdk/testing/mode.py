@@ -121,7 +121,7 @@ class TestMode:
         )
         target = self.now + (by or timedelta()) + length if to is None else _instant("to", to)
         if target < self.now:
-            raise UsageError(f"The clock stands at {self.now.isoformat()} and goes forward only: {target.isoformat()}.")
+            raise UsageError(f"The clock is at {self.now.isoformat()} and goes forward only: {target.isoformat()}.")
         return target
 
     def _advance(self, target: datetime) -> Steps[list[TestedRun]]:
