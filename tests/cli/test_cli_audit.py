@@ -94,7 +94,7 @@ def test_an_audit_is_clean_and_then_names_exactly_the_row_that_was_deleted(deten
     assert (document["missing"], document["doubled"]) == (1, 0)
     assert document["wrong"][0]["missing_ticks"] == [ticks[1][0]]
     told = good(detent("explain", "audited", ticks[1][0])).out
-    assert "Its status is unknown" in told
+    assert "Its outcome is unknown" in told
 
 
 def test_an_audit_of_a_schedule_that_cannot_be_read_is_not_clean_and_names_the_job(

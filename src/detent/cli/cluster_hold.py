@@ -35,7 +35,7 @@ def pause(every: bool, reason: str | None) -> None:
 def resume(every: bool) -> None:
     """Resume all ticks.
 
-    Ticks of the pause run late or are missed, as the policy of each job defines.
+    Held ticks are late or missed, as each job's policy says.
     """
     if not every:
         raise UsageError("This resumes every job: confirm with --all. `detent job resume JOB` resumes one job.")

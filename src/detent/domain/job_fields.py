@@ -150,7 +150,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "Delivery",
         "choice",
         "overlap",
-        "Whether a run that a crash interrupted is retried.",
+        "Whether a run is retried after a crash interrupts it.",
         default="at_least_once",
         choices=("at_least_once", "at_most_once"),
     ),
@@ -180,7 +180,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "Both day fields",
         "choice",
         "schedule",
-        "Required if cron restricts both day fields: tick on days that match either field, or both.",
+        "Required if cron restricts both day fields: run on days that match either field, or both.",
         choices=("or", "and"),
     ),
     JobField(

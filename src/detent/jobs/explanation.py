@@ -186,7 +186,7 @@ class TickNarrator:
                 yield f"It has been due for {span(facts.now - (facts.fires_at or facts.at))} and has not fired yet."
             case status if status == MISSING:
                 yield (
-                    "Its status is unknown: the ledger has no entry for it, and the job's cursor has passed it. "
+                    "Its outcome is unknown: the ledger has no entry for it, and the job's cursor has passed it. "
                     "`detent audit` counts it as missing."
                 )
         if facts.held is not None and facts.status in (DUE, SCHEDULED, CATCHING_UP):
