@@ -27,7 +27,7 @@ from detent.scheduler.catch_up_jobs import CatchUpJobs
 from detent.scheduler.catch_up_pace import CatchUpPace, catch_up_rate
 from detent.scheduler.set_aside import SetAside
 from detent.store import Store
-from detent.store.catchups import DueCatchUp, RangeDrop, Release, ReleaseFate
+from detent.store.catchups import DueCatchUp, RangeDrop, Release, ReleaseResult
 from detent.store.db import LockTimeout, OutcomeUnknown, Rejected
 from detent.telemetry import transitions
 from detent.telemetry.log import logger
@@ -250,7 +250,7 @@ class CatchUpReleaser:
     async def _release(self, planned: Sequence[tuple[RangeState, Release]]) -> None:
         membership = self._membership
         try:
-            fates = await self._store.catchups.release(
+            results = await self._store.catchups.release(
                 membership.node,
                 membership.incarnation,
                 [item.due.job for item, _ in planned],
@@ -260,7 +260,7 @@ class CatchUpReleaser:
             log.warning("release of unknown outcome", ranges=len(planned), error=str(error))
             self.read_soon()
         else:
-            self._released(planned, fates)
+            self._released(planned, results)
 
     async def _not_released(self, planned: tuple[RangeState, Release], error: DetentError) -> None:
         item, _ = planned
@@ -274,31 +274,31 @@ class CatchUpReleaser:
         self._known.pop(item.due.catchup, None)
         self._aside.add_range(item.due, error)
 
-    def _released(self, planned: Sequence[tuple[RangeState, Release]], fates: Mapping[int, ReleaseFate]) -> None:
+    def _released(self, planned: Sequence[tuple[RangeState, Release]], results: Mapping[int, ReleaseResult]) -> None:
         now = monotonic()
         debug = transitions.debug_enabled()
         released = 0
         for item, release in planned:
-            fate = fates.get(release.catchup)
-            if fate is None:
+            result = results.get(release.catchup)
+            if result is None:
                 self._known.pop(release.catchup, None)  # it has changed: read it again
                 self._read_next = min(self._read_next, now + LONGEST_PAUSE)
                 continue
-            self._move(item, release, fate, now)
-            released += fate == "released"
+            self._move(item, release, result, now)
+            released += result == "released"
             if debug:
                 facts = {"job_number": item.due.job, "tick": release.tick.isoformat(), "kind": item.due.kind}
-                log.debug("catch-up tick", **facts, fate=fate)
+                log.debug("catch-up tick", **facts, result=result)
         if released:
             self._metrics.released += released
             self._wakeups.runs_queued()
 
-    def _move(self, item: RangeState, release: Release, fate: ReleaseFate, now: float) -> None:
-        if fate == "released":
+    def _move(self, item: RangeState, release: Release, result: ReleaseResult, now: float) -> None:
+        if result == "released":
             self._jobs.released(item.due.job, now)
         else:  # what does not run takes no part of the rate
             self._paces[item.due.partition].give_back()
-        if fate not in ("released", "left out"):
+        if result not in ("released", "left out"):
             item.wait(now)
         elif release.following is None:
             self._known.pop(release.catchup, None)

@@ -15,7 +15,7 @@ from detent.store.db import Database, PoolName, Row
 from detent.store.upkeep import JOBS_CHANNEL
 
 CatchUpKind = Literal["missed", "backfill"]
-ReleaseFate = Literal["released", "left out", "live", "queue", "lane"]
+ReleaseResult = Literal["released", "left out", "live", "queue", "lane"]
 
 
 class DueCatchUp(NamedTuple):
@@ -85,11 +85,11 @@ class CatchUpStore:
 
     async def release(
         self, node: int, incarnation: int, jobs: Sequence[int], batch: Sequence[Release]
-    ) -> dict[int, ReleaseFate]:
-        """Release one tick of each range whose job has a free lane and nothing else due. By range: its fate; omitted
+    ) -> dict[int, ReleaseResult]:
+        """Release one tick of each range whose job has a free lane and nothing else due. By range: its result; omitted
         ranges have changed, or another transaction has locked their job."""
 
-        async def work(connection: Connection) -> dict[int, ReleaseFate]:
+        async def work(connection: Connection) -> dict[int, ReleaseResult]:
             locked = {row["job"] for row in await connection.fetch(sql.catch_up.LOCK_JOBS.text, node, sorted(jobs))}
             chosen = [item for job, item in zip(jobs, batch, strict=True) if job in locked]
             if not chosen:
@@ -97,8 +97,8 @@ class CatchUpStore:
             rows = await connection.fetch(sql.catch_up.RELEASE.text, node, incarnation, MANUAL, *columns(4, chosen))
             return {row["catchup"]: row["fate"] for row in rows}
 
-        fates: dict[int, ReleaseFate] = await self._database.transaction(PoolName.WORK, work)
-        return fates
+        results: dict[int, ReleaseResult] = await self._database.transaction(PoolName.WORK, work)
+        return results
 
     async def drop(self, droppings: Sequence[RangeDrop]) -> int:
         """Drop the remaining ticks of these ranges; how many. Ranges that have moved meanwhile stay."""
