@@ -11,7 +11,7 @@ end that has already passed, so the statement returns the time that remains.
 
 The heartbeat has its own thread, its own event loop and its own connection, because nothing a user wrote, and no long
 computation of ours, may delay it. When the heartbeat finds the node evicted, or the deadline passes without a good
-heartbeat, the membership is over for good: the process may join again, under a new identity.
+heartbeat, the membership has ended: the process may join again, under a new identity.
 """
 
 from __future__ import annotations

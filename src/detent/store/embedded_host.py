@@ -69,7 +69,7 @@ def this_account() -> SystemUser:
 
 
 async def run(account: SystemUser, *command: str | Path, script: str = _EXECUTE) -> tuple[int, str]:
-    """Exit code and output of `command`, run by `account` out of reach of the terminal's signals."""
+    """Exit code and output of `command`, run by `account`; the terminal's signals do not reach it."""
     arguments = [*account.becoming(script), *map(str, command)]
     environ = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     process = await asyncio.create_subprocess_exec(

@@ -94,7 +94,7 @@ async def watched(server: EmbeddedServer, failed: Callable[[DetentError], None] 
         except DetentError as error:
             failed(error)
         except Exception as error:
-            log.exception("the embedded PostgreSQL is not watched any more")
+            log.exception("the embedded PostgreSQL is no longer watched")
             failed(Unavailable(f"The embedded PostgreSQL in {server.place} cannot be watched ({error})."))
 
     watching = asyncio.create_task(watch(), name="embedded")

@@ -1,5 +1,5 @@
 """The small chores that any scheduling node does for the whole cluster, a few seconds apart: history partitions ahead
-of time, pulled runs whose lease ran out, and rows that nothing needs any more."""
+of time, pulled runs whose lease ran out, and rows that are no longer needed."""
 
 from __future__ import annotations
 
