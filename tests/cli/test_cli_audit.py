@@ -94,7 +94,7 @@ def test_an_audit_is_clean_and_then_names_exactly_the_row_that_was_deleted(deten
     assert (document["missing"], document["doubled"]) == (1, 0)
     assert document["wrong"][0]["missing_ticks"] == [ticks[1][0]]
     told = good(detent("explain", "audited", ticks[1][0])).out
-    assert "Its fate is unknown" in told
+    assert "Its outcome is unknown" in told
 
 
 def test_an_audit_of_a_schedule_that_cannot_be_read_is_not_clean_and_names_the_job(
@@ -146,7 +146,7 @@ def test_a_tick_is_explained_in_plain_sentences(detent: CommandLine) -> None:
     assert told.lines[0].startswith(f"{tick[0][:10]} {tick[0][11:19]}")
     assert "is a tick of 'told'. Its schedule was: Every second, set by revision 1 at " in told.lines[0]
     assert any(line.startswith("The leader of its partition, ") and " was node " in line for line in told.lines)
-    assert any("which is dead" in line for line in told.lines)
+    assert any("which ended dead" in line for line in told.lines)
     assert any(line.startswith("Attempt 1 started") and "failed after" in line for line in told.lines)
     assert good(detent("explain", "told", tick[0], "-q")).lines == [tick[5]]
     off = (datetime.fromisoformat(tick[0]) + timedelta(milliseconds=300)).isoformat()

@@ -317,7 +317,7 @@ async def test_a_pause_is_explained_with_who_and_why(verbs: Store, look: Any) ->
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("grace", "it was older than the job's misfire grace"),
+        ("grace", "it was older than the job's grace period"),
         ("policy", "(missed_window SKIP)"),
         ("limit", "more ticks had been missed than max_missed allows"),
     ],

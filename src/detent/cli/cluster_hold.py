@@ -35,7 +35,7 @@ def pause(every: bool, reason: str | None) -> None:
 def resume(every: bool) -> None:
     """Resume all ticks.
 
-    The ticks of the pause are late or missed, by the policy of each job.
+    Held ticks are late or missed, as each job's policy says.
     """
     if not every:
         raise UsageError("This resumes every job: confirm with --all. `detent job resume JOB` resumes one job.")
