@@ -63,7 +63,7 @@ ADVICE: dict[str, Advice] = {
     ),
     "clocks": Advice(
         "Clock offset of a node",
-        "Ticks follow the database's clock and stay correct, but times in its logs are wrong. Set up NTP on that machine.",
+        "Ticks follow the database's clock and stay correct, but times in that machine's logs are wrong: fix its NTP.",
         "timedatectl timesync-status",
     ),
     "differences": Advice(
