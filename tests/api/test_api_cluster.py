@@ -120,9 +120,9 @@ async def test_what_an_operator_should_look_at_is_said_in_sentences(api: ApiClie
     await sql.execute("UPDATE nodes SET clock_offset = -0.25, version = '9.9', tzdata = '1999a' WHERE node = 8")
     assert (await look(api))["problems"] == [
         "Partitions 3 and 4 have no leader: their jobs do not fire.",
-        f"The clock of node {node_name(8)} is 250 ms behind the database's, by which ticks fire.",
+        f"The clock of node {node_name(8)} is 250 ms behind the database's clock, which decides when ticks fire.",
         "Nodes run different versions of detent: 9.9, test.",
-        "Nodes have different zone data, so their next ticks may differ: 1999a, test.",
+        "Nodes have different time zone data and may compute different next ticks: 1999a, test.",
     ]
 
 

@@ -108,7 +108,7 @@ async def test_a_missed_deadline_is_shown_live_until_it_recovers(cluster: Nodes,
         page = browser.page
         await build(browser, f"{sink.url}/fail/99", "<b>late</b>", max_retries="0", expect_finish_within="5s")
         await expect(page.locator("#incidents")).to_contain_text("Each run must succeed within 5 s of its tick")
-        await expect(page.locator("#status .note.bad")).to_contain_text("It did not succeed within 5 s of its tick")
+        await expect(page.locator("#status .note.bad")).to_contain_text("did not succeed within 5 s of its tick")
         await browser.open("/")
         await browser.live()
         await expect(page.locator("#alarms [aria-hidden]")).to_have_text("1")

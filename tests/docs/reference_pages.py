@@ -29,12 +29,12 @@ PURPOSES = {
     "database_schema": "The schema that holds detent's tables.",
     "database_pooler": "The kind of pooler between detent and the server: see [poolers](../howto/poolers.md).",
     "data_dir": "The folder of the embedded PostgreSQL.",
-    "host": "The address the API listens on. Any address but loopback requires keys.",
+    "host": "The address the API listens on. Any address other than loopback requires API keys.",
     "port": "The port of the API; 0 takes a free one. If no port was set and 8787 is in use, the next free one.",
     "metrics_port": "A separate port for `/metrics`, `/livez` and `/readyz`; 0 takes a free one.",
     "migrate": "Apply pending migrations of your own database at start.",
     "app": "The Python jobs to register and run.",
-    "isolate": "Where Python jobs run that do not set it themselves: see [isolation](../howto/isolation.md).",
+    "isolate": "Where Python jobs run, unless the job sets it: see [isolation](../howto/isolation.md).",
     "handler_processes": "The number of processes for isolated Python jobs; `auto`: twice the processors, at least 4.",
     "allow_shell": "Run shell jobs on this worker.",
     "allow_private_targets": "Let HTTP jobs call private addresses; `auto`: if the process listens on loopback only.",
@@ -43,16 +43,16 @@ PURPOSES = {
     "drain_seconds": "How long executing runs may continue after SIGTERM.",
     "lease_ttl_seconds": "How long a node may be silent before the others evict it.",
     "coordinator": "What elects the leaders of partitions: see [coordinators](../coordination.md).",
-    "clock_step_limit_seconds": "A larger step of the database's clock holds all ticks; 0: never.",
+    "clock_step_limit_seconds": "A larger jump of the database's clock holds all ticks; 0: never.",
     "window_seconds": "How far ahead ticks are loaded into memory.",
-    "misfire_grace_seconds": "How late a tick may run, if its job does not set it; `auto` depends on the interval.",
-    "catchup_rate": "How fast a partition releases missed ticks; `auto`: twice as fast as it normally ticks.",
+    "misfire_grace_seconds": "How late a tick may run, unless its job sets it; `auto` depends on the interval.",
+    "catchup_rate": "How fast a partition releases missed ticks; `auto`: twice its normal tick rate.",
     "history_days": "How long history is kept; older days are dropped as whole partitions.",
-    "revisions_kept": "How many former revisions of each job are kept, besides those that unfinished runs need.",
+    "revisions_kept": "How many former revisions of each job are kept, plus those that unfinished runs use.",
     "archive_url": "Where a day of history is archived before it is dropped; none: it is not archived.",
-    "notify_url": "Where to report a missed [deadline](../howto/deadlines-and-alerts.md), if the job does not set it.",
+    "notify_url": "Where to report a missed [deadline](../howto/deadlines-and-alerts.md), unless the job sets it.",
     "notify_format": "The format of these messages: detent's own JSON, or Slack's.",
-    "notify_secret": "The secret that signs messages. During a rotation, the new and the old one.",
+    "notify_secret": "The secret that signs messages. During a rotation, set the new and the old one.",
     "heartbeat_url": "An external monitor, called with GET while the cluster works.",
     "heartbeat_seconds": "The interval of these calls.",
     "traces": "Where [spans of runs](../howto/logs-and-traces.md) go: nowhere, or where the `OTEL_…` variables say.",
@@ -61,16 +61,16 @@ PURPOSES = {
     "api_key": "The key that the command line sends.",
     "log_format": "`auto`: readable on a terminal, JSON elsewhere.",
     "log_level": "The lowest level that is logged.",
-    "failpoints": "For the test suite: where to crash. Refused with `production`.",
+    "failpoints": "For the test suite: where the process crashes. Refused with `production`.",
     "production": "Refuse settings that are for tests only.",
     "max_payload_bytes": "The largest payload of a job.",
     "max_result_bytes": "How much of a result or an output is stored.",
     "requests_per_second": "How many requests per second one key may send to one server; 0: no limit.",
 }
 UNSET = {
-    "database_url": "the embedded one",
+    "database_url": "embedded PostgreSQL",
     "data_dir": "`~/.local/share/detent`; for root `/var/lib/detent`",
-    "allow_private_targets": "Let HTTP jobs call private addresses; `auto`: if the process listens on loopback only.",
+    "allow_private_targets": "`auto`",
     "misfire_grace_seconds": "`auto`",
     "catchup_rate": "`auto`",
     "handler_processes": "`auto`",
@@ -104,7 +104,7 @@ def settings_table() -> str:
         default = UNSET.get(name) or default_text(field.default)
         extra = f" Also from the file that `DETENT_{name.upper()}_FILE` names." if field.metadata["secret"] else ""
         rows.append((f"`{name}`", default, f"{PURPOSES[name]}{extra}", field.metadata["give"]))
-    return table(("setting", "default", "what it does", "give"), rows)
+    return table(("setting", "default", "what it does", "accepted values"), rows)
 
 
 def default_text(default: Any) -> str:

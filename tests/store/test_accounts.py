@@ -213,7 +213,7 @@ async def test_a_dead_run_is_explained_with_every_attempt(verbs: Store, look: An
     tick = await fire(verbs, look, job)
     await settle(verbs, look, job, tick, RunStatus.DEAD)
     told = await sentences(verbs, job, tick)
-    assert "is dead" in told
+    assert "ended dead" in told
     assert "retries exhausted" in told
     assert "Attempt 1 started 4 ms after the tick on node 0000000000000007 and failed after 1.0 s: it broke." in told
 
@@ -317,7 +317,7 @@ async def test_a_pause_is_explained_with_who_and_why(verbs: Store, look: Any) ->
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("grace", "it was older than the job's misfire grace"),
+        ("grace", "it was older than the job's grace period"),
         ("policy", "(missed_window SKIP)"),
         ("limit", "more ticks had been missed than max_missed allows"),
     ],

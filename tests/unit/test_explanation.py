@@ -90,7 +90,7 @@ def test_every_attempt_of_a_run_is_reported() -> None:
         attempt(4, "succeeded", 400, 1.5),
     )
     text = told(**outcome("succeeded"), run=made)
-    assert f"It became run {RUN_ID}, which succeeded, " in text
+    assert f"It became run {RUN_ID}, which succeeded at " in text
     assert f"Attempt 1 started 4 ms after the tick on node {NODE} and failed after 2.0 s: HTTP 503." in text
     assert f"Attempt 2 on node {NODE} was lost with its node." in text
     assert "Attempt 3 started 1 min 30 s after the tick" in text
@@ -150,7 +150,7 @@ def test_each_reason_for_a_skipped_tick_is_reported(reason: str, words: str) -> 
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("grace", "When a node processed it 3 h later, it was older than the job's misfire grace."),
+        ("grace", "When a node processed it 3 h later, it was older than the job's grace period."),
         ("merged", "only the latest missed tick was run (missed_window RUN_ONCE)."),
         ("policy", "no missed tick was run (missed_window SKIP)."),
         ("limit", "more ticks had been missed than max_missed allows."),

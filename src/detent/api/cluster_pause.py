@@ -31,7 +31,7 @@ async def pause_all(api: Api, body: HoldRequest) -> TickState:
 
 @routes.post("/cluster/resume", scope="admin")
 async def resume_all(api: Api) -> TickState:
-    """Let ticks fire again. Ticks of the pause are late or missed, by each job's own rule."""
+    """Let ticks fire again. Held ticks are late or missed, as each job's policy says."""
     check_default_tenant(api, "The cluster is resumed")
     await api.cluster.resume_ticks()
     return TickState(None)

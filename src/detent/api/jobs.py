@@ -79,8 +79,8 @@ else:
 
 
 class PauseRequest(Struct, forbid_unknown_fields=True):
-    """Why a job is paused; until when, or until it is resumed; and which ticks of the pause run then: none (`skip`, the
-    default), the latest (`once`) or all."""
+    """Why a job is paused; until when, or until it is resumed; and which ticks during the pause run then: none (`skip`,
+    the default), the latest (`once`) or all."""
 
     reason: Reason | None = None
     until: Instant | None = None
@@ -88,7 +88,7 @@ class PauseRequest(Struct, forbid_unknown_fields=True):
 
 
 class Resume(Struct, forbid_unknown_fields=True):
-    """Which ticks of the pause run, if not as the pause said."""
+    """Which ticks during the pause run, if not as the pause said."""
 
     on_resume: OnResume | None = None
 

@@ -122,7 +122,7 @@ ON_RESUME = ("skip", "once", "all")
     "--on-resume",
     type=click.Choice(ON_RESUME),
     metavar="skip|once|all",
-    help="Which ticks of the pause run afterwards: none, the latest, or all. [skip]",
+    help="Which ticks during the pause run afterwards: none, the latest, or all. [skip]",
 )
 @api_options(quiet="its id only")
 def pause(job_name: str, reason: str | None, until: str | None, on_resume: str | None) -> None:
@@ -142,7 +142,7 @@ def pause(job_name: str, reason: str | None, until: str | None, on_resume: str |
     "--on-resume",
     type=click.Choice(ON_RESUME),
     metavar="skip|once|all",
-    help="Which ticks of the pause run now: none, the latest, or all. [as set by the pause]",
+    help="Which ticks during the pause run now: none, the latest, or all. [as set by the pause]",
 )
 @api_options(quiet="its id only")
 def resume(job_name: str, on_resume: str | None) -> None:

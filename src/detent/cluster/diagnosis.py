@@ -87,8 +87,8 @@ def set_aside(jobs: int) -> str:
 def _copy(original: bool) -> Iterator[str]:
     if not original:
         yield (
-            "This database has another identity than before. After a fail-over nodes join again by themselves; a copy "
-            "does nothing until it is adopted: run `detent doctor` to see which it is."
+            "The identity of this database has changed. After a fail-over nodes rejoin automatically; they do not join "
+            "a copy until it is adopted. Run `detent doctor` to see which it is."
         )
 
 
@@ -107,7 +107,7 @@ def _leaders(present: Sequence[ClusterNode], partitions: Sequence[ClusterPartiti
         yield f"{_counted(without)} {'has' if len(without) == 1 else 'have'} no leader: their jobs do not fire."
     for role, lack in (("scheduler", "nothing fires"), ("worker", "runs wait, unless workers pull them")):
         if not any(role in node.roles and node.state == "alive" for node in present):
-            yield f"No node that is alive and not draining is a {role}: {lack}."
+            yield f"There is no {role} that is alive and not draining: {lack}."
 
 
 def _lag(lag: Lag, held: ClusterHold | None) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _clocks(present: Sequence[ClusterNode]) -> Iterator[str]:
             side = "ahead of" if node.clock_offset_ms > 0 else "behind"
             offset = abs(node.clock_offset_ms)
             length = f"{offset:.0f} ms" if offset < 10_000 else f"{offset / 1000:.0f} s"
-            yield f"The clock of node {node.id} is {length} {side} the database's, by which ticks fire."
+            yield f"The clock of node {node.id} is {length} {side} the database's clock, which decides when ticks fire."
 
 
 def _differences(present: Sequence[ClusterNode]) -> Iterator[str]:
@@ -185,7 +185,7 @@ def _differences(present: Sequence[ClusterNode]) -> Iterator[str]:
         yield f"Nodes run different versions of detent: {', '.join(versions)}."
     zones = sorted({node.tzdata for node in present})
     if len(zones) > 1:
-        yield f"Nodes have different zone data, so their next ticks may differ: {', '.join(zones)}."
+        yield f"Nodes have different time zone data and may compute different next ticks: {', '.join(zones)}."
 
 
 def _counted(partitions: Sequence[int]) -> str:

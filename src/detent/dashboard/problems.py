@@ -29,13 +29,13 @@ class Advice(NamedTuple):
 
 ADVICE: dict[str, Advice] = {
     "copy": Advice(
-        "The database has changed its identity",
+        "The identity of the database has changed",
         "Find out whether this is the original after a failover or a copy. Adopt it only if it is the original.",
         "detent doctor",
     ),
     "held": Advice(
         "Everything is paused",
-        "Resume when the reason is gone. Ticks of the pause run late or count as missed, as each job's settings say.",
+        "Resume when the reason no longer applies. Held ticks run late or are missed, as each job's settings say.",
         "detent resume --all",
     ),
     "leaders": Advice(
@@ -51,8 +51,8 @@ ADVICE: dict[str, Advice] = {
         "detent queue list",
     ),
     "flapping": Advice(
-        "Leadership keeps moving",
-        "A node repeatedly loses its lease. Check its load, its pauses and its connection to the database.",
+        "Partitions change leaders repeatedly",
+        "A node repeatedly loses its lease. Check its load, its connection to the database, and whether it freezes.",
         "detent node list",
     ),
     "lost": Advice(
@@ -62,8 +62,8 @@ ADVICE: dict[str, Advice] = {
         "detent node list --all",
     ),
     "clocks": Advice(
-        "A clock is wrong",
-        "Ticks follow the database's clock and stay correct, but times in that machine's logs are wrong. Fix its NTP.",
+        "Clock offset of a node",
+        "Ticks follow the database's clock and stay correct, but times in that machine's logs are wrong: fix its NTP.",
         "timedatectl timesync-status",
     ),
     "differences": Advice(

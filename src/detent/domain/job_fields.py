@@ -114,7 +114,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
     ),
     JobField(
         "max_missed",
-        "Missed ticks at most",
+        "Maximum missed ticks",
         "integer",
         "overlap",
         "With RUN_ALL: the largest number of missed ticks to run, oldest first.",
@@ -177,7 +177,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
     ),
     JobField(
         "day_match",
-        "Both day fields",
+        "Day matching",
         "choice",
         "schedule",
         "Required if cron restricts both day fields: run on days that match either field, or both.",
@@ -194,13 +194,17 @@ JOB_FIELDS: tuple[JobField, ...] = (
     ),
     JobField("starts_at", "Not before", "instant", "schedule", "No tick before this time (2026-12-24T18:00:00Z)."),
     JobField("ends_at", "Not after", "instant", "schedule", "No tick after this time (2027-01-06T00:00:00Z)."),
-    JobField("max_runs", "Runs at most", "integer", "schedule", "Complete the job after this many runs."),
+    JobField("max_runs", "Maximum runs", "integer", "schedule", "Complete the job after this many runs."),
     JobField(
-        "allow_past", "Allow the past", "switch", "definition", "Run a one-off whose time is in the past immediately."
+        "allow_past",
+        "Allow a past time",
+        "switch",
+        "definition",
+        "Run a one-off whose time is in the past immediately.",
     ),
     JobField(
         "auto_pause_after",
-        "Pause after",
+        "Pause after dead runs",
         "integer",
         "retries",
         "Pause the job after this many consecutive dead runs.",
@@ -229,14 +233,14 @@ JOB_FIELDS: tuple[JobField, ...] = (
     ),
     JobField(
         "notify_url",
-        "Notify",
+        "Notify URL",
         "text",
         "deadlines",
-        "The webhook to notify; without one, the server's notify_url.",
+        "The webhook to notify. Empty: the server's notify_url.",
     ),
     JobField(
         "notify_format",
-        "Format",
+        "Message format",
         "choice",
         "deadlines",
         "What the webhook receives: detent's own signed JSON, or a Slack message.",

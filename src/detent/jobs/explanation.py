@@ -146,7 +146,7 @@ class TickNarrator:
     def _leader(self) -> str:
         leader = self.facts.leader
         if leader is None:
-            return f"The leader of its partition, {self.facts.partition}, is no longer on record."
+            return f"The record of which node led its partition, {self.facts.partition}, is no longer kept."
         since = f"since {self.when(leader.since)}, with term {leader.term}"
         return f"The leader of its partition, {self.facts.partition}, was node {leader.node}, {since}."
 
@@ -231,11 +231,11 @@ class TickNarrator:
     def _blocked(self) -> str:
         blocker = self.facts.blocker
         if blocker is None:
-            return "another run of the job was unfinished, and its concurrent_policy allows no further one."
+            return "another run of the job was unfinished, and its concurrent_policy allows no other run."
         ended = f"ended {self.when(blocker.finished_at)}" if blocker.finished_at else "has not ended yet"
         return (
             f"the run of {self.when(blocker.scheduled_at)}, {blocker.id}, was unfinished ({ended}), and the job's "
-            "concurrent_policy allows no further one."
+            "concurrent_policy allows no other run."
         )
 
     def _asked_to_skip(self) -> str:
@@ -250,7 +250,7 @@ class TickNarrator:
         begin = f"It was missed: no node fired it in time. When a node processed it{late},"
         match reason:
             case "grace":
-                return f"{begin} it was older than the job's misfire grace."
+                return f"{begin} it was older than the job's grace period."
             case "merged":
                 into = f", {self.when(facts.merged_into)}," if facts.merged_into is not None else ""
                 return f"{begin} only the latest missed tick{into} was run (missed_window RUN_ONCE)."
@@ -285,8 +285,8 @@ class TickNarrator:
         reason = f": {run.reason}" if run.reason else ""
         match run.status:
             case "succeeded" | "dead" | "cancelled":
-                ended = f", {self.when(run.finished_at)}" if run.finished_at else ""
-                verb = {"succeeded": "succeeded", "dead": "is dead", "cancelled": "was cancelled"}[str(run.status)]
+                ended = f" at {self.when(run.finished_at)}" if run.finished_at else ""
+                verb = {"succeeded": "succeeded", "dead": "ended dead", "cancelled": "was cancelled"}[str(run.status)]
                 return f"{verb}{ended}{reason}"
             case "running":
                 return f"is running on node {run.node}{reason}"

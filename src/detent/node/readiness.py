@@ -140,7 +140,7 @@ def _of_membership(session: Session | None) -> Iterator[tuple[str, Check]]:
     beat = f"Answered {gauges.heartbeat_age:.1f} s ago; the lease ends in {gauges.lease_remaining:.1f} s."
     yield "heartbeat", Check(gauges.lease_remaining > 0, beat)
     offset = gauges.clock_offset * 1000
-    clock = f"The clock of this machine is {offset:+.0f} ms off the database's, by which ticks fire."
+    clock = f"The clock of this machine is {offset:+.0f} ms off the database's clock, which decides when ticks fire."
     yield "clock", Check(abs(offset) <= CLOCK_OFFSET_MS, clock, needed=False)
     if session.worker is not None:
         yield "handlers", _handlers(session.capacity.shortages())

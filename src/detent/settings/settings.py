@@ -119,7 +119,7 @@ class Settings:
         secret=True,
     )
     clock_step_limit_seconds: float = _setting(
-        1800.0, zero_or_seconds(10, 31_536_000), "0, which is no limit, or a number of seconds between 10 and 31536000"
+        1800.0, zero_or_seconds(10, 31_536_000), "0 for no limit, or a number of seconds between 10 and 31536000"
     )
     window_seconds: float = _setting(60.0, seconds(1, 86_400), "a number of seconds between 1 and 86400")
     misfire_grace_seconds: int | None = _setting(
@@ -138,7 +138,10 @@ class Settings:
     )
     notify_format: str = _setting("webhook", choice("webhook", "slack"), "webhook or slack")
     notify_secret: str | None = _setting(
-        None, text(r"[A-Za-z0-9+/=_,]+"), "whsec_ and 24 to 64 bytes in base64; two with a comma between", secret=True
+        None,
+        text(r"[A-Za-z0-9+/=_,]+"),
+        "whsec_ and 24 to 64 bytes in base64, or two, separated by a comma",
+        secret=True,
     )
     heartbeat_url: str | None = _setting(
         None, url("http", "https"), "an address such as https://monitor.example.com/ping/detent", secret=True
@@ -156,9 +159,7 @@ class Settings:
         1_048_576, whole(1, 268_435_456), "a whole number of bytes between 1 and 268435456"
     )
     max_result_bytes: int = _setting(16_384, whole(0, 268_435_456), "a whole number of bytes between 0 and 268435456")
-    requests_per_second: float = _setting(
-        1000.0, seconds(0, 1_000_000), "a number between 0, which is no limit, and 1000000"
-    )
+    requests_per_second: float = _setting(1000.0, seconds(0, 1_000_000), "0 for no limit, or a number up to 1000000")
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @property
