@@ -40,6 +40,6 @@ async def test_every_tick_of_the_demo_is_accounted_for(store: Store, sql: Any) -
 
 async def test_the_demo_refuses_a_database_with_jobs(store: Store) -> None:
     await fill(store, 1, ECHO, beside=False)
-    with pytest.raises(Conflict, match="has 25 jobs already"):
+    with pytest.raises(Conflict, match="already has 25 jobs"):
         await fill(store, 1, ECHO, beside=False)
     assert (await store.overview.jobs(tenant=1)).total == 25

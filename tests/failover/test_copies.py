@@ -116,7 +116,7 @@ async def test_a_dump_of_a_running_cluster_restored_beside_it_does_nothing_until
 
             said = detent("db", "adopt", url=copy)
             assert said.returncode == 2
-            assert "say so with `detent db adopt --yes`" in said.stderr
+            assert "confirm with --yes" in said.stderr
             said = detent("db", "adopt", "--yes", url=copy)
             assert said.returncode == 0, said.stderr
             assert "Adopted as incarnation" in said.stderr

@@ -79,7 +79,7 @@ async def test_runs_that_cannot_be_given_back_at_once_are_given_back_while_other
     async with other.transaction():
         await other.execute("SELECT FROM live_runs FOR UPDATE")
         closing = asyncio.create_task(session.close(60))
-        await refused(look, "go back")
+        await refused(look, "Return runs that were claimed")
     await until(lambda: look.fetchval("SELECT count(*) = 1 FROM live_runs WHERE owner IS NULL"))
     await until(lambda: "ready" in heard, what="the others to be told")
     assert not closing.done()
@@ -108,7 +108,7 @@ async def test_a_session_that_leaves_does_not_take_itself_for_evicted(look: Any,
     async with other.transaction():
         await other.execute("LOCK TABLE attempts")
         closing = asyncio.create_task(session.close(0))
-        await refused(look, "Runs of an evicted node")
+        await refused(look, "Return the runs of an evicted node")
         await closing
     assert not session.membership.lost.is_set()
 

@@ -90,7 +90,7 @@ async def test_a_request_under_way_keeps_its_twin_out_and_nobody_else(verbs: Sto
 
     first = asyncio.create_task(ask(verbs, "k", slow))
     await begun.wait()
-    with pytest.raises(RequestInProgress, match="under way"):
+    with pytest.raises(RequestInProgress, match="in progress"):
         await ask(verbs, "k", registering(verbs, "two"))
     assert (await ask(verbs, "other", registering(verbs, "three")))[1] is False
     go_on.set()

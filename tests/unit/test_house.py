@@ -11,8 +11,6 @@ import detent
 ROOT = Path(detent.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 
-# Names that are not unique yet. The set is exact: it must shrink with every name that is made unique.
-
 
 def public_classes(module: Path) -> list[str]:
     tree = ast.parse(module.read_text("utf-8"))

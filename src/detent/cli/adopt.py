@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detent.cli import output
 from detent.cli.base import command, option
 from detent.cli.database import db, reaches_database, with_connection
 from detent.cli.invocation import load_settings
-from detent.store.connection import Connection
+
+if TYPE_CHECKING:
+    from detent.store.connection import Connection
 
 __all__ = ["db"]
 

@@ -11,10 +11,10 @@ from detent.cli.base import F, command, group, option
 from detent.cli.invocation import config_option, format_options, invocation, load_settings
 from detent.cli.nodes import database_options
 from detent.cli.output import Column
-from detent.store.connection import Connection
 
 if TYPE_CHECKING:
     from detent.settings.settings import Settings
+    from detent.store.connection import Connection
 
 db = group("db", "Migrate and inspect the database.", panel="Administration")
 

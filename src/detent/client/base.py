@@ -10,7 +10,7 @@ import msgspec
 
 from detent.client.operation import Request, Result
 from detent.client.operations import Operations
-from detent.client.transport import ANSWER_SECONDS, ApiAddress, ApiAnswer, Connection
+from detent.client.transport import ANSWER_SECONDS, ApiAddress, ApiAnswer, ApiConnection
 from detent.errors import Unavailable, UsageError
 
 LOCAL = "http://127.0.0.1:8787"
@@ -20,7 +20,7 @@ class BlockingClient(Operations):
     """One connection, kept alive between calls. A client is not thread-safe: use one per thread."""
 
     def __init__(self, url: str, key: str | None = None, *, timeout: float = ANSWER_SECONDS) -> None:
-        self._connection = Connection(url, key, timeout=timeout)
+        self._connection = ApiConnection(url, key, timeout=timeout)
 
     @property
     def url(self) -> str:

@@ -131,7 +131,7 @@ class ApiAnswer(NamedTuple):
         return meaning(detail)
 
 
-class Connection:
+class ApiConnection:
     """One connection, kept alive between calls. Threads that share it take turns."""
 
     def __init__(self, url: str, key: str | None = None, *, timeout: float = ANSWER_SECONDS) -> None:

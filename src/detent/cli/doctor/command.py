@@ -13,7 +13,6 @@ from detent.cli.invocation import client_settings, complete_job, format_options,
 from detent.cli.nodes import database_options
 from detent.cli.text import clean
 from detent.errors import DetentError, NotFound
-from detent.store import sql
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -109,6 +108,7 @@ async def _examine_database(
 async def _cluster(doctor: Doctor) -> list[CheckResult]:
     from detent.cli.doctor import cluster, database, identity, unfired
     from detent.cli.doctor.missing import OVERDUE
+    from detent.store import sql
 
     nodes = await doctor.ask(sql.doctor.NODES)
     alive = [node for node in nodes if node["alive"]]
@@ -125,6 +125,8 @@ async def _cluster(doctor: Doctor) -> list[CheckResult]:
 
 
 async def _job(doctor: Doctor, name: str) -> Row:
+    from detent.store import sql
+
     rows = await doctor.ask(sql.doctor.JOB, name)
     if not rows:
         raise NotFound(f"There is no job {name!r}: `detent job list` shows the jobs.")
