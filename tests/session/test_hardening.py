@@ -25,7 +25,10 @@ from tests.support.waiting import until
 
 FIRST_TOKEN = (1 << 22) | 1
 HTTP = {"type": "http", "url": "http://127.0.0.1:9/"}
-GIVING_BACK = "SELECT count(*) = $1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%Return runs that were claimed%'"
+GIVING_BACK = """
+    SELECT count(*) = $1 FROM pg_stat_activity
+    WHERE wait_event_type = 'Lock' AND query LIKE '%Return runs that were claimed%'
+"""
 
 
 async def soon(look: Any, seconds: float = 0.3) -> Any:
