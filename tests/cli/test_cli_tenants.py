@@ -75,7 +75,7 @@ def test_a_queue_is_limited_and_what_is_not_given_stays(detent: CommandLine) -> 
     limited = told(detent, "queue", "limit", "mail", "--rate", "2.5")
     assert (limited["max_concurrent"], limited["rate_per_second"]) == (5, 2.5)
     done = detent("queue", "limit", "mail", "--concurrent", "none")
-    assert "2.5 in a second" in done.err
+    assert "2.5 per second" in done.err
     assert told(detent, "queue", "list")["items"][-1]["max_concurrent"] is None
     assert "no limit" in detent("queue", "limit", "mail", "--rate", "none").err
     for given in ((), ("--rate", "-1"), ("--concurrent", "some")):

@@ -317,7 +317,7 @@ async def test_a_socket_folder_of_another_user_is_not_trusted(folder: Path) -> N
     path = folder / "taken"
     path.symlink_to(folder)
     account = embedded_host.SystemUser("me", os.geteuid(), os.getegid(), other=False)
-    with pytest.raises(Unavailable, match="belongs to somebody else"):
+    with pytest.raises(Unavailable, match="belongs to another user"):
         embedded_host.make_own_folder(account, path)
 
 

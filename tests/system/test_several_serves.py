@@ -77,7 +77,7 @@ async def test_serves_on_one_data_folder_share_the_work_and_take_the_next_ports(
     assert cluster["problems"] == []
     code, out, _ = await command_line(folder, first.url, "top", "--once")
     assert code == 0
-    assert "● good   nodes: 2 alive" in out and "partitions  256 of 256 led" in out
+    assert "● healthy   nodes: 2 alive" in out and "partitions  256 of 256 have a leader" in out
     assert set("".join(line for line in out.splitlines() if re.fullmatch("[AB]{64}", line))) == {"A", "B"}
 
 

@@ -323,7 +323,7 @@ async def test_processes_end_with_the_node_that_started_them(tmp_path: Path, mak
     (tmp_path / "node.py").write_text(
         "import asyncio, sys\n"
         f"sys.path[:0] = {sys.path!r}\n"
-        "from test_handler_processes import call_of\n"
+        "from tests.targets.test_handler_processes import call_of\n"
         "from detent.targets.frames import Effects, Setup\n"
         "from detent.targets.processes import HandlerProcesses\n"
         "setup = Setup('isolated_app:app', Effects('postgresql://x', 'detent', 5.0, False), 100, 'auto', 'info')\n"
