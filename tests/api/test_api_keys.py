@@ -209,7 +209,7 @@ async def test_a_bad_name_of_a_tenant_is_refused(wide: ApiClient, admin: dict[st
 # --- without a key ---
 
 
-async def test_a_body_is_not_read_from_somebody_without_a_key(wide: ApiClient) -> None:
+async def test_the_body_of_a_request_without_a_key_is_not_read(wide: ApiClient) -> None:
     await wide.problem("POST", "/api/v1/jobs", 401, data=b"{ not json")
     await wide.problem("POST", "/api/v1/jobs", 401, data=b"x" * 2_000_000)
 

@@ -364,7 +364,7 @@ async def test_the_same_name_and_the_same_idempotency_key_are_another_tenants_ow
 
 
 @pytest.mark.long
-async def test_on_loopback_nobody_needs_a_key_but_a_wrong_one_is_refused(
+async def test_on_loopback_no_key_is_needed_but_a_wrong_one_is_refused(
     database_url: str, readiness: Readiness, sql: Any
 ) -> None:
     async with serving(database_url, readiness) as api:

@@ -133,7 +133,7 @@ def test_a_wait_has_an_end(inside: Run, server: ContractServer) -> None:
     assert done.code == 124 and "still leads 0 partitions and has 1 runs after 0.1 s" in done.err
 
 
-def test_somebody_else_may_bring_it_back_meanwhile(inside: Run, server: ContractServer) -> None:
+def test_another_client_may_bring_it_back_meanwhile(inside: Run, server: ContractServer) -> None:
     server.answers += [good(cluster(node(A), node(B))), good(node(A, state="draining")), good(cluster(node(A)))]
     assert inside("node", "drain", A, "--yes", "--wait").code == 6
 

@@ -72,7 +72,7 @@ def test_no_error_of_a_target_reaches_the_terminal_raw(detent: CommandLine, serv
     assert detent("job", "list").err == "error: evil\\x1b[2J second line\n"
 
 
-def test_what_nobody_thought_of_is_one_line_unless_asked_for_more(detent: CommandLine, server: ContractServer) -> None:
+def test_an_unexpected_error_is_one_line_unless_asked_for_more(detent: CommandLine, server: ContractServer) -> None:
     broken = good({"items": [{"name": "half a job"}], "next_cursor": None})
     server.answers += [broken, broken]
     done = detent("job", "list")

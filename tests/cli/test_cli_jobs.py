@@ -186,7 +186,7 @@ def test_history_lists_the_runs_of_one_job(inside: Run, server: ContractServer) 
     assert done.rows == [[dead["id"], "dead", dead["scheduled_at"], "4", "1500", "1", "boom bang"]]
 
 
-def test_deleting_asks_for_a_yes_where_nobody_can_answer(detent: CommandLine, server: ContractServer) -> None:
+def test_deleting_requires_yes_without_a_terminal(detent: CommandLine, server: ContractServer) -> None:
     server.add_job("hello")
     done = detent("job", "delete", "hello")
     assert done.code == 2

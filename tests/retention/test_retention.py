@@ -279,16 +279,14 @@ async def test_a_table_that_another_session_holds_is_dropped_the_next_time(
     assert part.part not in {each.part for each in await store.retention.expired(KEEP)}
 
 
-async def test_what_somebody_detached_by_hand_is_theirs_until_its_time_is_over(look: Any, store: Store) -> None:
+async def test_a_partition_detached_by_hand_is_kept_until_it_expires(look: Any, store: Store) -> None:
     name = await look.fetchval("SELECT name FROM history_bounds ORDER BY until DESC LIMIT 1")
     await look.execute(f"ALTER TABLE {name.rpartition('_')[0]} DETACH PARTITION {name}")
     await keeper(store).tick()
     assert await look.fetchval("SELECT to_regclass($1) IS NOT NULL", name)
 
 
-async def test_a_part_that_somebody_dropped_by_hand_is_noted_and_its_name_may_be_in_use_again(
-    look: Any, store: Store
-) -> None:
+async def test_a_part_dropped_by_hand_is_recorded_and_its_name_may_be_reused(look: Any, store: Store) -> None:
     today = await look.fetchval("SELECT date_trunc('day', now(), 'UTC')")
     name = await look.fetchval(
         "SELECT name FROM history_bounds WHERE parent = 'run_history' AND since <= now() AND now() < until"
@@ -470,9 +468,7 @@ async def test_names_of_workers_go_with_the_history_they_are_in(look: Any, store
     assert [row["name"] for row in await look.fetch("SELECT name FROM pull_workers")] == ["lately"]
 
 
-async def test_somebody_who_backfills_old_ticks_keeps_nothing_of_others_from_being_forgotten(
-    look: Any, store: Store
-) -> None:
+async def test_a_backfill_of_old_ticks_does_not_delay_the_expiry_of_other_history(look: Any, store: Store) -> None:
     """Their rows make a partition that begins with time, and is kept from then on."""
     first = await old_history(look, store)
     gone, busy = [await add_job(look, None, name=name) for name in ("gone", "busy")]

@@ -135,7 +135,7 @@ async def test_the_last_use_is_written_once_in_five_minutes(store: Store, sql: A
     assert await sql.fetchval(query, made.id) > first
 
 
-async def test_nobody_waits_at_the_door_for_a_row_that_is_locked(store: Store, sql: Any) -> None:
+async def test_no_request_waits_for_a_locked_key_row(store: Store, sql: Any) -> None:
     made = await store.keys.add("read", tenant=DEFAULT_TENANT)
     async with sql.transaction():
         await sql.execute("SELECT FROM api_keys FOR UPDATE")

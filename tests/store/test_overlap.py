@@ -226,7 +226,7 @@ async def test_a_repeat_replaces_what_runs(look: Any, verbs: Store) -> None:
     assert await live(look, job) == [(0, LONG_AGO, NODE, True), (-2, LONG_AGO - HOUR, None, False)]
 
 
-async def test_a_run_that_somebody_cancels_makes_way_for_the_one_that_waits(look: Any, verbs: Store) -> None:
+async def test_a_cancelled_run_makes_way_for_the_one_that_waits(look: Any, verbs: Store) -> None:
     job = await add_job(look, lanes=QUEUE)
     await add_live_run(look, job)
     await add_live_run(look, job, LONG_AGO + HOUR, lane=-1)

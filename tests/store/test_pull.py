@@ -280,7 +280,7 @@ async def test_a_heartbeat_names_the_token_of_now(look: Any, verbs: Store, worke
     assert [answer is not None for answer in answers] == [False, True, False]
 
 
-async def test_a_lease_that_ran_out_goes_on_while_nobody_has_taken_its_run(
+async def test_an_expired_lease_continues_while_no_worker_has_taken_its_run(
     look: Any, verbs: Store, worker: int
 ) -> None:
     held = await claimed(look, verbs, worker)

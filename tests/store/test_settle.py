@@ -402,7 +402,7 @@ WHAT_BECAME: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize("verb", WHAT_BECAME)
-async def test_after_a_wait_for_somebody_who_changed_the_row_it_is_still_found(
+async def test_a_row_is_still_found_after_a_wait_for_a_concurrent_change(
     look: Any, verbs: Store, another: Any, verb: str
 ) -> None:
     """The version that the statement saw when it began is gone by then: it has to follow the row to the next."""

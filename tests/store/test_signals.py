@@ -20,7 +20,7 @@ async def history(look: Any, job: int, at: datetime, status: int = 2, reason: st
     )
 
 
-async def test_an_empty_cluster_has_nothing_to_tell_but_that_nobody_leads(verbs: Store, look: Any) -> None:
+async def test_an_empty_cluster_reports_only_that_no_node_leads(verbs: Store, look: Any) -> None:
     told = await verbs.signals.read()
     assert told._replace(answer_seconds=0) == told._replace(
         ticks_due=0, oldest_due=0, runs_ready=0, oldest_ready=0, jobs_overdue=0, dead_letters=0, catch_up_ticks=0,
@@ -64,7 +64,7 @@ async def test_a_job_is_overdue_when_its_run_has_waited_for_two_intervals(verbs:
     assert (await verbs.signals.read()).jobs_overdue == 1
 
 
-async def test_dead_runs_count_until_somebody_has_dealt_with_them(verbs: Store, look: Any) -> None:
+async def test_dead_runs_count_until_they_are_redriven_or_discarded(verbs: Store, look: Any) -> None:
     now = datetime.now(UTC)
     job, deleted = await add_job(look, None), await add_job(look, None)
     await look.execute("UPDATE jobs SET status = 'deleted' WHERE job = $1", deleted)

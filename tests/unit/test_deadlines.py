@@ -34,7 +34,7 @@ async def test_each_is_reported_when_its_own_time_has_come() -> None:
     runs.deadlines.close()
 
 
-async def test_what_was_over_in_time_is_not_told() -> None:
+async def test_a_run_that_ended_in_time_is_not_reported() -> None:
     runs = Runs()
     runs.begin("over", 0.01)
     runs.under_way.discard("over")

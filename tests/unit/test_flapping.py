@@ -5,7 +5,7 @@ from __future__ import annotations
 from detent.cluster.flapping import WITHIN, Turns
 
 
-def test_a_partition_that_is_taken_again_and_again_while_nobody_comes_or_goes_flaps() -> None:
+def test_a_partition_that_is_taken_repeatedly_while_no_node_joins_or_leaves_flaps() -> None:
     turns = Turns()
     turns.saw([1, 2], 0)
     turns.took([3, 4, 5], 0)

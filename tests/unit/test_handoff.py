@@ -66,7 +66,7 @@ async def test_few_ticks_need_little_room(few: int) -> None:
     assert waiting(FullWorker(room=few)).batch_limit(OURS, 0.1, few) == few
 
 
-async def test_nobody_is_waited_for_where_there_is_no_worker_or_others_could_take_the_runs() -> None:
+async def test_a_fire_does_not_wait_without_a_worker_or_where_others_could_take_the_runs() -> None:
     assert waiting(None).batch_limit(OURS, 0.1, BATCH) == BATCH
     assert waiting(FullWorker()).batch_limit(OTHERS, 0.1, BATCH) == BATCH
     wakeups = Wakeups()

@@ -54,7 +54,7 @@ def test_ticks_that_are_all_on_record_once_are_accounted_for_by_outcome() -> Non
     )
 
 
-def test_a_tick_that_nobody_knows_of_is_missing_and_named() -> None:
+def test_a_tick_without_a_record_is_missing_and_named() -> None:
     account = account_of([done(hour(n)) for n in (1, 2, 4, 5)])
     assert (account.missing, account.missing_count, account.clean) == ([hour(3)], 1, False)
 
@@ -101,7 +101,7 @@ def test_a_run_at_an_instant_that_is_no_tick_is_extra() -> None:
     assert ([entry.first for entry in account.extra], account.expected) == ([hour(2.5)], 5)
 
 
-def test_a_run_from_before_the_job_was_there_is_nobodys_business() -> None:
+def test_a_run_from_before_the_job_existed_is_ignored() -> None:
     segment = LedgerSegment(hour(2), None, HOURLY)
     account = account_of([done(hour(n)) for n in (1, 3, 4, 5)], segment)
     assert account.clean

@@ -136,7 +136,7 @@ async def test_the_build_is_reported_and_no_label_can_grow() -> None:
     assert len(before) < 250
 
 
-async def test_whoever_prefers_openmetrics_gets_it() -> None:
+async def test_a_client_that_prefers_openmetrics_gets_it() -> None:
     text, kind = await Exposition(Metrics())("application/openmetrics-text; version=1.0.0")
     assert kind.startswith("application/openmetrics-text")
     assert text.endswith(b"# EOF\n")

@@ -212,7 +212,7 @@ def test_of_more_than_may_be_made_up_for_the_oldest_are() -> None:
     assert verdict.passed == TICK + 90 * MINUTE
 
 
-def test_what_is_too_old_and_what_is_too_much_are_both_told() -> None:
+def test_what_is_too_old_and_what_is_too_much_are_both_reported() -> None:
     verdict = judge(every("10m"), TICK, TICK + 95 * MINUTE, 3600, RUN_ALL, most=2)
     assert verdict.missed == [
         MissedRange(TICK, TICK + 30 * MINUTE, 4, "grace"),

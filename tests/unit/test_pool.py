@@ -78,7 +78,7 @@ async def test_no_more_than_its_size_is_opened_and_those_who_wait_come_in_order(
     await pool.close()
 
 
-async def test_a_refusal_fails_nobody_while_connections_are_returned_and_is_not_repeated_for_each_of_them() -> None:
+async def test_a_refusal_fails_no_caller_while_connections_are_returned_and_is_not_repeated_for_each_of_them() -> None:
     server = Server(left=1)
     pool: Any = Pool(server.connect, 5)
     await pool.open()
@@ -142,7 +142,7 @@ async def test_one_that_is_dead_is_replaced_for_those_who_wait() -> None:
     assert not (await pool.acquire(LONG)).is_closed()
 
 
-async def test_whoever_gives_up_at_the_moment_of_being_served_leaves_the_connection_to_the_next() -> None:
+async def test_a_caller_cancelled_while_it_is_served_leaves_the_connection_to_the_next() -> None:
     pool: Any = Pool(Server().connect, 1)
     connection = await pool.acquire(LONG)
     leaving = asyncio.create_task(pool.acquire(LONG))

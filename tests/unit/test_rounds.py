@@ -34,7 +34,7 @@ def test_what_was_not_wanted_is_not_held_against_a_tenant() -> None:
     assert rounds.shares(10, {1: 1, 2: 1}) == {1: 5, 2: 5}
 
 
-def test_nobody_saves_up_turns_by_staying_away() -> None:
+def test_no_tenant_saves_up_turns_by_staying_away() -> None:
     rounds = Rounds()
     rounds.shares(10, {1: 1, 2: 1, 3: 1})
     for _ in range(100):
@@ -83,7 +83,7 @@ def test_a_heavier_tenant_goes_more_often() -> None:
     assert order[:15].count("c") == 10
 
 
-def test_one_that_arrives_late_waits_for_nobodys_backlog() -> None:
+def test_a_late_arrival_does_not_wait_for_a_backlog() -> None:
     waiting = line(*((1, "a") for _ in range(1000)))
     for _ in range(500):
         waiting.popleft()

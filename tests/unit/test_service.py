@@ -206,7 +206,7 @@ async def test_a_batch_is_not_larger_than_its_limit() -> None:
     assert answers.batches == [[0, 1], [2, 3], [4]]
 
 
-async def test_a_failure_is_everybodys_in_its_batch_and_nobodys_in_the_next() -> None:
+async def test_a_failure_reaches_every_caller_of_its_batch_and_none_of_the_next() -> None:
     answers = Answers()
     answers.failure = Unavailable("gone")
     ask = Batcher(answers, limit=2)
@@ -215,7 +215,7 @@ async def test_a_failure_is_everybodys_in_its_batch_and_nobodys_in_the_next() ->
     assert await ask(9) == 81
 
 
-async def test_somebody_who_stops_waiting_does_not_disturb_the_others() -> None:
+async def test_a_caller_that_stops_waiting_does_not_disturb_the_others() -> None:
     answers = Answers()
     answers.go_on.clear()
     ask = Batcher(answers)
