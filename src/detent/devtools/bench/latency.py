@@ -83,7 +83,7 @@ async def _spread(at: BenchDatabase, rate: int) -> Lateness:
 
 
 async def _burst(at: BenchDatabase, jobs: int) -> Lateness:
-    """Jobs that all tick at one instant, several times. The first tick, for which the node loads them, is not counted."""
+    """Jobs that all tick at one instant, several times. The first tick, at which the node loads them, is left out."""
     recorder = LatencyRecorder()
     async with loaded(at, max(CONCURRENCY, jobs), recorder) as node:
         herd: Herd = await at.bench.make_due(jobs, LEAD_SECONDS, f"every {BURST_PERIOD}s")
