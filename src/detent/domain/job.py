@@ -130,3 +130,5 @@ class Definition(NamedTuple):
     created_at: datetime | None = None
     size: int = 0
     """About how many bytes of memory it takes."""
+    tenant: int = 1
+    """Whose job it is: decides which addresses and commands its runs may use."""

@@ -59,6 +59,8 @@ class Call(Struct, frozen=True):
     payload: Any
     target: Target
     timeout_seconds: float
+    tenant: int = 1
+    """Whose job it is: decides which addresses and commands the run may use."""
     traceparent: str | None = None
     """The parent span for what the target does; None: the run is not traced."""
     window: Callable[[], datetime | None] = lambda: None

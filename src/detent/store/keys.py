@@ -118,6 +118,10 @@ class KeyStore:
                 await self._database.fetch(PoolName.REQUEST, sql.key.TOUCH, credential.id)
         return KeyHolder(rows[0]["tenant"], rows[0]["scope"], rows[0]["name"])
 
+    async def cluster_is_keyed(self) -> bool:
+        """Whether a key was ever created. From then on every request needs one, also when all are revoked."""
+        return bool((await self._database.fetch(PoolName.REQUEST, sql.key.FIND_ANY))[0]["found"])
+
     async def exists(self) -> bool:
         """Whether any valid key exists."""
         return bool((await self._database.fetch(PoolName.REQUEST, sql.key.FIND_ANY_VALID))[0]["found"])

@@ -140,12 +140,12 @@ class LiveRunStore:
         jobs, revisions = zip(*wanted, strict=True)
         rows = await self._database.fetch(PoolName.WORK, sql.revision.READ_DEFINITIONS, jobs, one_for_all(revisions))
         found = {}
-        for job, revision, number, name, created_at, text in map(row_values, rows):
+        for job, revision, number, name, created_at, text, tenant in map(row_values, rows):
             spec, size = self._specs.get(text), DEFINITION_BYTES
             if spec is None:
                 spec, size = self._read_spec(name, text), size + SPEC_BYTES + CHARACTER_BYTES * len(text)
             if spec is not None:
-                found[job, revision] = Definition(number, name, spec, created_at, size)
+                found[job, revision] = Definition(number, name, spec, created_at, size, tenant)
         return found
 
     def _read_spec(self, job: str, text: str) -> JobSpec | None:

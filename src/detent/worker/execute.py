@@ -38,6 +38,7 @@ def call_of(claim: Claim, definition: Definition) -> Call:
         payload=spec.payload,
         target=spec.target,
         timeout_seconds=spec.timeout_seconds,
+        tenant=definition.tenant,
         window=partial(windows.start, claim, definition),
     )
 

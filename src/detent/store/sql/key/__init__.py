@@ -5,6 +5,7 @@ from __future__ import annotations
 from detent.store.statement import Statement
 
 ADD = Statement(__name__, "add")
+FIND_ANY = Statement(__name__, "find_any")
 FIND_ANY_VALID = Statement(__name__, "find_any_valid")
 FIND_VALID = Statement(__name__, "find_valid")
 LIST = Statement(__name__, "list")
