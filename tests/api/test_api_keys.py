@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from detent.api import problems
-from detent.api.auth import REMEMBERED_SECONDS, KeyAuthenticator
+from detent.api.auth import CACHED_SECONDS, KeyAuthenticator
 from detent.api.limits import MOST_CALLERS, Limiter, network_of
 from detent.api.problems import Refusal
 from detent.store.jobs import DEFAULT_TENANT
@@ -104,7 +104,7 @@ async def test_a_key_is_looked_up_once_in_a_while(wide: ApiClient) -> None:
         return await holder(credential)
 
     wide.store.keys.holder = counted  # type: ignore[method-assign]  # to count what reaches the database
-    for step in (0, 0, REMEMBERED_SECONDS / 2, REMEMBERED_SECONDS / 2 - 0.01):
+    for step in (0, 0, CACHED_SECONDS / 2, CACHED_SECONDS / 2 - 0.01):
         now[0] += step
         assert (await authenticator.authorise(request_with(made.key), "read")).key == made.id
     assert len(looked) == 1

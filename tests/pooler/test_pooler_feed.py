@@ -116,5 +116,5 @@ async def test_what_every_node_has_read_is_deleted(ear: Ear, store: Store, look:
     await store.upkeep.wake(CHANNEL, "old")
     await look.execute("UPDATE changes SET at = now() - interval '3 minutes'")
     await store.upkeep.wake(CHANNEL, "new")
-    await store.upkeep.forget_changes()
+    await store.upkeep.purge_changes()
     assert [row["payload"] for row in await look.fetch("SELECT payload FROM changes")] == ["new"]

@@ -448,7 +448,7 @@ async def test_what_a_deleted_job_leaves_goes_when_history_knows_nothing_of_it(l
         await JobOperations(store).registration.patch(job_id, {"priority": 7})
         await JobOperations(store).lifecycle.delete(job_id)
         await look.execute("UPDATE jobs SET updated_at = now() - $2::interval WHERE job = $1", job, days * DAY)
-    assert await store.retention.forget_jobs(KEEP) == 0  # history still goes back to the beginning of time
+    assert await store.retention.purge_jobs(KEEP) == 0  # history still goes back to the beginning of time
     await keeper(store).tick()
     await look.execute("UPDATE turns SET done_at = NULL")
     await keeper(store).tick()

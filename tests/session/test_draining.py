@@ -119,5 +119,5 @@ async def test_elections_are_forgotten_after_a_month(store: Store, look: Any) ->
             " VALUES (1, $1::integer, 7, 0, now() - make_interval(days => $1::integer))",
             days,
         )
-    await store.cluster.forget_elections()
+    await store.cluster.purge_elections()
     assert await look.fetchval("SELECT array_agg(term) FROM elections") == [29]

@@ -114,5 +114,5 @@ async def test_what_is_set_aside_is_tried_less_and_less_often_and_forgotten_when
     assert max(waits) == LONGEST_WAIT
     assert not aside.holds(cursor._replace(generation=cursor.generation + 1), now=now)
     aside.add(cursor, ValueError("no"), now=now)
-    aside.forget_old(now + 10 * LONGEST_WAIT)
+    aside.drop_old(now + 10 * LONGEST_WAIT)
     assert len(aside) == 0

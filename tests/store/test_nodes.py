@@ -262,16 +262,16 @@ async def test_partitions_are_handed_over_by_their_holder_alone(look: Any, verbs
 
 async def test_a_node_is_forgotten_when_it_is_evicted_and_owns_nothing(look: Any, verbs: Store) -> None:
     await add_node(look, NODE)
-    assert not await verbs.nodes.forget(NODE), "it is alive"
+    assert not await verbs.nodes.delete(NODE), "it is alive"
     await verbs.nodes.take(NODE, 1, dict.fromkeys([3]))
     await add_live_run(look, 1, owner=NODE)
     await verbs.nodes.leave(NODE)
-    assert not await verbs.nodes.forget(NODE), "it has a partition and a run"
+    assert not await verbs.nodes.delete(NODE), "it has a partition and a run"
     await look.execute("UPDATE partitions SET holder = NULL")
-    assert not await verbs.nodes.forget(NODE), "it has a run"
+    assert not await verbs.nodes.delete(NODE), "it has a run"
     await verbs.nodes.rescue(NODE)
-    assert await verbs.nodes.forget(NODE)
-    assert not await verbs.nodes.forget(NODE)
+    assert await verbs.nodes.delete(NODE)
+    assert not await verbs.nodes.delete(NODE)
     assert await row(look, NODE) is None
 
 

@@ -214,7 +214,7 @@ async def test_embedded_workers_do_not_touch_a_pulled_run(look: Any, verbs: Stor
     assert await verbs.live_runs.settle(NODE, [done]) == [done]
     await look.execute("UPDATE nodes SET evicted = true")
     assert await verbs.nodes.rescue(NODE) == []
-    assert await verbs.nodes.forget(NODE)
+    assert await verbs.nodes.delete(NODE)
     assert tuple(await live(look)) == before
 
 

@@ -129,15 +129,15 @@ async def test_answers_are_kept_a_day_and_then_removed(verbs: Store, look: Any) 
     await ask(verbs, "k", registering(verbs, "one"))
     await look.execute("UPDATE requests SET created_at = now() - interval '23 h 59 min'")
     assert (await ask(verbs, "k", registering(verbs, "two")))[1] is True
-    assert await verbs.requests.forget() == 0
+    assert await verbs.requests.purge() == 0
     await look.execute("UPDATE requests SET created_at = now() - interval '24 h 1 s'")
     assert (await ask(verbs, "k", registering(verbs, "three")))[1] is False
     await look.execute("UPDATE requests SET created_at = now() - interval '25 h'")
-    assert await verbs.requests.forget(await look.fetchval("SELECT now() - interval '2 h'")) == 0
+    assert await verbs.requests.purge(await look.fetchval("SELECT now() - interval '2 h'")) == 0
     await look.execute("UPDATE cluster SET held_at = now(), held_by = 'clock', held_reason = 'a step'")
-    assert await verbs.requests.forget() == 0, "the clock may be wrong"
+    assert await verbs.requests.purge() == 0, "the clock may be wrong"
     await look.execute("UPDATE cluster SET held_at = NULL, held_by = NULL, held_reason = NULL")
-    assert await verbs.requests.forget() == 1
+    assert await verbs.requests.purge() == 1
     assert await look.fetchval("SELECT count(*) FROM requests") == 0
 
 
