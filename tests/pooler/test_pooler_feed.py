@@ -104,7 +104,7 @@ async def test_a_reader_leaves_word_that_it_is_there(ear: Ear, look: Any) -> Non
     assert await look.fetchval(left)
 
 
-async def test_after_a_fail_over_that_lost_transactions_everything_is_looked_at_again(ear: Ear, store: Store) -> None:
+async def test_after_a_fail_over_that_lost_transactions_everything_is_read_again(ear: Ear, store: Store) -> None:
     assert ear._lowest is not None
     ear._lowest += 1_000_000  # as seen on a server whose last transactions were lost
     assert await ear.ensure()

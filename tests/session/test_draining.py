@@ -112,7 +112,7 @@ async def test_what_is_not_there_is_reported_by_the_checks(start: Any, store: St
     assert "secret" not in held.why and "ann" not in held.why
 
 
-async def test_elections_are_forgotten_after_a_month(store: Store, look: Any) -> None:
+async def test_elections_are_purged_after_a_month(store: Store, look: Any) -> None:
     for days in (29, 31):
         await look.execute(
             "INSERT INTO elections (partition, term, node, nomination, at)"

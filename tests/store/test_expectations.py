@@ -233,7 +233,7 @@ async def test_a_run_that_succeeds_after_all_ends_the_incident(verbs: Store, loo
     assert await look.fetchrow("SELECT misses, incident FROM expectations") == (0, None)
 
 
-async def test_two_leaders_that_judge_at_once_say_it_once(verbs: Store, look: Any, another: Any) -> None:
+async def test_two_leaders_that_evaluate_concurrently_report_once(verbs: Store, look: Any, another: Any) -> None:
     made = await make(verbs, look)
     await ended(look, made, 1, status=2)
     async with another.transaction():
@@ -244,7 +244,7 @@ async def test_two_leaders_that_judge_at_once_say_it_once(verbs: Store, look: An
     assert await told(look) == ["missed"]
 
 
-async def test_an_evicted_node_judges_nothing(verbs: Store, look: Any) -> None:
+async def test_an_evicted_node_evaluates_nothing(verbs: Store, look: Any) -> None:
     made = await make(verbs, look)
     await ended(look, made, 1, status=2)
     await look.execute("UPDATE nodes SET evicted = true")
@@ -277,7 +277,7 @@ async def test_what_is_expected_no_more_ends_its_incident_without_a_word(verbs: 
     assert await look.fetchval("SELECT count(*) FROM expectations") == 0
 
 
-async def test_the_ticks_of_a_pause_are_not_judged(verbs: Store, look: Any) -> None:
+async def test_the_ticks_of_a_pause_are_not_evaluated(verbs: Store, look: Any) -> None:
     made = await make(verbs, look)
     await JobOperations(verbs).lifecycle.pause(made.id, "a test")
     assert await evaluate(verbs, look) == []
@@ -287,7 +287,7 @@ async def test_the_ticks_of_a_pause_are_not_judged(verbs: Store, look: Any) -> N
     assert await evaluate(verbs, look) == []
 
 
-async def test_while_all_ticks_are_held_nothing_is_judged_and_afterwards_nothing_from_before(
+async def test_while_all_ticks_are_held_nothing_is_evaluated_and_afterwards_nothing_from_before(
     verbs: Store, look: Any
 ) -> None:
     made = await make(verbs, look)
@@ -304,7 +304,7 @@ async def test_while_all_ticks_are_held_nothing_is_judged_and_afterwards_nothing
     assert (result.missed, result.tick) == (1, made.born + 3 * MINUTE)
 
 
-async def test_what_was_judged_while_the_clock_was_ahead_is_judged_again_once_ticks_are_let_go(
+async def test_what_was_evaluated_while_the_clock_was_ahead_is_evaluated_again_after_the_hold(
     verbs: Store, look: Any
 ) -> None:
     await make(verbs, look)

@@ -121,7 +121,7 @@ async def test_a_loss_that_was_dismissed_or_made_good_is_no_problem_any_more(loo
     assert {node.back_as for node in cluster.former_nodes} == {node_name(29), node_name(30)}
 
 
-async def test_nodes_that_ended_are_forgotten_after_a_day(look: Any, verbs: Store) -> None:
+async def test_nodes_that_ended_are_purged_after_a_day(look: Any, verbs: Store) -> None:
     for node in (LOST, SECOND):
         await add_node(look, node)
         await verbs.nodes.leave(node)

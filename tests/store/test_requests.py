@@ -80,7 +80,7 @@ async def test_work_and_answer_commit_together(verbs: Store, look: Any) -> None:
     assert await look.fetchval("SELECT count(*) FROM requests") == 1
 
 
-async def test_a_request_under_way_keeps_its_twin_out_and_nobody_else(verbs: Store, look: Any) -> None:
+async def test_a_request_blocks_only_concurrent_requests_with_its_key(verbs: Store, look: Any) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow() -> StoredAnswer:
@@ -99,7 +99,7 @@ async def test_a_request_under_way_keeps_its_twin_out_and_nobody_else(verbs: Sto
     assert await names(look) == ["three", "one"]
 
 
-async def test_many_at_once_with_one_key_do_the_work_once(verbs: Store, look: Any) -> None:
+async def test_many_concurrent_requests_with_one_key_do_the_work_once(verbs: Store, look: Any) -> None:
     results = await asyncio.gather(
         *(ask(verbs, "k", registering(verbs, f"n{number}")) for number in range(12)), return_exceptions=True
     )

@@ -193,7 +193,7 @@ def test_under_skip_a_one_off_that_was_missed_is_over() -> None:
 # --- RUN_ALL ---
 
 
-def test_under_run_all_every_tick_inside_the_grace_is_made_up_for_beside_the_live_ones() -> None:
+def test_under_run_all_every_tick_inside_the_grace_is_caught_up_in_addition_to_live_ticks() -> None:
     decision = decide(every("10m"), TICK, TICK + 35 * MINUTE, AUTOMATIC, RUN_ALL)
     assert decision == MisfireDecision(TICK + 40 * MINUTE, [], CatchUp(TICK, TICK + 30 * MINUTE, 4))
     assert decision.passed == TICK + 30 * MINUTE
