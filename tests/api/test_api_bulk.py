@@ -79,7 +79,7 @@ async def test_deleted_jobs_are_gone_and_their_quota_is_free(api: ApiClient) -> 
     assert (await api.good("GET", "/api/v1/tenants/default"))["jobs"] == before - JOBS
 
 
-async def test_a_pause_of_many_may_end_by_itself_and_say_what_becomes_of_its_ticks(api: ApiClient, sql: Any) -> None:
+async def test_a_pause_of_many_jobs_may_have_an_end_and_a_policy_for_its_ticks(api: ApiClient, sql: Any) -> None:
     await add_jobs(api, 3, tags=["x"])
     said = {"until": "2099-01-01T00:00:00Z", "on_resume": "once"}
     assert await whole(api, "pause", "tag:x", **said) == (3, 3)

@@ -70,7 +70,7 @@ async def test_ticks_that_ran_are_left_out_and_those_that_did_not_are_not(api: A
     assert (again["ticks"], again["left_out"]) == (6, 0)
 
 
-async def test_what_ran_at_either_end_is_not_even_looked_at(api: ApiClient, sql: Any) -> None:
+async def test_ticks_that_ran_at_either_end_are_not_in_the_range(api: ApiClient, sql: Any) -> None:
     await api.create(name="a", schedule="0 * * * *")
     for hours in (0, 1, 3, 5):
         await ran(sql, START + hours * HOUR)

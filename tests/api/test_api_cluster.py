@@ -112,7 +112,7 @@ async def test_what_ended_lately_is_counted(api: ApiClient, sql: Any) -> None:
 # --- what is wrong ---
 
 
-async def test_what_an_operator_should_look_at_is_said_in_sentences(api: ApiClient, sql: Any) -> None:
+async def test_problems_are_described_in_sentences(api: ApiClient, sql: Any) -> None:
     await add_node(sql, 7)
     await add_node(sql, 8)
     await lead_everything(api, 7)

@@ -152,7 +152,7 @@ async def test_a_key_that_cannot_be_one_is_refused(api: ApiClient, sql: Any, key
     assert await sql.fetchval("SELECT count(*) FROM jobs") == 0
 
 
-async def test_many_at_once_under_one_key_make_one_job(api: ApiClient, sql: Any) -> None:
+async def test_many_concurrent_requests_under_one_key_make_one_job(api: ApiClient, sql: Any) -> None:
     answers = await asyncio.gather(
         *(api.ask("POST", "/api/v1/jobs", json={**JOB, "name": "a"}, headers=keyed("k")) for _ in range(10))
     )

@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from detent.api import problems
-from detent.api.auth import REMEMBERED_SECONDS, KeyAuthenticator
+from detent.api.auth import CACHED_SECONDS, KeyAuthenticator
 from detent.api.limits import MOST_CALLERS, Limiter, network_of
 from detent.api.problems import Refusal
 from detent.store.jobs import DEFAULT_TENANT
@@ -104,7 +104,7 @@ async def test_a_key_is_looked_up_once_in_a_while(wide: ApiClient) -> None:
         return await holder(credential)
 
     wide.store.keys.holder = counted  # type: ignore[method-assign]  # to count what reaches the database
-    for step in (0, 0, REMEMBERED_SECONDS / 2, REMEMBERED_SECONDS / 2 - 0.01):
+    for step in (0, 0, CACHED_SECONDS / 2, CACHED_SECONDS / 2 - 0.01):
         now[0] += step
         assert (await authenticator.authorise(request_with(made.key), "read")).key == made.id
     assert len(looked) == 1
@@ -153,7 +153,7 @@ async def test_a_bad_key_is_not_made(wide: ApiClient, admin: dict[str, str], bod
 # --- tenants ---
 
 
-async def test_an_admin_of_the_default_tenant_looks_after_all_tenants(wide: ApiClient, admin: dict[str, str]) -> None:
+async def test_an_admin_of_the_default_tenant_manages_all_tenants(wide: ApiClient, admin: dict[str, str]) -> None:
     await wide.good("POST", "/api/v1/tenants", 201, json={"name": "acme"}, headers=admin)
     await wide.problem("POST", "/api/v1/tenants", 409, json={"name": "acme"}, headers=admin)
     tenants = (await wide.good("GET", "/api/v1/tenants", headers=admin))["items"]
@@ -167,7 +167,7 @@ async def test_an_admin_of_the_default_tenant_looks_after_all_tenants(wide: ApiC
     await wide.problem("GET", "/api/v1/keys", 401, headers=bearer(made["key"]))
 
 
-async def test_any_other_admin_looks_after_one_tenant_and_learns_of_no_other(wide: ApiClient) -> None:
+async def test_any_other_admin_manages_one_tenant_and_sees_no_other(wide: ApiClient) -> None:
     await wide.store.tenants.add("acme")
     await wide.store.tenants.add("rival")
     tenant = await wide.store.tenants.number("acme")

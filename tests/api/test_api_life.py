@@ -91,7 +91,7 @@ async def test_the_open_runs_of_a_job_are_cancelled(api: ApiClient) -> None:
     assert done == {"cancelled": [run["id"]], "stopping": []}
 
 
-async def test_revisions_tell_who_changed_what_and_a_job_goes_back(api: ApiClient) -> None:
+async def test_revisions_show_who_changed_what_and_a_job_can_be_rolled_back(api: ApiClient) -> None:
     headers = {"X-Token": "secret"}
     await api.create(name="report", target={"type": "http", "url": "http://127.0.0.1:9/", "headers": headers})
     await api.good("PATCH", "/api/v1/jobs/report", json={"priority": 9})

@@ -88,7 +88,7 @@ async def test_a_body_may_be_as_large_as_the_settings_allow(database_url: str, r
         (ZeroDivisionError("SELECT secret"), 500, "internal"),
     ],
 )
-async def test_a_fault_of_our_own_tells_nothing_of_the_inside(
+async def test_an_internal_error_reveals_no_internals(
     api: ApiClient, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, kind: str
 ) -> None:
     async def fail(*_: Any, **__: Any) -> None:

@@ -84,7 +84,7 @@ async def run_out(sql: Any) -> None:
     await sql.execute("UPDATE pull_leases SET lease_until = now() - interval '1 second'")
 
 
-async def test_a_claimed_run_tells_all_that_a_worker_needs(api: ApiClient) -> None:
+async def test_a_claimed_run_contains_all_that_a_worker_needs(api: ApiClient) -> None:
     (run_id,) = await ready(api, name="hello", timeout_seconds=120)
     (run,) = await claim(api, lease_seconds=30)
     assert set(run) == CONTRACT
@@ -148,7 +148,7 @@ async def test_a_worker_asks_for_no_longer_a_wait_than_the_job_allows(api: ApiCl
     assert (await say(api, run, "fail", error="busy", retry_after=3000))["retry_in_seconds"] == 60
 
 
-async def test_a_heartbeat_holds_the_run_for_longer_and_tells_of_a_cancel(api: ApiClient) -> None:
+async def test_a_heartbeat_extends_the_lease_and_reports_a_cancel(api: ApiClient) -> None:
     run = await claimed(api, timeout_seconds=3600)
     lease = await say(api, run, "heartbeat", lease_seconds=600)
     assert lease["lease_until"] > run["lease_until"]
@@ -238,7 +238,7 @@ async def test_a_waiting_worker_is_served_when_a_run_is_triggered(api: ApiClient
     assert run["run_id"] == run_id
 
 
-async def test_a_waiting_worker_is_served_by_looking_where_no_notification_comes(
+async def test_a_waiting_worker_is_served_by_polling_when_no_notification_comes(
     api: ApiClient, sql: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pull_waiters, "POLL_EVERY", 0.1)

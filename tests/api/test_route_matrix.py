@@ -379,7 +379,7 @@ async def test_on_loopback_no_key_is_needed_but_a_wrong_one_is_refused(
                 assert (await ask(api, call, f"Bearer {world.keys['acme']['admin']}")).status != 401
 
 
-def test_every_call_of_the_store_says_for_whom() -> None:
+def test_every_call_of_the_store_names_the_tenant() -> None:
     """A verb that knows tenants and is called without one would answer for the default tenant."""
     rooms = typing_rooms()
     found = 0

@@ -225,7 +225,7 @@ def test_an_apply_that_the_death_of_the_server_cut_off_is_finished_by_the_next(
         assert rows(url, "SELECT count(*) FROM cursors")[0][0] == count
 
 
-def test_two_applies_at_once_make_each_job_once(detent: CommandLine, database: str) -> None:
+def test_two_concurrent_applies_make_each_job_once(detent: CommandLine, database: str) -> None:
     write(detent, many(1200))
     done: list[Any] = []
     threads = [

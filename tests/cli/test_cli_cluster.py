@@ -149,7 +149,7 @@ def test_who_may_not_is_reported(inside: Run, server: ContractServer) -> None:
     assert (done.code, done.err) == (4, "error: Nodes are looked after with another key.\n")
 
 
-def test_a_person_is_asked_and_told_what_follows(detent: CommandLine, server: ContractServer) -> None:
+def test_the_operator_is_asked_and_shown_the_consequences(detent: CommandLine, server: ContractServer) -> None:
     server.answers.append(good(cluster(node(A), node(B, roles=["api"]))))
     seen = detent.on_terminal("node", "drain", "3f9a", typed="n\n", width=200)
     assert "Drain node 3f9a0000 on atlas, which leads 128 partitions and has 2 runs?" in seen.out
@@ -258,6 +258,6 @@ def test_a_server_that_goes_away_is_reported_and_the_last_frame_stays(
 
 
 @pytest.mark.parametrize("interval", ["0", "0.1s", "soon"])
-def test_an_interval_that_is_none_is_refused(inside: Run, interval: str) -> None:
+def test_an_invalid_interval_is_refused(inside: Run, interval: str) -> None:
     done = inside("top", "--interval", interval)
     assert done.code == 2 and interval in done.err

@@ -126,7 +126,7 @@ def test_a_database_without_nodes_fires_nothing(patient: Patient) -> None:
     assert code == 1 and failed >= {"nodes", "partitions"}
 
 
-def test_a_database_that_was_not_migrated_is_reported_and_not_looked_into(
+def test_a_database_that_was_not_migrated_is_reported_and_not_examined(
     detent: CommandLine, empty_database_url: str
 ) -> None:
     patient = Patient(detent, empty_database_url)

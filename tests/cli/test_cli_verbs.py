@@ -104,7 +104,7 @@ def test_fields_of_a_job_are_changed_and_the_rest_is_kept(detent: CommandLine, j
     assert json.loads(back.out)["timeout_seconds"] == 300 and get(detent, job)["target"]["headers"] == {}
 
 
-def test_an_edit_can_be_looked_at_first(detent: CommandLine, job: str) -> None:
+def test_an_edit_can_be_previewed(detent: CommandLine, job: str) -> None:
     done = detent("job", "edit", job, "--set", "schedule=every 2h", "--dry-run")
     assert done.code == 0 and '  schedule: {"cron": "0 0 1 1 *"} → "every 2h"' in done.err
     assert get(detent, job)["revision"] == 1
@@ -283,7 +283,7 @@ def test_lists_are_searched(detent: CommandLine, job: str) -> None:
     assert detent("run", "list", "--search", f"job:{job}").out == ""
 
 
-def test_what_would_be_deleted_can_be_looked_at_first(detent: CommandLine, job: str) -> None:
+def test_a_deletion_can_be_previewed(detent: CommandLine, job: str) -> None:
     done = detent("job", "delete", job, "--dry-run")
     assert done.code == 0 and done.err.startswith(f"Would delete job {job}")
     assert detent("job", "get", job).code == 0

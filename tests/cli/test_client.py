@@ -228,7 +228,7 @@ def test_an_answer_that_stops_halfway_is_unavailable() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8787", "ftp://host", "http://", "http://host:port"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(errors.UsageError, match="is not the address of a server"):
         JsonClient(url)
 

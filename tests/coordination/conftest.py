@@ -63,13 +63,13 @@ def one_database(postgres: Postgres) -> Iterator[str]:
 
 @pytest.fixture
 def kept_database(one_database: str) -> str:
-    """For tests without jobs: the same database again, as another cluster in which nobody has been. A new one takes
+    """For tests without jobs: the same database again, as another cluster without nodes. A new one takes
     longer than most of these tests."""
-    run_apart(forget_everybody(one_database))
+    run_apart(reset_cluster(one_database))
     return one_database
 
 
-async def forget_everybody(url: str) -> None:
+async def reset_cluster(url: str) -> None:
     connection = await connect(url, "detent", REQUEST_LIMITS)
     await connection.execute("UPDATE partitions SET holder = NULL, nomination = 0")
     await connection.execute("DELETE FROM nodes")

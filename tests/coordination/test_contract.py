@@ -64,7 +64,7 @@ async def test_who_falls_silent_loses_to_others_and_is_reported(field: Field) ->
     assert await silent.stand(PARTITIONS) == set()
 
 
-async def test_who_resigns_hands_over_at_once(field: Field) -> None:
+async def test_a_resigning_node_hands_over_immediately(field: Field) -> None:
     holder, rival = await field.enter(), await field.enter()
     await gains(holder, PARTITIONS)
     await holder.give_up({3, 4})
@@ -72,7 +72,7 @@ async def test_who_resigns_hands_over_at_once(field: Field) -> None:
     assert await holder.stand(PARTITIONS) == PARTITIONS - {3, 4}
 
 
-async def test_who_leaves_hands_over_at_once(field: Field) -> None:
+async def test_a_leaving_node_hands_over_immediately(field: Field) -> None:
     holder, rival = await field.enter(), await field.enter()
     await gains(holder, PARTITIONS)
     await holder.leave()

@@ -213,9 +213,7 @@ async def test_more_partitions_than_one_transaction_of_etcd_may_hold(field: Fiel
     assert await rival.stand(everything) == everything
 
 
-async def test_a_node_that_somebody_deletes_in_zookeeper_is_a_nomination_lost(
-    field: Field, zookeeper_server: Server
-) -> None:
+async def test_a_znode_deleted_by_hand_loses_the_nomination(field: Field, zookeeper_server: Server) -> None:
     contender = await field.enter(url=f"{zookeeper_server.url}/deleted")
     await contender.stand(PARTITIONS)
     before = dict(contender.nominations)

@@ -84,7 +84,7 @@ async def test_the_number_is_computed_once_for_all_visitors(pages: Pages, missed
     time = 3.0
     await alarms.of(page)
     assert alarms.counted == 2
-    alarms.forget()
+    alarms.reset()
     await alarms.of(page)
     assert alarms.counted == 3
 

@@ -66,7 +66,7 @@ async def test_a_lost_node_and_its_successor_are_shown_until_dismissed(pages: Pa
     await sql.execute("UPDATE nodes SET expires_at = now() - interval '1 s' WHERE node = 21")
     assert await pages.store.nodes.evict_expired() == [21]
     await pages.store.nodes.take(22, 1, dict.fromkeys(range(256)))
-    await pages.store.nodes.forget(21)
+    await pages.store.nodes.delete(21)
     shown = (await pages.get("/cluster")).text
     assert f'id="node-{lost}"' in shown
     assert "took 256 partitions" in shown

@@ -138,7 +138,7 @@ def document(name: str, translation: Translation = TRANSLATION) -> dict[str, Any
     return found
 
 
-def test_what_stands_above_a_job_belongs_to_it() -> None:
+def test_comments_and_settings_above_a_job_apply_to_it() -> None:
     backup = document("backup")
     assert backup["tags"] == ["crontab", "Nightly backup, of everything"]
     assert backup["target"] == {

@@ -166,7 +166,7 @@ def test_a_one_off_that_has_passed_is_no_mistake_of_the_file() -> None:
     assert found.faults == []
 
 
-def test_a_name_that_stands_twice_is_reported_even_when_those_jobs_have_other_faults() -> None:
+def test_a_duplicate_name_is_reported_even_when_those_jobs_have_other_faults() -> None:
     text = """
 jobs:
   - name: report

@@ -57,7 +57,7 @@ def test_what_the_server_has_not_is_created_and_what_it_has_is_left_alone() -> N
     assert [step.action for step in plan.steps] == ["unchanged", "unchanged"] and plan.changes == 0
 
 
-def test_differences_are_reported_part_by_part_and_secrets_are_not_told() -> None:
+def test_differences_are_reported_by_field_and_secrets_are_masked() -> None:
     jobs = declared()
     current = served(jobs)
     current["report"]["target"] |= {"url": "https://old", "headers": {"Authorization": "other", "X-Kind": "a"}}

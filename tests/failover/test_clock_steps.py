@@ -205,7 +205,7 @@ def test_small_steps_do_not_add_up() -> None:
         watch.observe(NOON + timedelta(seconds=50 * minute))
 
 
-def test_after_a_step_was_looked_into_the_next_time_is_believed() -> None:
+def test_after_a_step_was_examined_the_next_time_is_trusted() -> None:
     hands = Hands()
     watch = ClockWatch(60, hands)
     watch.observe(NOON)

@@ -12,8 +12,8 @@ from uuid import UUID
 
 import pytest
 
-from detent.cluster.admission import AdmissionCheck, AdmissionVerdict, SuspectedCopy, judge, why_held
-from detent.store.original import DatabaseIdentity, Whereabouts
+from detent.cluster.admission import AdmissionCheck, DatabaseOrigin, SuspectedCopy, classify, why_held
+from detent.store.original import DatabaseIdentity, PhysicalIdentity
 from detent.store.pull import Wanted
 from tests.failover.database_servers import Process, Servers, opened
 from tests.support.factories import add_job, add_live_run
@@ -220,41 +220,41 @@ async def test_a_node_on_a_copy_answers_and_says_what_is_wrong(servers: Servers,
 
 # --- the decision, from facts alone ---
 
-THERE = Whereabouts(1, 2, 3, 4)
+THERE = PhysicalIdentity(1, 2, 3, 4)
 
 
-def standing(present: Whereabouts, silence: timedelta | None = MINUTE, used: bool = True) -> DatabaseIdentity:
+def identity(present: PhysicalIdentity, silence: timedelta | None = MINUTE, used: bool = True) -> DatabaseIdentity:
     return DatabaseIdentity(UUID(int=1), 7, THERE, present, silence, used)
 
 
 @pytest.mark.parametrize(
-    ("found", "verdict"),
+    ("found", "origin"),
     [
-        (standing(THERE), AdmissionVerdict.ORIGINAL),
-        (standing(THERE, silence=None), AdmissionVerdict.ORIGINAL),
-        (standing(THERE, silence=timedelta(days=400)), AdmissionVerdict.ORIGINAL),
-        (standing(THERE._replace(timeline=5)), AdmissionVerdict.FAILED_OVER),
-        (standing(THERE._replace(timeline=9), silence=9 * MINUTE), AdmissionVerdict.FAILED_OVER),
-        (standing(THERE._replace(timeline=5), silence=-5 * MINUTE), AdmissionVerdict.FAILED_OVER),
-        (standing(THERE._replace(timeline=5), silence=11 * MINUTE), AdmissionVerdict.HELD),
-        (standing(THERE._replace(timeline=5), silence=-11 * MINUTE), AdmissionVerdict.HELD),
-        (standing(THERE._replace(timeline=5), silence=None), AdmissionVerdict.HELD),
-        (standing(THERE._replace(timeline=3)), AdmissionVerdict.HELD),
-        (standing(THERE._replace(system=9)), AdmissionVerdict.HELD),
-        (standing(THERE._replace(database=9)), AdmissionVerdict.HELD),
-        (standing(THERE._replace(table=9)), AdmissionVerdict.HELD),
-        (standing(THERE._replace(database=9, timeline=5)), AdmissionVerdict.HELD),
-        (standing(THERE._replace(system=9), used=False), AdmissionVerdict.UNUSED),
-        (standing(THERE._replace(timeline=5), silence=None, used=False), AdmissionVerdict.UNUSED),
+        (identity(THERE), DatabaseOrigin.ORIGINAL),
+        (identity(THERE, silence=None), DatabaseOrigin.ORIGINAL),
+        (identity(THERE, silence=timedelta(days=400)), DatabaseOrigin.ORIGINAL),
+        (identity(THERE._replace(timeline=5)), DatabaseOrigin.FAILED_OVER),
+        (identity(THERE._replace(timeline=9), silence=9 * MINUTE), DatabaseOrigin.FAILED_OVER),
+        (identity(THERE._replace(timeline=5), silence=-5 * MINUTE), DatabaseOrigin.FAILED_OVER),
+        (identity(THERE._replace(timeline=5), silence=11 * MINUTE), DatabaseOrigin.HELD),
+        (identity(THERE._replace(timeline=5), silence=-11 * MINUTE), DatabaseOrigin.HELD),
+        (identity(THERE._replace(timeline=5), silence=None), DatabaseOrigin.HELD),
+        (identity(THERE._replace(timeline=3)), DatabaseOrigin.HELD),
+        (identity(THERE._replace(system=9)), DatabaseOrigin.HELD),
+        (identity(THERE._replace(database=9)), DatabaseOrigin.HELD),
+        (identity(THERE._replace(table=9)), DatabaseOrigin.HELD),
+        (identity(THERE._replace(database=9, timeline=5)), DatabaseOrigin.HELD),
+        (identity(THERE._replace(system=9), used=False), DatabaseOrigin.UNUSED),
+        (identity(THERE._replace(timeline=5), silence=None, used=False), DatabaseOrigin.UNUSED),
     ],
 )
-def test_what_is_decided_about_a_database(found: DatabaseIdentity, verdict: AdmissionVerdict) -> None:
-    assert judge(found) is verdict
+def test_what_is_decided_about_a_database(found: DatabaseIdentity, origin: DatabaseOrigin) -> None:
+    assert classify(found) is origin
 
 
 def test_why_a_database_is_held_is_said_in_half_a_sentence() -> None:
-    assert "another server" in why_held(standing(THERE._replace(system=9, timeline=9)))
-    assert "another database of this server" in why_held(standing(THERE._replace(table=9)))
-    assert "on timeline 3, and it has been on 4" in why_held(standing(THERE._replace(timeline=3)))
-    assert "no node has ever sent a heartbeat" in why_held(standing(THERE._replace(timeline=5), silence=None))
-    assert "for 90 minutes" in why_held(standing(THERE._replace(timeline=5), silence=90 * MINUTE))
+    assert "another server" in why_held(identity(THERE._replace(system=9, timeline=9)))
+    assert "another database of this server" in why_held(identity(THERE._replace(table=9)))
+    assert "on timeline 3, and it has been on 4" in why_held(identity(THERE._replace(timeline=3)))
+    assert "no node has ever sent a heartbeat" in why_held(identity(THERE._replace(timeline=5), silence=None))
+    assert "for 90 minutes" in why_held(identity(THERE._replace(timeline=5), silence=90 * MINUTE))

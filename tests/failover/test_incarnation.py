@@ -219,7 +219,7 @@ async def test_a_node_writes_nothing_on_a_new_timeline_before_it_has_joined_ther
             await store.database.fetch(pool, sql.database.CLOCK)
 
 
-async def test_an_open_connection_to_an_old_primary_is_let_go_once_a_newer_one_was_seen(servers: Servers) -> None:
+async def test_an_open_connection_to_an_old_primary_is_closed_once_a_newer_one_was_seen(servers: Servers) -> None:
     primary = await servers.primary()
     standby = await servers.standby(primary)
     name = "SELECT current_setting('cluster_name')"

@@ -79,7 +79,7 @@ async def test_a_fire_of_unknown_outcome_is_fired_once_and_found_again(
 
 
 @pytest.mark.parametrize("lost", LOST)
-async def test_a_claim_of_unknown_outcome_is_found_by_looking(
+async def test_a_claim_of_unknown_outcome_is_found_by_reconciling(
     look: Any, proxy: tuple[CuttingProxy, str], store: Store, lost: str
 ) -> None:
     await store.live_runs.claim(NODE, 1, [1], 10)

@@ -43,7 +43,7 @@ async def told(store: Store, start: StartSession) -> AsyncIterator[tuple[list[st
         yield ids, await scrape(url)
 
 
-async def test_a_node_tells_what_it_did_and_how_the_cluster_stands(told: tuple[list[str], list[Metric]]) -> None:
+async def test_a_node_exposes_its_own_and_the_cluster_metrics(told: tuple[list[str], list[Metric]]) -> None:
     _, families = told
     found = samples(families)
     assert (found["detent_starts_total"], found["detent_runs_total"], found["detent_attempts_total"]) == (2, 2, 2)
@@ -72,7 +72,7 @@ def listed() -> list[Metric]:
     return families
 
 
-async def test_no_label_tells_of_a_job(told: tuple[list[str], list[Metric]]) -> None:
+async def test_no_label_names_a_job(told: tuple[list[str], list[Metric]]) -> None:
     ids, families = told
     labels = {value for family in families for sample in family.samples for value in sample.labels.values()}
     assert not {value for value in labels if NAME in value or any(job in value for job in ids)}

@@ -119,7 +119,7 @@ async def test_what_two_nodes_see_is_sent_once_and_what_was_refused_is_sent_agai
     assert len(receiver.messages) == tries >= 3
 
 
-async def test_jobs_are_judged_while_a_message_waits_for_an_answer(
+async def test_deadlines_are_evaluated_while_a_message_waits_for_an_answer(
     store: Store, start: StartSession, messenger: Messenger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(messengers, "ANSWER_SECONDS", 300)
@@ -133,7 +133,7 @@ async def test_jobs_are_judged_while_a_message_waits_for_an_answer(
         await session.close(0)
 
 
-async def test_a_node_that_lost_its_place_judges_and_sends_nothing_and_does_not_spin(
+async def test_a_node_that_lost_its_membership_evaluates_and_sends_nothing_and_does_not_spin(
     store: Store, start: StartSession, receiver: Receiver, messenger: Messenger, look: Any
 ) -> None:
     session = await start(Target(), messenger=messenger)

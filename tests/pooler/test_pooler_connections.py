@@ -33,7 +33,7 @@ async def refused(work: Any) -> str:
     return caught.value.message
 
 
-async def test_a_pooler_that_nobody_spoke_of_is_recognised(pgbouncer: PgBouncer, database_url: str) -> None:
+async def test_a_pooler_is_detected_without_a_setting(pgbouncer: PgBouncer, database_url: str) -> None:
     sentence = await refused(connect(pgbouncer.url(database_url), "detent"))
     assert "is behind a pooler that passes no settings on (unsupported startup parameter: " in sentence
     assert "set DETENT_DATABASE_POOLER=transaction" in sentence
@@ -114,7 +114,7 @@ async def test_many_clients_on_few_connections_get_their_own_answers(store: Stor
         assert await connection.fetchval("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''") == 0
 
 
-async def test_on_a_timeline_that_nobody_has_joined_yet_a_node_writes_nothing(store: Store, look: Any) -> None:
+async def test_on_a_timeline_that_no_node_has_joined_yet_a_node_writes_nothing(store: Store, look: Any) -> None:
     """As behind a pooler that was pointed at a promoted server: no connection was made anew that could tell."""
     job, ready = await add_job(look), await add_job(look, None)
     node = await add_node(look, 1)

@@ -104,7 +104,7 @@ async def test_a_reader_leaves_word_that_it_is_there(ear: Ear, look: Any) -> Non
     assert await look.fetchval(left)
 
 
-async def test_after_a_fail_over_that_lost_transactions_everything_is_looked_at_again(ear: Ear, store: Store) -> None:
+async def test_after_a_fail_over_that_lost_transactions_everything_is_read_again(ear: Ear, store: Store) -> None:
     assert ear._lowest is not None
     ear._lowest += 1_000_000  # as seen on a server whose last transactions were lost
     assert await ear.ensure()
@@ -116,5 +116,5 @@ async def test_what_every_node_has_read_is_deleted(ear: Ear, store: Store, look:
     await store.upkeep.wake(CHANNEL, "old")
     await look.execute("UPDATE changes SET at = now() - interval '3 minutes'")
     await store.upkeep.wake(CHANNEL, "new")
-    await store.upkeep.forget_changes()
+    await store.upkeep.purge_changes()
     assert [row["payload"] for row in await look.fetch("SELECT payload FROM changes")] == ["new"]

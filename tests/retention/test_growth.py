@@ -151,10 +151,8 @@ async def test_schedules_stay_while_a_node_is_alive_that_does_not_know_the_mark(
     assert "1 1 * * *" in await schedules(look)
 
 
-async def test_what_is_remembered_of_schedules_is_bounded(
-    look: Any, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("detent.store.cursors.MOST_REMEMBERED", 5)
+async def test_the_cache_of_schedules_is_bounded(look: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("detent.store.cursors.MAX_CACHED", 5)
     for n in range(20):
         await add(store, f"{n} 1 * * *")
     numbers = [row["schedule"] for row in await look.fetch("SELECT schedule FROM schedules")]

@@ -75,7 +75,7 @@ async def again(look: Any, store: Store, archive: Any = None, **options: Any) ->
     await keeper(store, archive, **options).tick()
 
 
-async def test_days_whose_time_is_over_are_dropped_and_remembered_and_others_stay(look: Any, store: Store) -> None:
+async def test_expired_days_are_dropped_and_recorded_and_others_stay(look: Any, store: Store) -> None:
     first = await old_history(look, store)
     await add_run(look, 1, first + timedelta(hours=3))
     await add_run(look, 1, await look.fetchval("SELECT now()"))
@@ -121,9 +121,7 @@ async def test_nothing_is_dropped_before_its_time(look: Any, store: Store) -> No
     assert len(await parts(look)) == len(before) - 16
 
 
-async def test_a_late_settle_still_has_a_home_and_that_is_kept_as_long_as_everything_else(
-    look: Any, store: Store
-) -> None:
+async def test_a_late_settle_gets_a_partition_that_is_kept_for_the_full_retention(look: Any, store: Store) -> None:
     first = await old_history(look, store)
     await keeper(store).tick()
     at = first - 100 * DAY
@@ -245,7 +243,7 @@ async def test_a_detach_that_was_cut_in_half_is_finished_by_the_next(look: Any, 
     assert not await look.fetchval("SELECT bool_or(detaching) FROM history_bounds")
 
 
-async def test_a_row_for_a_day_that_is_on_its_way_out_finds_a_home(look: Any, store: Store, another: Any) -> None:
+async def test_a_row_for_a_day_that_is_being_dropped_gets_a_partition(look: Any, store: Store, another: Any) -> None:
     first = await old_history(look, store)
     async with another.transaction(isolation="repeatable_read", readonly=True):
         await another.fetchval("SELECT count(*) FROM run_history")
@@ -448,7 +446,7 @@ async def test_what_a_deleted_job_leaves_goes_when_history_knows_nothing_of_it(l
         await JobOperations(store).registration.patch(job_id, {"priority": 7})
         await JobOperations(store).lifecycle.delete(job_id)
         await look.execute("UPDATE jobs SET updated_at = now() - $2::interval WHERE job = $1", job, days * DAY)
-    assert await store.retention.forget_jobs(KEEP) == 0  # history still goes back to the beginning of time
+    assert await store.retention.purge_jobs(KEEP) == 0  # history still goes back to the beginning of time
     await keeper(store).tick()
     await look.execute("UPDATE turns SET done_at = NULL")
     await keeper(store).tick()

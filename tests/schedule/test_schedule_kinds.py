@@ -208,7 +208,7 @@ def test_without_jitter_there_is_none() -> None:
     assert Schedule.parse("0 * * * *").jitter(1, NOON) == timedelta(0)
 
 
-def test_a_remembered_answer_is_the_computed_answer() -> None:
+def test_a_cached_answer_equals_the_computed_answer() -> None:
     schedule = Schedule.parse("30 1 * * *", timezone="America/New_York")
     for hour in range(200):
         asked = NOON + timedelta(hours=hour)

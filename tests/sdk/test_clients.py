@@ -78,7 +78,7 @@ async def client(url: str, kind: Any) -> AsyncIterator[Any]:
     await asked.close() if kind is AsyncClient else asked.client.close()
 
 
-def test_the_key_may_stand_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_key_may_be_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("DETENT_API_KEY", raising=False)
     monkeypatch.setenv("DETENT_API_KEY_FILE", str(tmp_path / "key"))
     with pytest.raises(errors.UsageError, match="which DETENT_API_KEY_FILE names, cannot be read"):
@@ -132,7 +132,7 @@ async def test_a_job_is_paused_for_a_while_skipped_once_and_rolled_back(client: 
     assert await client.audit(jobs=["j"]) == []
 
 
-async def test_an_upsert_tells_what_it_did(client: Any) -> None:
+async def test_an_upsert_returns_what_it_did(client: Any) -> None:
     document = {"name": "j", "schedule": "every 1h", "target": HTTP}
     changes = [
         (await client.upsert_job(each)).change for each in (document, document, {**document, "schedule": "every 2h"})
@@ -248,7 +248,7 @@ async def test_a_refusal_is_the_error_of_its_meaning(client: Any) -> None:
         await client.create_job({"payload": float("nan")})
 
 
-async def test_the_server_tells_its_version(client: Any) -> None:
+async def test_the_server_reports_its_version(client: Any) -> None:
     assert (await client.version()).api == "v1"
 
 

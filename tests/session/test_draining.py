@@ -112,12 +112,12 @@ async def test_what_is_not_there_is_reported_by_the_checks(start: Any, store: St
     assert "secret" not in held.why and "ann" not in held.why
 
 
-async def test_elections_are_forgotten_after_a_month(store: Store, look: Any) -> None:
+async def test_elections_are_purged_after_a_month(store: Store, look: Any) -> None:
     for days in (29, 31):
         await look.execute(
             "INSERT INTO elections (partition, term, node, nomination, at)"
             " VALUES (1, $1::integer, 7, 0, now() - make_interval(days => $1::integer))",
             days,
         )
-    await store.cluster.forget_elections()
+    await store.cluster.purge_elections()
     assert await look.fetchval("SELECT array_agg(term) FROM elections") == [29]

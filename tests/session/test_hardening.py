@@ -240,7 +240,7 @@ async def test_a_node_that_cannot_open_its_coordinator_leaves_no_heartbeat_behin
     assert [thread.name for thread in set(threading.enumerate()) - before if "heartbeat" in thread.name] == []
 
 
-async def test_a_claim_whose_reply_is_lost_is_looked_into_at_once(
+async def test_a_claim_whose_reply_is_lost_is_reconciled_immediately(
     store: Store, start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await start()

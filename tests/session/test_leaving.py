@@ -87,9 +87,7 @@ async def test_runs_that_cannot_be_given_back_at_once_are_given_back_while_other
     await closing
 
 
-async def test_a_share_is_handed_over_without_waiting_for_what_is_done_beside(
-    look: Any, start: Any, other: Any
-) -> None:
+async def test_a_share_is_handed_over_without_waiting_for_other_work(look: Any, start: Any, other: Any) -> None:
     first, second = await start(lease_ttl_seconds=30), await start(lease_ttl_seconds=30)
     await shared(look, first, second)
     async with other.transaction():

@@ -133,7 +133,7 @@ async def test_closing_gives_back_what_waits_and_finishes_what_runs(look: Any, s
     assert await look.fetchval("SELECT count(*) FROM nodes") == 0
 
 
-async def test_a_run_in_hand_when_patience_ends_is_returned_to_others(look: Any, start: Any) -> None:
+async def test_a_run_that_is_unfinished_at_the_drain_timeout_is_returned(look: Any, start: Any) -> None:
     started = asyncio.Event()
 
     async def hangs(_call: Call) -> Outcome:

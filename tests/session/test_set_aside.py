@@ -94,7 +94,7 @@ async def test_a_tick_that_the_database_refuses_is_set_aside_and_its_neighbours_
     assert "no room for it" in why
 
 
-async def test_what_is_set_aside_is_tried_less_and_less_often_and_forgotten_when_no_node_offers_it(
+async def test_a_set_aside_tick_is_retried_less_and_less_often_and_dropped_when_not_offered_again(
     look: Any, store: Store, start: Any
 ) -> None:
     from detent.scheduler.set_aside import FIRST_WAIT, LONGEST_WAIT, SetAside
@@ -114,5 +114,5 @@ async def test_what_is_set_aside_is_tried_less_and_less_often_and_forgotten_when
     assert max(waits) == LONGEST_WAIT
     assert not aside.holds(cursor._replace(generation=cursor.generation + 1), now=now)
     aside.add(cursor, ValueError("no"), now=now)
-    aside.forget_old(now + 10 * LONGEST_WAIT)
+    aside.drop_old(now + 10 * LONGEST_WAIT)
     assert len(aside) == 0

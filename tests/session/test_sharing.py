@@ -157,7 +157,7 @@ async def test_a_partition_that_its_owner_does_not_take_is_taken_by_another(look
     await until(lambda: len(first.leadership.terms) == PARTITIONS, what="the orphans to be taken")
 
 
-async def test_what_a_session_holds_without_knowing_goes_to_whom_it_belongs(look: Any, start: Any) -> None:
+async def test_partitions_that_a_session_holds_unknowingly_go_to_their_owner(look: Any, start: Any) -> None:
     """The reply to its taking was lost, and before the next pass somebody joined."""
     first, second = await start(lease_ttl_seconds=TTL), await start(lease_ttl_seconds=TTL)
     await shared(look, first, second)
@@ -187,7 +187,7 @@ async def test_a_session_that_closes_leaves_nothing_that_it_holds_without_knowin
     assert await look.fetchval("SELECT count(*) FROM nodes") == 0
 
 
-async def test_a_session_that_waits_for_its_share_looks_often(look: Any, start: Any) -> None:
+async def test_a_session_that_waits_for_its_share_polls_often(look: Any, start: Any) -> None:
     """Others tell when they have given it up, which it may not hear."""
     first = await start(lease_ttl_seconds=30)
     await shared(look, first)

@@ -183,7 +183,7 @@ class Machine(RuleBasedStateMachine):
     @rule(node=nodes)
     def forget(self, node: int) -> None:
         expected = self.model.forgettable(node)
-        assert self.run(self.store.nodes.forget(node)) == expected
+        assert self.run(self.store.nodes.delete(node)) == expected
         if expected:
             del self.model.nodes[node]
 

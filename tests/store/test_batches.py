@@ -158,7 +158,7 @@ async def test_ticks_that_were_due_are_given_up_on_record_when_an_upsert_moves_o
     assert await look.fetchval("SELECT count(*) FROM run_history WHERE reason = 'edited' AND status = 4") == overdue
 
 
-async def test_two_batches_at_once_with_the_same_names_both_succeed_and_make_each_job_once(
+async def test_two_concurrent_batches_with_the_same_names_both_succeed_and_make_each_job_once(
     verbs: Store, look: Any
 ) -> None:
     wanted = many(300)

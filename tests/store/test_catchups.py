@@ -127,7 +127,7 @@ async def test_what_a_paused_job_has_missed_waits_and_what_a_deleted_one_has_is_
     assert [(due.catchup, due.dead) for due in found] == [(numbers[1], True), (numbers[2], False)]
 
 
-async def test_of_two_missed_ranges_of_a_job_the_older_comes_first_and_a_backfill_stands_beside(
+async def test_of_two_missed_ranges_of_a_job_the_older_comes_first_and_a_backfill_is_independent(
     look: Any, verbs: Store
 ) -> None:
     job = await a_job(look)

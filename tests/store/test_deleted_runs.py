@@ -135,7 +135,9 @@ async def test_many_jobs_deleted_at_once_leave_nothing_that_waits(look: Any, ver
     assert await open_runs(look) == 1
 
 
-async def test_a_claim_under_way_keeps_its_run_and_upkeep_looks_after_it(look: Any, another: Any, verbs: Store) -> None:
+async def test_a_concurrent_claim_keeps_its_run_and_upkeep_finds_it_later(
+    look: Any, another: Any, verbs: Store
+) -> None:
     job = await add_job(look, await far(look))
     await add_live_run(look, job)
     number = await id_of(look, job)

@@ -342,7 +342,7 @@ async def test_without_the_extra_it_says_what_to_install(data_dir: Path, monkeyp
     assert not data_dir.exists()
 
 
-async def test_where_there_is_no_wheel_it_does_not_tell_to_install_one(
+async def test_without_a_wheel_it_does_not_advise_to_install_one(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

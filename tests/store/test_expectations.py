@@ -14,7 +14,7 @@ from detent.domain.identity import decode_run_id
 from detent.domain.job import HttpTarget, JobSpec
 from detent.jobs import JobOperations
 from detent.store import Store, sql
-from detent.store.expectations import Judgement
+from detent.store.expectations import DeadlineResult
 from detent.store.statement import STATEMENTS
 from tests.support.factories import add_live_run, add_node
 from tests.support.waiting import until
@@ -71,9 +71,9 @@ async def ended(
     await look.execute(f"INSERT INTO run_history ({', '.join(values)}) VALUES ({places})", *values.values())
 
 
-async def judge(verbs: Store, look: Any) -> list[Judgement]:
+async def evaluate(verbs: Store, look: Any) -> list[DeadlineResult]:
     await look.execute("UPDATE expectations SET check_at = now() WHERE check_at < 'infinity'")
-    found, _ = await verbs.expectations.judge(NODE, ALL, 100, NOW_AT_ONCE)
+    found, _ = await verbs.expectations.evaluate(NODE, ALL, 100, NOW_AT_ONCE)
     return found
 
 
@@ -87,7 +87,7 @@ async def told(look: Any) -> list[str]:
 async def test_a_tick_that_succeeded_in_time_is_as_expected(verbs: Store, look: Any) -> None:
     made = await make(verbs, look, expect_start_within=10)
     await ended(look, made, 1, took=59)
-    assert await judge(verbs, look) == []
+    assert await evaluate(verbs, look) == []
     assert await told(look) == []
 
 
@@ -108,9 +108,9 @@ async def test_a_tick_is_missed_when_it_was_late_dead_or_never_ran(
     fields = {"expect_finish_within": None, "expect_start_within": None, f"expect_{expectation}_within": 60}
     made = await make(verbs, look, **{**fields, "expect_start_within": 30 if expectation == "start" else None})
     await ended(look, made, 1, **tick)
-    (judgement,) = await judge(verbs, look)
-    assert (judgement.kind, judgement.missed, judgement.opens, judgement.job_id) == (expectation, 1, True, made.id)
-    assert judgement.tick == made.born + MINUTE
+    (result,) = await evaluate(verbs, look)
+    assert (result.kind, result.missed, result.opens, result.job_id) == (expectation, 1, True, made.id)
+    assert result.tick == made.born + MINUTE
     assert await told(look) == ["missed"]
 
 
@@ -122,21 +122,21 @@ async def test_a_tick_that_was_cancelled_or_skipped_counts_neither_way(
     await ended(look, made, 1, took=61, late=31)
     await ended(look, made, 2, **tick)
     await ended(look, made, 3, took=61, late=31)
-    found = await judge(verbs, look)
-    assert sorted((judgement.kind, judgement.streak) for judgement in found) == [("finish", 2), ("start", 2)]
+    found = await evaluate(verbs, look)
+    assert sorted((result.kind, result.streak) for result in found) == [("finish", 2), ("start", 2)]
 
 
 async def test_a_run_that_is_not_over_is_missed_and_one_that_began_has_started(verbs: Store, look: Any) -> None:
     made = await make(verbs, look, expect_start_within=30)
     at = made.born + MINUTE
     await add_live_run(look, made.job, at, owner=NODE, started_at=at + timedelta(seconds=5))
-    assert [judgement.kind for judgement in await judge(verbs, look)] == ["finish"]
+    assert [result.kind for result in await evaluate(verbs, look)] == ["finish"]
 
 
 async def test_a_run_that_waits_has_not_started(verbs: Store, look: Any) -> None:
     made = await make(verbs, look, expect_start_within=30, expect_finish_within=None)
     await add_live_run(look, made.job, made.born + MINUTE)
-    assert [judgement.kind for judgement in await judge(verbs, look)] == ["start"]
+    assert [result.kind for result in await evaluate(verbs, look)] == ["start"]
 
 
 async def test_a_retry_started_when_its_first_attempt_did(verbs: Store, look: Any) -> None:
@@ -148,16 +148,16 @@ async def test_a_retry_started_when_its_first_attempt_did(verbs: Store, look: An
         *(made.job, at),
     )
     await ended(look, made, 1, late=50, attempt=2, token=2)
-    assert await judge(verbs, look) == []
+    assert await evaluate(verbs, look) == []
 
 
 async def test_a_tick_that_is_due_and_not_fired_is_missed_once(verbs: Store, look: Any) -> None:
     made = await make(verbs, look)
     at = made.born + MINUTE
     await look.execute("UPDATE cursors SET next_tick = $2, fire_at = $2 WHERE job = $1", made.job, at)
-    (judgement,) = await judge(verbs, look)
-    assert (judgement.tick, judgement.missed) == (at, 1)
-    assert await judge(verbs, look) == []
+    (result,) = await evaluate(verbs, look)
+    assert (result.tick, result.missed) == (at, 1)
+    assert await evaluate(verbs, look) == []
     assert await told(look) == ["missed"]
 
 
@@ -168,13 +168,13 @@ async def test_ticks_that_are_to_be_made_up_for_are_missed(verbs: Store, look: A
         " VALUES ($1, 1, 'missed', 1, $2, $2, $2, 1)",
         *(made.job, made.born + MINUTE),
     )
-    assert [judgement.missed for judgement in await judge(verbs, look)] == [1]
+    assert [result.missed for result in await evaluate(verbs, look)] == [1]
 
 
 async def test_a_deadline_that_has_not_come_is_waited_for(verbs: Store, look: Any) -> None:
     made = await make(verbs, look, expect_finish_within=3600)
     await add_live_run(look, made.job, made.born + MINUTE)
-    assert await judge(verbs, look) == []
+    assert await evaluate(verbs, look) == []
     check_at, judged = await look.fetchrow("SELECT check_at, judged FROM expectations")
     assert check_at == made.born + MINUTE + timedelta(hours=1)
     assert judged < made.born + MINUTE
@@ -184,7 +184,7 @@ async def test_runs_by_hand_and_backfills_of_old_ticks_are_not_expected(verbs: S
     made = await make(verbs, look)
     await ended(look, made, 1, serial=1 << 20, status=2)
     await ended(look, made, -5, status=2)
-    assert await judge(verbs, look) == []
+    assert await evaluate(verbs, look) == []
 
 
 # --- when somebody is told ---
@@ -194,17 +194,17 @@ async def test_it_is_said_after_so_many_in_a_row_once_and_then_the_recovery(verb
     made = await make(verbs, look, notify_after=3)
     for minute in (1, 2):
         await ended(look, made, minute, status=2)
-    assert [judgement.opens for judgement in await judge(verbs, look)] == [False]
+    assert [result.opens for result in await evaluate(verbs, look)] == [False]
     await move_on(look, made, 3)
     await ended(look, made, 4, status=2)
-    assert [judgement.opens for judgement in await judge(verbs, look)] == [True]
+    assert [result.opens for result in await evaluate(verbs, look)] == [True]
     await move_on(look, made, 5)
     await ended(look, made, 6, status=2)
-    assert [(judgement.opens, judgement.streak) for judgement in await judge(verbs, look)] == [(False, 4)]
+    assert [(result.opens, result.streak) for result in await evaluate(verbs, look)] == [(False, 4)]
     assert await told(look) == ["missed"]
     await move_on(look, made, 7)
     await ended(look, made, 8)
-    assert [judgement.closes for judgement in await judge(verbs, look)] == [True]
+    assert [result.closes for result in await evaluate(verbs, look)] == [True]
     assert await told(look) == ["missed", "recovered"]
 
 
@@ -217,38 +217,38 @@ async def test_one_that_was_as_expected_in_between_begins_the_count_anew(verbs: 
     made = await make(verbs, look, notify_after=3)
     for minute, status in enumerate((2, 2, 1, 2, 2), 1):
         await ended(look, made, minute, status=status)
-    (judgement,) = await judge(verbs, look)
-    assert (judgement.missed, judgement.streak, judgement.opens) == (4, 2, False)
+    (result,) = await evaluate(verbs, look)
+    assert (result.missed, result.streak, result.opens) == (4, 2, False)
 
 
 async def test_a_run_that_succeeds_after_all_ends_the_incident(verbs: Store, look: Any) -> None:
     made = await make(verbs, look)
     await add_live_run(look, made.job, made.born + MINUTE, owner=NODE)
-    assert [judgement.opens for judgement in await judge(verbs, look)] == [True]
-    assert await judge(verbs, look) == []
+    assert [result.opens for result in await evaluate(verbs, look)] == [True]
+    assert await evaluate(verbs, look) == []
     await look.execute("DELETE FROM live_runs")
     await ended(look, made, 1, took=600)
-    assert [judgement.closes for judgement in await judge(verbs, look)] == [True]
+    assert [result.closes for result in await evaluate(verbs, look)] == [True]
     assert await told(look) == ["missed", "recovered"]
     assert await look.fetchrow("SELECT misses, incident FROM expectations") == (0, None)
 
 
-async def test_two_leaders_that_judge_at_once_say_it_once(verbs: Store, look: Any, another: Any) -> None:
+async def test_two_leaders_that_evaluate_concurrently_report_once(verbs: Store, look: Any, another: Any) -> None:
     made = await make(verbs, look)
     await ended(look, made, 1, status=2)
     async with another.transaction():
         await another.execute("SELECT FROM expectations FOR UPDATE")  # one is at it
-        assert await verbs.expectations.judge(NODE, ALL, 100, NOW_AT_ONCE) == ([], False)
-    assert len(await judge(verbs, look)) == 1
-    assert await judge(verbs, look) == []
+        assert await verbs.expectations.evaluate(NODE, ALL, 100, NOW_AT_ONCE) == ([], False)
+    assert len(await evaluate(verbs, look)) == 1
+    assert await evaluate(verbs, look) == []
     assert await told(look) == ["missed"]
 
 
-async def test_an_evicted_node_judges_nothing(verbs: Store, look: Any) -> None:
+async def test_an_evicted_node_evaluates_nothing(verbs: Store, look: Any) -> None:
     made = await make(verbs, look)
     await ended(look, made, 1, status=2)
     await look.execute("UPDATE nodes SET evicted = true")
-    assert await judge(verbs, look) == []
+    assert await evaluate(verbs, look) == []
 
 
 # --- the job changes ---
@@ -270,41 +270,41 @@ async def test_a_job_without_expectations_has_no_row(verbs: Store, look: Any) ->
 async def test_what_is_expected_no_more_ends_its_incident_without_a_word(verbs: Store, look: Any) -> None:
     made = await make(verbs, look)
     await ended(look, made, 1, status=2)
-    await judge(verbs, look)
+    await evaluate(verbs, look)
     await JobOperations(verbs).registration.patch(made.id, {"expect_finish_within": None})
     assert await look.fetchval("SELECT closed FROM incidents") == "changed"
     assert await told(look) == ["missed"]
     assert await look.fetchval("SELECT count(*) FROM expectations") == 0
 
 
-async def test_the_ticks_of_a_pause_are_not_judged(verbs: Store, look: Any) -> None:
+async def test_the_ticks_of_a_pause_are_not_evaluated(verbs: Store, look: Any) -> None:
     made = await make(verbs, look)
     await JobOperations(verbs).lifecycle.pause(made.id, "a test")
-    assert await judge(verbs, look) == []
+    assert await evaluate(verbs, look) == []
     assert await look.fetchval("SELECT check_at = 'infinity' FROM expectations")
     await ended(look, made, 1, status=5, reason="merged")
     await JobOperations(verbs).lifecycle.resume(made.id)
-    assert await judge(verbs, look) == []
+    assert await evaluate(verbs, look) == []
 
 
-async def test_while_all_ticks_are_held_nothing_is_judged_and_afterwards_nothing_from_before(
+async def test_while_all_ticks_are_held_nothing_is_evaluated_and_afterwards_nothing_from_before(
     verbs: Store, look: Any
 ) -> None:
     made = await make(verbs, look)
     await ended(look, made, 1, status=2)
     await ClusterOperations(verbs).pause_ticks("somebody", "a test")
-    assert await judge(verbs, look) == []
+    assert await evaluate(verbs, look) == []
     assert await look.fetchval("SELECT judged FROM expectations") == made.born
     await ClusterOperations(verbs).resume_ticks()
-    assert await judge(verbs, look) == []
+    assert await evaluate(verbs, look) == []
     await look.execute("UPDATE cluster SET resumed_at = $1", made.born + 2 * MINUTE)
     await move_on(look, made, 0)
     await ended(look, made, 3, status=2)
-    (judgement,) = await judge(verbs, look)
-    assert (judgement.missed, judgement.tick) == (1, made.born + 3 * MINUTE)
+    (result,) = await evaluate(verbs, look)
+    assert (result.missed, result.tick) == (1, made.born + 3 * MINUTE)
 
 
-async def test_what_was_judged_while_the_clock_was_ahead_is_judged_again_once_ticks_are_let_go(
+async def test_what_was_evaluated_while_the_clock_was_ahead_is_evaluated_again_after_the_hold(
     verbs: Store, look: Any
 ) -> None:
     await make(verbs, look)
@@ -316,14 +316,14 @@ async def test_what_was_judged_while_the_clock_was_ahead_is_judged_again_once_ti
     due = "SELECT judged <= now() AND check_at <= now() FROM expectations"
     assert await look.fetchval(due)
     await look.execute("UPDATE expectations SET judged = now() + interval '1 year'")  # a step that held nothing
-    await judge(verbs, look)
+    await evaluate(verbs, look)
     assert await look.fetchval("SELECT judged <= now() FROM expectations")
 
 
 async def test_a_job_that_is_deleted_is_expected_to_do_nothing(verbs: Store, look: Any) -> None:
     made = await make(verbs, look)
     await ended(look, made, 1, status=2)
-    await judge(verbs, look)
+    await evaluate(verbs, look)
     await JobOperations(verbs).lifecycle.delete(made.id)
     assert await look.fetchval("SELECT closed FROM incidents") == "deleted"
     assert await look.fetchval("SELECT count(*) FROM expectations") == 0
@@ -336,7 +336,7 @@ async def test_an_incident_that_is_opened_while_its_job_changes_does_not_stay_op
     made = await make(verbs, look)
     await ended(look, made, 1, status=2)
     async with another.transaction():  # its leader judges, and has not told yet
-        rows = await another.fetch(sql.incident.JUDGE_EXPECTATIONS.text, NODE, ALL, 100, NOW_AT_ONCE)
+        rows = await another.fetch(sql.incident.EVALUATE_EXPECTATIONS.text, NODE, ALL, 100, NOW_AT_ONCE)
         assert [row["opens"] for row in rows] == [True, None]
         patch = {"expect_finish_within": None}
         changing = asyncio.create_task(
@@ -359,7 +359,7 @@ async def test_a_sender_so_slow_that_another_took_the_message_can_only_say_that_
 ) -> None:
     made = await make(verbs, look)
     await ended(look, made, 1, status=2)
-    await judge(verbs, look)
+    await evaluate(verbs, look)
     (slow,) = await verbs.expectations.take(10, LEASE)
     await look.execute("UPDATE notices SET due_at = now()")  # it stood still for longer than its lease
     (other,) = await verbs.expectations.take(10, LEASE)
@@ -378,10 +378,10 @@ async def test_a_message_that_is_taken_is_out_of_others_reach_and_the_recovery_w
 ) -> None:
     made = await make(verbs, look)
     await ended(look, made, 1, status=2)
-    await judge(verbs, look)
+    await evaluate(verbs, look)
     await move_on(look, made, 2)
     await ended(look, made, 3)
-    await judge(verbs, look)
+    await evaluate(verbs, look)
     (notice,) = await verbs.expectations.take(10, LEASE)
     assert (notice.event, notice.tries, notice.job, notice.tenant) == ("missed", 1, notice.job, "default")
     assert await verbs.expectations.take(10, LEASE) == []
@@ -396,7 +396,7 @@ async def test_a_message_that_is_taken_is_out_of_others_reach_and_the_recovery_w
 async def test_people_see_incidents_of_their_tenant_from_the_newest_on(verbs: Store, look: Any) -> None:
     made = await make(verbs, look)
     await ended(look, made, 1, status=2)
-    await judge(verbs, look)
+    await evaluate(verbs, look)
     (notice,) = await verbs.expectations.take(10, LEASE)
     await verbs.expectations.give_up(notice, "nobody there")
     (seen,) = await verbs.expectations.incidents(tenant=1, before=None, limit=10, only_open=True)
@@ -415,7 +415,7 @@ async def test_open_incidents_are_found_among_very_many_that_are_over(verbs: Sto
         made.job,
     )
     await ended(look, made, 5, status=2)
-    await judge(verbs, look)
+    await evaluate(verbs, look)
     await look.execute("ANALYZE incidents")
     await look.execute("SET plan_cache_mode = force_generic_plan")
     for name, arguments in (("incident/list_open", "1, NULL, 20"), ("incident/count_open", "1, 1000")):
@@ -439,6 +439,6 @@ async def test_open_incidents_are_found_among_very_many_that_are_over(verbs: Sto
 async def test_an_incident_about_a_tick_that_never_fired_names_no_run(verbs: Store, look: Any) -> None:
     made = await make(verbs, look)
     await look.execute("UPDATE cursors SET next_tick = $2, fire_at = $2 WHERE job = $1", made.job, made.born + MINUTE)
-    await judge(verbs, look)
+    await evaluate(verbs, look)
     (seen,) = await verbs.expectations.incidents(tenant=1, before=None, limit=10, only_open=True)
     assert (seen.scheduled_at, seen.run_id) == (made.born + MINUTE, None)

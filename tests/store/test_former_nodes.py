@@ -79,7 +79,7 @@ async def test_a_node_that_left_in_good_order_is_no_problem(look: Any, verbs: St
     await add_node(look, TAKER)
     await verbs.nodes.take(TAKER, 1, dict.fromkeys(range(256)))
     await verbs.nodes.leave(LOST)
-    await verbs.nodes.forget(LOST)
+    await verbs.nodes.delete(LOST)
     cluster = await ClusterOperations(verbs).describe(operator=True)
     assert [(node.id, node.state) for node in cluster.former_nodes] == [(node_name(LOST), "left")]
     assert cluster.problems == []
@@ -88,7 +88,7 @@ async def test_a_node_that_left_in_good_order_is_no_problem(look: Any, verbs: St
 async def test_a_node_that_was_evicted_by_a_fail_over_is_on_record_too(look: Any, verbs: Store) -> None:
     await add_node(look, LOST, evicted=True)
     await add_node(look, TAKER)
-    await verbs.nodes.forget(LOST)
+    await verbs.nodes.delete(LOST)
     (former,) = (await ClusterOperations(verbs).describe(operator=True)).former_nodes
     assert (former.id, former.state) == (node_name(LOST), "lost")
 
@@ -98,7 +98,7 @@ async def test_the_first_record_of_an_end_stays(look: Any, verbs: Store) -> None
     await expire(look, LOST)
     await verbs.nodes.evict_expired()
     await verbs.nodes.leave(LOST)
-    await verbs.nodes.forget(LOST)
+    await verbs.nodes.delete(LOST)
     assert (await ClusterOperations(verbs).describe(operator=True)).former_nodes[0].state == "lost"
 
 
@@ -121,17 +121,17 @@ async def test_a_loss_that_was_dismissed_or_made_good_is_no_problem_any_more(loo
     assert {node.back_as for node in cluster.former_nodes} == {node_name(29), node_name(30)}
 
 
-async def test_nodes_that_ended_are_forgotten_after_a_day(look: Any, verbs: Store) -> None:
+async def test_nodes_that_ended_are_purged_after_a_day(look: Any, verbs: Store) -> None:
     for node in (LOST, SECOND):
         await add_node(look, node)
         await verbs.nodes.leave(node)
-        await verbs.nodes.forget(node)
+        await verbs.nodes.delete(node)
     await look.execute("INSERT INTO node_take_overs (node, taker, at) VALUES ($1, $2, now())", LOST, TAKER)
     await look.execute("UPDATE former_nodes SET ended_at = now() - interval '25 hours' WHERE node = $1", LOST)
     assert [node.id for node in (await ClusterOperations(verbs).describe(operator=True)).former_nodes] == [
         node_name(SECOND)
     ]
-    await verbs.cluster.forget_nodes()
+    await verbs.cluster.purge_nodes()
     assert await look.fetchval("SELECT array_agg(node) FROM former_nodes") == [SECOND]
     assert await look.fetchval("SELECT count(*) FROM node_take_overs") == 0
 

@@ -108,7 +108,7 @@ async def test_a_trigger_that_is_skipped_on_a_day_without_a_partition_is_recorde
     assert await look.fetchval("SELECT count(*) FROM run_history WHERE job = $1 AND status = 4", job) == 1
 
 
-async def test_many_who_miss_a_partition_at_once_make_it_once(look: Any, verbs: Store) -> None:
+async def test_concurrent_writers_that_miss_a_partition_make_it_once(look: Any, verbs: Store) -> None:
     tomorrow = await today(look) + DAY
     await drop_day(look, tomorrow)
     for job in range(1, 9):
@@ -130,7 +130,7 @@ async def retire_up_to(look: Any, day: datetime) -> None:
         await look.execute(f"DROP TABLE {name['name']}")
 
 
-async def test_what_is_older_than_all_of_history_has_one_home_however_old_it_is(look: Any, verbs: Store) -> None:
+async def test_rows_older_than_all_of_history_share_one_partition(look: Any, verbs: Store) -> None:
     day = await today(look) + DAY
     await retire_up_to(look, day)
     ages = [day - n * 400 * DAY for n in (1, 5, 20)]

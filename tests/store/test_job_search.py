@@ -112,7 +112,7 @@ async def test_jobs_of_others_are_not_found(verbs: Store) -> None:
     assert await verbs.jobs.list(JobSearch(prefix="mail"), tenant=2) == ([], None)
 
 
-async def test_a_rare_word_is_looked_for_in_bounded_stretches(
+async def test_a_rare_word_is_searched_in_bounded_ranges(
     verbs: Store, look: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_search, "FIRST_STRETCH", 10)

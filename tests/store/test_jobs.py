@@ -52,7 +52,7 @@ async def fire(store: Store, sql: Any, job: Job, tick: datetime, next_tick: date
     await store.cursors.fire(7, 1, False, [advance])
 
 
-async def test_a_registered_job_stands_on_its_first_tick(store: Store, sql: Any) -> None:
+async def test_the_cursor_of_a_registered_job_is_at_its_first_tick(store: Store, sql: Any) -> None:
     (job,) = await JobOperations(store).registration.add(
         [spec(name="hourly", tags=["a", "b"], queue="mail", max_runs=3)]
     )
@@ -306,7 +306,7 @@ async def test_a_trigger_without_a_free_lane_is_recorded_as_skipped(store: Store
     assert (row["status"], row["reason"]) == (4, "overlap")
 
 
-async def test_triggers_at_once_fill_every_lane_of_an_allow_job(store: Store, sql: Any) -> None:
+async def test_concurrent_triggers_fill_every_lane_of_an_allow_job(store: Store, sql: Any) -> None:
     (job,) = await JobOperations(store).registration.add([spec(concurrent_policy="ALLOW", max_concurrent=3)])
     await asyncio.gather(*(JobOperations(store).lifecycle.trigger(job.id) for _ in range(5)))
     lanes = [row["lane"] for row in await sql.fetch("SELECT lane FROM live_runs ORDER BY lane")]

@@ -72,7 +72,7 @@ async def test_the_repr_of_a_new_key_does_not_show_it(store: Store) -> None:
     ["", "dtn_", "x", f"dtn_aaaaaaaaaa_{'a' * 51}", f"dtn_aaaaaaaaaa_{'a' * 53}", f"dtn_AAAAAAAAAA_{'a' * 52}",
      f"dtn_aaaaaaaaaa_{'1' * 52}", f"dtn_aaaaaaaaaa_{'a' * 52}\n", f"abc_aaaaaaaaaa_{'a' * 52}"],
 )  # fmt: skip
-def test_what_has_not_the_form_of_a_key_is_none(text: str) -> None:
+def test_text_without_the_form_of_a_key_is_not_parsed(text: str) -> None:
     assert read_key(text) is None
 
 
@@ -159,7 +159,7 @@ async def test_keys_are_listed_in_pages_for_one_tenant(store: Store) -> None:
     assert seen == made
 
 
-async def test_whether_anybody_can_come_in(store: Store, sql: Any) -> None:
+async def test_whether_any_valid_key_exists(store: Store, sql: Any) -> None:
     assert not await store.keys.exists()
     first = await store.keys.add("read", tenant=DEFAULT_TENANT, expires_in_seconds=60)
     second = await store.keys.add("admin", tenant=DEFAULT_TENANT)

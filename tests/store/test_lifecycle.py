@@ -144,7 +144,7 @@ async def test_two_nodes_that_end_a_pause_at_once_end_it_once(verbs: Store, look
     assert (await clean(verbs, look, job))["skipped: paused"] == 4
 
 
-async def test_nobody_looks_after_pauses_that_have_no_end(verbs: Store, look: Any) -> None:
+async def test_upkeep_ignores_pauses_without_an_end(verbs: Store, look: Any) -> None:
     (job,) = await JobOperations(verbs).registration.add([spec()])
     await JobOperations(verbs).lifecycle.pause(job.id)
     assert await JobOperations(verbs).automatic.end_pauses() is None
@@ -260,7 +260,7 @@ async def test_an_edit_keeps_what_a_pause_said_of_its_ticks(verbs: Store, look: 
 
 
 @pytest.mark.parametrize("change", ["resume", "edit", "delete"])
-async def test_the_ticks_of_a_pause_are_counted_beside_the_loop_that_fires(
+async def test_the_ticks_of_a_pause_are_counted_outside_the_event_loop(
     verbs: Store, look: Any, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """For some rules that takes half a second and more, for every job that was paused for a year."""

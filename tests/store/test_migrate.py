@@ -249,7 +249,7 @@ async def test_an_index_can_be_built_outside_a_transaction(connection: Any, fold
     assert await connection.fetchval("SELECT to_regclass('detent.first_a')::text") == "first_a"
 
 
-async def test_two_migrators_at_once_apply_everything_once(empty_database_url: str, folder: Path) -> None:
+async def test_two_concurrent_migrators_apply_everything_once(empty_database_url: str, folder: Path) -> None:
     (folder / "0002_slow.sql").write_text("SELECT pg_sleep(0.3);\nCREATE TABLE slow (a integer);\n")
     (folder / "0003_index.sql").write_text("-- detent: no-transaction\nCREATE INDEX CONCURRENTLY slow_a ON slow (a);\n")
     async with opened(empty_database_url) as one, opened(empty_database_url) as two:

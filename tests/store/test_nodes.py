@@ -75,7 +75,7 @@ async def test_an_evicted_node_cannot_beat_again(look: Any, verbs: Store, heart:
     assert await heart.beat(99, 0) is None
 
 
-async def test_an_expired_node_that_nobody_has_evicted_may_still_beat(
+async def test_an_expired_node_that_is_not_evicted_may_still_renew(
     look: Any, verbs: Store, heart: HeartbeatConnection
 ) -> None:
     await verbs.nodes.join(info(NODE), TTL)
@@ -214,7 +214,7 @@ async def test_a_draining_node_is_no_longer_among_those_who_share(look: Any, ver
     assert (await verbs.nodes.share(NODE)).schedulers == [OTHER]
 
 
-async def test_the_share_tells_what_is_held_what_is_free_and_when_to_look_again(look: Any, verbs: Store) -> None:
+async def test_the_share_contains_what_is_held_what_is_free_and_when_to_check_again(look: Any, verbs: Store) -> None:
     for node in (NODE, OTHER, THIRD):
         await verbs.nodes.join(info(node), TTL)
     await verbs.nodes.take(NODE, 1, {3: None})
@@ -260,18 +260,18 @@ async def test_partitions_are_handed_over_by_their_holder_alone(look: Any, verbs
 # --- the end of a node ---
 
 
-async def test_a_node_is_forgotten_when_it_is_evicted_and_owns_nothing(look: Any, verbs: Store) -> None:
+async def test_a_node_is_deleted_when_it_is_evicted_and_owns_nothing(look: Any, verbs: Store) -> None:
     await add_node(look, NODE)
-    assert not await verbs.nodes.forget(NODE), "it is alive"
+    assert not await verbs.nodes.delete(NODE), "it is alive"
     await verbs.nodes.take(NODE, 1, dict.fromkeys([3]))
     await add_live_run(look, 1, owner=NODE)
     await verbs.nodes.leave(NODE)
-    assert not await verbs.nodes.forget(NODE), "it has a partition and a run"
+    assert not await verbs.nodes.delete(NODE), "it has a partition and a run"
     await look.execute("UPDATE partitions SET holder = NULL")
-    assert not await verbs.nodes.forget(NODE), "it has a run"
+    assert not await verbs.nodes.delete(NODE), "it has a run"
     await verbs.nodes.rescue(NODE)
-    assert await verbs.nodes.forget(NODE)
-    assert not await verbs.nodes.forget(NODE)
+    assert await verbs.nodes.delete(NODE)
+    assert not await verbs.nodes.delete(NODE)
     assert await row(look, NODE) is None
 
 
@@ -299,7 +299,7 @@ async def days(look: Any, parent: str = "run_history") -> list[str]:
     return [row["name"].removeprefix(f"{parent}_") for row in rows]
 
 
-async def test_history_has_a_home_for_a_week_to_come_and_more_when_asked(history: Any) -> None:
+async def test_history_has_partitions_for_a_week_ahead_and_more_when_asked(history: Any) -> None:
     store, look = history
     before = await days(look)
     assert await store.upkeep.make_history_days(7) == 0
@@ -308,7 +308,7 @@ async def test_history_has_a_home_for_a_week_to_come_and_more_when_asked(history
     assert await days(look) == await days(look, "attempts")
 
 
-async def test_a_tick_of_long_ago_and_one_of_next_week_have_a_home(history: Any) -> None:
+async def test_a_tick_of_long_ago_and_one_of_next_week_have_a_partition(history: Any) -> None:
     _, look = history
     for at in (LONG_AGO - 20_000 * DAY, await look.fetchval("SELECT now() + '7 days'::interval")):
         await look.execute(
@@ -319,7 +319,7 @@ async def test_a_tick_of_long_ago_and_one_of_next_week_have_a_home(history: Any)
     assert await look.fetchval("SELECT count(*) FROM run_history") == 2
 
 
-async def forget_the_days_since(look: Any, day: str) -> None:
+async def drop_partitions_after(look: Any, day: str) -> None:
     """As if the last day made ahead had been this one."""
     for parent in ("run_history", "attempts"):
         first, *others = await days(look, parent)
@@ -332,10 +332,10 @@ async def forget_the_days_since(look: Any, day: str) -> None:
         )
 
 
-async def test_days_nobody_was_there_to_make_have_a_home_afterwards(history: Any) -> None:
+async def test_days_for_which_no_node_made_a_partition_get_one_later(history: Any) -> None:
     """Down for longer than the days made ahead: the ticks missed meanwhile must still be recorded."""
     store, look = history
-    await forget_the_days_since(look, "20260101")
+    await drop_partitions_after(look, "20260101")
     await add_node(look, NODE)
     job = await add_job(look, LONG_AGO)
     now = await look.fetchval("SELECT date_trunc('day', now())")

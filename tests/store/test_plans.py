@@ -71,7 +71,7 @@ EXPECTED = {
     "run/give_back": {"live_runs_pkey"},
     "run/cancel": {"live_runs_pkey"},
     "cluster/read_signals": {"cursors_due", "live_ready", "cursors_pkey"},
-    "incident/judge_expectations": {"expectations_due", "live_runs_pkey", "cursors_pkey"},
+    "incident/evaluate_expectations": {"expectations_due", "live_runs_pkey", "cursors_pkey"},
 }
 # What is tried again needs a column of the batch, so a plan may compare the batch with itself; but nothing else.
 COMPARED = {"run/settle_retry"}
@@ -112,7 +112,7 @@ def arguments_of(name: str) -> tuple[object, ...]:
         "run/settle_retry": (NODE, *held, at, at, all_of("failed"), all_of("no"), all_of(HOUR)),
         "run/cancel": (JOBS_HELD, at, zero),
         "cluster/read_signals": (BATCH, 10),
-        "incident/judge_expectations": (NODE, list(range(256)), BATCH // 2, SECOND),
+        "incident/evaluate_expectations": (NODE, list(range(256)), BATCH // 2, SECOND),
     }  # fmt: skip
     sent["run/claim, evenly"] = (*sent["run/claim"][:-1], True)
     return (*sent["cursor/fire"], True) if name == "cursor/fire_careful" else sent[name]

@@ -214,7 +214,7 @@ async def test_embedded_workers_do_not_touch_a_pulled_run(look: Any, verbs: Stor
     assert await verbs.live_runs.settle(NODE, [done]) == [done]
     await look.execute("UPDATE nodes SET evicted = true")
     assert await verbs.nodes.rescue(NODE) == []
-    assert await verbs.nodes.forget(NODE)
+    assert await verbs.nodes.delete(NODE)
     assert tuple(await live(look)) == before
 
 
@@ -299,7 +299,7 @@ async def test_no_heartbeat_goes_beyond_the_time_limit_of_the_run(look: Any, ver
     assert await verbs.pull.heartbeat(MINE, [PullBeat(held.key, held.token, MINUTE)]) == [None]
 
 
-async def test_a_heartbeat_tells_that_the_run_is_asked_to_stop(look: Any, verbs: Store, worker: int) -> None:
+async def test_a_heartbeat_reports_that_the_run_is_asked_to_stop(look: Any, verbs: Store, worker: int) -> None:
     held = await claimed(look, verbs, worker)
     assert await JobOperations(verbs).runs.cancel(held.key) is RunStatus.RUNNING
     (extended,) = await verbs.pull.heartbeat(MINE, [PullBeat(held.key, held.token, MINUTE)])
@@ -602,9 +602,7 @@ async def test_runs_that_could_not_be_handed_over_wait_again_uncounted(look: Any
     assert await verbs.pull.settle(MINE, [success(held)]) == [None]
 
 
-async def test_heartbeats_reports_and_rescues_at_once_never_stand_in_each_others_way(
-    look: Any, verbs: Store, worker: int
-) -> None:
+async def test_concurrent_heartbeats_reports_and_rescues_do_not_deadlock(look: Any, verbs: Store, worker: int) -> None:
     for _ in range(40):
         await add_run(look)
     held = [pulled.claim for pulled in await claim(verbs, worker)]

@@ -80,7 +80,7 @@ async def test_work_and_answer_commit_together(verbs: Store, look: Any) -> None:
     assert await look.fetchval("SELECT count(*) FROM requests") == 1
 
 
-async def test_a_request_under_way_keeps_its_twin_out_and_nobody_else(verbs: Store, look: Any) -> None:
+async def test_a_request_blocks_only_concurrent_requests_with_its_key(verbs: Store, look: Any) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow() -> StoredAnswer:
@@ -99,7 +99,7 @@ async def test_a_request_under_way_keeps_its_twin_out_and_nobody_else(verbs: Sto
     assert await names(look) == ["three", "one"]
 
 
-async def test_many_at_once_with_one_key_do_the_work_once(verbs: Store, look: Any) -> None:
+async def test_many_concurrent_requests_with_one_key_do_the_work_once(verbs: Store, look: Any) -> None:
     results = await asyncio.gather(
         *(ask(verbs, "k", registering(verbs, f"n{number}")) for number in range(12)), return_exceptions=True
     )
@@ -129,15 +129,15 @@ async def test_answers_are_kept_a_day_and_then_removed(verbs: Store, look: Any) 
     await ask(verbs, "k", registering(verbs, "one"))
     await look.execute("UPDATE requests SET created_at = now() - interval '23 h 59 min'")
     assert (await ask(verbs, "k", registering(verbs, "two")))[1] is True
-    assert await verbs.requests.forget() == 0
+    assert await verbs.requests.purge() == 0
     await look.execute("UPDATE requests SET created_at = now() - interval '24 h 1 s'")
     assert (await ask(verbs, "k", registering(verbs, "three")))[1] is False
     await look.execute("UPDATE requests SET created_at = now() - interval '25 h'")
-    assert await verbs.requests.forget(await look.fetchval("SELECT now() - interval '2 h'")) == 0
+    assert await verbs.requests.purge(await look.fetchval("SELECT now() - interval '2 h'")) == 0
     await look.execute("UPDATE cluster SET held_at = now(), held_by = 'clock', held_reason = 'a step'")
-    assert await verbs.requests.forget() == 0, "the clock may be wrong"
+    assert await verbs.requests.purge() == 0, "the clock may be wrong"
     await look.execute("UPDATE cluster SET held_at = NULL, held_by = NULL, held_reason = NULL")
-    assert await verbs.requests.forget() == 1
+    assert await verbs.requests.purge() == 1
     assert await look.fetchval("SELECT count(*) FROM requests") == 0
 
 

@@ -129,7 +129,7 @@ async def test_what_cannot_be_run_again_says_why(verbs: Store, look: Any) -> Non
     assert await look.fetchval("SELECT count(*) FROM live_runs") == 0
 
 
-async def test_retries_at_once_get_one_serial_each(verbs: Store, look: Any) -> None:
+async def test_concurrent_reruns_get_one_serial_each(verbs: Store, look: Any) -> None:
     job = await add_job(look, lanes=10)
     key = await finished(look, job)
     found = await asyncio.gather(*(JobOperations(verbs).runs.retry(key) for _ in range(5)))
@@ -190,7 +190,7 @@ async def test_a_redrive_takes_as_many_runs_as_a_job_has_lanes_and_a_second_one_
     assert await look.fetchval("SELECT count(*) FROM run_history") == 3
 
 
-async def test_redrives_at_once_bring_each_run_back_once(verbs: Store, look: Any) -> None:
+async def test_concurrent_redrives_bring_each_run_back_once(verbs: Store, look: Any) -> None:
     job = await add_job(look, lanes=50)
     keys = [await finished(look, job, AT + timedelta(minutes=n)) for n in range(20)]
     done = await asyncio.gather(*(verbs.reruns.redrive(keys if n % 2 else keys[::-1]) for n in range(4)))
@@ -199,7 +199,7 @@ async def test_redrives_at_once_bring_each_run_back_once(verbs: Store, look: Any
     assert await look.fetchval("SELECT count(*) FROM run_history") == 0
 
 
-async def test_a_fire_and_a_redrive_at_once_share_the_lane_and_lose_nothing(verbs: Store, look: Any) -> None:
+async def test_a_concurrent_fire_and_redrive_share_the_lane_and_lose_nothing(verbs: Store, look: Any) -> None:
     await add_node(look, NODE)
     tick = AT + HOUR
     for _ in range(25):

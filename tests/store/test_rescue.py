@@ -215,7 +215,7 @@ async def test_a_run_that_another_session_has_locked_is_left_for_the_next_pass(
         await another.execute("UPDATE live_runs SET cancel = true WHERE job = 1")
         assert brief(await verbs.nodes.rescue(GONE)) == [(2, 0, False)]
         assert await verbs.nodes.rescue(GONE) == []
-        assert not await verbs.nodes.forget(GONE), "it still has a run"
+        assert not await verbs.nodes.delete(GONE), "it still has a run"
     assert brief(await verbs.nodes.rescue(GONE)) == [(1, 0, False)]
     assert [row[0] for row in await ended(look)] == [3]
 

@@ -106,7 +106,7 @@ async def test_a_run_that_failed_and_then_succeeded_shows_both_attempts(store: S
     assert msgspec.json.decode(run.result) is None
 
 
-async def test_a_dead_run_tells_its_last_error(store: Store, sql: Any) -> None:
+async def test_a_dead_run_shows_its_last_error(store: Store, sql: Any) -> None:
     job = await add_job(sql)
     claim = await claimed(store, sql, job)
     end = Settlement(claim, AT, AT, CODES[RunStatus.DEAD], "exhausted", outcome="timeout", error="no answer in 5 s")

@@ -73,7 +73,7 @@ async def test_a_listener_whose_server_does_not_answer_any_more_begins_anew(
     await listener.close()
 
 
-async def test_after_a_fail_over_nobody_listens_to_or_writes_to_where_the_database_was(database_url: str) -> None:
+async def test_after_a_fail_over_no_connection_uses_the_former_server(database_url: str) -> None:
     database = Database(database_url)
     listener = listen.Listener(database, {"there": lambda _: None})
     effects = EffectPool(database_url, "detent", STANDARD)
@@ -96,7 +96,7 @@ async def backend(effects: EffectPool) -> int:
     return number
 
 
-async def test_nobody_waits_for_the_connection_of_a_statement_that_was_given_up(
+async def test_the_connection_of_an_abandoned_statement_blocks_no_caller(
     linked: tuple[Database, Links, Link],
 ) -> None:
     database, links, link = linked

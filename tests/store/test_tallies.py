@@ -63,7 +63,7 @@ async def test_two_nodes_that_fold_at_once_count_once(verbs: Store, look: Any) -
     assert sum((await counted(look)).values()) == 1
 
 
-async def test_what_came_on_record_late_is_found_by_a_second_look(verbs: Store, look: Any) -> None:
+async def test_runs_recorded_late_are_counted_by_a_second_pass(verbs: Store, look: Any) -> None:
     await look.execute("DELETE FROM run_minutes")
     job = await add_job(look)
     await add_run(look, job, "3 minutes")

@@ -7,7 +7,7 @@ import pytest
 from detent.devtools.bench import register
 
 
-async def test_every_job_is_registered_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_job_is_registered_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(register, "BATCH", 1000)
     told: list[int] = []
     result = await register.bench_register(2500, 2, told.append)

@@ -81,9 +81,7 @@ async def test_a_second_signal_ends_at_once_and_the_runs_are_rescued(
     assert len(sink.effects) == 2
 
 
-async def test_what_has_not_finished_when_patience_ends_goes_to_another_node(
-    cluster: Nodes, look: Any, sink: Sink
-) -> None:
+async def test_runs_unfinished_at_the_drain_timeout_go_to_another_node(cluster: Nodes, look: Any, sink: Sink) -> None:
     node = await cluster.start("serve", "--drain-seconds", "0.2")
     (run,) = trigger(node, sink, 1)
     await until(lambda: len(sink.calls) == 1)

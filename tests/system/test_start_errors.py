@@ -159,7 +159,7 @@ async def test_an_unknown_key_of_the_settings_file_is_refused(nodes: Nodes, fold
 
 
 @pytest.mark.parametrize("text", NO_FAILPOINTS)
-async def test_a_failpoint_that_is_none_is_refused(nodes: Nodes, text: str) -> None:
+async def test_an_invalid_failpoint_is_refused(nodes: Nodes, text: str) -> None:
     assert "is not a failpoint: write STEP=ACTION" in await refusal(nodes, USAGE, "serve", "--failpoints", text)
 
 

@@ -102,7 +102,7 @@ async def test_a_name_with_only_refused_addresses_is_not_called(sink: Sink, addr
     assert sink.connections == 0
 
 
-async def test_a_remembered_answer_is_checked_again(sink: Sink) -> None:
+async def test_a_cached_dns_answer_is_checked_again(sink: Sink) -> None:
     policy = AddressPolicy(allow_private=True)
     names = Names(["127.0.0.1"])
     runner = HttpTargetRunner(policy, resolver=names, dns_cache_seconds=600)

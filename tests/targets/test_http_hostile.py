@@ -51,7 +51,7 @@ async def test_endless_chunks_are_cut_too(runner: HttpTargetRunner, sink: Sink) 
     await asyncio.wait_for(sink.gone.wait(), 5)
 
 
-async def test_a_trickle_ends_with_the_callers_patience(runner: HttpTargetRunner, sink: Sink) -> None:
+async def test_a_trickling_response_ends_with_the_timeout(runner: HttpTargetRunner, sink: Sink) -> None:
     async def trickle(_: Received, writer: asyncio.StreamWriter) -> None:
         writer.write(HEAD + b"\r\n")
         while True:

@@ -228,7 +228,7 @@ async def test_a_batch_whose_task_is_cancelled_before_it_begins_is_read_again(
     assert NOW in node.ticks_sent
 
 
-async def test_live_ticks_do_not_wait_while_missed_ones_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_live_ticks_do_not_wait_while_missed_ones_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(monkeypatch, None)
     outage = [cursor(job, NOW - timedelta(days=1), schedule=SLOW) for job in range(10, 40)]
     node.add([*outage, cursor(1)])

@@ -70,7 +70,7 @@ async def test_a_server_that_runs_is_left_alone(server: Server) -> None:
     assert server.revived == 0
 
 
-async def test_a_server_that_has_ended_is_started_again_at_the_next_look(server: Server) -> None:
+async def test_a_server_that_has_ended_is_started_again_at_the_next_check(server: Server) -> None:
     watch = watch_of(server, [0.0])
     server.kill()
     assert await watch.tick() == WATCH_EVERY

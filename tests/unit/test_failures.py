@@ -68,7 +68,7 @@ class Mute:
         (Mute(), "seconds cannot be read: ValueError: mute"),
     ],
 )
-def test_a_wait_that_is_none_is_named_and_left_to_the_job(asked: Any, mistake: str) -> None:
+def test_an_invalid_wait_is_reported_and_the_jobs_backoff_applies(asked: Any, mistake: str) -> None:
     failed = failure_of(RetryLater("busy", seconds=asked))
     assert (failed.error, failed.retryable, failed.retry_after) == (f"RetryLater: busy ({mistake})", True, None)
 

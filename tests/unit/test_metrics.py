@@ -97,7 +97,7 @@ async def test_the_text_has_what_was_counted() -> None:
     assert found["detent_run_duration_seconds_count", "http"] == 0
 
 
-async def test_a_member_tells_of_its_place_and_others_do_not() -> None:
+async def test_only_a_member_reports_its_membership() -> None:
     metrics = Metrics()
     found = await exposed(metrics)
     assert ("detent_partitions_led",) not in found

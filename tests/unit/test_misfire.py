@@ -17,8 +17,8 @@ from detent.domain.misfire import (
     SKIP,
     THRESHOLD,
     CatchUp,
+    MisfireDecision,
     MisfirePolicy,
-    MisfireVerdict,
     MissedRange,
     grace_period,
     nth_tick,
@@ -30,10 +30,10 @@ TICK = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 SECOND, MINUTE, HOUR, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
-def judge(
+def decide(
     schedule: Schedule, tick: datetime, now: datetime, grace: int, missed: int = RUN_ONCE, most: int = 100
-) -> MisfireVerdict:
-    return misfire.judge(schedule, tick, now, MisfirePolicy(missed, grace, most), JOB)
+) -> MisfireDecision:
+    return misfire.decide(schedule, tick, now, MisfirePolicy(missed, grace, most), JOB)
 
 
 def every(text: str) -> Schedule:
@@ -42,34 +42,34 @@ def every(text: str) -> Schedule:
 
 
 def test_a_single_late_tick_inside_its_grace_is_fired_itself() -> None:
-    assert judge(every("1h"), TICK, TICK + 20 * MINUTE, AUTOMATIC) == MisfireVerdict(TICK, [])
+    assert decide(every("1h"), TICK, TICK + 20 * MINUTE, AUTOMATIC) == MisfireDecision(TICK, [])
 
 
 def test_of_several_the_latest_runs_and_those_before_it_are_merged() -> None:
-    verdict = judge(every("10m"), TICK, TICK + 35 * MINUTE, AUTOMATIC)
+    decision = decide(every("10m"), TICK, TICK + 35 * MINUTE, AUTOMATIC)
     merged = MissedRange(TICK, TICK + 20 * MINUTE, 3, "merged")
-    assert verdict == MisfireVerdict(TICK + 30 * MINUTE, [merged])
+    assert decision == MisfireDecision(TICK + 30 * MINUTE, [merged])
 
 
 def test_ticks_that_are_merely_late_are_not_merged_into_a_misfire() -> None:
-    verdict = judge(every("10s"), TICK, TICK + 100 * SECOND, AUTOMATIC)
-    assert verdict == MisfireVerdict(TICK + 30 * SECOND, [MissedRange(TICK, TICK + 20 * SECOND, 3, "merged")])
+    decision = decide(every("10s"), TICK, TICK + 100 * SECOND, AUTOMATIC)
+    assert decision == MisfireDecision(TICK + 30 * SECOND, [MissedRange(TICK, TICK + 20 * SECOND, 3, "merged")])
 
 
 def test_a_tick_exactly_a_minute_late_is_merely_late() -> None:
-    verdict = judge(every("10m"), TICK, TICK + 21 * MINUTE, AUTOMATIC)
-    assert verdict == MisfireVerdict(TICK + 10 * MINUTE, [MissedRange(TICK, TICK, 1, "merged")])
+    decision = decide(every("10m"), TICK, TICK + 21 * MINUTE, AUTOMATIC)
+    assert decision == MisfireDecision(TICK + 10 * MINUTE, [MissedRange(TICK, TICK, 1, "merged")])
 
 
 def test_a_tick_merely_late_fires_even_where_the_grace_is_shorter_than_its_lateness() -> None:
-    verdict = judge(every("50s"), TICK, TICK + 95 * SECOND, 10)
-    assert verdict == MisfireVerdict(TICK + 50 * SECOND, [MissedRange(TICK, TICK, 1, "grace")])
+    decision = decide(every("50s"), TICK, TICK + 95 * SECOND, 10)
+    assert decision == MisfireDecision(TICK + 50 * SECOND, [MissedRange(TICK, TICK, 1, "grace")])
 
 
 def test_when_even_the_latest_is_beyond_its_grace_none_runs() -> None:
-    verdict = judge(every("1d"), TICK, TICK + 2 * DAY + 13 * HOUR, 3600)
-    assert verdict.next_tick == TICK + 3 * DAY
-    assert [(missed.first, missed.ticks, missed.reason) for missed in verdict.missed] == [
+    decision = decide(every("1d"), TICK, TICK + 2 * DAY + 13 * HOUR, 3600)
+    assert decision.next_tick == TICK + 3 * DAY
+    assert [(missed.first, missed.ticks, missed.reason) for missed in decision.missed] == [
         (TICK, 1, "grace"),
         (TICK + DAY, 1, "grace"),
         (TICK + 2 * DAY, 1, "grace"),
@@ -78,14 +78,14 @@ def test_when_even_the_latest_is_beyond_its_grace_none_runs() -> None:
 
 @pytest.mark.parametrize(("late", "runs"), [(HOUR, True), (HOUR + timedelta(milliseconds=1), False)])
 def test_the_end_of_the_grace_is_still_inside(late: timedelta, runs: bool) -> None:
-    verdict = judge(every("1d"), TICK, TICK + late, 3600)
-    assert (verdict.next_tick == TICK) == runs
-    assert bool(verdict.missed) != runs
+    decision = decide(every("1d"), TICK, TICK + late, 3600)
+    assert (decision.next_tick == TICK) == runs
+    assert bool(decision.missed) != runs
 
 
 def test_no_grace_at_all_runs_nothing_that_is_late() -> None:
-    verdict = judge(every("10m"), TICK, TICK + 15 * MINUTE, 0)
-    assert verdict == MisfireVerdict(TICK + 20 * MINUTE, [MissedRange(TICK, TICK + 10 * MINUTE, 2, "grace")])
+    decision = decide(every("10m"), TICK, TICK + 15 * MINUTE, 0)
+    assert decision == MisfireDecision(TICK + 20 * MINUTE, [MissedRange(TICK, TICK + 10 * MINUTE, 2, "grace")])
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_chosen_grace_is_taken_as_it_is() -> None:
 def test_a_nightly_job_still_runs_after_two_hours_of_outage() -> None:
     nightly = Schedule.parse("0 3 * * *")
     tick = datetime(2026, 3, 10, 3, 0, tzinfo=UTC)
-    assert judge(nightly, tick, tick + 2 * HOUR, AUTOMATIC) == MisfireVerdict(tick, [])
+    assert decide(nightly, tick, tick + 2 * HOUR, AUTOMATIC) == MisfireDecision(tick, [])
 
 
 # --- one-offs ---
@@ -117,18 +117,18 @@ def once(at: datetime = TICK) -> Schedule:
 
 
 def test_a_late_one_off_runs_within_its_grace() -> None:
-    assert judge(once(), TICK, TICK + 50 * MINUTE, AUTOMATIC) == MisfireVerdict(TICK, [])
+    assert decide(once(), TICK, TICK + 50 * MINUTE, AUTOMATIC) == MisfireDecision(TICK, [])
 
 
 def test_a_one_off_beyond_its_grace_is_missed_and_has_no_tick_to_come() -> None:
-    verdict = judge(once(), TICK, TICK + 2 * HOUR, AUTOMATIC)
-    assert verdict == MisfireVerdict(None, [MissedRange(TICK, TICK, 1, "grace")])
+    decision = decide(once(), TICK, TICK + 2 * HOUR, AUTOMATIC)
+    assert decision == MisfireDecision(None, [MissedRange(TICK, TICK, 1, "grace")])
 
 
 def test_a_schedule_that_ended_meanwhile_runs_its_last_tick() -> None:
     schedule = Schedule.parse("every 10m", anchor=TICK, ends_at=TICK + 25 * MINUTE)
-    verdict = judge(schedule, TICK, TICK + 40 * MINUTE, AUTOMATIC)
-    assert verdict == MisfireVerdict(TICK + 20 * MINUTE, [MissedRange(TICK, TICK + 10 * MINUTE, 2, "merged")])
+    decision = decide(schedule, TICK, TICK + 40 * MINUTE, AUTOMATIC)
+    assert decision == MisfireDecision(TICK + 20 * MINUTE, [MissedRange(TICK, TICK + 10 * MINUTE, 2, "merged")])
 
 
 # --- ranges ---
@@ -136,9 +136,9 @@ def test_a_schedule_that_ended_meanwhile_runs_its_last_tick() -> None:
 
 def test_a_range_ends_with_its_day() -> None:
     start = datetime(2026, 3, 10, 22, 0, tzinfo=UTC)
-    verdict = judge(every("1h"), start, start + 28 * HOUR + 2 * MINUTE, AUTOMATIC)
-    assert verdict.next_tick == start + 28 * HOUR
-    assert verdict.missed == [
+    decision = decide(every("1h"), start, start + 28 * HOUR + 2 * MINUTE, AUTOMATIC)
+    assert decision.next_tick == start + 28 * HOUR
+    assert decision.missed == [
         MissedRange(start, start + HOUR, 2, "merged"),
         MissedRange(start + 2 * HOUR, start + 25 * HOUR, 24, "merged"),
         MissedRange(start + 26 * HOUR, start + 27 * HOUR, 2, "merged"),
@@ -175,17 +175,17 @@ def test_a_job_in_the_hour_that_happens_twice_is_counted_by_its_schedule() -> No
 
 @pytest.mark.parametrize("grace", [AUTOMATIC, 0, 86_400])
 def test_under_skip_nothing_missed_runs_whatever_the_grace(grace: int) -> None:
-    verdict = judge(every("10m"), TICK, TICK + 35 * MINUTE, grace, SKIP)
-    assert verdict == MisfireVerdict(TICK + 40 * MINUTE, [MissedRange(TICK, TICK + 30 * MINUTE, 4, "policy")])
+    decision = decide(every("10m"), TICK, TICK + 35 * MINUTE, grace, SKIP)
+    assert decision == MisfireDecision(TICK + 40 * MINUTE, [MissedRange(TICK, TICK + 30 * MINUTE, 4, "policy")])
 
 
 def test_under_skip_a_tick_that_is_merely_late_fires() -> None:
-    verdict = judge(every("10m"), TICK, TICK + 20 * MINUTE + 30 * SECOND, AUTOMATIC, SKIP)
-    assert verdict == MisfireVerdict(TICK + 20 * MINUTE, [MissedRange(TICK, TICK + 10 * MINUTE, 2, "policy")])
+    decision = decide(every("10m"), TICK, TICK + 20 * MINUTE + 30 * SECOND, AUTOMATIC, SKIP)
+    assert decision == MisfireDecision(TICK + 20 * MINUTE, [MissedRange(TICK, TICK + 10 * MINUTE, 2, "policy")])
 
 
 def test_under_skip_a_one_off_that_was_missed_is_over() -> None:
-    assert judge(once(), TICK, TICK + 2 * MINUTE, AUTOMATIC, SKIP) == MisfireVerdict(
+    assert decide(once(), TICK, TICK + 2 * MINUTE, AUTOMATIC, SKIP) == MisfireDecision(
         None, [MissedRange(TICK, TICK, 1, "policy")]
     )
 
@@ -193,55 +193,55 @@ def test_under_skip_a_one_off_that_was_missed_is_over() -> None:
 # --- RUN_ALL ---
 
 
-def test_under_run_all_every_tick_inside_the_grace_is_made_up_for_beside_the_live_ones() -> None:
-    verdict = judge(every("10m"), TICK, TICK + 35 * MINUTE, AUTOMATIC, RUN_ALL)
-    assert verdict == MisfireVerdict(TICK + 40 * MINUTE, [], CatchUp(TICK, TICK + 30 * MINUTE, 4))
-    assert verdict.passed == TICK + 30 * MINUTE
+def test_under_run_all_every_tick_inside_the_grace_is_caught_up_in_addition_to_live_ticks() -> None:
+    decision = decide(every("10m"), TICK, TICK + 35 * MINUTE, AUTOMATIC, RUN_ALL)
+    assert decision == MisfireDecision(TICK + 40 * MINUTE, [], CatchUp(TICK, TICK + 30 * MINUTE, 4))
+    assert decision.passed == TICK + 30 * MINUTE
 
 
 def test_what_is_older_than_the_grace_is_not_made_up_for() -> None:
-    verdict = judge(every("10m"), TICK, TICK + 95 * MINUTE, 1800, RUN_ALL)
-    assert verdict.missed == [MissedRange(TICK, TICK + 60 * MINUTE, 7, "grace")]
-    assert verdict.catch_up == CatchUp(TICK + 70 * MINUTE, TICK + 90 * MINUTE, 3)
+    decision = decide(every("10m"), TICK, TICK + 95 * MINUTE, 1800, RUN_ALL)
+    assert decision.missed == [MissedRange(TICK, TICK + 60 * MINUTE, 7, "grace")]
+    assert decision.catch_up == CatchUp(TICK + 70 * MINUTE, TICK + 90 * MINUTE, 3)
 
 
 def test_of_more_than_may_be_made_up_for_the_oldest_are() -> None:
-    verdict = judge(every("10m"), TICK, TICK + 95 * MINUTE, 86_400, RUN_ALL, most=3)
-    assert verdict.catch_up == CatchUp(TICK, TICK + 20 * MINUTE, 3)
-    assert verdict.missed == [MissedRange(TICK + 30 * MINUTE, TICK + 90 * MINUTE, 7, "limit")]
-    assert verdict.passed == TICK + 90 * MINUTE
+    decision = decide(every("10m"), TICK, TICK + 95 * MINUTE, 86_400, RUN_ALL, most=3)
+    assert decision.catch_up == CatchUp(TICK, TICK + 20 * MINUTE, 3)
+    assert decision.missed == [MissedRange(TICK + 30 * MINUTE, TICK + 90 * MINUTE, 7, "limit")]
+    assert decision.passed == TICK + 90 * MINUTE
 
 
 def test_what_is_too_old_and_what_is_too_much_are_both_reported() -> None:
-    verdict = judge(every("10m"), TICK, TICK + 95 * MINUTE, 3600, RUN_ALL, most=2)
-    assert verdict.missed == [
+    decision = decide(every("10m"), TICK, TICK + 95 * MINUTE, 3600, RUN_ALL, most=2)
+    assert decision.missed == [
         MissedRange(TICK, TICK + 30 * MINUTE, 4, "grace"),
         MissedRange(TICK + 60 * MINUTE, TICK + 90 * MINUTE, 4, "limit"),
     ]
-    assert verdict.catch_up == CatchUp(TICK + 40 * MINUTE, TICK + 50 * MINUTE, 2)
+    assert decision.catch_up == CatchUp(TICK + 40 * MINUTE, TICK + 50 * MINUTE, 2)
 
 
 def test_a_single_tick_to_make_up_for_is_fired_as_itself() -> None:
-    assert judge(every("1d"), TICK, TICK + 2 * HOUR, AUTOMATIC, RUN_ALL) == MisfireVerdict(TICK, [])
-    verdict = judge(every("1h"), TICK, TICK + 6 * HOUR + 2 * MINUTE, AUTOMATIC, RUN_ALL)
-    assert verdict == MisfireVerdict(TICK + 6 * HOUR, [MissedRange(TICK, TICK + 5 * HOUR, 6, "grace")])
+    assert decide(every("1d"), TICK, TICK + 2 * HOUR, AUTOMATIC, RUN_ALL) == MisfireDecision(TICK, [])
+    decision = decide(every("1h"), TICK, TICK + 6 * HOUR + 2 * MINUTE, AUTOMATIC, RUN_ALL)
+    assert decision == MisfireDecision(TICK + 6 * HOUR, [MissedRange(TICK, TICK + 5 * HOUR, 6, "grace")])
 
 
 def test_a_daily_job_makes_up_for_days_only_with_a_grace_that_long() -> None:
     now = TICK + 3 * DAY + 2 * HOUR
-    assert judge(every("1d"), TICK, now, AUTOMATIC, RUN_ALL).catch_up is None
-    assert judge(every("1d"), TICK, now, 7 * 86_400, RUN_ALL).catch_up == CatchUp(TICK, TICK + 3 * DAY, 4)
+    assert decide(every("1d"), TICK, now, AUTOMATIC, RUN_ALL).catch_up is None
+    assert decide(every("1d"), TICK, now, 7 * 86_400, RUN_ALL).catch_up == CatchUp(TICK, TICK + 3 * DAY, 4)
 
 
 def test_a_one_off_under_run_all_runs_inside_its_grace_and_not_beyond() -> None:
-    assert judge(once(), TICK, TICK + 50 * MINUTE, AUTOMATIC, RUN_ALL) == MisfireVerdict(TICK, [])
-    assert judge(once(), TICK, TICK + 2 * HOUR, AUTOMATIC, RUN_ALL).missed == [MissedRange(TICK, TICK, 1, "grace")]
+    assert decide(once(), TICK, TICK + 50 * MINUTE, AUTOMATIC, RUN_ALL) == MisfireDecision(TICK, [])
+    assert decide(once(), TICK, TICK + 2 * HOUR, AUTOMATIC, RUN_ALL).missed == [MissedRange(TICK, TICK, 1, "grace")]
 
 
 def test_a_bounded_schedule_that_ended_meanwhile_makes_up_for_its_last_ticks() -> None:
     schedule = Schedule.parse("every 10m", anchor=TICK, ends_at=TICK + 25 * MINUTE)
-    verdict = judge(schedule, TICK, TICK + 40 * MINUTE, AUTOMATIC, RUN_ALL)
-    assert verdict == MisfireVerdict(None, [], CatchUp(TICK, TICK + 20 * MINUTE, 3))
+    decision = decide(schedule, TICK, TICK + 40 * MINUTE, AUTOMATIC, RUN_ALL)
+    assert decision == MisfireDecision(None, [], CatchUp(TICK, TICK + 20 * MINUTE, 3))
 
 
 @pytest.mark.parametrize("number", [1, 2, 63, 64, 65, 66, 1000, 5000])
@@ -264,18 +264,18 @@ def test_the_tick_of_a_number_is_found_without_walking_to_it(schedule: Schedule,
 def test_a_tick_that_jitter_puts_off_is_not_missed_before_its_time() -> None:
     schedule = Schedule.parse("0 * * * *", jitter_seconds=3000)
     tick = next(at for at in (TICK + number * HOUR for number in range(100)) if schedule.jitter(JOB, at) > 30 * MINUTE)
-    verdict = judge(schedule, tick - HOUR, tick + 5 * MINUTE, 3 * 3600, RUN_ALL)
-    assert verdict == MisfireVerdict(tick - HOUR, []), "the tick before is late, this one is still to come"
-    verdict = judge(schedule, tick - HOUR, tick + 5 * MINUTE, AUTOMATIC, SKIP)
-    assert (verdict.next_tick, verdict.passed) == (tick, tick - HOUR)
+    decision = decide(schedule, tick - HOUR, tick + 5 * MINUTE, 3 * 3600, RUN_ALL)
+    assert decision == MisfireDecision(tick - HOUR, []), "the tick before is late, this one is still to come"
+    decision = decide(schedule, tick - HOUR, tick + 5 * MINUTE, AUTOMATIC, SKIP)
+    assert (decision.next_tick, decision.passed) == (tick, tick - HOUR)
 
 
 def test_the_grace_of_a_tick_begins_when_it_was_to_be_fired() -> None:
     schedule = Schedule.parse("0 12 * * *", jitter_seconds=6 * 3600)
     delay = schedule.jitter(JOB, TICK)
     assert delay > HOUR
-    assert judge(schedule, TICK, TICK + delay + 10 * MINUTE, 3600) == MisfireVerdict(TICK, [])
-    assert judge(schedule, TICK, TICK + delay + 61 * MINUTE, 3600).missed == [MissedRange(TICK, TICK, 1, "grace")]
+    assert decide(schedule, TICK, TICK + delay + 10 * MINUTE, 3600) == MisfireDecision(TICK, [])
+    assert decide(schedule, TICK, TICK + delay + 61 * MINUTE, 3600).missed == [MissedRange(TICK, TICK, 1, "grace")]
 
 
 # --- all of them, against an oracle that walks ---
@@ -313,16 +313,16 @@ def test_every_tick_is_accounted_for_once(
     assert tick is not None
     ticks = schedule.anchored(tick)
     now = tick + schedule.jitter(JOB, tick) + outage
-    verdict = judge(schedule, tick, now, grace, missed, most)
+    decision = decide(schedule, tick, now, grace, missed, most)
     all_past = [tick, *ticks.between(tick, now, 1_000_000)]
-    fates = {at: item.reason for item in verdict.missed for at in _ticks_of(ticks, item)}
-    if verdict.catch_up is not None:
-        fates |= dict.fromkeys(_ticks_of(ticks, verdict.catch_up), "made up")
-    rest = [verdict.next_tick, *ticks.between(verdict.next_tick, now, 1_000_000)] if verdict.next_tick else []
+    fates = {at: item.reason for item in decision.missed for at in _ticks_of(ticks, item)}
+    if decision.catch_up is not None:
+        fates |= dict.fromkeys(_ticks_of(ticks, decision.catch_up), "made up")
+    rest = [decision.next_tick, *ticks.between(decision.next_tick, now, 1_000_000)] if decision.next_tick else []
     fates |= {at: "fires" for at in rest if at <= now}
     assert fates == _walked(ticks, all_past, now, MisfirePolicy(missed, grace, most))
-    assert all(item.first.date() == item.last.date() for item in verdict.missed)
-    assert verdict.passed is None or rest[:1] == [] or verdict.passed < rest[0]
+    assert all(item.first.date() == item.last.date() for item in decision.missed)
+    assert decision.passed is None or rest[:1] == [] or decision.passed < rest[0]
 
 
 def _walked(schedule: Schedule, past: list[datetime], now: datetime, policy: MisfirePolicy) -> dict[datetime, str]:

@@ -105,7 +105,7 @@ async def test_once_the_server_has_connections_again_they_are_opened_although_no
     await pool.close()
 
 
-async def test_the_end_of_the_wait_says_why_there_is_none() -> None:
+async def test_the_timeout_says_why_there_is_no_connection() -> None:
     refusing = Pool(Server(left=0).connect, 5)
     with pytest.raises(NoConnectionLeft):
         await refusing.acquire(0.05)

@@ -87,7 +87,7 @@ def nested(levels: int) -> Any:
 @example(nested(MAX_DEPTH))
 @example(nested(MAX_DEPTH + 3))
 @example(2**4096 - 1)
-def test_what_looks_sound_is_never_refused_on_a_closer_look(value: Any) -> None:
+def test_what_the_quick_check_accepts_the_full_check_accepts(value: Any) -> None:
     document = {"payload": value}
     if looks_sound(msgspec.json.encode(document)):
         check_text(document)

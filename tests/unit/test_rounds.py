@@ -92,7 +92,7 @@ def test_a_late_arrival_does_not_wait_for_a_backlog() -> None:
     assert len(waiting) == 499
 
 
-def test_one_that_comes_back_at_once_gets_no_more_than_its_turn() -> None:
+def test_one_that_returns_immediately_gets_no_more_than_its_turn() -> None:
     waiting = line(*((2, "b") for _ in range(100)))
     order = ""
     for _ in range(20):

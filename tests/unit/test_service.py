@@ -65,7 +65,7 @@ async def test_a_wake_up_ends_the_wait() -> None:
     assert ticks.count == 4
 
 
-async def test_a_wake_up_during_the_tick_is_remembered_and_several_are_one() -> None:
+async def test_a_wake_up_during_the_tick_is_kept_and_several_are_one() -> None:
     ticks = Ticks()
     ticks.go_on.clear()
     loop = await started(ticks)

@@ -190,7 +190,7 @@ def test_root_keeps_its_data_in_the_system_folder(tmp_path: Path) -> None:
     assert load(tmp_path).data_dir == Path("/var/lib/detent")
 
 
-def test_everybody_else_keeps_data_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_users_keep_data_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert load(tmp_path).data_dir == Path("/home/ada/.local/share/detent")
     assert load(tmp_path, {"XDG_DATA_HOME": "/srv/ada"}).data_dir == Path("/srv/ada/detent")

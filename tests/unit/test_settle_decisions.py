@@ -90,7 +90,7 @@ def test_the_last_failure_is_the_end(failed: Failed, attempt: int) -> None:
 
 @pytest.mark.parametrize("failed", FINAL, ids=str)
 @pytest.mark.parametrize("attempt", [1, 3])
-def test_a_failure_that_trying_again_cannot_help_is_the_end_at_once(failed: Failed, attempt: int) -> None:
+def test_a_failure_that_a_retry_cannot_fix_ends_the_run(failed: Failed, attempt: int) -> None:
     written = decided(failed, claim(attempt))
     assert (written.status, written.reason) == (CODES[RunStatus.DEAD], "not retryable")
     assert (written.result, written.outcome, written.error) == (failed.result, failed.outcome, failed.error)

@@ -27,7 +27,7 @@ def test_the_worker_looks_when_the_first_of_them_is_due(clock: list[float]) -> N
     assert due.pause(1.0) == 1.0
 
 
-def test_a_look_that_came_too_early_is_followed_by_another(clock: list[float]) -> None:
+def test_a_check_that_came_too_early_is_followed_by_another(clock: list[float]) -> None:
     due = Retries()
     due.add(103.0)
     clock[0] = 103.0 - 0.0008

@@ -34,8 +34,8 @@ GRANTS: dict[KeyScope, frozenset[Scope]] = {
     "admin": frozenset({"read", "work", "operate", "write", "admin"}),
 }
 
-REMEMBERED_SECONDS = 2.0  # a key that is revoked, or expires, is refused by every node after this at the latest
-MOST_REMEMBERED = 10_000
+CACHED_SECONDS = 2.0  # a key that is revoked, or expires, is refused by every node after this at the latest
+MAX_CACHED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class KeyAuthenticator:
         self._limiter = limiter
         self._local = local
         self._now = now
-        self._remembered: dict[bytes, tuple[float, Caller | None]] = {}
+        self._cached: dict[bytes, tuple[float, Caller | None]] = {}
 
     async def authorise(self, request: Request, needed: Scope) -> Caller:
         """The caller, if it has this scope; otherwise an error that says what is missing."""
@@ -106,11 +106,11 @@ class KeyAuthenticator:
         """Count one unauthenticated request against its network."""
         self._limiter.take(network_of(address))
 
-    def forget(self, key_id: str) -> None:
+    def evict(self, key_id: str) -> None:
         """Refuse this key from now on: it was revoked."""
-        for digest, (_, caller) in list(self._remembered.items()):
+        for digest, (_, caller) in list(self._cached.items()):
             if caller is not None and caller.key == key_id:
-                del self._remembered[digest]
+                del self._cached[digest]
 
     async def _identify(self, request: Request) -> Caller:
         credential = _credential(request.headers)
@@ -125,20 +125,20 @@ class KeyAuthenticator:
         return caller
 
     def _known(self, credential: Credential | None) -> Caller | None:
-        until, caller = self._remembered.get(credential.digest, (0.0, None)) if credential else (0.0, None)
+        until, caller = self._cached.get(credential.digest, (0.0, None)) if credential else (0.0, None)
         return caller if self._now() < until else None
 
     async def _look_up(self, credential: Credential | None) -> Caller | None:
         if credential is None:
             return None
-        until = self._now() + REMEMBERED_SECONDS
+        until = self._now() + CACHED_SECONDS
         holder = await self._keys.holder(credential)
         if holder is None:
             return None
-        if len(self._remembered) >= MOST_REMEMBERED:
-            self._remembered.clear()
+        if len(self._cached) >= MAX_CACHED:
+            self._cached.clear()
         caller = Caller(holder.tenant, holder.scope, credential.id, holder.name)
-        self._remembered[credential.digest] = (until, caller)
+        self._cached[credential.digest] = (until, caller)
         return caller
 
 

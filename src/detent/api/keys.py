@@ -73,7 +73,7 @@ async def list_keys(api: Api, query: KeyQuery) -> Page[ApiKey]:
 async def revoke_key(api: Api, id: str, query: TenantOfKeys) -> None:  # noqa: A002 - the name is part of the contract
     """Revoke a key: every server refuses it within seconds."""
     await api.store.keys.revoke(id, tenant=await _tenant(api, query.tenant))
-    api.authenticator.forget(id)
+    api.authenticator.evict(id)
 
 
 async def _tenant(api: Api, name: str | None) -> int:

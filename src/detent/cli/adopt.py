@@ -39,12 +39,12 @@ def adopt(yes: bool, **flags: str | None) -> int:
         await migrate.check(connection)
         return await original.read(connection)
 
-    standing = with_connection(settings, read)
-    verdict = admission.judge(standing)
-    if verdict is not admission.AdmissionVerdict.HELD:
-        output.say(f"There is nothing to adopt in this database: {NOTHING[verdict.name]}")
+    identity = with_connection(settings, read)
+    origin = admission.classify(identity)
+    if origin is not admission.DatabaseOrigin.HELD:
+        output.say(f"There is nothing to adopt in this database: {NOTHING[origin.name]}")
         return 0
-    output.say(f"This database may be a copy: {admission.why_held(standing)}.")
+    output.say(f"This database may be a copy: {admission.why_held(identity)}.")
     question = "If the original is still in use, both will run every job. Adopt this one?"
     if not output.agreed(yes, question, "detent db adopt --yes"):
         output.say("Nothing was changed: this database stays held.")

@@ -35,7 +35,7 @@ log = logger("guard")
 FAIL_OVER_WITHIN = timedelta(minutes=10)
 
 
-class AdmissionVerdict(Enum):
+class DatabaseOrigin(Enum):
     ORIGINAL = auto()
     UNUSED = auto()
     FAILED_OVER = auto()
@@ -54,30 +54,30 @@ class Admission(NamedTuple):
     server: DatabaseServer
 
 
-def judge(standing: DatabaseIdentity) -> AdmissionVerdict:
-    stored, present = standing.stored, standing.present
+def classify(identity: DatabaseIdentity) -> DatabaseOrigin:
+    stored, present = identity.stored, identity.present
     if present == stored:
-        return AdmissionVerdict.ORIGINAL
-    if not standing.used:
-        return AdmissionVerdict.UNUSED
+        return DatabaseOrigin.ORIGINAL
+    if not identity.used:
+        return DatabaseOrigin.UNUSED
     promoted = present.identity == stored.identity and present.timeline > stored.timeline
-    lately = standing.silence is not None and abs(standing.silence) < FAIL_OVER_WITHIN
-    return AdmissionVerdict.FAILED_OVER if promoted and lately else AdmissionVerdict.HELD
+    lately = identity.silence is not None and abs(identity.silence) < FAIL_OVER_WITHIN
+    return DatabaseOrigin.FAILED_OVER if promoted and lately else DatabaseOrigin.HELD
 
 
-def why_held(standing: DatabaseIdentity) -> str:
+def why_held(identity: DatabaseIdentity) -> str:
     """What differs, as half a sentence."""
-    stored, present = standing.stored, standing.present
+    stored, present = identity.stored, identity.present
     if present.system != stored.system:
         return "it was created on another server (its data was restored or upgraded here)"
     if present.identity != stored.identity:
         return "it was created as another database of this server (its data was restored here)"
     if present.timeline < stored.timeline:
         return f"its server is on timeline {present.timeline}, and it has been on {stored.timeline}"
-    if standing.silence is None:
+    if identity.silence is None:
         silence = "no node has ever sent a heartbeat"
     else:
-        silence = f"no node has sent a heartbeat for {_long(standing)}"
+        silence = f"no node has sent a heartbeat for {_long(identity)}"
     return f"its server is on the new timeline {present.timeline}, and {silence}"
 
 
@@ -105,17 +105,17 @@ class AdmissionCheck:
     async def _examine(self) -> Admission:
         async with self._store.database.unpooled() as connection:
             server = await server_of(connection)
-            standing = await original.read(connection)
-            match judge(standing):
-                case AdmissionVerdict.FAILED_OVER:
-                    standing = await self._follow(connection, standing)
-                case AdmissionVerdict.UNUSED:
+            identity = await original.read(connection)
+            match classify(identity):
+                case DatabaseOrigin.FAILED_OVER:
+                    identity = await self._follow(connection, identity)
+                case DatabaseOrigin.UNUSED:
                     await original.adopt(connection, self._seen)
-                    standing = await original.read(connection)
-                case AdmissionVerdict.HELD:
-                    raise SuspectedCopy(held_sentence(standing))
-        self._seen = max(self._seen, standing.incarnation)
-        return Admission(standing.id, standing.incarnation, server)
+                    identity = await original.read(connection)
+                case DatabaseOrigin.HELD:
+                    raise SuspectedCopy(held_sentence(identity))
+        self._seen = max(self._seen, identity.incarnation)
+        return Admission(identity.id, identity.incarnation, server)
 
     async def _wait_for_heartbeats(self) -> None:
         """Nodes that have been silent for longer than the clock step limit may be dead. Or they are alive, the clock
@@ -126,23 +126,23 @@ class AdmissionCheck:
             log.info("nodes have been silent for long: waiting for a heartbeat before taking over", seconds=seconds)
             await asyncio.sleep(seconds)
 
-    async def _follow(self, connection: Connection, standing: DatabaseIdentity) -> DatabaseIdentity:
-        raised = await original.follow(connection, standing.stored.timeline, self._seen)
+    async def _follow(self, connection: Connection, identity: DatabaseIdentity) -> DatabaseIdentity:
+        raised = await original.follow(connection, identity.stored.timeline, self._seen)
         if raised is not None:
-            log.warning("the database failed over", timeline=standing.present.timeline, incarnation=raised)
+            log.warning("the database failed over", timeline=identity.present.timeline, incarnation=raised)
         after = await original.read(connection)
-        if judge(after) is not AdmissionVerdict.ORIGINAL:
+        if classify(after) is not DatabaseOrigin.ORIGINAL:
             raise Unavailable("The database has just failed over again: this node checks again.")
         return after
 
 
-def held_sentence(standing: DatabaseIdentity) -> str:
+def held_sentence(identity: DatabaseIdentity) -> str:
     return (
-        f"This database may be a copy: {why_held(standing)}. Nothing fires or runs from it, so that nothing is done "
+        f"This database may be a copy: {why_held(identity)}. Nothing fires or runs from it, so that nothing is done "
         "twice. If the original is gone, or this database is to run on its own, run `detent db adopt`."
     )
 
 
-def _long(standing: DatabaseIdentity) -> str:
-    seconds = abs(standing.silence.total_seconds()) if standing.silence is not None else 0.0
+def _long(identity: DatabaseIdentity) -> str:
+    seconds = abs(identity.silence.total_seconds()) if identity.silence is not None else 0.0
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"

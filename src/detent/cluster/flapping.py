@@ -24,15 +24,15 @@ class Turns:
 
     def took(self, partitions: Collection[int], now: float) -> None:
         self._taken.extend((now, partition) for partition in partitions)
-        self._forget(now)
+        self._drop_old(now)
 
     def flapping(self, now: float) -> int:
         """How many partitions this node took in the last hour more often than changes of schedulers explain."""
-        self._forget(now)
+        self._drop_old(now)
         counts = Counter(partition for _, partition in self._taken)
         return sum(count > 1 + len(self._changes) for count in counts.values())
 
-    def _forget(self, now: float) -> None:
+    def _drop_old(self, now: float) -> None:
         while self._taken and self._taken[0][0] < now - WITHIN:
             self._taken.popleft()
         while self._changes and self._changes[0] < now - WITHIN:

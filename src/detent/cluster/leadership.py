@@ -109,7 +109,7 @@ class Leadership:
         return min(pause, self._membership.ttl / WAITING_PASSES_PER_TTL) if self._waits else pause
 
     async def _take_our_share(self, led: Led, view: Share) -> None:
-        self._forget_lost(view)
+        self._drop_lost(view)
         self._turns.saw(view.schedulers, monotonic())
         unknown = set(view.held) - self.terms.keys()  # ours by a statement whose reply was lost
         ours = share(self._membership.node, view.schedulers)
@@ -129,8 +129,8 @@ class Leadership:
             self._waits |= not news.keys() <= self.terms.keys()
         led.lead(self.terms)
 
-    def _forget_lost(self, view: Share) -> None:
-        """Forget partitions that other nodes took from this live node with a newer nomination."""
+    def _drop_lost(self, view: Share) -> None:
+        """Drop partitions that other nodes took from this live node with a newer nomination."""
         lost = self.terms.keys() - set(view.held)
         if lost:
             log.warning("partitions lost to others", count=len(lost))

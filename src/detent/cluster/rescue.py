@@ -63,4 +63,4 @@ class Rescue:
             await self._store.live_runs.promote()  # runs may have waited for those that ended
             self._wakeups.runs_queued()
         # Refused while a run of it is locked or its share is not taken: the next pass retries.
-        await self._store.nodes.forget(node)
+        await self._store.nodes.delete(node)

@@ -195,7 +195,7 @@ class Dashboard:
         api = dataclasses.replace(self._api, caller=visitor.caller)
         answer = await self._apply(change.apply(api, names_of(request), form))
         if change.modifies:
-            self._alarms.forget()
+            self._alarms.reset()
             self.hub.wake()
         return self._answer(answer)
 

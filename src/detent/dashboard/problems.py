@@ -236,6 +236,6 @@ class AlarmCount:
     async def _count(self, page: PageRequest) -> str:
         return (await find_problems(page)).alarms
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Recompute next time: data changed."""
         self._known.clear()

@@ -61,7 +61,7 @@ class MisfirePolicy(NamedTuple):
     max_missed: int = MAX_MISSED
 
 
-class MisfireVerdict(NamedTuple):
+class MisfireDecision(NamedTuple):
     """The next tick to fire (None: there is none), the ticks missed before it, and those that are caught up."""
 
     next_tick: datetime | None
@@ -77,19 +77,19 @@ class MisfireVerdict(NamedTuple):
         return max(ends, default=None)
 
 
-def judge(schedule: Schedule, tick: datetime, now: datetime, policy: MisfirePolicy, job: int = 0) -> MisfireVerdict:
-    """For a cursor that stands on `tick`, a misfire of the job of this number."""
+def decide(schedule: Schedule, tick: datetime, now: datetime, policy: MisfirePolicy, job: int = 0) -> MisfireDecision:
+    """For a cursor at `tick`, a misfire of the job of this number."""
     schedule = schedule.anchored(tick)
     latest = _latest_before(schedule, tick, now - THRESHOLD, job)
     if policy.missed == SKIP:
-        return MisfireVerdict(schedule.next_after(latest), split_by_day(schedule, tick, latest, "policy"))
+        return MisfireDecision(schedule.next_after(latest), split_by_day(schedule, tick, latest, "policy"))
     inside = _first_inside(schedule, (tick, latest), now, policy.grace, job)
     if inside is None:
-        return MisfireVerdict(schedule.next_after(latest), split_by_day(schedule, tick, latest, "grace"))
+        return MisfireDecision(schedule.next_after(latest), split_by_day(schedule, tick, latest, "grace"))
     if policy.missed == RUN_ALL and inside < latest:
         return _run_all(schedule, (tick, inside, latest), policy.max_missed)
     reason = "merged" if policy.missed == RUN_ONCE else "grace"
-    return MisfireVerdict(latest, _between(schedule, tick, latest, reason))
+    return MisfireDecision(latest, _between(schedule, tick, latest, reason))
 
 
 def _latest_before(schedule: Schedule, tick: datetime, limit: datetime, job: int) -> datetime:
@@ -120,7 +120,7 @@ def _first_inside(
     return latest if inside is None else min(inside, latest)
 
 
-def _run_all(schedule: Schedule, ticks: tuple[datetime, datetime, datetime], most: int) -> MisfireVerdict:
+def _run_all(schedule: Schedule, ticks: tuple[datetime, datetime, datetime], most: int) -> MisfireDecision:
     first, inside, latest = ticks
     missed = _between(schedule, first, inside, "grace")
     count = 1 + schedule.count_between(inside, latest)
@@ -129,7 +129,7 @@ def _run_all(schedule: Schedule, ticks: tuple[datetime, datetime, datetime], mos
         beyond = schedule.next_after(last) if most else inside
         missed += split_by_day(schedule, beyond or latest, latest, "limit")
     made_up = CatchUp(inside, last, min(count, most)) if most else None
-    return MisfireVerdict(schedule.next_after(latest), missed, made_up)
+    return MisfireDecision(schedule.next_after(latest), missed, made_up)
 
 
 def nth_tick(schedule: Schedule, first: datetime, latest: datetime, number: int) -> datetime:

@@ -228,10 +228,10 @@ def place(job: PreparedJob, now: datetime, last_tick: datetime | None = None) ->
     tick = next_tick(job.schedule, now, last_tick)
     if tick is None:
         raise UsageError(_no_tick(job.spec, now), "/ends_at" if job.spec.ends_at else "/schedule")
-    return stand_on(job, tick)
+    return cursor_at(job, tick)
 
 
-def stand_on(job: PreparedJob, tick: datetime | None) -> CursorPlace:
+def cursor_at(job: PreparedJob, tick: datetime | None) -> CursorPlace:
     if tick is None:
         return CursorPlace(None, None, job.grace)
     return CursorPlace(tick, tick + job.schedule.jitter(job.number, tick), job.grace)

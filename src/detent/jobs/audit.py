@@ -67,7 +67,7 @@ class LedgerAudit:
     ) -> tuple[list[JobAccount], int | None]:
         """The accounts of jobs in (after, until], and the value to pass as `behind` for the next page (None: the last
         one). A page ends early after very many ticks or readings. Ticks that should have fired before `overdue_before`
-        and on which the cursor still stands count as overdue."""
+        and that the cursor is still at count as overdue."""
         found = await self._ledger.audited_jobs(window, jobs, behind=behind, limit=limit + 1, tenant=tenant)
         audited: list[JobAccount] = []
         ticks = 0
@@ -89,7 +89,7 @@ class LedgerAudit:
         rows = await self._ledger.audited_jobs((after, until), [number], behind=0, limit=1, tenant=tenant)
         zone = _zone(rows[0]) if rows else UTC
         found: list[TickStatus] = []
-        edge = await self._forgotten(rows[0]["created_at"], after, until) if rows else after
+        edge = await self._unknown_until(rows[0]["created_at"], after, until) if rows else after
         slices = _slices(edge, until, _length(_density(rows[0], until))) if rows else iter(())
         for window in chain([(after, edge)] if after < edge else [], slices):
             for tick in await self._statuses(number, window, edge):
@@ -101,12 +101,12 @@ class LedgerAudit:
     async def _statuses(self, job: int, window: tuple[datetime, datetime], edge: datetime) -> Iterator[TickStatus]:
         reading = await self._ledger.read(job, window)
         if window[1] <= edge:
-            reading = reading._replace(segments=[], unread=[Unread(*window, forgotten(edge))])
+            reading = reading._replace(segments=[], unread=[Unread(*window, no_longer_kept(edge))])
         now = await self._store.upkeep.now()
         skips = {skip.at for skip in await self._store.skips.list(job)}
         return tick_statuses(reading.segments, reading.entries, *window, reading.next_tick, now, skips, reading.unread)
 
-    async def _forgotten(self, created_at: datetime, after: datetime, until: datetime) -> datetime:
+    async def _unknown_until(self, created_at: datetime, after: datetime, until: datetime) -> datetime:
         """The time up to which the ticks of a job are unknown because history is no longer kept; `after`: none are."""
         kept = await self._ledger.kept_since()
         if kept is None or created_at >= kept:
@@ -166,7 +166,7 @@ class Auditor:
         return found[1]
 
 
-def forgotten(kept: datetime) -> str:
+def no_longer_kept(kept: datetime) -> str:
     """Why the status of earlier ticks is unknown."""
     return f"History before {kept + MICROSECOND:%Y-%m-%d %H:%M:%S} UTC is no longer kept (history_days)."
 

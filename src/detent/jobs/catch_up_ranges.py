@@ -10,7 +10,7 @@ from detent.store.catchups import DueCatchUp
 
 
 def tick_after(schedule: Schedule, due: DueCatchUp) -> datetime | None:
-    """The tick after the one a range stands on, in its direction; None: it stands on the last."""
+    """The tick after the next one of a range, in its direction; None: the next one is the last."""
     schedule = schedule.anchored(due.next_tick)
     if due.descending:
         return schedule.latest(due.since, due.next_tick - SHORTEST_STEP)

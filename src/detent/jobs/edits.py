@@ -9,7 +9,7 @@ import msgspec
 
 from detent.domain.job import JobSpec
 from detent.domain.misfire import AUTOMATIC
-from detent.domain.registration import CursorPlace, PreparedJob, next_tick, place, schedule_of, stand_on
+from detent.domain.registration import CursorPlace, PreparedJob, cursor_at, next_tick, place, schedule_of
 from detent.errors import RevisionMismatch, UsageError
 from detent.store.db import Row
 
@@ -87,7 +87,7 @@ def edit_of(job: PreparedJob, row: Row) -> Edit:
         if left == 0:
             return Edit(NOWHERE, job.grace, left)
         if tick is None and old.max_runs != job.spec.max_runs:
-            where = stand_on(job, next_tick(job.schedule, row["now"], row["last_tick"]))
+            where = cursor_at(job, next_tick(job.schedule, row["now"], row["last_tick"]))
             return Edit(where, job.grace, left)
         waits_late = tick is not None and tick <= row["now"] and job.spec.allow_past and job.schedule.at is not None
         grace = place(job, row["now"], row["last_tick"]).grace if waits_late else job.grace

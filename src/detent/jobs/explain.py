@@ -17,7 +17,7 @@ from detent.domain.registration import schedule_of
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.instants import parse_instant
 from detent.errors import DetentError, UsageError
-from detent.jobs.audit import forgotten
+from detent.jobs.audit import no_longer_kept
 from detent.jobs.explanation import Facts, JobEvent, Leader, RuleInForce
 from detent.store import Store
 from detent.store.db import Row
@@ -60,7 +60,7 @@ class TickExplainer:
         )
         kept = await self._store.ledger.kept_since()
         if kept is not None and moment < kept and job["created_at"] < kept and not reading.entries:
-            return TickStory(job["id"], facts._replace(unknown=forgotten(kept - MICROSECOND)), None)
+            return TickStory(job["id"], facts._replace(unknown=no_longer_kept(kept - MICROSECOND)), None)
         segment = _in_force(reading)
         if segment is None and reading.unread:
             return TickStory(

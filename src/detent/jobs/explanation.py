@@ -275,13 +275,13 @@ class TickNarrator:
     # --- a run ---
 
     def _ran(self, run: Run) -> Iterator[str]:
-        yield f"It became run {run.id}, which {self._standing(run)}."
+        yield f"It became run {run.id}, which {self._state(run)}."
         for attempt in run.attempts:
             yield self._attempt(attempt, run)
         if run.status == "running" and run.started_at is not None:
             yield f"Attempt {run.attempt} started {self._after_tick(run.started_at)} and has not ended."
 
-    def _standing(self, run: Run) -> str:
+    def _state(self, run: Run) -> str:
         reason = f": {run.reason}" if run.reason else ""
         match run.status:
             case "succeeded" | "dead" | "cancelled":

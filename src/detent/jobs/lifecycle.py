@@ -223,7 +223,7 @@ def _nearest(schedule: Schedule, at: datetime, now: datetime) -> str:
 def _schedule(row: Row) -> Schedule:
     schedule = schedule_of_row(row)
     first = row["next_tick"]
-    # A one-off whose instant had passed may stand on another instant than its definition says.
+    # The cursor of a one-off whose instant had passed may be at another instant than its definition says.
     return schedule.anchored(first) if schedule.kind == "once" and first is not None else schedule
 
 

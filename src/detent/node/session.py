@@ -291,7 +291,7 @@ class Session:
         await self._store.nodes.leave(node)
         while await self._store.nodes.rescue(node):
             self.hints.announce_runs()
-        await self._store.nodes.forget(node)
+        await self._store.nodes.delete(node)
 
     async def abandon(self) -> None:
         """The membership is lost: stop at once, start nothing, hand nothing over."""

@@ -137,7 +137,7 @@ class CatchUpReleaser:
         """The next window of each partition; after its last one, from the beginning."""
         self._read_at = monotonic()
         self._read_next = self._read_at + READ_EVERY  # set before the read: a hint that comes meanwhile is not lost
-        self._jobs.forget_old(self._read_at)
+        self._jobs.drop_old(self._read_at)
         asked = dict(self._after)
         try:
             found = await self._store.catchups.due(asked, WINDOW)

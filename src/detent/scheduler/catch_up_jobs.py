@@ -13,7 +13,7 @@ log = logger("catch-up")
 
 LARGE = 100
 MOST_BEGUN = 100_000
-REMEMBERED_SECONDS = 86_400.0
+KEPT_SECONDS = 86_400.0
 
 
 class CatchUpJobs:
@@ -57,8 +57,8 @@ class CatchUpJobs:
             for job in jobs:
                 self._released.pop(job, None)
 
-    def forget_old(self, now: float) -> None:
-        self._released = {job: at for job, at in self._released.items() if at > now - REMEMBERED_SECONDS}
+    def drop_old(self, now: float) -> None:
+        self._released = {job: at for job, at in self._released.items() if at > now - KEPT_SECONDS}
         if len(self._begun) > MOST_BEGUN:  # jobs that were deleted before their range was read here
             self._begun.clear()
 

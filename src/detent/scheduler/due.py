@@ -38,7 +38,7 @@ class DueTicks:
     def discard(self, job: int) -> None:
         self._cursors.pop(job, None)
 
-    def forget(self, partitions: Collection[int]) -> None:
+    def drop(self, partitions: Collection[int]) -> None:
         for job in [job for job, cursor in self._cursors.items() if cursor.partition in partitions]:
             del self._cursors[job]
 

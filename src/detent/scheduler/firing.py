@@ -89,7 +89,7 @@ class Firing:
         self._closed = False
         self._failing = Failing()
         self.misses = MissedTicks(store, membership, clock, ticks, planner, catch_ups, metrics, fire=self)
-        # Missed ticks that were judged: they run although they are late.
+        # Missed ticks that were decided: they run although they are late.
         self._run_late: dict[int, Cursor] = {}
         wakeups.capacity_freed.subscribe(self.pump)
 
@@ -147,8 +147,8 @@ class Firing:
     async def finish(self, partitions: Collection[int]) -> None:
         """Begin nothing more of these partitions, and wait for the fires under way. The wait is bounded: a fire that
         comes after the hand-over is harmless."""
-        self._due.forget(partitions)
-        self.misses.forget(partitions)
+        self._due.drop(partitions)
+        self.misses.drop(partitions)
         firing = any(cursor.partition in partitions for cursor in self._ticks.in_flight.values())
         if firing or self.misses.concerns(partitions):
             await asyncio.wait(self._under_way(), timeout=FINISH_SECONDS)
@@ -164,7 +164,7 @@ class Firing:
     def _close(self) -> None:
         self._closed = True
         self._due.clear()
-        self.misses.forget()
+        self.misses.drop()
 
     async def abandon(self) -> None:
         """The membership is lost: the server refuses what is under way in any case."""

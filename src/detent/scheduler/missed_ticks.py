@@ -20,7 +20,7 @@ from detent.runtime.bisection import halve_until_alone
 from detent.runtime.clock import DatabaseClock
 from detent.scheduler.catch_up_jobs import CatchUpJobs
 from detent.scheduler.fire_log import log_missed
-from detent.scheduler.planning import SHORTEST_PAUSE_MS, Judgement, TickPlanner
+from detent.scheduler.planning import SHORTEST_PAUSE_MS, MissedTickPlan, TickPlanner
 from detent.scheduler.upcoming import UpcomingTicks
 from detent.store import Store
 from detent.store.cursors import Cursor, Leap
@@ -75,13 +75,13 @@ class MissedTicks:
         self._line[cursor.job] = cursor
 
     def waiting(self) -> Iterable[Cursor]:
-        return chain(self._line.values(), self._ticks.judging.values())
+        return chain(self._line.values(), self._ticks.deciding.values())
 
     def concerns(self, partitions: Collection[int]) -> bool:
-        return any(cursor.partition in partitions for cursor in self._ticks.judging.values())
+        return any(cursor.partition in partitions for cursor in self._ticks.deciding.values())
 
-    def forget(self, partitions: Collection[int] | None = None) -> None:
-        """Drop the cursors that wait to be judged, of these partitions (None: of all)."""
+    def drop(self, partitions: Collection[int] | None = None) -> None:
+        """Drop the cursors whose missed ticks wait for a decision, of these partitions (None: of all)."""
         self._line = (
             {} if partitions is None else {job: c for job, c in self._line.items() if c.partition not in partitions}
         )
@@ -89,13 +89,13 @@ class MissedTicks:
     def pump(self) -> None:
         if self._line and self.task is None:
             jobs = list(self._line)[:BATCH]
-            self._ticks.judging = {job: self._line.pop(job) for job in jobs}
-            self.task = asyncio.create_task(self._settle(list(self._ticks.judging.values())))
+            self._ticks.deciding = {job: self._line.pop(job) for job in jobs}
+            self.task = asyncio.create_task(self._settle(list(self._ticks.deciding.values())))
             self.task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self.task = None
-        left, self._ticks.judging = list(self._ticks.judging), {}
+        left, self._ticks.deciding = list(self._ticks.deciding), {}
         error = None if task.cancelled() else task.exception()
         if isinstance(error, DetentError):
             self._fire.not_fired(error)
@@ -107,42 +107,42 @@ class MissedTicks:
     async def _settle(self, cursors: list[Cursor]) -> None:
         schedules = await self._store.cursors.schedules({cursor.schedule for cursor in cursors})
         while cursors:
-            judged = await asyncio.to_thread(self._judge_some, cursors, schedules)
-            await self._apply(judged)
-            del cursors[: len(judged)]
+            decided = await asyncio.to_thread(self._decide_some, cursors, schedules)
+            await self._apply(decided)
+            del cursors[: len(decided)]
 
-    def _judge_some(
+    def _decide_some(
         self, cursors: Sequence[Cursor], schedules: Mapping[int, Schedule]
-    ) -> list[tuple[Cursor, Judgement]]:
-        """As many as can be judged in a stretch, and one at least. A cursor that cannot be judged fails alone."""
+    ) -> list[tuple[Cursor, MissedTickPlan]]:
+        """Decides as many as fit into one time slice, at least one. A cursor that raises fails alone."""
         until = time.monotonic() + STRETCH_SECONDS
-        judged: list[tuple[Cursor, Judgement]] = []
+        decided: list[tuple[Cursor, MissedTickPlan]] = []
         for cursor in cursors:
             try:
-                judged.append((cursor, self._planner.judge(cursor, schedules[cursor.schedule], self._clock.now())))
+                decided.append((cursor, self._planner.decide(cursor, schedules[cursor.schedule], self._clock.now())))
             except Exception as error:
-                judged.append((cursor, error))
+                decided.append((cursor, error))
             if time.monotonic() >= until:
                 break
-        return judged
+        return decided
 
-    async def _apply(self, judged: Sequence[tuple[Cursor, Judgement]]) -> None:
+    async def _apply(self, decided: Sequence[tuple[Cursor, MissedTickPlan]]) -> None:
         leaps: list[Leap] = []
         run: list[Cursor] = []
-        for cursor, judgement in judged:
-            match judgement:
+        for cursor, decision in decided:
+            match decision:
                 case Leap():
-                    leaps.append(judgement)
+                    leaps.append(decision)
                 case None:
                     run.append(cursor)
                 case error:
-                    self._ticks.judging.pop(cursor.job, None)
+                    self._ticks.deciding.pop(cursor.job, None)
                     self._fire.set_aside(cursor, error)
         leaps.sort(key=lambda leap: leap.cursor.job)
         for moved in await halve_until_alone(leaps, self._leap, self._not_moved, (LockTimeout, Rejected)):
             run += moved
         for cursor in run:
-            self._ticks.judging.pop(cursor.job, None)
+            self._ticks.deciding.pop(cursor.job, None)
         self._fire.run_late(run)
 
     async def _leap(self, leaps: Sequence[Leap]) -> list[Cursor]:
@@ -157,7 +157,7 @@ class MissedTicks:
             if cursor.fire_at is not None and cursor.fire_at <= now:
                 run.append(cursor)
             else:
-                self._ticks.judging.pop(cursor.job, None)
+                self._ticks.deciding.pop(cursor.job, None)
                 self._ticks.moved([cursor])
         if passed:
             self._report([leap for leap in leaps if leap.cursor.job in passed])
@@ -165,7 +165,7 @@ class MissedTicks:
 
     async def _not_moved(self, leap: Leap, error: DetentError) -> list[Cursor]:
         if isinstance(error, Rejected):
-            self._ticks.judging.pop(leap.cursor.job, None)
+            self._ticks.deciding.pop(leap.cursor.job, None)
             self._fire.set_aside(leap.cursor, error)
         return []
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import NamedTuple
 
-from detent.domain.misfire import AUTOMATIC, MisfirePolicy, judge
+from detent.domain.misfire import AUTOMATIC, MisfirePolicy, decide
 from detent.domain.run import Claim
 from detent.domain.schedule import Schedule
 from detent.runtime.clock import monotonic
@@ -33,8 +33,8 @@ class FireMode(Enum):
     PATIENT = "patient"  # as careful, and a tick without a free lane stays due
 
 
-# None: to be fired although it is late. An error: it cannot be judged.
-Judgement = Leap | Exception | None
+# None: to be fired although it is late. An error: it cannot be decided.
+MissedTickPlan = Leap | Exception | None
 
 
 class Planned(NamedTuple):
@@ -173,17 +173,17 @@ class TickPlanner:
         self._followings[number] = known
         return known.following, known.jittered
 
-    def judge(self, cursor: Cursor, schedule: Schedule, now: datetime) -> Leap | None:
+    def decide(self, cursor: Cursor, schedule: Schedule, now: datetime) -> Leap | None:
         """For a cursor whose tick is missed. None: the tick is to be fired although it is late. Called in a thread, so
         it must not touch the planner's state."""
         grace = self._grace if cursor.grace == AUTOMATIC else cursor.grace
         policy = MisfirePolicy(cursor.missed, grace, cursor.max_missed)
-        verdict = judge(schedule, tick_of(cursor), now, policy, cursor.job)
-        passed = verdict.passed
+        decision = decide(schedule, tick_of(cursor), now, policy, cursor.job)
+        passed = decision.passed
         if passed is None:
             return None
-        fire_at = _fire_at(schedule, cursor.job, verdict.next_tick)
-        return Leap(cursor, verdict.next_tick, fire_at, passed, verdict.missed, verdict.catch_up)
+        fire_at = _fire_at(schedule, cursor.job, decision.next_tick)
+        return Leap(cursor, decision.next_tick, fire_at, passed, decision.missed, decision.catch_up)
 
 
 def tick_of(cursor: Cursor) -> datetime:

@@ -87,7 +87,7 @@ class SetAside:
         self.loop.wake()
 
     async def tick(self) -> float:
-        self.forget_old(monotonic())
+        self.drop_old(monotonic())
         while self._unwritten and self._membership.trusted:
             batch = dict(list(self._unwritten.items())[:WRITTEN_AT_ONCE])
             await self._store.set_aside.add(self._membership.node, list(batch.values()))
@@ -96,7 +96,7 @@ class SetAside:
                     del self._unwritten[key]
         return PASS_EVERY
 
-    def forget_old(self, now: float) -> None:
+    def drop_old(self, now: float) -> None:
         """Jobs that were not offered again: deleted, or led by another node."""
         old = [key for key, waiting in self._waiting.items() if waiting.again_at + LONGEST_WAIT < now]
         for key in old:

@@ -30,18 +30,18 @@ class UpcomingTicks:
         self._known: dict[int, Cursor] = {}
         self._postponed: set[int] = set()
         self._led: frozenset[int] = frozenset()
-        # By job: the cursors in a statement that fires them, and those whose missed ticks are being judged.
+        # By job: the cursors in a statement that fires them, and those whose missed ticks are being decided.
         self.in_flight: dict[int, Cursor] = {}
-        self.judging: dict[int, Cursor] = {}
+        self.deciding: dict[int, Cursor] = {}
         # Jobs whose cursor was not as expected, and for how many milliseconds to postpone it if it has not moved.
         self.to_read: dict[int, int] = {}
 
     def lead(self, partitions: frozenset[int]) -> None:
-        """Forget the cursors of all other partitions."""
+        """Drop the cursors of all other partitions."""
         lost, self._led = self._led - partitions, partitions
         if lost:
             for job in [job for job, cursor in self._known.items() if cursor.partition in lost]:
-                self._forget(job)
+                self._drop(job)
 
     def admit(self, cursors: Iterable[Cursor]) -> None:
         """Take in what was read, or what a fire has moved."""
@@ -80,7 +80,7 @@ class UpcomingTicks:
     def under_way(self, job: int) -> bool:
         """Whether a statement about its cursor is under way. Ticks that merely wait for a statement do not count: the
         sweep offers them again, so that a lost wake-up cannot strand them."""
-        return job in self.in_flight or job in self.judging
+        return job in self.in_flight or job in self.deciding
 
     def overdue_in_wheel(self, before: datetime) -> tuple[int, datetime | None]:
         """How many ticks were due before this and are still in the wheel, and when the first was due."""
@@ -101,14 +101,14 @@ class UpcomingTicks:
             if newer < 0 or (newer == 0 and (self.under_way(job) or (not earliest and job in self._wheel))):
                 return
         if cursor.fire_at is None or cursor.fire_at > horizon or cursor.partition not in self._led:
-            self._forget(job)
+            self._drop(job)
             return
         if earliest:
             self._postponed.add(job)
         self._known[job] = cursor
         self._wheel.add(job, max(milliseconds(cursor.fire_at), earliest))
 
-    def _forget(self, job: int) -> None:
+    def _drop(self, job: int) -> None:
         self._known.pop(job, None)
         self._wheel.discard(job)
         self._postponed.discard(job)

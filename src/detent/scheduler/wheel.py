@@ -117,7 +117,7 @@ class TimingWheel:
         self._where[key] = (level, number)
 
     def _open(self, slot: Slot) -> list[int]:
-        """The slot the present stands in: what is due comes out, the rest goes to finer slots."""
+        """The slot of the present time: what is due comes out, the rest goes to finer slots."""
         due = []
         for key, at in slot.due.items():
             if at <= self._now:

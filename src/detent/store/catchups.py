@@ -51,7 +51,7 @@ class Release(NamedTuple):
 
 
 class RangeDrop(NamedTuple):
-    """A range to drop, the tick it must stand on, and its remaining ticks for the ledger."""
+    """A range to drop, its expected next tick, and its remaining ticks for the ledger."""
 
     catchup: int
     tick: datetime

@@ -17,7 +17,7 @@ TAKE_OVERS_SHOWN = 20
 ELECTIONS_KEPT = timedelta(days=30)
 FORMER_NODES_KEPT = timedelta(days=1)
 FORMER_NODES_SHOWN = 50
-FORGOTTEN_AT_ONCE = 1000
+PURGE_BATCH = 1000
 # The hint that ticks are held or no longer held.
 HOLD = "hold"
 
@@ -95,13 +95,13 @@ class ClusterStore:
         """Return when the fires of a node that were in progress have ended, or raise LockTimeout."""
         await self._fetch(sql.node.WAIT_FOR_FIRES, node)
 
-    async def forget_nodes(self, at: datetime | None = None) -> None:
+    async def purge_nodes(self, at: datetime | None = None) -> None:
         """`at`: the time of the caller's clock."""
-        limit = FORGOTTEN_AT_ONCE
+        limit = PURGE_BATCH
         while len(await self._fetch(sql.node.PURGE_FORMER, FORMER_NODES_KEPT, at, limit)) == limit:
             pass
 
-    async def forget_elections(self, at: datetime | None = None) -> None:
+    async def purge_elections(self, at: datetime | None = None) -> None:
         """`at`: the time of the caller's clock."""
         await self._fetch(sql.partition.PURGE_ELECTIONS, ELECTIONS_KEPT, at)
 

@@ -11,7 +11,7 @@ from detent.domain.schedule import Schedule
 from detent.store import sql
 from detent.store.arrays import columns, one_for_all
 from detent.store.db import Database, PoolName, Row
-from detent.store.stored_schedules import MOST_REMEMBERED, Remembered, UnreadableSchedule, read_schedule
+from detent.store.stored_schedules import MAX_CACHED, LoadedSchedules, UnreadableSchedule, read_schedule
 from detent.telemetry.log import logger
 
 log = logger("store")
@@ -89,30 +89,30 @@ class CursorStore:
     async def load(self, jobs: Sequence[int]) -> list[Cursor]:
         return _cursors(await self._database.fetch(PoolName.WORK, sql.cursor.READ, list(jobs)))
 
-    async def schedules(self, numbers: set[int]) -> Remembered:
+    async def schedules(self, numbers: set[int]) -> LoadedSchedules:
         """Schedules by number; rows never change, so they are cached, within bounds. One that this version cannot read
         is left out, so that only its own jobs stop firing; accessing it raises the reason."""
         known = self._schedules
         unknown = [number for number in numbers if number not in known]
-        found = Remembered({})
+        found = LoadedSchedules({})
         if unknown:
             rows = await self._database.fetch(PoolName.WORK, sql.schedule.READ, unknown)
             stored = {row["schedule"]: row["stored"] for row in rows}
             for number in unknown:
                 self._read(number, stored.get(number), found)
         found.update((number, known[number]) for number in numbers if number in known)
-        self._forget_oldest()
+        self._evict_oldest()
         return found
 
-    def _read(self, number: int, stored: str | None, found: Remembered) -> None:
+    def _read(self, number: int, stored: str | None, found: LoadedSchedules) -> None:
         try:
             self._schedules[number] = read_schedule(number, stored)
         except UnreadableSchedule as error:
             found.unreadable[number] = error.message
             log.error("a schedule cannot be read", schedule=stored, error=error.message)
 
-    def _forget_oldest(self) -> None:
-        while len(self._schedules) > MOST_REMEMBERED:
+    def _evict_oldest(self) -> None:
+        while len(self._schedules) > MAX_CACHED:
             del self._schedules[next(iter(self._schedules))]
 
     async def fire(

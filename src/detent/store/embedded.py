@@ -219,7 +219,7 @@ class EmbeddedServer:
             )
 
     async def _create_cluster(self) -> None:
-        """Build the cluster beside its place and rename it, so that a crash leaves none or a whole one."""
+        """Build the cluster under a temporary name and rename it, so that a crash leaves none or a complete one."""
         for leftover in self.place.glob("postgres.new-*"):
             # Its initdb may have outlived the detent that started it, so never build in the same folder.
             await asyncio.to_thread(shutil.rmtree, leftover, ignore_errors=True)

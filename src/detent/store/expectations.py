@@ -1,4 +1,4 @@
-"""Deadlines of jobs: judging ticks, incidents, and the notices about them."""
+"""Deadlines of jobs: evaluating ticks, incidents, and the notices about them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from detent.store.db import Database, PoolName, Row
 
 # A run that met its deadline may be written so much later.
 SLACK = timedelta(seconds=1)
-FORGOTTEN_AT_ONCE = 500
+PURGE_BATCH = 500
 MOST_COUNTED = 1_000
 
 DeadlineKind = Literal["start", "finish"]
 
 
-class Judgement(NamedTuple):
+class DeadlineResult(NamedTuple):
     """The result for one deadline of a job: how many ticks `missed` it, and how many in a row by now (`streak`)."""
 
     kind: DeadlineKind
@@ -62,14 +62,14 @@ class ExpectationStore:
 
     # -- for leaders
 
-    async def judge(
+    async def evaluate(
         self, node: int, partitions: Sequence[int], limit: int, slack: timedelta = SLACK
-    ) -> tuple[list[Judgement], bool]:
-        """Judge deadlines that are due; the results to report, and whether there may be more."""
+    ) -> tuple[list[DeadlineResult], bool]:
+        """Evaluate deadlines that are due; the results to report, and whether there may be more."""
         rows = await self._database.fetch(
-            PoolName.WORK, sql.incident.JUDGE_EXPECTATIONS, node, list(partitions), limit, slack
+            PoolName.WORK, sql.incident.EVALUATE_EXPECTATIONS, node, list(partitions), limit, slack
         )
-        found = [Judgement(*row.values()) for row in rows if row["kind"] is not None]
+        found = [DeadlineResult(*row.values()) for row in rows if row["kind"] is not None]
         examined = sum(row["missed"] for row in rows if row["kind"] is None)
         return found, examined == limit
 
@@ -87,8 +87,8 @@ class ExpectationStore:
     async def put_off(self, notice: Notice, pause: timedelta, error: str) -> None:
         await self._database.fetch(PoolName.WORK, sql.notice.POSTPONE, notice.notice, notice.tries, pause, error)
 
-    async def forget(self, days: int) -> int:
-        return len(await self._database.fetch(PoolName.REQUEST, sql.incident.PURGE, days, FORGOTTEN_AT_ONCE))
+    async def purge(self, days: int) -> int:
+        return len(await self._database.fetch(PoolName.REQUEST, sql.incident.PURGE, days, PURGE_BATCH))
 
     # -- for the API
 

@@ -54,7 +54,7 @@ class NamesInUse(Exception):  # noqa: N818 - as above
 
 
 class NewJob(NamedTuple):
-    """A job to insert, the tick its cursor will stand on, and its first span of ticks."""
+    """A job to insert, the first tick of its cursor, and its first span of ticks."""
 
     job: PreparedJob
     where: CursorPlace

@@ -24,12 +24,12 @@ MICROSECOND = timedelta(microseconds=1)
 MOST_OF_A_DAY = 20_000
 TICKS_OF_A_PAGE = 200_000
 READINGS_OF_A_PAGE = 200
-MOST_REMEMBERED = 2_000
+MAX_CACHED = 2_000
 RAN = frozenset({"succeeded", "dead", "cancelled"})
 
 
 class Reading(NamedTuple):
-    """One snapshot of a job: its segments, what is on record, where its cursor stands, and the spans that cannot be
+    """One snapshot of a job: its segments, what is on record, the position of its cursor, and the spans that cannot be
     read."""
 
     segments: list[LedgerSegment]
@@ -40,7 +40,7 @@ class Reading(NamedTuple):
 
 
 class ExpectedTicks(NamedTuple):
-    """The segments whose ticks are expected of a job, and the tick on which its cursor stands."""
+    """The segments whose ticks are expected of a job, and the tick that its cursor is at."""
 
     segments: list[LedgerSegment]
     next_tick: datetime | None
@@ -141,7 +141,7 @@ class LedgerStore:
         key = row["schedule"], row["anchor"]
         found = self._schedules.get(key)
         if found is None:
-            if len(self._schedules) >= MOST_REMEMBERED:
+            if len(self._schedules) >= MAX_CACHED:
                 self._schedules.clear()
             found = read_schedule(row["schedule"], row["stored"])
             if found.kind in ("interval", "once"):

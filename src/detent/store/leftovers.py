@@ -13,7 +13,7 @@ from detent.store import sql
 from detent.store.db import Database, PoolName
 
 SCANNED_AT_ONCE = 5_000
-FORGOTTEN_AT_ONCE = 500
+PURGE_BATCH = 500
 BEGINNING = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
 
 
@@ -36,7 +36,7 @@ class LeftoverStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def forget_revisions(self, kept: int) -> AsyncIterator[int]:
+    async def purge_revisions(self, kept: int) -> AsyncIterator[int]:
         """Remove former revisions beyond the newest `kept` of each job; yields how many after each page."""
         job, revision = 0, 0
         while True:
@@ -48,7 +48,7 @@ class LeftoverStore:
             job, revision = row["job"], row["revision"]
             yield row["gone"]
 
-    async def forget_segments(self, days: int, at: datetime | None = None) -> AsyncIterator[int]:
+    async def purge_segments(self, days: int, at: datetime | None = None) -> AsyncIterator[int]:
         """Remove spans that history no longer covers; yields how many after each page."""
         job, since = 0, BEGINNING
         while True:
@@ -60,8 +60,8 @@ class LeftoverStore:
             job, since = row["job"], row["since"]
             yield row["gone"]
 
-    async def forget_sessions(self, at: datetime | None = None) -> int:
-        return len(await self._database.fetch(PoolName.REQUEST, sql.session.PURGE, FORGOTTEN_AT_ONCE, at))
+    async def purge_sessions(self, at: datetime | None = None) -> int:
+        return len(await self._database.fetch(PoolName.REQUEST, sql.session.PURGE, PURGE_BATCH, at))
 
     # -- schedules and queues
 
@@ -96,7 +96,7 @@ class LeftoverStore:
     async def mark(self, kind: Shared, unused: Sequence[int], used: Sequence[int]) -> None:
         await self._database.fetch(PoolName.REQUEST, MARK[kind], list(unused), list(used))
 
-    async def forget_unused(
+    async def purge_unused(
         self, kind: Shared, unused: Sequence[int], after: timedelta, at: datetime | None = None
     ) -> int:
         """Remove those that were marked at least `after` ago; how many."""

@@ -109,7 +109,7 @@ class NodeStore:
         rows = await self._database.fetch(PoolName.FAILOVER, sql.run.RESCUE, node, CRASH_CAP, RESCUE_BATCH)
         return [Rescued(*row.values()) for row in rows]
 
-    async def forget(self, node: int) -> bool:
+    async def delete(self, node: int) -> bool:
         return bool(await self._database.fetch(PoolName.FAILOVER, sql.node.DELETE, node))
 
     async def drain(self, node: int) -> None:

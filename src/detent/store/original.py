@@ -13,9 +13,10 @@ from detent.store import sql
 from detent.store.connection import Connection
 
 
-class Whereabouts(NamedTuple):
-    """Dump and restore, even on the same server, change the numbers of the database and its tables; new files have
-    another system identifier; recovered or promoted files have a later timeline."""
+class PhysicalIdentity(NamedTuple):
+    """The numbers that PostgreSQL gives a database and its files. Dump and restore, even on the same server, change the
+    numbers of the database and its tables; new files have another system identifier; recovered or promoted files have
+    a later timeline."""
 
     system: int
     database: int | None
@@ -32,16 +33,16 @@ class DatabaseIdentity(NamedTuple):
 
     id: UUID
     incarnation: int
-    stored: Whereabouts
-    present: Whereabouts
+    stored: PhysicalIdentity
+    present: PhysicalIdentity
     silence: timedelta | None
     used: bool
 
 
 async def read(connection: Connection) -> DatabaseIdentity:
     (row,) = await connection.fetch(sql.cluster.READ_IDENTITY.text)
-    stored = Whereabouts(row["system_identifier"], row["database_oid"], row["table_oid"], row["timeline"])
-    present = Whereabouts(*(row[f"present_{name}"] for name in _COLUMNS))
+    stored = PhysicalIdentity(row["system_identifier"], row["database_oid"], row["table_oid"], row["timeline"])
+    present = PhysicalIdentity(*(row[f"present_{name}"] for name in _COLUMNS))
     return DatabaseIdentity(row["id"], row["incarnation"], stored, present, row["silence"], row["used"])
 
 

@@ -74,7 +74,7 @@ class Pool:
             connection = self._idle.pop().connection
             if not connection.is_closed():
                 return connection
-            self._forget(connection)
+            self._drop(connection)
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         self._open_more()
@@ -103,7 +103,7 @@ class Pool:
         ended it; and an argument that the driver cannot encode leaves the statement's own transaction open."""
         if connection.is_closed() or (not unsettled and connection.is_in_transaction()):
             connection.terminate()
-            self._forget(connection)
+            self._drop(connection)
             self._open_more()
         elif unsettled:
             self._start(self._settle(connection))
@@ -124,7 +124,7 @@ class Pool:
 
     def _return(self, connection: Connection) -> None:
         if self._closed or self._open.get(connection) != self._generation:
-            self._forget(connection)
+            self._drop(connection)
             self._start(_close(connection))
             self._open_more()
             return
@@ -147,7 +147,7 @@ class Pool:
         latest = asyncio.get_running_loop().time() - self._idle_seconds
         while len(self._idle) > 1 and self._idle[0].since <= latest:
             connection = self._idle.pop(0).connection
-            self._forget(connection)
+            self._drop(connection)
             self._start(_close(connection))
         self._close_idle_later()
 
@@ -224,7 +224,7 @@ class Pool:
         self._generation += 1
         idle, self._idle = self._idle, []
         for each in idle:
-            self._forget(each.connection)
+            self._drop(each.connection)
             self._start(_close(each.connection))
 
     async def close(self) -> None:
@@ -254,7 +254,7 @@ class Pool:
                 waiter.set_exception(Unavailable("The database is closed."))
         self._waiters.clear()
 
-    def _forget(self, connection: Connection) -> None:
+    def _drop(self, connection: Connection) -> None:
         self._open.pop(connection, None)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:

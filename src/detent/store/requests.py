@@ -18,7 +18,7 @@ from detent.store import sql
 from detent.store.db import MAX_MISSING_PARTITIONS, Database, MissingHistoryPartition, PoolName
 
 KEPT = timedelta(hours=24)
-FORGOTTEN_AT_ONCE = 1_000
+PURGE_BATCH = 1_000
 
 
 class StoredAnswer(NamedTuple):
@@ -71,9 +71,9 @@ class RequestStore:
             await connection.fetch(sql.request.STORE.text, tenant, key, digest, answer.status, headers, answer.body)
             return answer, False
 
-    async def forget(self, at: datetime | None = None) -> int:
+    async def purge(self, at: datetime | None = None) -> int:
         """Remove answers that were kept long enough; how many. `at`: the time of the caller's clock."""
-        return len(await self._database.fetch(PoolName.WORK, sql.request.PURGE, KEPT, FORGOTTEN_AT_ONCE, at))
+        return len(await self._database.fetch(PoolName.WORK, sql.request.PURGE, KEPT, PURGE_BATCH, at))
 
 
 def _lock_number(tenant: int, key: str) -> int:

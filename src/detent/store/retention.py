@@ -18,7 +18,7 @@ from detent.store.db import Database, PoolName, connect, translate
 from detent.store.limits import REQUEST_LIMITS
 
 READ_AT_ONCE = 1_000
-FORGOTTEN_AT_ONCE = 500
+PURGE_BATCH = 500
 MOVED_AT_ONCE = 1_000
 LOCK_SECONDS = 2.0
 
@@ -144,21 +144,21 @@ class RetentionStore:
 
     # -- rows that deleted jobs leave behind
 
-    async def forget_jobs(self, days: int) -> int:
+    async def purge_jobs(self, days: int) -> int:
         """Remove jobs that were deleted so long ago that history has none of their runs; how many."""
-        return len(await self._database.fetch(PoolName.REQUEST, sql.job.PURGE, days, FORGOTTEN_AT_ONCE))
+        return len(await self._database.fetch(PoolName.REQUEST, sql.job.PURGE, days, PURGE_BATCH))
 
-    async def forget_workers(self, days: int) -> None:
+    async def purge_workers(self, days: int) -> None:
         """Remove the names of pulling workers of which history has no run."""
         await self._database.fetch(PoolName.REQUEST, sql.pull.PURGE_WORKERS, days)
 
-    async def forget_skips(self, days: int) -> None:
+    async def purge_skips(self, days: int) -> None:
         """Remove marks of skipped ticks that are older than history."""
         await self._database.fetch(PoolName.REQUEST, sql.skip.PURGE, days)
 
-    async def forget_payloads(self, days: int) -> int:
+    async def purge_payloads(self, days: int) -> int:
         """Remove payloads of runs that history no longer has; how many."""
-        return len(await self._database.fetch(PoolName.REQUEST, sql.run.PURGE_PAYLOADS, days, FORGOTTEN_AT_ONCE))
+        return len(await self._database.fetch(PoolName.REQUEST, sql.run.PURGE_PAYLOADS, days, PURGE_BATCH))
 
 
 def _quoted(name: str) -> str:

@@ -11,7 +11,7 @@ from detent.store import sql
 from detent.store.arrays import columns
 from detent.store.db import Database, PoolName
 
-FORGOTTEN_AT_ONCE = 1_000
+PURGE_BATCH = 1_000
 
 UnfiredKind = Literal["tick", "catch-up"]
 
@@ -49,6 +49,6 @@ class SetAsideStore:
         rows = await self._database.fetch(PoolName.REQUEST, sql.set_aside.LIST, tenant, limit)
         return [SetAsideJob(*row.values()) for row in rows]
 
-    async def forget(self) -> int:
+    async def purge(self) -> int:
         """Remove entries whose tick has fired since or no longer exists; how many."""
-        return len(await self._database.fetch(PoolName.REQUEST, sql.set_aside.PURGE, FORGOTTEN_AT_ONCE))
+        return len(await self._database.fetch(PoolName.REQUEST, sql.set_aside.PURGE, PURGE_BATCH))

@@ -8,7 +8,7 @@ from detent.domain.schedule import Schedule, ScheduleError
 from detent.errors import DetentError
 
 # A parsed schedule takes a few kilobytes at most. Beyond this many, the oldest are read again when they are due.
-MOST_REMEMBERED = 50_000
+MAX_CACHED = 50_000
 
 
 class UnreadableSchedule(DetentError):  # noqa: N818 - it says what is wrong
@@ -27,7 +27,7 @@ def read_schedule(number: int, stored: str | None) -> Schedule:
         raise UnreadableSchedule(f"Schedule {number} cannot be read by this version of detent: {error!r}.") from error
 
 
-class Remembered(dict[int, Schedule]):
+class LoadedSchedules(dict[int, Schedule]):
     """Schedules by number. Accessing one that could not be read raises the reason."""
 
     def __init__(self, unreadable: dict[int, str]) -> None:

@@ -69,7 +69,7 @@ class TallyStore:
             PoolName.REQUEST, sql.tally.AMEND_MINUTES, since, until, list(bounds), mark.only_tenant, most
         )
 
-    async def forget(self) -> None:
+    async def purge(self) -> None:
         await self._database.fetch(PoolName.REQUEST, sql.tally.PURGE_MINUTES, KEPT)
 
     async def count_jobs(self) -> None:

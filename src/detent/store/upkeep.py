@@ -93,7 +93,7 @@ class UpkeepStore:
         jobs = [row["job"] for row in await self._database.fetch(PoolName.WORK, sql.job.LIST_DELETED_WITH_RUNS, limit)]
         return len(await self._database.fetch(PoolName.WORK, sql.run.END_OF_DELETED_JOBS, jobs)) if jobs else 0
 
-    async def forget_changes(self) -> None:
+    async def purge_changes(self) -> None:
         await self._database.fetch(PoolName.WORK, sql.feed.PURGE)
 
     async def wake(self, channel: str, payload: str, *, pool: PoolName = PoolName.WORK) -> None:

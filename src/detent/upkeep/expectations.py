@@ -1,6 +1,6 @@
 """The leader of a partition checks the deadlines of its jobs (`expect_start_within`, `expect_finish_within`).
 
-One statement writes the verdict, the incident and the notification, so that none is lost or repeated. `notices.py`
+One statement writes the result, the incident and the notification, so that none is lost or repeated. `notices.py`
 sends the notifications.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from detent.cluster.membership import Membership
 from detent.runtime.service import Loop
 from detent.store import Store
-from detent.store.expectations import Judgement
+from detent.store.expectations import DeadlineResult
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
 from detent.telemetry.transitions import log_some
@@ -20,7 +20,7 @@ from detent.telemetry.transitions import log_some
 log = logger("watch")
 
 LOOK_EVERY = 5.0
-JUDGED_AT_ONCE = 500
+EVALUATE_BATCH = 500
 
 
 class ExpectationWatch:
@@ -48,27 +48,27 @@ class ExpectationWatch:
     async def tick(self) -> float:
         more = self.needed and self._membership.trusted
         while more and (partitions := sorted(self._led())):
-            found, more = await self._store.expectations.judge(self._membership.node, partitions, JUDGED_AT_ONCE)
+            found, more = await self._store.expectations.evaluate(self._membership.node, partitions, EVALUATE_BATCH)
             self._record(found)
-            if any(judgement.opens or judgement.closes for judgement in found):
+            if any(result.opens or result.closes for result in found):
                 self._send()
         return LOOK_EVERY * random.uniform(0.8, 1.0)
 
-    def _record(self, found: Sequence[Judgement]) -> None:
-        for judgement in found:
-            self._metrics.expectations_missed[judgement.kind] += judgement.missed
-        missed = [_facts(judgement) for judgement in found if judgement.missed]
+    def _record(self, found: Sequence[DeadlineResult]) -> None:
+        for result in found:
+            self._metrics.expectations_missed[result.kind] += result.missed
+        missed = [_facts(result) for result in found if result.missed]
         log_some("warning", "deadline missed", missed, log)
-        log_some("warning", "incident opened", [_facts(judgement) for judgement in found if judgement.opens], log)
-        log_some("info", "incident closed", [_facts(judgement) for judgement in found if judgement.closes], log)
+        log_some("warning", "incident opened", [_facts(result) for result in found if result.opens], log)
+        log_some("info", "incident closed", [_facts(result) for result in found if result.closes], log)
 
 
-def _facts(judgement: Judgement) -> dict[str, object]:
+def _facts(result: DeadlineResult) -> dict[str, object]:
     return {
-        "job": judgement.job,
-        "job_id": str(judgement.job_id),
-        "expectation": judgement.kind,
-        "tick": judgement.tick.isoformat(),
-        "ticks": judgement.missed,
-        "in_a_row": judgement.streak,
+        "job": result.job,
+        "job_id": str(result.job_id),
+        "expectation": result.kind,
+        "tick": result.tick.isoformat(),
+        "ticks": result.missed,
+        "in_a_row": result.streak,
     }

@@ -13,7 +13,7 @@ from detent.runtime.wakeups import Wakeups
 from detent.scheduler.lifecycle import LifecycleLoop
 from detent.store import Store
 from detent.store.db import LockTimeout
-from detent.store.requests import FORGOTTEN_AT_ONCE
+from detent.store.requests import PURGE_BATCH
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
 from detent.upkeep.expectations import ExpectationWatch
@@ -63,8 +63,8 @@ class Housekeeping:
         if self._passes % HISTORY_EVERY_PASSES == 0:
             parts += [
                 lambda: self._store.upkeep.make_history_days(HISTORY_DAYS_AHEAD),
-                lambda: self._store.cluster.forget_elections(self._clock.now()),
-                lambda: self._store.cluster.forget_nodes(self._clock.now()),
+                lambda: self._store.cluster.purge_elections(self._clock.now()),
+                lambda: self._store.cluster.purge_nodes(self._clock.now()),
             ]
         await do_each(parts)
         self._passes += 1  # not before: a part that failed is done by the next pass, not in half an hour
@@ -83,9 +83,9 @@ class Housekeeping:
         if due.ended:
             parts += [self._end_deleted, self._complete_jobs]
         if due.requests:
-            parts.append(self._forget_requests)
+            parts.append(self._purge_requests)
         if due.changes:
-            parts.append(self._store.upkeep.forget_changes)
+            parts.append(self._store.upkeep.purge_changes)
         await do_each(parts)
 
     async def _end_deleted(self) -> None:
@@ -96,6 +96,6 @@ class Housekeeping:
         while await self._store.upkeep.complete_jobs():
             pass
 
-    async def _forget_requests(self) -> None:
-        while await self._store.requests.forget(self._clock.now()) >= FORGOTTEN_AT_ONCE:
+    async def _purge_requests(self) -> None:
+        while await self._store.requests.purge(self._clock.now()) >= PURGE_BATCH:
             pass

@@ -67,8 +67,8 @@ class Keeper:
             Task("history", timedelta(hours=1), self.retire_history),
             Task("counts", timedelta(hours=6), self._correct_counts),
             Task("reservations", timedelta(minutes=10), self._give_up_reservations),
-            Task("leftovers", timedelta(hours=1), self._forget),
-            Task("growth", timedelta(days=1), self._forget_unused),
+            Task("leftovers", timedelta(hours=1), self._purge_leftovers),
+            Task("growth", timedelta(days=1), self._purge_unused),
         )
 
     async def tick(self) -> float:
@@ -143,36 +143,36 @@ class Keeper:
         if jobs:
             log.warning("quota reserved for jobs that were never registered is released", jobs=jobs)
 
-    async def _forget(self) -> None:
-        while await self._store.retention.forget_jobs(self._days):
+    async def _purge_leftovers(self) -> None:
+        while await self._store.retention.purge_jobs(self._days):
             await self._go_on("leftovers")
-        while await self._store.retention.forget_payloads(self._days):
+        while await self._store.retention.purge_payloads(self._days):
             await self._go_on("leftovers")
-        while await self._store.expectations.forget(self._days):
+        while await self._store.expectations.purge(self._days):
             await self._go_on("leftovers")
-        while await self._store.set_aside.forget():
+        while await self._store.set_aside.purge():
             await self._go_on("leftovers")
-        while await self._store.leftovers.forget_sessions(self._present()):
+        while await self._store.leftovers.purge_sessions(self._present()):
             await self._go_on("leftovers")
-        await self._store.retention.forget_workers(self._days)
-        await self._store.retention.forget_skips(self._days)
+        await self._store.retention.purge_workers(self._days)
+        await self._store.retention.purge_skips(self._days)
 
     # --- unused rows, found by scanning all jobs ---
 
-    async def _forget_unused(self) -> None:
+    async def _purge_unused(self) -> None:
         store = self._store.leftovers
         gone = {"revisions": 0, "spans": 0}
-        async for count in store.forget_revisions(self._revisions):
+        async for count in store.purge_revisions(self._revisions):
             gone["revisions"] += count
             await self._go_on("growth")
-        async for count in store.forget_segments(self._days, self._present()):
+        async for count in store.purge_segments(self._days, self._present()):
             gone["spans"] += count
             await self._go_on("growth")
-        removed = await self._forget_shared()
+        removed = await self._purge_shared()
         if any((removed | gone).values()):
             log.info("unused rows removed", **gone, **removed)
 
-    async def _forget_shared(self) -> dict[Shared, int]:
+    async def _purge_shared(self) -> dict[Shared, int]:
         """An unused schedule or queue is marked, and removed a day later if it is still unused. A registration that
         uses it meanwhile removes the mark, so neither has to wait for the other."""
         known: dict[Shared, list[MarkedRow]] = {kind: await self._listed(kind) for kind in SPARED}
@@ -190,7 +190,7 @@ class Keeper:
         store = self._store.leftovers
         gone = 0
         for part in _in_parts([one.number for one in known if one.number not in used]):
-            gone += await store.forget_unused(kind, part, UNUSED_FOR, self._present())
+            gone += await store.purge_unused(kind, part, UNUSED_FOR, self._present())
             await self._go_on("growth")
         for part in _in_parts([one.number for one in known if not one.marked and one.number not in used]):
             await store.mark(kind, part, [])

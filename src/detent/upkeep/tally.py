@@ -57,7 +57,7 @@ class Tally:
             self._amend_next = monotonic() + AMENDED_EVERY
             end = mark.folded_until.replace(second=0, microsecond=0)
             await self._store.tallies.amend(end - AMENDED_BACK, end - MINUTE, mark, LATENESS)
-            await self._store.tallies.forget()
+            await self._store.tallies.purge()
         if mark.count_age >= self._count_pause:
             began = monotonic()
             await self._store.tallies.count_jobs()

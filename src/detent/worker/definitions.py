@@ -1,7 +1,7 @@
 """Definitions of jobs, as the held runs were fired with: from memory, read ahead of time, or read once the runs are
 here.
 
-They are remembered by (job, revision), which never changes. Those of ticks that are due within seconds are read ahead:
+They are cached by (job, revision), which never changes. Those of ticks that are due within seconds are read ahead:
 when a herd is due, no run waits for its definition, and the server is busy with the fire."""
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class EtcdCoordinator:
             await self._renew()
             self._held, others = await self._look()
             await self._withdraw({partition: self._held[partition] for partition in self._held.keys() - set(wanted)})
-            await self._stand(sorted(set(wanted) - self._held.keys() - others))
+            await self._campaign(sorted(set(wanted) - self._held.keys() - others))
         return dict(self._held)
 
     async def resign(self, partitions: Collection[int]) -> None:
@@ -155,7 +155,7 @@ class EtcdCoordinator:
     def _key(self, partition: int) -> str:
         return encoded(f"{self._folder}partition-{partition}/leader")
 
-    async def _stand(self, partitions: Sequence[int]) -> None:
+    async def _campaign(self, partitions: Sequence[int]) -> None:
         """Write this node's name where there is none. All keys that one transaction creates have its revision."""
         for batch in batches(partitions):
             puts = [

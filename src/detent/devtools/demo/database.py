@@ -11,7 +11,7 @@ from uuid_utils.compat import uuid7
 
 from detent.devtools.sql import demo
 from detent.domain.job import JobSpec
-from detent.domain.registration import CursorPlace, PreparedJob, Timings, place, prepare, stand_on
+from detent.domain.registration import CursorPlace, PreparedJob, Timings, cursor_at, place, prepare
 from detent.jobs.moves import new_jobs
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName
@@ -87,5 +87,5 @@ class DemoDatabase:
 def _where(job: PreparedJob, now: datetime) -> CursorPlace:
     """A one-off in the past has no next tick."""
     if job.schedule.at is not None and job.schedule.at <= now:
-        return stand_on(job, None)
+        return cursor_at(job, None)
     return place(job, now)

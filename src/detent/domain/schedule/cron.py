@@ -19,7 +19,7 @@ EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 CYCLE_MONTHS = 400 * 12
 """The calendar repeats after 400 years: what matches no day in that time matches none at all."""
 FIRST_YEAR, LAST_YEAR = 1900, 9990
-REMEMBERED_MONTHS = 1200
+CACHED_MONTHS = 1200
 MONTH_LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 # Bit 1, 8, 15, 22 and 29: the days of a month that share a weekday with its first.
@@ -124,7 +124,7 @@ class CronWalls:
         return self._load_month(month_index) if mask is None else mask
 
     def _load_month(self, month_index: int) -> int:
-        if len(self._days) >= REMEMBERED_MONTHS:
+        if len(self._days) >= CACHED_MONTHS:
             self._days.clear()
         mask = self._days[month_index] = self._compute_month(month_index)
         return mask

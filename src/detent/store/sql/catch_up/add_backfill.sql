@@ -1,6 +1,7 @@
--- A range of past ticks to run beside the schedule. $1 job, $2 generation as read when the rest was computed, $3 first
--- tick, $4 last tick, $5 how many, $6 how many at once, $7 the latest first, $8 also what ran, $9 who. No row: read
--- again. The span is kept: in it there may be runs of ticks that the schedule of that time did not have.
+-- Add a range of past ticks to run in addition to the schedule. $1 job, $2 generation as read when the rest was
+-- computed, $3 first tick, $4 last tick, $5 how many, $6 how many concurrently, $7 the latest first, $8 also those that
+-- ran, $9 who. No row: read again. The span is kept, because it may contain runs of ticks that the schedule of that
+-- time did not have.
 WITH made AS (
     INSERT INTO catchups (job, partition, kind, schedule, since, until, next_tick, left_over, concurrent, descending,
                           reprocess, created_by)

@@ -1,6 +1,6 @@
--- Give up what is left of ranges. Arrays: $1 range, $2 the tick it should stand on; what of it was expected is in the
--- ledger as missed, none longer than a day: $3 range, $4 first tick, $5 last tick, $6 count, $7 reason. Not returned:
--- it has moved.
+-- Drop the rest of ranges. Arrays: $1 range, $2 its expected next tick; the ticks that were expected are recorded in
+-- the ledger as missed, in ranges of at most a day: $3 range, $4 first tick, $5 last tick, $6 count, $7 reason. Not
+-- returned: the range has moved.
 WITH dropped AS (
     DELETE FROM catchups k USING unnest($1::bigint[], $2::timestamptz[]) AS batch (catchup, tick)
      WHERE k.catchup = batch.catchup AND k.next_tick = batch.tick RETURNING k.catchup, k.job, k.left_over),

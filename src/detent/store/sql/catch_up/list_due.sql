@@ -1,6 +1,6 @@
--- Ranges of ticks that may be released now, some of each partition. $1 partitions, $2 for each: behind which one,
--- $3 limit per partition. What a paused job has missed waits for its resumption. Of the missed ranges of one job the
--- oldest comes first; a backfill stands beside them.
+-- Ranges of ticks that may be released now, some of each partition. $1 partitions, $2 for each: after which range, $3
+-- limit per partition. Missed ticks of a paused job wait until it is resumed. Of the missed ranges of one job only the
+-- oldest is returned; backfills are independent of them.
 SELECT k.catchup, k.job, k.partition, k.kind, k.schedule, k.since, k.until, k.next_tick, k.descending, k.generation,
        k.status = 'deleted' OR k.kind = 'missed' AND (k.status = 'completed' OR k.runs_left IS NOT DISTINCT
            FROM 0) AS dead, k.status,

@@ -1,5 +1,5 @@
--- First statement of a release: the jobs are nobody else's until its end, so that the second sees all they did before.
--- Whoever is locked is left for later. $1 node, $2 jobs
+-- First statement of a release: locks the jobs until the transaction ends, so that the second statement sees every
+-- earlier change of them. Jobs that are locked already are left for later. $1 node, $2 jobs
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE)
 SELECT job FROM cursors
  WHERE job = ANY ($2::bigint[]) AND EXISTS (SELECT FROM fence) AND (SELECT held_at IS NULL FROM cluster)

@@ -1,11 +1,11 @@
--- Release missed or backfilled ticks, one of each range, after lock_jobs. $1 node, $2 incarnation, $3 the serial where
--- manual runs begin; arrays, no job twice: $4 range, $5 the tick that it should be at, $6 the job's generation, $7 the
--- tick after (NULL: this is the last). Live ticks come first: nothing is released while one of the job is due, or while
--- runs of its queue have waited for a second; where a job has several lanes, one is left to live ticks, and the run
--- waits one priority below its job's. An occupied lane leaves the tick where it is.
--- A tick that an operator skipped is left out. So are, of a backfill, ticks that ran, unless they are to be processed
--- again; what is in the ledger keeps its row, and the run is the next of its tick. Status 4 is skipped.
--- Returns each range with its fate: released, left out, or what it waits for.
+-- Release missed or backfilled ticks, one of each range, after catch_up/lock_jobs. $1 node, $2 incarnation, $3 the
+-- serial where manual runs begin; arrays, no job twice: $4 range, $5 its expected next tick, $6 the job's generation,
+-- $7 the tick after (NULL: this is the last). Live ticks come first: nothing is released while one of the job is due,
+-- or while runs of its queue have waited for a second; if a job has several lanes, one is left to live ticks, and the
+-- run waits one priority below its job's. While the lane is occupied the tick is not released.
+-- A tick that an operator skipped is left out. So are, in a backfill, ticks that ran, unless they are to be processed
+-- again; ticks in the ledger keep their row, and the run gets the next serial of its tick. Status 4 is skipped.
+-- Returns each range with the result: released, left out, or what it waits for.
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 batch AS MATERIALIZED (
     SELECT * FROM unnest($4::bigint[], $5::timestamptz[], $6::integer[], $7::timestamptz[])
@@ -27,7 +27,7 @@ busy AS MATERIALIZED (
            AND waiting.not_before <= now() - interval '1 second'))),
 known AS MATERIALIZED (
     SELECT candidates.*, s.serial, s.out FROM candidates CROSS JOIN LATERAL (
-        -- The first run of an owed tick (serial 0) is the one that makes up for it.
+        -- The first run of an owed tick (serial 0) is the one that catches it up.
         SELECT CASE WHEN candidates.kind = 'missed' THEN 0 WHEN t.serial IS NOT NULL THEN t.serial + 1
                     WHEN t.covered OR t.owed THEN 1 ELSE 0 END AS serial,
                CASE candidates.kind

@@ -1,6 +1,6 @@
--- Make this database, a copy, an original of its own: another cluster with a higher incarnation. Nothing happens to one
--- that is an original already. An outside coordinator knows the new cluster under another name and counts its
--- nominations anew. $1 the largest incarnation that was seen
+-- Make this database, a copy, an original: a separate cluster with a higher incarnation. A database that is an original
+-- already is not changed. An external coordinator knows the new cluster under another name and numbers its nominations
+-- from the start. $1 the largest incarnation that was seen
 WITH adopted AS (
     UPDATE cluster c SET system_identifier = w.system_identifier, database_oid = w.database_oid,
            table_oid = w.table_oid, timeline = w.timeline, id = gen_random_uuid(),

@@ -1,7 +1,7 @@
--- The same database after a fail-over: take over its new timeline, and raise the incarnation. Of several nodes that see
--- the new timeline, one does. The seconds since 2020 keep the number from being given out twice when a second fail-over
--- loses this very row; the largest that this process has seen does the same where clocks differ.
--- No membership of before outlives it (each process has to join anew), so nobody needs to wait for their leases to end.
+-- The same database after a fail-over: record its new timeline, and raise the incarnation. Of several nodes that see
+-- the new timeline, one does. The seconds since 2020 keep a number from being used twice when a second fail-over loses
+-- this very row; the largest incarnation that this process has seen does the same where clocks differ.
+-- No earlier membership remains valid (each process has to join again), so there are no leases to wait for.
 -- $1 the timeline as it was read, $2 the largest incarnation that was seen
 WITH raised AS (
 UPDATE cluster c SET timeline = w.timeline, incarnation = greatest(c.incarnation + 1, $2::bigint + 1,

@@ -1,5 +1,5 @@
--- Somebody saw the clock step: hold all ticks, unless another node has been steady in the present time for a while;
--- then it was the one that asks who slept. $1 node, $2 reason
+-- A node saw the clock step: hold all ticks, unless another node has been steady in the present time for a while; in
+-- that case the calling node itself was suspended. $1 node, $2 reason
 WITH others AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM nodes WHERE node <> $1 AND NOT evicted AND beat_at BETWEEN now() - 2 * ttl AND now()
                       AND steady_since < now() - greatest(2 * ttl, interval '30 seconds')) AS steady),

@@ -1,6 +1,6 @@
 -- Whether ticks are held, and how far behind the oldest work is: the oldest tick that is due and not fired, found in
--- each partition's part of the index, and the oldest run that is ready and not claimed, found by leaping from one queue
--- and priority to the next.
+-- each partition's part of the index, and the oldest run that is ready and not claimed, found by skipping from one
+-- queue and priority to the next.
 WITH RECURSIVE heads AS (
     (SELECT queue, priority, not_before FROM live_runs WHERE owner IS NULL AND lane >= 0
       ORDER BY queue, priority, not_before LIMIT 1)

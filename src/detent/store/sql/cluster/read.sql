@@ -1,3 +1,3 @@
--- Who this database is, and whether it is still the one it was.
+-- The identity of this cluster's database, the time, and the server's version.
 SELECT c.incarnation, c.id, clock_timestamp() AS at, current_setting('server_version_num')::integer AS server_version
   FROM cluster c

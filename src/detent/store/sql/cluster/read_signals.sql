@@ -1,9 +1,9 @@
--- How the cluster stands, in one row, for those who collect figures. $1 how many of a kind are counted at the most, $2
--- how many due ticks of a partition. Nothing here reads more than that, whatever there is: due ticks are found in each
--- partition's part of the index, ready runs by leaping from one queue and priority to the next, dead runs by their
--- index. What is looked up for each of them has a LIMIT 1, so that no plan reads all jobs instead, whatever it believes
--- of their number. A job was not executed for two of its intervals when its tick is due for longer than one, or when
--- its run has waited for two and never began. The interval is the last one.
+-- The state of the cluster, in one row, for metrics. $1 the maximum that is counted of each kind, $2 the maximum of due
+-- ticks that are counted in a partition. Nothing here reads more than that: due ticks are found in each partition's
+-- part of the index, ready runs by skipping from one queue and priority to the next, dead runs by their index. Each
+-- lookup for one of them has a LIMIT 1, so that no plan reads all jobs instead, whatever number of rows it estimates. A
+-- job was not executed for two of its intervals when its tick is due for longer than one, or when its run has waited
+-- for two and never began. The interval is the last one.
 WITH RECURSIVE heads AS (
     (SELECT queue, priority, not_before FROM live_runs WHERE owner IS NULL AND lane >= 0
       ORDER BY queue, priority, not_before LIMIT 1)

@@ -1,5 +1,5 @@
--- Ticks fire again. What jobs are expected to do is judged from now on; what was judged in a time that had not come
--- yet, as the clock was wrong, is looked at now.
+-- Ticks fire again. Expectations are evaluated from now on; those that were evaluated at a time in the future, because
+-- the clock was wrong, are evaluated again from now.
 WITH resumed AS (
     UPDATE cluster SET held_at = NULL, held_by = NULL, held_reason = NULL, resumed_at = now() WHERE held_at IS NOT NULL
       RETURNING one),

@@ -1,4 +1,4 @@
-"""Cursors: where each job stands, and the fires that move it."""
+"""Cursors: the next tick of each job, and the fires that move it."""
 
 from __future__ import annotations
 

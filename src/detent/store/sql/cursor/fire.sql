@@ -1,8 +1,8 @@
 -- The fire: fence, compare-and-set of a batch of cursors, and their runs, in one statement.
--- $1 node, $2 incarnation, $3 hand off to (node or NULL); arrays sorted by job: $4 job, $5 tick, $6 generation,
--- $7 next tick, $8 its fire_at (a NULL array: no jitter in the whole batch). $5, $6 and $7 may have a single element
--- that holds for all: jobs that are due together mostly agree, and sending an array costs the node more than anything
--- else it does for this statement.
+-- $1 node, $2 incarnation, $3 hand off to (node or NULL); arrays sorted by job: $4 job, $5 tick, $6 generation, $7 next
+-- tick, $8 its fire_at (a NULL array: no jitter in the whole batch). $5, $6 and $7 may have a single element that
+-- applies to all: jobs that are due together mostly agree, and sending an array costs the node more than anything else
+-- it does for this statement.
 -- Returns the exceptions only; an empty answer means that every tick became a run in lane 0.
 -- A token is the incarnation shifted by 22 bits, and a counter in those 22 bits. Status 4 is skipped.
 WITH fence AS MATERIALIZED (                 -- waits for an eviction of this node, or makes the eviction wait
@@ -31,7 +31,7 @@ moved AS (
 placed AS MATERIALIZED (
     -- The lane by overlap policy. SKIP (lanes = 1): lane 0. QUEUE and REPLACE (lanes < 0): lane 0 where the job has no
     -- other run, else the negative lane in which runs wait. ALLOW: the lowest free lane; triggers take the highest, so
-    -- that the two meet only in the last.
+    -- that the two compete only for the last.
     SELECT moved.*, CASE WHEN lanes = 1 THEN 0::smallint
         WHEN lanes < 0
         THEN CASE WHEN EXISTS (SELECT FROM live_runs r WHERE r.job = moved.job) THEN lanes ELSE 0::smallint END

@@ -1,8 +1,8 @@
 -- Ticks too late to run: compare-and-set a batch of cursors past them, with ledger rows for the ranges they leave.
--- $1 node; one of each per job, sorted: $2 job, $3 expected tick, $4 generation, $5 next tick, $6 its fire_at,
--- $7 the last tick passed over; ranges that do not run, none longer than a day: $8 job, $9 first tick, $10 last tick,
--- $11 count, $12 reason; ranges that are made up for beside the live cursor: $13 job, $14 first tick, $15 last, $16
--- count. Returns the jobs whose cursor moved; the others were not as expected.
+-- $1 node; one of each per job, sorted: $2 job, $3 expected tick, $4 generation, $5 next tick, $6 its fire_at, $7 the
+-- last tick passed over; ranges that do not run, each at most a day: $8 job, $9 first tick, $10 last tick, $11 count,
+-- $12 reason; ranges that are caught up in addition to the live ticks: $13 job, $14 first tick, $15 last, $16 count.
+-- Returns the jobs whose cursor moved; the others were not as expected.
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 batch AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::integer[], $5::timestamptz[], $6::timestamptz[],

@@ -1,9 +1,9 @@
 -- Pause, resume, delete, and the new schedules of edits. Arrays: $1 job, $2 generation and $3 last_tick as read when
--- the rest was computed (NULL: nothing has fired); $4 next tick, $5 its fire_at, $6 whether the job has come to its
--- end, $7 the tick through which all is accounted for now (NULL: as before), $8 status. The span of ticks that ends
--- here: $9 its schedule, $10 its end, $11 what ended it; the one that begins: $12 since, $13 what began it, $14 anchor,
--- $15 zone data. $16 who. Ticks that were due and are given up are accounted for as skipped, none longer than a day:
--- $17 jobs, $18 first ticks, $19 last ticks, $20 counts, $21 reasons. Not returned: read again and recompute.
+-- the rest was computed (NULL: nothing has fired); $4 next tick, $5 its fire_at, $6 whether the job has ended, $7 the
+-- tick up to which everything is accounted for now (NULL: as before), $8 status. The span of ticks that ends here: $9
+-- its schedule, $10 its end, $11 what ended it; the one that begins: $12 since, $13 what began it, $14 anchor, $15 zone
+-- data. $16 who. Ticks that were due and are given up are recorded as skipped, in ranges of at most a day: $17 jobs,
+-- $18 first ticks, $19 last ticks, $20 counts, $21 reasons. Not returned: read again and recompute.
 WITH batch AS MATERIALIZED (
     SELECT * FROM unnest($1::bigint[], $2::integer[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[],
                          $6::boolean[], $7::timestamptz[], $8::text[], $9::integer[], $10::timestamptz[], $11::text[],

@@ -1,6 +1,6 @@
 -- Cursors that fire soon. $1 partitions, $2 their lower bounds, $3 upper bound, $4 limit per partition.
--- The lower bound keeps the first load after a hot second from wading through its dead index entries; a sweep
--- passes '-infinity' and is what admits a registration that committed late.
+-- The lower bound keeps the first load after a busy second from reading its dead index entries; a sweep passes
+-- '-infinity' and finds registrations that committed late.
 SELECT c.* FROM unnest($1::smallint[], $2::timestamptz[]) AS p (partition, lower_bound) CROSS JOIN LATERAL (
     SELECT job, next_tick, fire_at, generation, runs_left IS NOT NULL OR skips OR crowded AS bounded, queue, schedule,
            revision, grace, partition, priority, lanes, once, missed, max_missed

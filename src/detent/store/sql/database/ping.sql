@@ -1,4 +1,4 @@
--- Whether the database answers, and what a process should know before it says that it is ready.
+-- Whether the database answers, and what a process checks before it reports that it is ready.
 SELECT c.held_at, (SELECT count(*) FROM (SELECT FROM set_aside_jobs LIMIT 1000) s) AS set_aside, NOT EXISTS (SELECT
   FROM jobs) OR EXISTS (
            SELECT FROM cluster JOIN whereabouts USING (system_identifier, database_oid, table_oid,

@@ -1,5 +1,6 @@
--- Until the end of the transaction: what the user's own statements would see if the role had none of our settings. That
--- is what the role has everywhere, else what the database gives to all, else what PostgreSQL does. $1 names
+-- Until the end of the transaction: the settings that the user's own statements would have if the role had none of
+-- detent's. That is the role's setting for all databases, else the database's setting for all roles, else PostgreSQL's
+-- default. $1 names
 WITH said AS (
     SELECT s.setrole, s.setdatabase, split_part(c, '=', 1) AS name, substr(c, strpos(c, '=') + 1) AS value
       FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) AS c

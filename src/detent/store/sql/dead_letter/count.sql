@@ -1,5 +1,5 @@
--- How many dead runs of a tenant there are that oldest_dead chooses from. $1 tenant, $2 job or NULL, $3 group or NULL,
--- $4 dead by then or NULL
+-- How many dead runs of a tenant dead_letter/list_oldest chooses from. $1 tenant, $2 job or NULL, $3 group or NULL, $4
+-- dead by then or NULL
 SELECT count(*) AS runs
   FROM run_history h JOIN jobs j ON j.job = h.job AND j.tenant = $1::integer AND j.status <> 'deleted'
  WHERE h.status = 2 AND h.reason IS DISTINCT FROM 'discarded' AND ($2::bigint IS NULL OR h.job = $2::bigint)

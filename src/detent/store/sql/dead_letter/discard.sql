@@ -1,6 +1,6 @@
--- Dead runs that somebody has dealt with: dead for good, and listed no more. $1 tenant; those of arrays: $2 job,
--- $3 scheduled_at, $4 serial; or, where these are NULL: $5 job or NULL, $6 group of errors or NULL, $7 dead by then or
--- NULL; $8 limit. Locked in the order of the key.
+-- Discard dead runs: they stay dead and are no longer listed. $1 tenant; those of arrays: $2 job, $3 scheduled_at, $4
+-- serial; or, if these are NULL: $5 job or NULL, $6 group of errors or NULL, $7 dead by then or NULL; $8 limit. Locked
+-- in the order of the key.
 WITH chosen AS MATERIALIZED (
     SELECT h.job, h.scheduled_at, h.serial FROM run_history h
      WHERE h.status = 2 AND h.reason IS DISTINCT FROM 'discarded'

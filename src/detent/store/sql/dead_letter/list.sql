@@ -1,5 +1,5 @@
--- Dead runs of a tenant that nobody has dealt with, newest first, behind a key. $1 tenant, $2 scheduled_at, $3 job and
--- $4 serial of the key, $5 limit, $6 job or NULL, $7 group of errors or NULL
+-- Dead runs of a tenant that are not discarded, newest first, after a key. $1 tenant, $2 scheduled_at, $3 job and $4
+-- serial of the key, $5 limit, $6 job or NULL, $7 group of errors or NULL
 SELECT h.job, h.scheduled_at, h.serial, h.status, h.reason, h.attempt, h.token, h.node, h.revision, h.started_at,
        h.finished_at, h.result, h.ticks, h.until
   FROM run_history h

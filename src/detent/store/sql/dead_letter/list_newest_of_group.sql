@@ -1,5 +1,5 @@
--- As dead_letters, of one group, among the newest so many: to find a rare group among very many, an error must be read
--- of each. $7 group of errors, $8 how many are looked at
+-- As dead_letter/list, of one group, among the newest $8 runs: to find a rare group among very many runs, the error of
+-- each must be read. $7 group of errors, $8 how many are read
 SELECT d.job, d.scheduled_at, d.serial, d.status, d.reason, d.attempt, d.token, d.node, d.revision, d.started_at,
        d.finished_at, d.result, d.ticks, d.until
   FROM (SELECT h.* FROM run_history h

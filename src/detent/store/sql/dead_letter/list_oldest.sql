@@ -1,7 +1,6 @@
--- Dead runs of a tenant that could live again now: of each job as many as it has free lanes, from its oldest on.
--- $1 tenant, $2 job or NULL, $3 group of errors or NULL, $4 dead by then or NULL, $5 limit, $6 how many of the oldest
--- are looked at.
-WITH dead AS MATERIALIZED (                  -- in the order of its index, and no further than it has to be read
+-- Dead runs of a tenant that can be re-driven now: of each job as many as it has free lanes, oldest first. $1 tenant,
+-- $2 job or NULL, $3 group of errors or NULL, $4 dead by then or NULL, $5 limit, $6 how many of the oldest are read.
+WITH dead AS MATERIALIZED (                  -- in index order, read no further than necessary
     SELECT h.job, h.scheduled_at, h.serial FROM run_history h
      WHERE h.status = 2 AND h.reason IS DISTINCT FROM 'discarded' AND ($2::bigint IS NULL OR h.job = $2::bigint)
        AND EXISTS (SELECT FROM jobs j WHERE j.job = h.job AND j.tenant = $1::integer AND j.status <> 'deleted' OFFSET 0)

@@ -1,2 +1,2 @@
--- The process that really serves this session.
+-- The backend process that serves this session, also through a pooler.
 SELECT pg_backend_pid() AS pid

@@ -1,4 +1,4 @@
--- The newest nodes that stopped answering within a day, with how much others took over from each.
+-- The newest nodes that stopped answering within a day, with how much other nodes took over from each.
 SELECT f.node, f.host, f.roles, f.seen_at, f.dismissed_at IS NOT NULL AS dismissed,
        coalesce(t.partitions, 0) AS partitions, coalesce(t.runs, 0) AS runs
   FROM former_nodes f LEFT JOIN LATERAL (

@@ -1,4 +1,4 @@
--- Runs held by a node that is not alive, or pulled under a lease that ran out. $1 job or NULL
+-- Runs held by a node that is not alive, or pulled under an expired lease. $1 job or NULL
 SELECT count(*) AS runs, min(r.not_before) AS oldest FROM live_runs r
  WHERE r.owner IS NOT NULL AND ($1::bigint IS NULL OR r.job = $1::bigint)
    AND CASE WHEN r.owner > 0 THEN NOT EXISTS (SELECT FROM nodes n WHERE n.node = r.owner AND NOT n.evicted

@@ -1,4 +1,4 @@
--- Ticks that should have fired more than $1 ago; $2 job or NULL. By partition, since that is how the index is sorted.
+-- Ticks that should have fired more than $1 ago; $2 job or NULL. By partition, because that is how the index is sorted.
 SELECT coalesce(sum(late.ticks), 0)::bigint AS ticks, min(late.oldest) AS oldest,
        count(*) FILTER (WHERE late.ticks > 0) AS partitions
   FROM generate_series(0, 255) AS p (partition),

@@ -1,5 +1,5 @@
--- Runs that somebody asked for: re-runs of a tick, and manual runs. $1 since, $2 job or NULL, $3 where manual serials
--- begin
+-- Runs that were requested: re-runs of a tick, and manual runs. $1 since, $2 job or NULL, $3 the serial where manual
+-- runs begin
 SELECT count(*) FILTER (WHERE h.serial < $3::integer) AS repeated,
        count(*) FILTER (WHERE h.serial >= $3::integer) AS manual, max(h.scheduled_at) AS latest,
        (array_agg(DISTINCT j.name))[1:3] AS names

@@ -1,4 +1,4 @@
--- What the server is, what it allows and how much of that is in use.
+-- The server's version and limits, and how much of the limits is in use.
 SELECT current_setting('server_version') AS version, current_setting('server_version_num')::integer AS number,
        clock_timestamp() AS at, current_user AS role, pg_is_in_recovery() AS standby,
        current_setting('max_connections')::integer AS max_connections,

@@ -1,2 +1,2 @@
--- Hints are of no use to anybody after a while.
+-- Delete old hints, which have no use.
 DELETE FROM changes WHERE at < now() - interval '2 minutes'

@@ -1,4 +1,5 @@
--- Attempts as they are archived. $1 limit; after this key: $2 job, $3 scheduled_at, $4 serial, $5 token
+-- Attempts in the form in which they are archived. $1 limit; after this key: $2 job, $3 scheduled_at, $4 serial, $5
+-- token
 SELECT h.job, h.scheduled_at, h.serial, h.token, (
     SELECT row_to_json(whole) FROM (
         SELECT run_id(h.job, h.scheduled_at, h.serial) AS run_id, t.name AS tenant, j.id AS job_id, j.name AS job,

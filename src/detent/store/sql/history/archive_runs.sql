@@ -1,5 +1,5 @@
--- Finished runs and ticks that did not run, as they are archived. $1 limit; after this key: $2 job, $3 scheduled_at, $4
--- serial
+-- Finished runs and ticks that did not run, in the form in which they are archived. $1 limit; after this key: $2 job,
+-- $3 scheduled_at, $4 serial
 SELECT h.job, h.scheduled_at, h.serial, (
     SELECT row_to_json(whole) FROM (
         SELECT run_id(h.job, h.scheduled_at, h.serial) AS id, t.name AS tenant, j.id AS job_id, j.name AS job,

@@ -1,2 +1,2 @@
--- Whether anything in a part of history ended after $1. Of runs this is answered by their BRIN index; attempts are few.
+-- Whether anything in a partition of history ended after $1. For runs the BRIN index answers this; attempts are few.
 SELECT EXISTS (SELECT FROM {name} WHERE finished_at > $1::timestamptz) AS late

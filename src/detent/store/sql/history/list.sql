@@ -1,5 +1,5 @@
--- Finished runs of a tenant in a stretch of time, newest first, behind a key. $1 after, $2 up to and including;
--- $3 scheduled_at, $4 job and $5 serial of the key; $6 statuses or NULL, $7 limit, $8 tenant
+-- Finished runs of a tenant in a range of time, newest first, after a key. $1 after, $2 up to and including; $3
+-- scheduled_at, $4 job and $5 serial of the key; $6 statuses or NULL, $7 limit, $8 tenant
 SELECT job, scheduled_at, serial, status, reason, attempt, token, node, revision, started_at, finished_at, result,
        ticks, until
   FROM run_history h

@@ -1,7 +1,7 @@
--- Partitions whose time is over, wherever they are on their way out, and those that are gone without us. $1 days, $2
--- one of them or NULL for all, $3 the time as the node knows it, or NULL: a clock that has just stepped is not
--- believed, nor one for which ticks are held. One that was made later than its day, for something old that was still to
--- be recorded, is kept as long as everything else: from its making on.
+-- Partitions whose retention is over, in any stage of removal, and those that were dropped outside detent. $1 days, $2
+-- one of them or NULL for all, $3 the time as the node knows it, or NULL: a clock that has just stepped is not trusted,
+-- nor is any clock while ticks are held. A partition that was made after its day, for an old run that was still to be
+-- recorded, is kept for the full retention, counted from when it was made.
 SELECT p.part, p.parent, p.name, p.until, p.archived_at IS NOT NULL AS archived,
        CASE WHEN b.detaching THEN 'detaching' WHEN b.name IS NOT NULL THEN 'attached'
             WHEN to_regclass(quote_ident(p.name)) IS NULL THEN 'gone' ELSE 'detached' END AS state

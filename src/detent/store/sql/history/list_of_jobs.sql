@@ -1,4 +1,4 @@
--- As history_slice, for some jobs, along the key of each. $8 jobs
+-- As history/list, for some jobs, along the key of each. $8 jobs
 SELECT h.*
   FROM unnest($8::bigint[]) AS v (job) CROSS JOIN LATERAL (
     SELECT job, scheduled_at, serial, status, reason, attempt, token, node, revision, started_at, finished_at, result,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from detent.store.statement import Statement
 
 COUNT_OPEN = Statement(__name__, "count_open")
-JUDGE_EXPECTATIONS = Statement(__name__, "judge_expectations")
+EVALUATE_EXPECTATIONS = Statement(__name__, "evaluate_expectations")
 LIST = Statement(__name__, "list")
 LIST_OF_JOB = Statement(__name__, "list_of_job")
 LIST_OPEN = Statement(__name__, "list_open")

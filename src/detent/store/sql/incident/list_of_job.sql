@@ -1,4 +1,4 @@
--- As list_incidents, of one job. $4 only those that are open, $5 job
+-- As incident/list, of one job. $4 only those that are open, $5 job
 SELECT incident, kind, within, tick, misses, opened_at, closed_at, closed, id, name, told_at, trouble, run
   FROM told_incidents
  WHERE tenant = $1::integer AND incident < coalesce($2::bigint, 9223372036854775807)

@@ -1,4 +1,4 @@
--- Incidents that were over before history began, and their messages. $1 days, $2 limit
+-- Delete incidents that closed before the history that is kept, and their messages. $1 days, $2 limit
 WITH gone AS MATERIALIZED (
     SELECT incident FROM incidents WHERE closed_at < now() - make_interval(days => $1::integer)
      ORDER BY incident LIMIT $2::integer FOR UPDATE SKIP LOCKED),

@@ -1,9 +1,9 @@
--- Jobs and their cursors, as one. Arrays: $1 number, $2 id, $3 name, $4 partition, $5 target, $6 definition, $7 tags as
--- JSON, $8 next tick, $9 fire_at, $10 runs left, $11 queue, $12 schedule, $13 grace, $14 lanes, $15 priority, $16 once;
--- then $17 tenant, $18 owner, $19 the time of registration, $20 who; and arrays about the span of ticks that begins:
--- $21 since, NULL for the time of registration, $22 anchor, $23 zone data; $24 missed, $25 most missed. Returns the
--- numbers that were added: a name that is taken, also by another row of the same batch, is left out. Sorted by name, so
--- that two batches cannot wait for each other.
+-- Insert jobs together with their cursors. Arrays: $1 number, $2 id, $3 name, $4 partition, $5 target, $6 definition,
+-- $7 tags as JSON, $8 next tick, $9 fire_at, $10 runs left, $11 queue, $12 schedule, $13 grace, $14 lanes, $15
+-- priority, $16 once; then $17 tenant, $18 owner, $19 the time of registration, $20 who; and arrays about the span of
+-- ticks that begins: $21 since, NULL for the time of registration, $22 anchor, $23 zone data; $24 missed, $25 most
+-- missed. Returns the numbers that were added: a name that is taken, also by another row of the same batch, is left
+-- out. Sorted by name, so that two batches cannot deadlock.
 WITH batch AS MATERIALIZED (
     SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::smallint[], $5::text[], $6::text[], $7::text[],
                          $8::timestamptz[], $9::timestamptz[], $10::integer[], $11::integer[], $12::integer[],

@@ -1,2 +1,3 @@
--- Who keeps these jobs: an app that has them in its code, or whoever applies them from files. $1 jobs, $2 owner
+-- Set the owner of these jobs: the app that defines them in its code, or the owner named when files are applied.
+-- $1 jobs, $2 owner
 UPDATE jobs SET owner = $2::text WHERE job = ANY ($1::bigint[])

@@ -1,5 +1,5 @@
--- One-offs that were completed long enough ago are deleted, unless ticks are held, or one was triggered or repeated and
--- is not over; their history stays. $1 limit, $2 who. Cursors are locked before jobs, as by every other change.
+-- Delete one-offs that were completed long enough ago, unless ticks are held, or a triggered or repeated run is not
+-- finished; their history is kept. $1 limit, $2 who. Cursors are locked before jobs, as in every other change.
 WITH done AS MATERIALIZED (
     SELECT c.job, c.schedule, coalesce(j.since, j.created_at) AS since, j.anchor, j.tzdata,
            coalesce(j.opened, 'created') AS opened, j.opened_by

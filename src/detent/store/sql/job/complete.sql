@@ -1,4 +1,4 @@
--- Jobs whose last tick has fired and whose last run is over. $1 limit
+-- Complete jobs whose last tick has fired and whose last run has finished. $1 limit
 WITH done AS MATERIALIZED (
     SELECT job, schedule FROM cursors c WHERE ended AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = c.job)
        AND NOT EXISTS (SELECT FROM catchups k WHERE k.job = c.job)

@@ -1,5 +1,5 @@
--- The numbers of these jobs, of those that are a tenant's and in one of these states. $1 tenant, $2 states, $3 ids, $4
--- behind this number, $5 limit
+-- The numbers of those jobs that belong to a tenant and are in one of these states. $1 tenant, $2 states, $3 ids, $4
+-- after this number, $5 limit
 SELECT job FROM jobs
  WHERE id = ANY ($3::uuid[]) AND tenant = $1::integer AND status = ANY ($2::text[]) AND job > $4::bigint
  ORDER BY job LIMIT $5::integer

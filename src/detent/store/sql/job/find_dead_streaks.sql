@@ -1,6 +1,6 @@
--- Of these jobs, those whose latest runs were all dead, as many as the job bears. Runs count that ended since the job
--- was last changed, resumed or made: of the latest so many, all must have, so that nobody looks further back for
--- others. $1 jobs
+-- Of these jobs, those whose latest runs were all dead, as many as auto_pause_after allows. Only runs count that ended
+-- since the job was last changed, resumed or made. All of the latest runs must have ended since then; older runs are
+-- not searched for others. $1 jobs
 SELECT j.id, j.tenant, n.bears
   FROM jobs j
  CROSS JOIN LATERAL (SELECT (j.definition->>'auto_pause_after')::integer AS bears) n

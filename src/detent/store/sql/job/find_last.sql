@@ -1,2 +1,2 @@
--- The newest job there is.
+-- The newest job.
 SELECT max(job) AS job FROM jobs

@@ -1,6 +1,6 @@
 -- Numbers of jobs, oldest first. $1 tenant, $2 statuses, $3 after this number, $4 up to and including, $5 limit.
--- Filters, each may be NULL: $6 beginning of the name, $7 words that are in it, $8 tags it has, $9 kinds of target, $10
--- queues; next tick before $11 (a time) or $12 (from now on), and after $13 or $14; $15 owner.
+-- Filters, each may be NULL: $6 prefix of the name, $7 words that the name contains, $8 tags the job has, $9 kinds of
+-- target, $10 queues; next tick before $11 (a time) or $12 (from now on), and after $13 or $14; $15 owner.
 SELECT found.job FROM unnest($2::text[]) AS s (status) CROSS JOIN LATERAL (
     SELECT j.job FROM jobs j
      WHERE j.tenant = $1::integer AND j.status = s.status AND j.job > $3::bigint AND j.job <= $4::bigint

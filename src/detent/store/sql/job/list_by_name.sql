@@ -1,4 +1,4 @@
--- As list_jobs, for jobs that are not deleted and whose names begin alike, along the index of names. The same
+-- As job/list, for jobs that are not deleted and whose names have a common prefix, along the index of names. The same
 -- parameters, of which $6 must be given.
 SELECT j.job FROM jobs j
  WHERE j.tenant = $1::integer AND j.status <> 'deleted' AND starts_with(j.name, $6::text)

@@ -1,6 +1,6 @@
--- Jobs as people see them, in the order asked for. $1 numbers
--- The newest run is in live_runs, or in history: not before the day of the last tick that was accounted for, since a
--- range of ticks ends with its day, so that no other partition is looked at.
+-- Jobs as the API shows them, in the order of $1 (numbers).
+-- The newest run is in live_runs, or in history: not before the day of the last tick that was accounted for, because a
+-- range of ticks ends with its day. So no other partition is read.
 SELECT j.job, j.id, j.name, j.status, j.revision, j.definition, j.owner, j.reason, j.created_at, j.updated_at,
        c.next_tick, CASE WHEN j.status = 'paused' THEN j.opened_by END AS paused_by, j.paused_until,
        CASE WHEN j.status = 'paused' THEN coalesce(j.on_resume, 'skip') END AS on_resume,

@@ -1,5 +1,5 @@
--- All that a change of a job is computed from; the change then compares generation and last_tick. It is never earlier
--- than the change before it, also when the clock stepped back.
+-- All columns from which a change of a job is computed; the change then compares generation and last_tick. The time of
+-- a change is never earlier than that of the change before it, even if the clock stepped back.
 -- $1 tenant, $2 id or NULL, $3 name or NULL
 SELECT j.job, j.id, j.tenant, j.name, j.status, j.revision, j.definition, j.owner, j.created_at,
        coalesce(j.since, j.created_at) AS since, j.anchor, j.paused_until, coalesce(j.on_resume, 'skip') AS on_resume,

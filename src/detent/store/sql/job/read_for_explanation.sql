@@ -1,4 +1,4 @@
--- A job as its ticks are explained, deleted or not. $1 job
+-- The data from which a job's ticks are explained, deleted or not. $1 job
 SELECT j.job, j.id, j.name, j.status, j.created_at, j.partition, j.definition, j.since, j.opened, j.opened_by, j.reason,
        j.paused_until, c.next_tick, nullif(c.last_tick, '-infinity') AS last_tick, now() AS now,
        -- else unknown, once that revision is no longer kept

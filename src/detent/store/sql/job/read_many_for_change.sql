@@ -1,4 +1,4 @@
--- As job_to_change, for several by name. $1 tenant, $2 names
+-- As job/read_for_change, for several jobs by name. $1 tenant, $2 names
 SELECT j.job, j.id, j.tenant, j.name, j.status, j.revision, j.definition, j.owner, j.created_at,
        coalesce(j.since, j.created_at) AS since, j.anchor, j.paused_until, coalesce(j.on_resume, 'skip') AS on_resume,
        c.generation, nullif(c.last_tick, '-infinity') AS last_tick, c.next_tick, c.runs_left, c.schedule, c.partition,

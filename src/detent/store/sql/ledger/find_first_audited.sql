@@ -1,5 +1,5 @@
--- Where there first is something to audit of some jobs after $2: a span that reaches beyond it, a row of history, or
--- a job without a cursor; NULL: nowhere.
+-- The first time after $2 at which some jobs have something to audit: a span that reaches beyond it, a row of history,
+-- or a job without a cursor; NULL: nothing.
 -- $1 jobs, $2 after, $3 until
 SELECT least((SELECT min(greatest(since, $2::timestamptz)) FROM spans
                WHERE job = ANY ($1::bigint[]) AND since < $3::timestamptz

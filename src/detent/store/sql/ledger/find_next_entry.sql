@@ -1,4 +1,4 @@
--- The first tick of a job behind a range of missed ones that became a run. $1 job, $2 the last of the range
+-- The first tick of a job after a range of missed ticks that became a run. $1 job, $2 the last of the range
 SELECT scheduled_at FROM (
     SELECT scheduled_at FROM live_runs WHERE job = $1::bigint AND scheduled_at > $2::timestamptz AND serial = 0
     UNION ALL

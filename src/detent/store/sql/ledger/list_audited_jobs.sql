@@ -1,6 +1,6 @@
--- Jobs of a tenant whose ticks may lie in (after, until], deleted ones too, oldest first; also those without
--- a cursor or a schedule, of which an audit says that they are unknown. $1 tenant, $2 after, $3 until,
--- $4 behind this number, $5 limit, $6 some numbers, or NULL for all
+-- Jobs of a tenant whose ticks may lie in (after, until], oldest first, including deleted ones and those without a
+-- cursor or a schedule, which an audit reports as unknown. $1 tenant, $2 after, $3 until, $4 after this number, $5
+-- limit, $6 some numbers, or NULL for all
 SELECT j.job, j.id, j.name, j.created_at, c.schedule, s.stored
   FROM jobs j LEFT JOIN cursors c USING (job) LEFT JOIN schedules s USING (schedule)
  WHERE j.tenant = $1::integer AND j.job > $4::bigint AND j.created_at < $3::timestamptz

@@ -1,5 +1,5 @@
--- Every span of ticks of some jobs that reaches into (after, until], with where their cursors stand. $1 jobs, $2 after,
--- $3 until
+-- Every span of ticks of some jobs that reaches into (after, until], with the positions of their cursors. $1 jobs, $2
+-- after, $3 until
 SELECT j.job, s.since, s.until, s.anchor, s.tzdata, s.opened, s.opened_by, s.reason, s.closed, s.closed_by, s.schedule,
        c.stored, date_trunc('milliseconds', j.created_at) AS created_at, u.next_tick,
        u.job IS NULL AND j.status <> 'deleted' AS without_cursor

@@ -1,6 +1,6 @@
--- Former spans whose ticks are all older than the history that is kept, one page of all of them. $1 days, $2 and $3
--- behind this job and beginning, $4 how many are looked at, $5 as in expired_history. A span stays as long as anything
--- is on record in it, such as the late result of a backfill, or still to be caught up with.
+-- Delete former spans whose ticks are all older than the history that is kept, one page at a time. $1 days, $2 and $3
+-- after this job and beginning, $4 how many are read, $5 the time as in history/list_expired. A span is kept as long as
+-- anything is recorded in it, such as the late result of a backfill, or is still to be caught up.
 WITH kept AS MATERIALIZED (
     SELECT least(max(until), least(now(), $5::timestamptz) - make_interval(days => $1::integer)) AS since
       FROM history_parts

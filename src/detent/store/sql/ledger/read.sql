@@ -1,5 +1,5 @@
--- What is on record of the ticks of some jobs in (after, until]: in history, of runs that live, of ticks still to be
--- caught up with. $1 jobs, $2 after, $3 until. Ranges end with their day, so that one which begins before does so on
+-- What is recorded for the ticks of some jobs in (after, until]: in history, in live runs, and in ticks still to be
+-- caught up. $1 jobs, $2 after, $3 until. Ranges end with their day, so a range that begins before `after` begins on
 -- the same day.
 SELECT h.* FROM unnest($1::bigint[]) AS v (job) CROSS JOIN LATERAL (
     SELECT job, scheduled_at, coalesce(until, scheduled_at) AS until, ticks, status, NULL::text AS live, reason,

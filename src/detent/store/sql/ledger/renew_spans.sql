@@ -1,4 +1,4 @@
--- New spans for jobs whose next tick is the same by a new release of the zone data. Arrays: $1 job, $2 generation as
+-- New spans for jobs whose next tick is the same under a new release of the zone data. Arrays: $1 job, $2 generation as
 -- read, $3 the end of the old span; then $4 the release.
 WITH locked AS MATERIALIZED (
     SELECT batch.* FROM (SELECT * FROM unnest($1::bigint[], $2::integer[], $3::timestamptz[]) AS t (job, generation,

@@ -1,4 +1,4 @@
--- Runs that a node holds in queues that have a limit since. $1 node, $2 queues
+-- Mark the runs that a node holds in queues that got a limit since. $1 node, $2 queues
 UPDATE live_runs r SET limited = true FROM (
     SELECT job, lane FROM live_runs WHERE owner = $1 AND queue = ANY ($2::integer[]) AND NOT limited
      ORDER BY job, lane FOR UPDATE) v

@@ -1,6 +1,6 @@
--- How many runs may start now under limits that this transaction has locked, and where a rate is in the way, in how
--- many seconds there will be one more. $1 their numbers. A bucket that was filled later than now is void: the clock
--- stepped back.
+-- How many runs may start now under limits that this transaction has locked, and if a rate prevents it, in how many
+-- seconds one more may start. $1 their numbers. A bucket that was filled later than now is void: the clock stepped
+-- back.
 WITH bounds AS MATERIALIZED (
     SELECT l.rate_per_second AS rate, l.max_concurrent - (
         SELECT count(*) FROM queues q JOIN live_runs r ON r.queue = q.queue AND r.limited AND r.owner IS NOT NULL

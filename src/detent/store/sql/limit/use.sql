@@ -1,5 +1,5 @@
 -- After a claim under limits, in its transaction. $1 their numbers, $2 how many were claimed; which: $3 job, $4 lane.
--- They count as under way for as long as somebody holds them.
+-- The runs count against the limits for as long as they have an owner.
 WITH marked AS (
     UPDATE live_runs r SET limited = true FROM unnest($3::bigint[], $4::smallint[]) AS batch (job, lane)
      WHERE r.job = ANY ($3::bigint[]) AND r.job = batch.job AND r.lane = batch.lane AND NOT r.limited)

@@ -1,2 +1,2 @@
--- Nodes are known from the first migration on.
+-- Whether the table of nodes exists, which the first migration creates.
 SELECT to_regclass('nodes') IS NOT NULL

@@ -1,2 +1,2 @@
--- Held by a node that joins, until it has: no migration begins meanwhile. $1 the key
+-- Held by a node while it joins: no migration begins meanwhile. $1 the key
 SELECT pg_advisory_xact_lock_shared($1)

@@ -1,2 +1,2 @@
--- Held by a migration to its end: no node joins meanwhile that might not know it. $1 the key
+-- Held by a migration until its end: no node that might not know the migration joins meanwhile. $1 the key
 SELECT pg_advisory_xact_lock($1)

@@ -1,2 +1,2 @@
--- The table of a database that was made before migrations said with what they are compatible.
+-- The table of a database that was made before migrations recorded their compatibility.
 ALTER TABLE schema_migrations ADD COLUMN IF NOT EXISTS compatible integer

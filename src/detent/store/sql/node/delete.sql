@@ -1,5 +1,6 @@
--- An evicted node that owns nothing any more; its last heartbeat is kept, since it may have been the last of all. One
--- whose end is not on record yet (evicted by a fail-over, or by an older version) is put there as lost. $1 node
+-- Delete an evicted node that owns nothing any more; its last heartbeat is kept, because it may have been the last node
+-- of the cluster. A node whose end is not recorded yet (evicted by a fail-over, or by an older version) is recorded as
+-- lost. $1 node
 WITH deleted AS (
     DELETE FROM nodes n WHERE n.node = $1 AND n.evicted AND NOT EXISTS (SELECT FROM partitions WHERE holder = $1)
        AND NOT EXISTS (SELECT FROM live_runs WHERE owner = $1) RETURNING n.*),

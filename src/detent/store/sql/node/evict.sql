@@ -1,6 +1,6 @@
--- Nodes whose time ran out. Waits for their fires and claims, after which none can follow. An end too far ahead is
--- void: the clock stepped back. Rows are locked in one order, since several nodes may do this at once. Each is put on
--- record as lost, with how many partitions it led.
+-- Evict nodes whose time to live has passed. Waits for their fires and claims; after that they can make no others. An
+-- expiry too far ahead is void: the clock stepped back. Rows are locked in one order, because several nodes may run
+-- this concurrently. Each node is recorded as lost, with how many partitions it led.
 WITH expired AS MATERIALIZED (
     SELECT node FROM nodes WHERE NOT evicted AND (expires_at < now() OR expires_at > now() + 2 * ttl)
      ORDER BY node FOR UPDATE),

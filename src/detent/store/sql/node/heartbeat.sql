@@ -1,8 +1,9 @@
--- Renew the node's row. $1 node, $2 clock offset, $3 the time that it should be, $4 how far off it may be (NULL:
--- anything), $5 since when the node's process has seen no step (NULL: since now). Always one row:
--- `stepped`: the clock is not as expected, and nothing was written, so that nobody counts as alive in a new time before
--- it was looked into; nothing remains: evicted, stop at once, an evicted node cannot come back. The remaining time is
--- returned because a beat that waited for a lock can come back already expired.
+-- Renew the node's row. $1 node, $2 clock offset, $3 the expected time, $4 the allowed deviation (NULL: any), $5 since
+-- when the node's process has seen no clock step (NULL: since now). Always returns one row.
+-- `stepped`: the clock is not as expected and nothing was written, so that no node counts as alive in the new time
+-- before the step was examined. No remaining time: the node was evicted and must stop immediately; an evicted node
+-- cannot come back. The remaining time is returned because a heartbeat that waited for a lock can return already
+-- expired.
 WITH clock AS MATERIALIZED (
     SELECT coalesce(clock_timestamp() NOT BETWEEN $3::timestamptz - $4::interval AND $3::timestamptz + $4::interval,
            false) AS stepped),

@@ -1,5 +1,5 @@
--- A node that ends: in good order, or because it lost its membership. The first record of its end stays. $1 node, $2
--- lost
+-- Record that a node ends: by a normal shutdown, or because it lost its membership. The first record of its end is
+-- kept. $1 node, $2 lost
 WITH left_node AS (UPDATE nodes SET evicted = true WHERE node = $1 RETURNING *),
 former AS (
     INSERT INTO former_nodes (node, host, pid, address, roles, version, tzdata, started_at, seen_at, lost, partitions)

@@ -1,4 +1,4 @@
--- Nodes that are alive or not yet forgotten, from the oldest on, with what each leads and holds.
+-- Nodes that are alive or whose row is not deleted yet, oldest first, with what each leads and holds.
 SELECT n.node, n.host, n.pid, n.address, n.roles, n.started_at, n.version, n.tzdata, n.clock_offset,
        now() - n.beat_at AS age, n.expires_at - now() AS remaining,
        CASE WHEN n.evicted OR n.expires_at <= now() THEN 'evicted' WHEN n.draining THEN 'draining'

@@ -1,5 +1,5 @@
--- The newest nodes that ended within a day and are not among the nodes any more, with which nodes took over from each.
--- $1 limit
+-- The newest nodes that ended within a day and no longer have a row in `nodes`, with the nodes that took over from
+-- each. $1 limit
 SELECT f.node, f.host, f.pid, f.address, f.roles, f.version, f.tzdata, f.started_at, f.seen_at, f.ended_at, f.lost,
        f.partitions, f.dismissed_at IS NOT NULL AS dismissed,
        ARRAY (SELECT taker FROM node_take_overs o WHERE o.node = f.node ORDER BY taker) AS takers,

@@ -1,4 +1,5 @@
--- The record of nodes that ended, after a day, some at a time. $1 age, $2 as in expired_history, $3 limit
+-- Delete the records of nodes that ended, after a day, in batches. $1 age, $2 the time as in history/list_expired, $3
+-- limit
 WITH old AS MATERIALIZED (
     SELECT node FROM former_nodes
      WHERE ended_at < least(now(), $2::timestamptz) - $1::interval AND (SELECT held_at IS NULL FROM cluster)

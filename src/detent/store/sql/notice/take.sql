@@ -1,5 +1,5 @@
--- Messages to be sent now, which are out of others' reach for a while. $1 limit, $2 for how long. Of an incident one at
--- a time, so that nobody hears of a recovery first.
+-- Take messages that are due; no other node takes them for a while. $1 limit, $2 for how long. One message of an
+-- incident at a time, so that a recovery is never sent before the miss.
 WITH waiting AS MATERIALIZED (
     SELECT notice FROM notices x WHERE ended_at IS NULL AND due_at <= now()
        AND NOT EXISTS (SELECT FROM notices y WHERE y.incident = x.incident AND y.notice < x.notice

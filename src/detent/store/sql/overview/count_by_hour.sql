@@ -1,4 +1,4 @@
--- What became of the newest runs of a job since $3, hour by hour. $1 job, $2 how many runs are looked at
+-- The outcomes of the newest runs of a job since $3, by hour. $1 job, $2 how many runs are read
 SELECT date_trunc('hour', scheduled_at, 'UTC') AS at, status, sum(coalesce(ticks, 1))::bigint AS runs,
        count(*) AS looked_at
   FROM (SELECT scheduled_at, status, ticks FROM run_history

@@ -1,5 +1,5 @@
--- How many jobs a tenant has in each status: counted where they are few, else as last counted. $1 tenant, $2 how many
--- are few
+-- How many jobs a tenant has in each status: counted now if they are few, otherwise the last stored count. $1 tenant,
+-- $2 how many are few
 SELECT s.status, CASE WHEN t.jobs <= $2::integer
            THEN (SELECT count(*) FROM jobs j WHERE j.tenant = $1::integer AND j.status = s.status)
            ELSE coalesce(

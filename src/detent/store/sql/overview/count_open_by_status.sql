@@ -1,4 +1,4 @@
--- How many runs of a tenant are open, by status; of very many, the first so many. $1 tenant, $2 limit
+-- How many runs of a tenant are open, by status, counted up to a limit. $1 tenant, $2 limit
 SELECT count(*) FILTER (WHERE r.owner IS NOT NULL) AS running,
        count(*) FILTER (WHERE r.owner IS NULL AND (r.attempt > 1 OR r.crashes > 0)) AS retrying,
        count(*) FILTER (WHERE r.owner IS NULL AND r.attempt = 1 AND r.crashes = 0) AS pending, count(*) AS looked_at

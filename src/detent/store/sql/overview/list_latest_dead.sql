@@ -1,4 +1,4 @@
--- The newest runs of jobs, where they are dead and nothing of the job is under way. Ticks that did not run are no runs.
+-- The newest run of each job, if it is dead and the job has no open run. Ticks that did not run do not count as runs.
 -- $1 jobs
 SELECT h.job, h.scheduled_at, h.serial FROM unnest($1::bigint[]) AS v (job) CROSS JOIN LATERAL (
     SELECT job, scheduled_at, serial, status FROM run_history WHERE job = v.job AND status IN (1, 2, 3)

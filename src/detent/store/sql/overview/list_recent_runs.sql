@@ -1,4 +1,4 @@
--- The newest runs of some jobs, newest first, open ones too. $1 ids of jobs, $2 how many of each, $3 tenant
+-- The newest runs of some jobs, newest first, including open ones. $1 ids of jobs, $2 how many of each, $3 tenant
 SELECT j.id, r.* FROM unnest($1::uuid[]) AS v (id) JOIN jobs j ON j.id = v.id AND j.tenant = $3::integer
        CROSS JOIN LATERAL (
     (SELECT run_id(job, scheduled_at, serial) AS run, scheduled_at,

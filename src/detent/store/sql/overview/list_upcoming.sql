@@ -1,5 +1,6 @@
 -- The next ticks of a tenant that has many jobs, found in each partition's part of the index. $1 tenant, $2 limit, $3
--- how many are looked at in each partition: jobs are spread evenly over 256, so few of those that are next share one.
+-- how many rows are read in each partition: jobs are spread evenly over 256 partitions, so few of the next ones share
+-- one.
 SELECT j.id, j.name, j.definition->>'timezone' AS timezone, j.target, d.next_tick, d.fire_at FROM (
     SELECT c.* FROM generate_series(0, 255) AS p (partition) CROSS JOIN LATERAL (
         SELECT job, next_tick, fire_at FROM cursors

@@ -1,7 +1,7 @@
--- What became of the ticks of some jobs between $2 and $3, in $4 steps. $1 ids of jobs, $5 tenant, $6 how many runs of
--- a job are looked at, the newest first. `until`: some of these rows stand for a range of ticks up to then. Ranges end
--- with their day, so that one which begins before $2 does so on the same day; its step is below zero. Steps are
--- computed in numeric: a tick on the edge of a step belongs to the one that begins there, as elsewhere.
+-- The outcome of the ticks of some jobs between $2 and $3, in $4 steps. $1 ids of jobs, $5 tenant, $6 how many runs of
+-- a job are read, the newest first. `until`: the row covers a range of ticks up to this time. Ranges end with their
+-- day, so a range that begins before $2 begins on the same day; its step is below zero. Steps are computed in numeric:
+-- a tick on the edge of a step belongs to the one that begins there, as elsewhere.
 SELECT j.id, floor(extract(epoch FROM h.scheduled_at - $2::timestamptz) * $4::integer
                    / extract(epoch FROM $3::timestamptz - $2::timestamptz))::integer AS step,
        h.status, sum(coalesce(h.ticks, 1))::bigint AS runs,

@@ -1,6 +1,6 @@
--- How often partitions changed hands in the last hour, and which did so more than once without a reason. A node that
--- came, went, was drained or brought back is a reason for one change each. Nodes that are gone are known by their
--- elections alone: one that was elected within the hour may have come and gone in it, one that was elected before went.
+-- How often partitions changed leader in the last hour, and which did so more than once without a reason. A node that
+-- joined, left, was drained or undrained is a reason for one change each. Nodes without a row are known only by their
+-- elections: one that was elected within the hour may have joined and left in it, one that was elected before left.
 WITH recent AS MATERIALIZED (SELECT partition, node, at FROM elections WHERE at > now() - interval '1 hour'),
 earlier AS (
     SELECT DISTINCT f.node FROM (SELECT DISTINCT partition FROM recent) p, LATERAL (

@@ -1,2 +1,2 @@
--- Every partition, its holder, and since when.
+-- Every partition, its leader, and since when.
 SELECT partition, holder, term, now() - taken_at AS age FROM partitions ORDER BY partition

@@ -1,4 +1,4 @@
--- What a node needs to know of the others, in one answer. $1 me
+-- What a node needs to know about the other nodes, in one row. $1 this node
 SELECT ARRAY (SELECT node FROM nodes WHERE NOT evicted AND NOT draining AND 'scheduler' = ANY (roles)
  ORDER BY node) AS schedulers,
        ARRAY (SELECT node FROM nodes WHERE evicted ORDER BY node) AS evicted,

@@ -4,9 +4,9 @@
 -- was lost). With one: only if it is newer than the last that was accepted, or the same. A node that loses a partition
 -- while alive may still fire it once more, which is harmless: the cursor gives one run, and its owner is alive.
 -- After a partition is taken without a nomination, the next nomination is accepted whatever its number: a coordinator
--- that was restored from a backup, or replaced by another, counts from below.
--- What a node that ended had led is recorded under its name.
--- OFFSET 0 keeps the sub-select as it is: as an anti-join it would not be evaluated again for a row that changed hands
+-- that was restored from a backup, or replaced by another, starts from a lower number.
+-- Partitions that an ended node led are also recorded as take-overs from that node.
+-- OFFSET 0 keeps the sub-select as it is: as an anti-join it would not be evaluated again for a row that changed leader
 -- while this statement waited for it, and the partition would be taken from a live node.
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 batch AS MATERIALIZED (SELECT * FROM unnest($3::smallint[], $4::bigint[]) AS t (partition, number)),

@@ -1,11 +1,11 @@
--- Take runs that are ready, each under a lease. $1 tenant, $2 worker, $3 queue name, $4 what the worker has, $5 whether
--- it has every function, $6 limit, $7 lease, $8 as in claim. Ranges as there. There is no node to fence on: the lease
--- is the fence, and that this database is no copy, which nodes make sure of before they join, is asked here.
--- Nobody will tell when a run starts, so where a crash must be told from a wait it counts as started from here on. A
--- suspect, whose worker was lost although it had been lost before (crashes > 1), is given alone: to a worker that holds
--- nothing, which then gets nothing else until the lease can have ended. If no such worker comes, any worker gets it
--- after a wait; then its loss does not count. Both spans double with each loss, so that at last it has been alone for
--- long enough.
+-- Claim runs that are ready, each under a lease. $1 tenant, $2 worker, $3 queue name, $4 the worker's capabilities, $5
+-- whether it has every function, $6 limit, $7 lease, $8 as $5 in run/claim. Ranges as there. There is no node to fence
+-- on: the lease is the fence. That this database is not a copy, which a node checks before it joins, is checked here.
+-- The worker does not report when a run starts, so where a crash must be distinguished from a wait, the run counts as
+-- started from here on. A suspect, whose worker was lost although it had been lost before (crashes > 1), is given
+-- alone: to a worker that holds nothing, which then gets nothing else until the lease can have ended. If no such worker
+-- comes, any worker gets it after a wait; then its loss does not count. Both times double with each loss, so that the
+-- run is eventually alone for long enough.
 WITH ranges AS MATERIALIZED (
     SELECT p, queue FROM queues, generate_series(9, 0, -1) AS p
      WHERE tenant = $1 AND name = $3
@@ -24,7 +24,7 @@ ready AS MATERIALIZED (
 picked AS MATERIALIZED (
     SELECT job, lane FROM ready WHERE NOT EXISTS (SELECT FROM ready WHERE crashes > 1)
     UNION ALL (SELECT job, lane FROM ready WHERE crashes > 1 ORDER BY crashes DESC LIMIT 1)),
-accompanied AS (                             -- what this worker was given alone is no longer alone
+accompanied AS (                             -- a run that this worker got alone is no longer alone
     UPDATE pull_leases SET alone_until = NULL
      WHERE worker = $2 AND alone_until IS NOT NULL AND EXISTS (SELECT FROM picked)),
 taken AS (

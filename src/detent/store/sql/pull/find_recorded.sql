@@ -1,6 +1,6 @@
--- What is on record for a report that matched no lease: a row if the run is this tenant's. `outcome` is what was
--- written under this token; `status` the final status, if the run ended under it. $1 tenant, $2 job, $3 scheduled_at,
--- $4 serial, $5 token
+-- What is recorded for a report that matched no lease: a row if the run is this tenant's. `outcome` is what was written
+-- under this token; `status` is the final status, if the run ended under it. $1 tenant, $2 job, $3 scheduled_at, $4
+-- serial, $5 token
 SELECT r.status, r.token,
        coalesce((SELECT outcome FROM attempts a WHERE a.job = r.job AND a.scheduled_at = r.scheduled_at
                     AND a.serial = r.serial AND a.token = $5),

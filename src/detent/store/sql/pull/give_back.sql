@@ -1,4 +1,4 @@
--- Runs that were claimed for a worker that is gone before it could be told: they go back, uncounted.
+-- Return runs to their queues, uncounted, when the worker they were claimed for disconnected before it received them.
 -- Arrays: $1 job, $2 scheduled_at, $3 serial, $4 token
 WITH leases AS MATERIALIZED (
     SELECT l.* FROM (SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::integer[], $4::bigint[])

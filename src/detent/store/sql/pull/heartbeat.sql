@@ -1,6 +1,6 @@
--- Leases go on. $1 tenant; arrays: $2 job, $3 scheduled_at, $4 serial, $5 token, $6 lease. A lease that has run out
--- goes on too, as long as nobody has taken its run; one whose run is over its time limit does not. Returns positions,
--- counted from 1, with the new end and whether the run is asked to stop; what is not returned is lost.
+-- Extend leases. $1 tenant; arrays: $2 job, $3 scheduled_at, $4 serial, $5 token, $6 lease. An expired lease is
+-- extended too, as long as its run was not rescued; a lease whose run is over its time limit is not. Returns positions,
+-- counted from 1, with the new end and whether the run is asked to stop; a lease that is not returned is lost.
 WITH batch AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::integer[], $5::bigint[], $6::interval[])
         WITH ORDINALITY AS t (job, scheduled_at, serial, token, lease, position)),

@@ -1,4 +1,5 @@
--- Pulled runs over their time limit, whether their worker still beats or not; columns as in pull_held. $1 limit
+-- Pulled runs over their time limit, whether or not their worker still sends heartbeats; columns as in pull/read_lease.
+-- $1 limit
 SELECT r.job, r.lane, r.scheduled_at, r.serial, r.token, r.revision, r.attempt, r.crashes, r.once, r.cancel, j.id,
        j.name, CASE WHEN j.revision = r.revision THEN j.definition ELSE o.definition END AS definition,
        l.tenant, l.claimed_at

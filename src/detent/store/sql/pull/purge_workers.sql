@@ -1,5 +1,5 @@
--- Workers that pulled their last run so long ago that history has none of theirs: no partition is left that was there
--- then, as in forget_jobs. $1 days
+-- Delete workers that pulled their last run so long ago that history has no run of theirs: no partition that existed
+-- then is left, as in job/purge. $1 days
 WITH kept AS MATERIALIZED (
     SELECT b.since, coalesce(p.made_at, '-infinity') AS made_at
       FROM history_bounds b LEFT JOIN history_parts p ON p.name = b.name AND p.dropped_at IS NULL)

@@ -1,4 +1,4 @@
--- What a decision about a pulled run is made from. $1 tenant, $2 job, $3 scheduled_at, $4 serial, $5 token
+-- The data for a decision about a pulled run. $1 tenant, $2 job, $3 scheduled_at, $4 serial, $5 token
 SELECT r.job, r.lane, r.scheduled_at, r.serial, r.token, r.revision, r.attempt, r.crashes, r.once, r.cancel, j.id,
        j.name, CASE WHEN j.revision = r.revision THEN j.definition ELSE o.definition END AS definition,
        l.tenant, l.claimed_at

@@ -1,5 +1,5 @@
--- A report that came too late, kept with the attempt that was given up for lost; after a time limit the attempt stays
--- what it is, a timeout, and says that a report came. It changes nothing else.
+-- Record a report that came too late with the attempt that was given up as lost; after a time limit the attempt remains
+-- a timeout and notes that a report came. It changes nothing else.
 -- $1 job, $2 scheduled_at, $3 serial, $4 token, $5 what the late report said
 UPDATE attempts SET outcome = CASE outcome WHEN 'lost' THEN 'stale' ELSE outcome END,
        error = CASE outcome WHEN 'lost' THEN $5::text ELSE error || ' ' || $5::text END

@@ -1,7 +1,7 @@
--- Runs whose lease has run out: rescue, for workers that pull. $1 how many losses convict a run that was alone, $2
--- limit. The lease is locked first and looked at again under the lock, so that a heartbeat under way either comes
--- before or is refused. An end too far ahead is void: the clock stepped back. A lease without its run is only cleared
--- away. What counts against a run: as in rescue.
+-- Runs whose lease has expired: run/rescue, for workers that pull. $1 how many losses make a run dead that was alone,
+-- $2 limit. The lease is locked first and checked again under the lock, so that a concurrent heartbeat either comes
+-- before or is refused. An expiry too far ahead is void: the clock stepped back. A lease without a run is only deleted.
+-- What counts against a run: as in run/rescue.
 WITH leases AS MATERIALIZED (
     SELECT * FROM pull_leases
      WHERE (lease_until < now() OR lease_until > now() + 2 * lease) AND ends_at > now()
@@ -9,7 +9,7 @@ WITH leases AS MATERIALIZED (
 locked AS MATERIALIZED (
     SELECT r.*, r.cancel AS stop, leases.alone AS counts,
            r.started_at IS NOT NULL AND (r.once OR leases.alone AND coalesce(r.lost_alone, 0) + 1 >= $1) AS dead
-      -- two claims at once do not see each other
+      -- concurrent claims do not see each other
       FROM (SELECT leases.*, leases.alone_until IS NOT NULL AND NOT EXISTS (
                 SELECT FROM pull_leases o WHERE o.worker = leases.worker
                     AND (o.job, o.scheduled_at, o.serial) <> (leases.job, leases.scheduled_at, leases.serial)) AS alone
@@ -22,7 +22,7 @@ released AS (
     DELETE FROM pull_leases t USING leases
      WHERE t.job = ANY (ARRAY(SELECT job FROM leases)) AND t.job = leases.job AND t.scheduled_at = leases.scheduled_at
        AND t.serial = leases.serial),
-accompanied AS (                             -- what is rescued later was not alone either
+accompanied AS (                             -- runs that are rescued later were not alone either
     UPDATE pull_leases t SET alone_until = NULL
      WHERE t.alone_until IS NOT NULL AND t.worker IN (SELECT worker FROM leases)
        AND (t.job, t.scheduled_at, t.serial) NOT IN (SELECT job, scheduled_at, serial FROM leases)),

@@ -1,4 +1,4 @@
--- Queues that are marked as unused and are used again, as keep_schedules. $1 queues
+-- Remove the mark of unused queues that are used again, as schedule/keep. $1 queues
 WITH locked AS MATERIALIZED (
     SELECT queue FROM queues WHERE queue = ANY ($1::integer[]) AND unused_since IS NOT NULL ORDER BY queue
            FOR NO KEY UPDATE)

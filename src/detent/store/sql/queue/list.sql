@@ -1,4 +1,4 @@
--- The queues of a tenant by name, also those that have a limit and nothing else. $1 tenant, $2 name or NULL for all
+-- The queues of a tenant by name, including those that have only a limit. $1 tenant, $2 name or NULL for all
 WITH counted AS (
     SELECT q.name, count(*) FILTER (WHERE r.owner IS NULL) AS waiting,
            count(*) FILTER (WHERE r.owner IS NOT NULL) AS running, min(r.not_before) FILTER (WHERE r.owner IS NULL

@@ -1,5 +1,5 @@
--- Where runs wait that may start, as queue and priority. $1 queue numbers this worker serves. From one pair to the next
--- through the index, however many runs wait in each; the first of a pair is the one that may start soonest.
+-- The queues and priorities that have runs ready to start. $1 queue numbers this worker serves. Skips through the index
+-- from one pair to the next, however many runs wait in each; the first of a pair is the one that may start soonest.
 WITH RECURSIVE pairs AS (
     (SELECT queue, priority, not_before FROM live_runs WHERE owner IS NULL AND lane >= 0
       ORDER BY queue, priority, not_before LIMIT 1)

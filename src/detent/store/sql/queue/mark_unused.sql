@@ -1,4 +1,4 @@
--- $1 queues that nothing is in any more, from now on, $2 queues that something is in after all
+-- $1 queues to mark as unused from now on, $2 queues that are used again
 WITH changed AS MATERIALIZED (
     SELECT queue FROM queues
      WHERE queue = ANY ($1::integer[]) AND unused_since IS NULL OR queue = ANY ($2::integer[])

@@ -1,5 +1,5 @@
--- Queues that nothing is in, as forget_schedules; one that has a limit stays. $1 queues, $2 how long, $3 as in
--- expired_history
+-- Delete queues that are not used, as schedule/purge; one that has a limit is kept. $1 queues, $2 how long, $3 the time
+-- as in history/list_expired
 WITH old AS MATERIALIZED (
     SELECT queue FROM queues q
      WHERE queue = ANY ($1::integer[]) AND unused_since < least(now(), $3::timestamptz) - $2::interval

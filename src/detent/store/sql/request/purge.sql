@@ -1,4 +1,5 @@
--- Answers that were kept long enough. $1 how long, $2 limit, $3 as in expired_history
+-- Delete stored answers that have expired. $1 how long answers are kept, $2 limit, $3 the time as in
+-- history/list_expired
 WITH old AS MATERIALIZED (
     SELECT tenant, key FROM requests WHERE created_at < least(now(), $3::timestamptz) - $1::interval
        AND (SELECT held_at IS NULL FROM cluster) ORDER BY created_at LIMIT $2::integer FOR UPDATE SKIP LOCKED)

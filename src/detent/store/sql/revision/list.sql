@@ -1,4 +1,4 @@
--- The definitions a job has had, the present one first. $1 job, $2 only those below this number (NULL: all), $3 limit
+-- The definitions a job has had, the current one first. $1 job, $2 only those below this number (NULL: all), $3 limit
 SELECT * FROM (
     SELECT revision, definition, changed_by, coalesce(revised_at, created_at) AS made_at,
            NULL::timestamptz AS replaced_at

@@ -1,5 +1,5 @@
--- Former definitions beyond the newest $1 of each job, one page of all of them; none that a run needs which is not
--- over: it runs what it was fired with. $2 and $3 behind this job and revision, $4 how many are looked at
+-- Delete former definitions beyond the newest $1 of each job, one page at a time; except those that an unfinished run
+-- needs, because it runs the definition it was fired with. $2 and $3 after this job and revision, $4 how many are read
 WITH page AS MATERIALIZED (
     SELECT job, revision FROM job_revisions WHERE (job, revision) > ($2::bigint, $3::integer) ORDER BY job, revision
      LIMIT $4::integer),

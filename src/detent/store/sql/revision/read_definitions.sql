@@ -1,4 +1,4 @@
--- The revisions some runs were fired with. Arrays: $1 job, $2 revision (a single one holds for all)
+-- The revisions some runs were fired with. Arrays: $1 job, $2 revision (a single element applies to all)
 SELECT v.job, v.revision, j.id, j.name, j.created_at, coalesce(r.definition, j.definition) AS definition, j.tenant
   FROM (SELECT job, CASE WHEN cardinality($2::integer[]) = 1 THEN ($2::integer[])[1] ELSE revision END AS revision
           FROM unnest($1::bigint[], $2::integer[]) AS t (job, revision)) v

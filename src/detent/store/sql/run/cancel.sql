@@ -1,5 +1,5 @@
--- Arrays: $1 job, $2 scheduled_at, $3 serial. Runs nobody owns end here; the others are asked to stop and their owner
--- settles them.
+-- Arrays: $1 job, $2 scheduled_at, $3 serial. Runs without an owner end here; the others are asked to stop and their
+-- owner settles them.
 WITH locked AS MATERIALIZED (
     SELECT r.* FROM (SELECT * FROM unnest($1::bigint[], $2::timestamptz[], $3::integer[]) AS t (job, scheduled_at,
            serial)

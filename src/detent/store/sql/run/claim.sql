@@ -1,9 +1,9 @@
--- Claim runs that are ready. $1 node, $2 incarnation, $3 queue numbers that this worker serves, $4 limit, $5 whether
--- all priorities count alike this time, so that the lowest gets a share too.
--- One short range per queue and priority (9 is claimed first): neither retries that wait nor lower priorities are read.
--- The ranges are sorted, or the planner would walk through one queue's priorities before the next queue; among queues
--- of equal priority the order is random, so that a backlog in one does not starve the others. An evicted node must not
--- claim behind its own rescue, hence the fence. Runs in negative lanes wait for another run of their job.
+-- Claim runs that are ready. $1 node, $2 incarnation, $3 queue numbers that this worker serves, $4 limit, $5 whether to
+-- treat all priorities as equal this time, so that the lowest gets a share too.
+-- One short range per queue and priority (9 is claimed first): neither waiting retries nor lower priorities are read.
+-- The ranges are sorted, or the planner would read all of one queue's priorities before the next queue; among queues of
+-- equal priority the order is random, so that a backlog in one does not starve the others. An evicted node must not
+-- claim after its own rescue, hence the fence. Runs in negative lanes wait for another run of their job.
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 picked AS MATERIALIZED (
     SELECT r.* FROM (

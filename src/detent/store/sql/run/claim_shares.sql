@@ -1,6 +1,6 @@
--- As claim, with a share for each tenant, so that a long backlog of one leaves capacity for the others. $1 node,
--- $2 incarnation; tenants: $3 number, $4 share; where their runs are ready: $5 tenant, $6 queue, $7 priority;
--- $8 as $5 in claim.
+-- As run/claim, with a share for each tenant, so that a long backlog of one leaves capacity for the others. $1 node, $2
+-- incarnation; tenants: $3 number, $4 share; where their runs are ready: $5 tenant, $6 queue, $7 priority; $8 as $5 in
+-- run/claim.
 WITH fence AS MATERIALIZED (SELECT node FROM nodes WHERE node = $1 AND NOT evicted FOR KEY SHARE),
 shares AS MATERIALIZED (SELECT * FROM unnest($3::integer[], $4::bigint[]) AS t (tenant, share)),
 ready AS MATERIALIZED (

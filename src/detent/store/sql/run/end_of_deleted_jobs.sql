@@ -1,8 +1,8 @@
--- Runs of deleted jobs that wait, in whatever lane, for a worker or for their next try, end; those under way go on. $1
--- jobs: in the transaction that deletes them, and later by upkeep, since a run under way may come back to wait (a
--- failed attempt, a lost node). `ended` tells upkeep that runs are left; it goes with the last of them. What a claim or
--- a promotion has taken meanwhile is in `seen` and not in `locked`, so it counts as left. Where history has a run
--- already, that stands.
+-- End the runs of deleted jobs that wait, in any lane, for a worker or for their next attempt; runs that a worker has
+-- continue. $1 jobs: in the transaction that deletes them, and later by upkeep, because a run that a worker has may
+-- return to its queue (a failed attempt, a lost node). `ended` is the flag by which upkeep finds jobs with such runs;
+-- it is cleared with the last of them. A run that a claim or a promotion has taken meanwhile is in `seen` and not in
+-- `locked`, so it counts as left. If history has the run already, that row is kept.
 WITH seen AS MATERIALIZED (SELECT job, lane FROM live_runs WHERE job = ANY ($1::bigint[])),
 locked AS MATERIALIZED (
     SELECT r.* FROM live_runs r JOIN jobs j ON j.job = r.job AND j.status = 'deleted'

@@ -1,6 +1,6 @@
--- The run of a job that was under way at a time, if one is known to have been: the newest. $1 job, $2 time, $3 for how
--- long back to look. One of an older tick may have been made later, to make up for it or to repeat it: of such it must
--- be known that it had begun. A retry is later than what it repeats.
+-- The newest run of a job that is known to have been unfinished at a time. $1 job, $2 time, $3 how far back to search.
+-- A run of an older tick may have been inserted later, to catch up or to repeat it: such a run counts only if it is
+-- known to have begun. A retry is later than the attempt it repeats.
 SELECT job, scheduled_at, serial FROM (
     SELECT job, scheduled_at, serial FROM live_runs WHERE job = $1::bigint AND scheduled_at < $2::timestamptz
        AND (not_before <= $2::timestamptz OR attempt > 1 OR crashes > 0)

@@ -1,4 +1,4 @@
--- Which of these settles had committed although their reply was lost? The rest are stale.
+-- Which of these settles had committed although their reply was lost. The rest are stale.
 -- Arrays: $1 job, $2 scheduled_at, $3 serial, $4 token. Returns positions, counted from 1.
 SELECT v.position FROM unnest($1::bigint[], $2::timestamptz[], $3::integer[], $4::bigint[])
        WITH ORDINALITY AS v (job, at, serial, token, position)

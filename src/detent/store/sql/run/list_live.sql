@@ -1,4 +1,4 @@
--- Runs that are not finished, newest first, behind a key. The table is small by design and is read as a whole, except
+-- Runs that are not finished, newest first, after a key. The table is small by design and is read completely, except
 -- for some jobs. $1 jobs or NULL, $2 scheduled_at, $3 job and $4 serial of the key, $5 statuses or NULL, $6 limit, $7
 -- tenant
 SELECT job, scheduled_at, serial, status, reason, attempt, token, node, revision, started_at, finished_at, result,

@@ -1,2 +1,2 @@
--- Jobs of which a run waits for the one before it.
+-- Jobs that have a run waiting for its predecessor.
 SELECT DISTINCT job FROM live_runs WHERE lane < 0 ORDER BY job

@@ -1,9 +1,9 @@
--- Start runs that wait for the one before them (QUEUE waits in lane -1, REPLACE in lane -2). $1 jobs, NULL: all;
--- $2 limit. Every claim runs this: a predecessor may end in many ways, and not all of them promote its successor.
--- A run that is to be replaced is cancelled; where no worker has it, it ends here (status 3 is cancelled). Where no
--- other run is in the way, the waiting run takes lane 0: as a new row under that key, because an insert that finds it
--- taken does nothing where an update would fail. In the way is a run in any lane: the job may have had more of them
--- before it was edited. A job that has several lanes now takes a waiting run as soon as one of them is free.
+-- Start runs that wait for their predecessor (QUEUE waits in lane -1, REPLACE in lane -2). $1 jobs, NULL: all; $2
+-- limit. Every claim runs this: a predecessor may end in many ways, and not all of them promote its successor.
+-- A run that is to be replaced is cancelled; if no worker has it, it ends here (status 3 is cancelled). If no other run
+-- blocks it, the waiting run takes lane 0: as a new row under that key, because an insert that finds the key taken does
+-- nothing where an update would fail. A run in any lane blocks it: the job may have had more lanes before it was
+-- edited. A job that has several lanes now takes a waiting run as soon as one of them is free.
 -- Returns the jobs with what happened: promoted, replaced (no worker had it), asked to stop.
 WITH old AS MATERIALIZED (
     SELECT r.* FROM live_runs w JOIN cursors c ON c.job = w.job AND c.lanes <= 1
@@ -11,7 +11,7 @@ WITH old AS MATERIALIZED (
      WHERE w.lane = -2 AND ($1::bigint[] IS NULL OR w.job = ANY ($1::bigint[])) AND (NOT r.cancel OR r.owner IS NULL)
      ORDER BY r.job, r.lane FOR UPDATE OF r SKIP LOCKED),
 ended AS (DELETE FROM live_runs r USING old o WHERE r.job = o.job AND r.lane = o.lane AND o.owner IS NULL),
--- Where history has the row already, that row stays: one such run must not stop all others.
+-- If history has the row already, that row is kept: one such run must not stop all others.
 history AS (
     INSERT INTO run_history (job, scheduled_at, token, finished_at, serial, revision, attempt, status, reason)
     SELECT job, scheduled_at, token, now(), serial, revision, attempt, 3, 'replaced' FROM old WHERE owner IS NULL

@@ -1,5 +1,5 @@
--- Payloads of runs that are over and no longer in history. $1 days, $2 limit. One look into one partition each, which a
--- join would make a walk through all of history.
+-- Delete payloads of runs that are finished and no longer in history. $1 days, $2 limit. One probe into one partition
+-- each; a join would scan all of history.
 WITH old AS MATERIALIZED (
     SELECT job, scheduled_at FROM run_payloads p WHERE scheduled_at < now() - make_interval(days => $1::integer)
        AND NOT EXISTS (SELECT FROM live_runs r WHERE r.job = p.job AND r.scheduled_at = p.scheduled_at)

@@ -1,6 +1,6 @@
--- The end of a run whose result cannot be stored in any words: the live row goes, so that its lane is free. Where
--- history has a run of this key already, that stands; otherwise it is dead here. $1 node, $2 job, $3 lane, $4
--- scheduled_at, $5 serial, $6 token, $7 what the result said. Returns the run if it was this node's to end.
+-- End a run whose result cannot be stored in any form: the live row is deleted, so that its lane is free. If history
+-- has a run of this key already, that row is kept; otherwise the run is recorded as dead. $1 node, $2 job, $3 lane, $4
+-- scheduled_at, $5 serial, $6 token, $7 what the result said. Returns the run if this node held it.
 WITH locked AS MATERIALIZED (
     SELECT job, lane FROM live_runs
      WHERE job = $2 AND lane = $3 AND scheduled_at = $4 AND serial = $5 AND token = $6 AND owner = $1 FOR UPDATE),

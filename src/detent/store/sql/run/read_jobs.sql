@@ -1,4 +1,4 @@
--- What runs take from the revision of the job they were fired with. Arrays: $1 job, $2 revision
+-- The fields that runs take from the revision of the job they were fired with. Arrays: $1 job, $2 revision
 SELECT v.job, v.revision, j.id, j.name, d.definition->>'idempotency_key_template' AS template,
        d.definition->>'timezone' AS timezone
   FROM unnest($1::bigint[], $2::integer[]) AS v (job, revision)

@@ -1,4 +1,4 @@
--- What a run was given: the definition it was fired with, and a payload of its own if it has one. $1 job, $2
+-- The input of a run: the definition it was fired with, and a payload of its own if it has one. $1 job, $2
 -- scheduled_at, $3 serial, $4 tenant
 SELECT coalesce(r.definition, j.definition) AS definition, p.payload AS own_payload, v.revision
   FROM runs v JOIN jobs j USING (job)

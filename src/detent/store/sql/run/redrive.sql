@@ -1,7 +1,7 @@
--- Dead runs come back to life: the same runs under a higher token, with the job as it is now and all its tries anew.
--- What was tried stays in `attempts`. Arrays: $1 job, $2 scheduled_at, $3 serial; then $4 tenant, $5 limit. As many
--- runs of a job as it has free lanes, from its oldest on; the others stay dead. Returns what became of each, oldest
--- first.
+-- Make dead runs pending again: the same runs under a higher token, with the job's current definition and all its
+-- attempts. Earlier attempts are kept in `attempts`. Arrays: $1 job, $2 scheduled_at, $3 serial; then $4 tenant, $5
+-- limit. As many runs of a job as it has free lanes, oldest first; the others stay dead. Returns what happened to each,
+-- oldest first.
 WITH dead AS MATERIALIZED (
     SELECT h.job, h.scheduled_at, h.serial, h.token, row_number() OVER (PARTITION BY h.job
      ORDER BY h.scheduled_at, h.serial) AS place

@@ -1,6 +1,6 @@
--- A finished run once more, with the job as it is now, after trigger_lock. $1 job, $2 scheduled_at, $3 the serial of
--- the first run, $4 the serial where runs of another kind begin. A lane as in trigger_now; where none is free, or the
--- job is deleted, nothing happens and `serial` is NULL.
+-- Run a finished run again, with the job's current definition, after run/lock_job. $1 job, $2 scheduled_at, $3 the
+-- serial of the first run, $4 the serial where runs of another kind begin. A lane as in run/trigger; if none is free,
+-- or the job is deleted, nothing happens and `serial` is NULL.
 WITH placed AS MATERIALIZED (
     SELECT c.*, j.name, j.status, (
         SELECT max(serial) + 1 FROM runs

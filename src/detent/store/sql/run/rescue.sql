@@ -1,12 +1,12 @@
 -- Return the runs of an evicted node to their queues. $1 that node, $2 how many losses make a run dead that was alone,
 -- $3 limit; repeat until nothing is returned, then delete the node.
 -- Not known to have started: returned uncounted; only the first time crashes + 1, so that the next owner writes
--- started_at first. From then on crashes - 1 is the number of lost attempts, which are no failures of the run. Started:
--- a lost attempt, which counts against the run only if nothing else ran on its node: any of those that were lost
--- together may have ended it. Started and at_most_once, or lost alone too often: dead (status 2). Cancelled before:
--- cancelled (status 3). A run that another transaction has locked (a handler's that has not ended) is left for the next
--- pass. Where history has a row of this key already, that row stays: one such run must not keep the others of its node
--- from being rescued.
+-- started_at first. From then on crashes - 1 is the number of lost attempts, which are not failures of the run.
+-- Started: a lost attempt, which counts against the run only if nothing else ran on its node, because any of the runs
+-- that were lost together may have crashed it. Started and at_most_once, or lost alone too often: dead (status 2).
+-- Cancelled before: cancelled (status 3). A run that another transaction has locked (a handler's that has not ended) is
+-- left for the next pass. If history has a row of this key already, that row is kept: one such run must not keep the
+-- others of its node from being rescued.
 WITH locked AS MATERIALIZED (
     SELECT r.*, r.cancel AS stop, r.started_at IS NOT NULL AND r.alone IS TRUE AS counts,
            r.started_at IS NOT NULL AND (r.once OR r.alone IS TRUE AND coalesce(r.lost_alone, 0) + 1 >= $2) AS dead

@@ -1,7 +1,7 @@
--- The end of runs: delete the live row, write history. $1 node; arrays: $2 job, $3 scheduled_at, $4 token, $5 started,
--- $6 finished, $7 lane, $8 serial, $9 status, $10 reason, $11 result, $12 outcome, $13 error of the attempt.
--- Returns what was not settled; find_settled then tells a repeated settle from a lost claim. Status 1 is succeeded: its
--- attempts are recorded only where there was more than one.
+-- Settle runs: delete the live row, write history. $1 node; arrays: $2 job, $3 scheduled_at, $4 token, $5 started, $6
+-- finished, $7 lane, $8 serial, $9 status, $10 reason, $11 result, $12 outcome, $13 error of the attempt. Returns what
+-- was not settled; run/find_settled then distinguishes a repeated settle from a lost claim. Status 1 is succeeded: its
+-- attempts are recorded only if there was more than one.
 WITH batch AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::timestamptz[], $4::bigint[], $5::timestamptz[], $6::timestamptz[],
                          $7::smallint[], $8::integer[], $9::smallint[], $10::text[], $11::text[], $12::text[],
@@ -15,9 +15,9 @@ locked AS MATERIALIZED (
          WHERE job = batch.job AND lane = batch.lane AND scheduled_at = batch.scheduled_at AND serial = batch.serial
            AND token = batch.token AND owner = $1 FOR UPDATE) r),
 -- By key, never by the ctid of `locked`: after a wait, that names a version which this snapshot cannot see. Never by a
--- join: where a vacuum last saw the queue with next to nothing in a large file, a join is planned from end to end of
--- it, or of the batch for each of its rows (38,000 runs/s fell to 10,000). The array is a probe per row, IS TRUE keeps
--- the rest a hash lookup.
+-- join: where a vacuum last found the queue almost empty in a large file, a join is planned as a scan of all of it,
+-- or of the batch for each of its rows (38,000 runs/s fell to 10,000). The array is a probe per row, IS TRUE keeps the
+-- rest a hash lookup.
 deleted AS (
     DELETE FROM live_runs r
      WHERE r.job = ANY (ARRAY(SELECT job FROM locked)) AND ((r.job, r.lane) IN (SELECT job, lane FROM locked)) IS TRUE

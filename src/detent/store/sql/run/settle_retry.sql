@@ -1,7 +1,7 @@
--- A failed attempt and its next try, in one statement. $1 node; arrays: $2 job, $3 lane, $4 scheduled_at, $5 serial,
--- $6 token, $7 started, $8 finished, $9 outcome, $10 error, $11 delay. Returns what was not settled.
--- A run that was cancelled meanwhile has no next try (status 3 is cancelled): waiting for one would keep its lane for
--- nothing.
+-- Record a failed attempt and schedule the next, in one statement. $1 node; arrays: $2 job, $3 lane, $4 scheduled_at,
+-- $5 serial, $6 token, $7 started, $8 finished, $9 outcome, $10 error, $11 delay. Returns what was not settled.
+-- A run that was cancelled meanwhile is not retried (status 3 is cancelled): waiting for a retry would occupy its lane
+-- for nothing.
 WITH batch AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::smallint[], $4::timestamptz[], $5::integer[], $6::bigint[],
                          $7::timestamptz[], $8::timestamptz[], $9::text[], $10::text[], $11::interval[])

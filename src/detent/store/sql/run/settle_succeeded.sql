@@ -1,7 +1,7 @@
--- As settle, for runs that succeeded at the first attempt and have no result: nearly all of them. Without five arrays
--- and without attempts it costs a third less. $1 node; arrays: $2 job, $3 scheduled_at, $4 token, $5 started,
--- $6 finished (both in seconds since 1970, which cost the node half as much to send), $7 lane, $8 serial;
--- $3, $4, $7 and $8 may have a single element that holds for all, as in the fire. Status 1 is succeeded.
+-- As run/settle, for runs that succeeded at the first attempt and have no result: nearly all of them. Without five
+-- arrays and without attempts it costs a third less. $1 node; arrays: $2 job, $3 scheduled_at, $4 token, $5 started, $6
+-- finished (both in seconds since 1970, which cost the node half as much to send), $7 lane, $8 serial; $3, $4, $7 and
+-- $8 may have a single element that applies to all, as in the fire. Status 1 is succeeded.
 WITH batch AS MATERIALIZED (
     SELECT job,
            CASE WHEN cardinality($3::timestamptz[]) = 1 THEN ($3::timestamptz[])[1] ELSE scheduled_at END

@@ -1,7 +1,7 @@
--- Before the first call of at_most_once runs, and of runs that already survived a crash: from here on a crash is a
--- lost attempt. $1 node; arrays: $2 job, $3 lane, $4 scheduled_at, $5 serial, $6 token, $7 whether nothing else runs on
--- this node. Returns each run that is still this node's, with a verdict: go; cancel, it was cancelled; begun, it was
--- started before and may be called only once.
+-- Record the start before the first call of at_most_once runs, and of runs that already survived a crash: from here on
+-- a crash is a lost attempt. $1 node; arrays: $2 job, $3 lane, $4 scheduled_at, $5 serial, $6 token, $7 whether nothing
+-- else runs on this node. Returns each run that this node still holds, with a verdict: go; cancel, it was cancelled;
+-- begun, it was started before and may be called only once.
 WITH locked AS MATERIALIZED (
     SELECT batch.job, batch.lane, batch.alone, r.cancel, r.once AND r.started_at IS NOT NULL AS begun
       FROM (SELECT * FROM unnest($2::bigint[], $3::smallint[], $4::timestamptz[], $5::integer[], $6::bigint[],

@@ -1,7 +1,8 @@
--- A run beside the schedule, which does not move. $1 job, $2 the serial of such runs. Its time is now, or the first
--- millisecond after the job's last run of this kind, so that the time alone names it. The highest free lane of an ALLOW
--- job, while fires take the lowest, so that they meet only in the last; QUEUE and REPLACE wait if they
--- are not alone. No free lane: skipped, and that is in the ledger. Nothing returned: the job was deleted meanwhile.
+-- Insert a manual run; the schedule does not move. $1 job, $2 the serial of such runs. Its time is now, or the first
+-- millisecond after the job's last run of this kind, so that the time alone identifies it. It takes the highest free
+-- lane of an ALLOW job, while fires take the lowest, so that they compete only for the last; QUEUE and REPLACE runs
+-- wait if the job has another run. No free lane: skipped, and recorded in the ledger. Nothing returned: the job was
+-- deleted meanwhile.
 WITH numbered AS (
     UPDATE cursors SET serials = serials + 1
      WHERE job = $1::bigint AND EXISTS (SELECT FROM jobs j WHERE j.job = $1::bigint AND j.status <> 'deleted')

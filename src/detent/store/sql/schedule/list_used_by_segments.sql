@@ -1,4 +1,4 @@
--- Schedules of former spans. $1 and $2 behind this job and beginning, $3 how many spans
+-- Schedules of former spans. $1 and $2 after this job and beginning, $3 how many spans
 WITH page AS MATERIALIZED (
     SELECT job, since, schedule FROM segments WHERE (job, since) > ($1::bigint, $2::timestamptz) ORDER BY job, since
      LIMIT $3::integer),

@@ -1,4 +1,4 @@
--- $1 schedules that nothing has any more, from now on, $2 schedules that something has after all
+-- $1 schedules to mark as unused from now on, $2 schedules that are used again
 WITH changed AS MATERIALIZED (
     SELECT schedule FROM schedules
      WHERE schedule = ANY ($1::integer[]) AND unused_since IS NULL OR schedule = ANY ($2::integer[])

@@ -1,6 +1,6 @@
--- Schedules that nothing has, and that were marked so long ago that whoever registers a job with one takes the mark
--- away first (keep_schedules). Not while a node is alive that does not know of marks. $1 schedules, $2 how long, $3 as
--- in expired_history
+-- Delete schedules that are not used and were marked so long ago that every registration of a job with one removes the
+-- mark first (schedule/keep). Not while a node is alive whose version does not know the marks. $1 schedules, $2 how
+-- long, $3 the time as in history/list_expired
 WITH old AS MATERIALIZED (
     SELECT schedule FROM schedules
      WHERE schedule = ANY ($1::integer[]) AND unused_since < least(now(), $3::timestamptz) - $2::interval

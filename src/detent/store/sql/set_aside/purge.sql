@@ -1,4 +1,4 @@
--- Ticks that were set aside and have fired since, or are no more. $1 limit
+-- Delete set-aside ticks that have fired since or no longer exist. $1 limit
 WITH over AS MATERIALIZED (
     SELECT s.job, s.kind, s.tick FROM set_aside s
      WHERE NOT EXISTS (SELECT FROM set_aside_jobs v WHERE v.job = s.job AND v.kind = s.kind)

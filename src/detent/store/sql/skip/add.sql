@@ -1,5 +1,6 @@
--- One occurrence that is not to run. $1 job, $2 tick, $3 reason, $4 who, $5 generation as read. The generation rises,
--- so that no fire that has not seen this decides about the tick. Nothing returned: the job has changed meanwhile.
+-- Skip one occurrence. $1 job, $2 tick, $3 reason, $4 who, $5 generation as read. The generation is incremented, so
+-- that a fire that has not read this skip cannot decide about the tick. Nothing returned: the job has changed
+-- meanwhile.
 WITH changed AS (
     UPDATE cursors SET generation = generation + 1, skips = true WHERE job = $1::bigint AND generation = $5::integer
       RETURNING job),

@@ -1,5 +1,5 @@
--- Occurrences that were to be skipped, when history has forgotten them and nothing will ask again: the schedule is past
--- them, and they are not to be caught up with. $1 days
+-- Delete skips whose ticks are older than the history that is kept and that nothing reads again: the schedule is past
+-- them, and they are not to be caught up. $1 days
 DELETE FROM skips s WHERE s.tick < now() - make_interval(days => $1::integer + 1)
    AND EXISTS (SELECT FROM cursors c WHERE c.job = s.job AND c.last_tick >= s.tick)
    AND NOT EXISTS (

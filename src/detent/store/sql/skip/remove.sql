@@ -1,4 +1,4 @@
--- An occurrence that is to run after all. $1 job, $2 tick, $3 generation as read. Nothing returned: the job has changed
+-- Cancel the skip of an occurrence. $1 job, $2 tick, $3 generation as read. Nothing returned: the job has changed
 -- meanwhile.
 WITH changed AS (
     UPDATE cursors SET generation = generation + 1,

@@ -1,6 +1,6 @@
--- Counts whole minutes again, from $1 up to $2: what came on record late is then in them too. $3 and $4 as for
--- fold_minutes; nothing is done where more than $5 runs are known already, since it would take too long. Counts only
--- grow by this.
+-- Count whole minutes again, from $1 up to $2, to include runs that were recorded late. $3 and $4 as for
+-- tally/fold_minutes; nothing is done if more than $5 runs are counted already, because it would take too long. Counts
+-- only grow by this.
 WITH known AS MATERIALIZED (
     SELECT coalesce(sum(runs), 0) AS runs FROM run_minutes WHERE minute >= $1::timestamptz
         AND minute < $2::timestamptz),

@@ -1,4 +1,4 @@
--- Counts the jobs of all tenants by status, for those who look at large numbers of them.
+-- Count the jobs of all tenants by status, for views of tenants with many jobs.
 WITH mark AS (UPDATE tally SET counted_at = now()),
 counted AS (SELECT tenant, status, count(*) AS jobs FROM jobs WHERE status <> 'deleted' GROUP BY tenant, status),
 gone AS (

@@ -1,6 +1,6 @@
--- Adds to each minute the runs that ended in ($1, $2], if nobody else has: the mark must still stand on $1. $3 the
--- bounds of lateness in seconds, $4 the tenant if there is one only. Only first attempts of ticks tell how late a run
--- started.
+-- Add to each minute the runs that ended in ($1, $2], unless another node has done so: the mark must still be $1. $3
+-- the bounds of lateness in seconds, $4 the tenant if there is only one. Only the first attempt of a tick shows how
+-- late a run started.
 WITH moved AS MATERIALIZED (
     UPDATE tally SET folded_until = $2::timestamptz WHERE folded_until = $1::timestamptz RETURNING one),
 ended AS (

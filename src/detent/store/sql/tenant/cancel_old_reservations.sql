@@ -1,4 +1,4 @@
--- Those of processes that died between a reservation and its use, and room ahead that nobody took. $1 age
+-- Cancel reservations of processes that died before using them, and capacity reserved ahead that was not used. $1 age
 WITH old AS MATERIALIZED (
     SELECT reservation FROM job_reservations WHERE made_at < now() - $1::interval ORDER BY reservation
            FOR UPDATE SKIP LOCKED),

@@ -1,5 +1,5 @@
--- In the order of their creation, with what each may have and has. $1 after this number, $2 limit, $3 name or NULL for
--- all
+-- Tenants in the order of their creation, with their quotas and usage. $1 after this number, $2 limit, $3 name or NULL
+-- for all
 SELECT t.tenant, t.name, t.created_at, t.max_jobs, t.max_payload_bytes, l.max_concurrent,
        c.jobs - coalesce((SELECT sum(r.jobs) FROM job_reservations r WHERE r.tenant = t.tenant AND r.spare),
        0)::integer AS jobs, l.rate_per_second AS max_runs_per_second, t.weight

@@ -1,3 +1,3 @@
--- $1 name. Locked until the change is made; what it has is read after that, so that two changes of different quotas
--- count.
+-- Lock a tenant until the change is made. $1 name. Its quotas are read after that, so that two concurrent changes of
+-- different quotas both take effect.
 SELECT tenant FROM tenants WHERE name = $1::text FOR NO KEY UPDATE

@@ -1,4 +1,4 @@
--- Room that was reserved ahead, where the quota has no more. $1 tenant
+-- Reclaim capacity that was reserved ahead when the quota is used up. $1 tenant
 WITH ahead AS MATERIALIZED (
     SELECT reservation FROM job_reservations WHERE tenant = $1::integer AND spare ORDER BY reservation FOR UPDATE),
 gone AS (DELETE FROM job_reservations r USING ahead WHERE r.reservation = ahead.reservation RETURNING r.jobs)

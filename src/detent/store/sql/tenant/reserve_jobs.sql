@@ -1,8 +1,8 @@
--- Room for jobs to come, their numbers, and the time, as one row. $1 tenant, $2 how many, $3 how many to reserve ahead
--- for the next ones, $4 how far from the quota that is done. Without room `reservation` is NULL. Taken from room that
--- was reserved ahead and that no other registration holds; only where there is none is the counter locked. Committed
--- without waiting for the disk: the jobs' own commit, which follows, brings this one to it too. A number that is not
--- used leaves a gap, nothing else.
+-- Reserve capacity for new jobs and return the reservation, their numbers and the time, as one row. $1 tenant, $2 how
+-- many, $3 how many to reserve ahead for later ones, $4 how far below the quota reserving ahead is allowed. Without
+-- capacity `reservation` is NULL. Capacity that was reserved ahead and that no other registration holds is used first;
+-- the counter is locked only if there is none. Committed without waiting for the disk: the commit of the jobs, which
+-- follows, flushes this one too. A number that is not used leaves a gap and has no other effect.
 WITH quick AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
 ahead AS MATERIALIZED (
     SELECT r.reservation FROM quick, tenants t, tenant_jobs c, job_reservations r

@@ -1,5 +1,5 @@
--- What there is to do beside firing and working, in one look, since mostly there is nothing. $1 for how long answers
--- are kept, $2 the time as the node knows it, $3 how soon the end of a pause counts.
+-- Which upkeep tasks have work, in one query, because mostly there is none. $1 for how long answers are kept, $2 the
+-- time as the node knows it, $3 how long before its end a pause counts.
 SELECT EXISTS (SELECT FROM cursors WHERE ended) AS ended,
        EXISTS (SELECT FROM pull_leases WHERE ends_at <= now() OR lease_until < now()
            OR lease_until > now() + 2 * lease) AS leases,

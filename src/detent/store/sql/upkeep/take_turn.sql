@@ -1,6 +1,6 @@
--- Whose turn it is to do something for all. $1 task, $2 node, $3 how long a turn is, $4 how often. No row: not this
--- node's. A turn that ends later than two of them from now is void: the clock stepped back. While ticks are held
--- nobody's turn comes: the clock may be wrong, and what is deleted for its age does not come back.
+-- Take the turn to do a task for the whole cluster. $1 task, $2 node, $3 how long a turn is, $4 how often. No row: it
+-- is not this node's turn. A turn that ends more than two turns from now is void: the clock stepped back. While ticks
+-- are held no node gets a turn: the clock may be wrong, and what is deleted because of its age cannot be restored.
 INSERT INTO turns AS t (task, node, until) SELECT $1::text, $2::bigint, now() + $3::interval FROM cluster
  WHERE held_at IS NULL
 ON CONFLICT (task) DO UPDATE SET node = excluded.node, until = excluded.until

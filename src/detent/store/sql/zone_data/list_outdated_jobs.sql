@@ -1,6 +1,6 @@
--- Jobs whose next ticks were computed by an older release of the zone data, as job_to_change reads them. $1 the
--- release, $2 behind this number, $3 limit. What is paused gets its next tick, by the data of that day, when it is
--- resumed.
+-- Jobs whose next ticks were computed with an older release of the zone data, with the columns of job/read_for_change.
+-- $1 the release, $2 after this number, $3 limit. A paused job gets its next tick when it is resumed, by the zone data
+-- of that day.
 SELECT j.job, j.id, j.tenant, j.name, j.status, j.revision, j.definition, j.owner, j.created_at,
        coalesce(j.since, j.created_at) AS since, j.anchor, j.paused_until, coalesce(j.on_resume, 'skip') AS on_resume,
        c.generation, nullif(c.last_tick, '-infinity') AS last_tick, c.next_tick, c.runs_left, c.schedule, c.partition,

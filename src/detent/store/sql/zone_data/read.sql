@@ -1,2 +1,2 @@
--- The release of the zone data by which all next ticks were last looked at
+-- The release of the zone data with which all next ticks were last checked
 SELECT tzdata FROM cluster

@@ -1,9 +1,10 @@
--- Judge the ticks whose time is over, open and close incidents, and write the messages, in one statement. $1 node, $2
--- the partitions it leads, $3 limit, $4 how long to wait after a deadline for what is on its way to be written. A tick
--- is as expected (ok), missed, or neither: one that was skipped or cancelled was not to run after all. It is found in
--- history, among the live runs, under the cursor if it has not even fired, or among those to be made up for. An
--- incident is over when a later tick was as expected, or when the tick it is about has begun, or succeeded, after all.
--- While all ticks are held nothing is judged, since the clock may be wrong, and afterwards nothing from before.
+-- Evaluate the ticks whose deadline has passed, open and close incidents, and write the messages, in one statement. $1
+-- node, $2 the partitions it leads, $3 limit, $4 how long to wait after a deadline for writes that are under way. A
+-- tick is as expected (ok), missed, or neither: one that was skipped or cancelled was not meant to run. It is found in
+-- history, among the live runs, under the cursor if it has not fired, or among those to be caught up. An incident
+-- closes when a later tick was as expected, or when the tick it is about has begun, or succeeded, late. While all ticks
+-- are held nothing is evaluated, because the clock may be wrong, and ticks from before the hold are not evaluated
+-- later.
 WITH fence AS MATERIALIZED (
     SELECT n.node, coalesce(c.resumed_at, '-infinity') AS resumed_at FROM nodes n, cluster c
      WHERE n.node = $1 AND NOT n.evicted AND c.held_at IS NULL FOR KEY SHARE OF n),
@@ -81,7 +82,7 @@ closed AS (
 told AS (
     INSERT INTO notices (incident, event)
     SELECT incident, 'missed' FROM opened UNION ALL SELECT incident, 'recovered' FROM closed),
--- a cursor that stands where it was judged, or an open incident: look again soon
+-- a cursor that has not moved since it was evaluated, or an open incident: check again soon
 judged_rows AS (
     UPDATE expectations e SET judged = d.through, misses = CASE WHEN d.closes AND d.after_all THEN 0 ELSE d.streak END,
            missed_tick = coalesce(d.miss_tick, d.missed_tick),
