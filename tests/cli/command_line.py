@@ -6,10 +6,13 @@ import fcntl
 import os
 import pty
 import re
+import select
+import signal
 import struct
 import subprocess
 import sys
 import termios
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +35,7 @@ class Finished(NamedTuple):
 
 
 class CommandLine:
-    """`detent …` as somebody types it, in a folder and with an environment of its own."""
+    """`detent …` as a person types it, in a folder and with an environment of its own."""
 
     def __init__(self, folder: Path, api_url: str) -> None:
         self.folder = folder
@@ -68,24 +71,32 @@ class CommandLine:
         """What a person sees who types this; stdout and stderr come as one."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+        terminal = {"TERM": "xterm", "PYTHONFAULTHANDLER": "1"}
         process = self.start(
-            *arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=self.environ | {"TERM": "xterm"} | environ
+            *arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=self.environ | terminal | environ
         )
         os.close(theirs)
         os.write(ours, typed.encode())
-        seen = _read_until_closed(ours)
+        seen = _read_until_closed(ours, process)
         code = process.wait(LIMIT_SECONDS)
         os.close(ours)
         text = seen.decode().replace("\r\n", "\n")
         return Finished(code, text if raw else ESCAPES.sub("", text))
 
 
-def _read_until_closed(descriptor: int) -> bytes:
+def _read_until_closed(descriptor: int, process: subprocess.Popen[bytes]) -> bytes:
+    """A command that hangs is aborted after the limit, so that its stack is in what is returned."""
     seen = b""
+    abort_at = time.monotonic() + LIMIT_SECONDS
     while True:
+        ready, _, _ = select.select([descriptor], [], [], max(abort_at - time.monotonic(), 0))
+        if not ready:
+            abort_at += LIMIT_SECONDS
+            process.send_signal(signal.SIGABRT)
+            continue
         try:
             more = os.read(descriptor, 65536)
-        except OSError:  # how Linux says that nobody has the other end open
+        except OSError:  # how Linux says that no process has the other end open
             return seen
         if not more:
             return seen

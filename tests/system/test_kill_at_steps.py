@@ -13,6 +13,7 @@ from tests.support.ledger import (
     attempts_of,
     check_calls,
     check_ledger,
+    create_all_ticking,
     create_ticking,
     database_now,
     none_open,
@@ -35,8 +36,8 @@ LOSING = ("S5", "S6", "W3", "W4")
 
 
 # Nodes share the partitions: of so many jobs each has some.
-def dozen_of_jobs(client: JsonClient, sink: Sink) -> list[Watched]:
-    return [create_ticking(client, f"job-{n}", http_target(sink), payload={"number": n}) for n in range(12)]
+async def dozen_of_jobs(client: JsonClient, look: Any, sink: Sink) -> list[Watched]:
+    return await create_all_ticking(client, look, {f"job-{n}": http_target(sink) for n in range(12)})
 
 
 async def goes_on(look: Any, successor: Node, sink: Sink, jobs: list[Watched]) -> None:
@@ -53,7 +54,7 @@ async def test_a_node_killed_at_a_step_is_replaced_by_another(
     cluster: Nodes, look: Any, sink: Sink, failpoint: str
 ) -> None:
     victim = await cluster.start("serve", failpoints=failpoint)
-    jobs = dozen_of_jobs(victim.client, sink)
+    jobs = await dozen_of_jobs(victim.client, look, sink)
     successor = await cluster.start("serve")
     assert await victim.ended() == -signal.SIGKILL
     await goes_on(look, successor, sink, jobs)
@@ -67,7 +68,7 @@ async def test_a_worker_killed_at_its_claim_leaves_the_runs_to_another(
     cluster: Nodes, look: Any, sink: Sink, failpoint: str
 ) -> None:
     api, _ = await cluster.start("api"), await cluster.start("scheduler")
-    jobs = dozen_of_jobs(api.client, sink)
+    jobs = await dozen_of_jobs(api.client, look, sink)
     await until(lambda: look.fetchval("SELECT count(*) FROM live_runs WHERE owner IS NULL"), what="runs in the queue")
     victim = cluster.begin("worker", failpoints=failpoint)
     assert await victim.ended() == -signal.SIGKILL
@@ -84,7 +85,7 @@ async def test_a_node_killed_while_it_rescues_is_itself_replaced(
     cluster: Nodes, look: Any, sink: Sink, failpoint: str
 ) -> None:
     first = await cluster.start("serve", failpoints="W3=exit@2")
-    jobs = dozen_of_jobs(first.client, sink)
+    jobs = await dozen_of_jobs(first.client, look, sink)
     second = cluster.begin("serve", failpoints=failpoint)
     assert await first.ended() == -signal.SIGKILL
     assert await second.ended() == -signal.SIGKILL
@@ -93,7 +94,7 @@ async def test_a_node_killed_while_it_rescues_is_itself_replaced(
 
 async def test_a_node_that_is_started_again_goes_on_where_it_was_killed(cluster: Nodes, look: Any, sink: Sink) -> None:
     victim = await cluster.start("serve", failpoints="W4=exit@4")
-    jobs = dozen_of_jobs(victim.client, sink)
+    jobs = await dozen_of_jobs(victim.client, look, sink)
     assert await victim.ended() == -signal.SIGKILL
     await goes_on(look, await cluster.start("serve"), sink, jobs)
     # The effect was made but not recorded: it was asked for again under the same key, and applied once.

@@ -13,7 +13,7 @@ from tests.support.ledger import (
     attempts_of,
     check_calls,
     check_ledger,
-    create_ticking,
+    create_all_ticking,
     database_now,
     none_open,
     pause_all,
@@ -24,9 +24,9 @@ from tests.support.sink import Sink, http_target
 from tests.support.waiting import until
 
 
-def some_jobs(node: Node, sink: Sink) -> list[Watched]:
+async def some_jobs(node: Node, look: Any, sink: Sink) -> list[Watched]:
     """So many that a node which shares them with another surely has some of its own."""
-    return [create_ticking(node.client, f"job-{n}", http_target(sink)) for n in range(24)]
+    return await create_all_ticking(node.client, look, {f"job-{n}": http_target(sink) for n in range(24)})
 
 
 async def books_are_in_order(look: Any, node: Node, sink: Sink, jobs: list[Watched]) -> None:
@@ -42,7 +42,7 @@ async def test_a_node_that_was_stopped_too_long_is_refused_and_joins_again(
     cluster: Nodes, look: Any, sink: Sink, failpoint: str
 ) -> None:
     sleeper = await cluster.start("serve", failpoints=failpoint)
-    jobs = some_jobs(sleeper, sink)
+    jobs = await some_jobs(sleeper, look, sink)
     successor = await cluster.start("serve")
     await sleeper.stopped()
     await successor.says("partitions taken")
@@ -93,7 +93,7 @@ async def test_a_late_result_is_refused_while_the_successor_is_at_work(cluster: 
 @pytest.mark.parametrize("failpoint", ["S5=drop@3", "W5=drop@3", pytest.param("S6=error@3", marks=pytest.mark.long)])
 async def test_a_reply_that_is_lost_strands_nothing(cluster: Nodes, look: Any, sink: Sink, failpoint: str) -> None:
     node = await cluster.start("serve", failpoints=failpoint)
-    jobs = some_jobs(node, sink)
+    jobs = await some_jobs(node, look, sink)
     if failpoint.startswith("S"):
         await node.says("run adopted")
     else:
@@ -106,7 +106,7 @@ async def test_a_reply_that_is_lost_strands_nothing(cluster: Nodes, look: Any, s
 @pytest.mark.long
 async def test_a_claim_whose_reply_is_lost_is_adopted(cluster: Nodes, look: Any, sink: Sink) -> None:
     api, _ = await cluster.start("api"), await cluster.start("scheduler")
-    jobs = some_jobs(api, sink)
+    jobs = await some_jobs(api, look, sink)
     await until(lambda: look.fetchval("SELECT count(*) FROM live_runs WHERE owner IS NULL"), what="runs in the queue")
     worker = await cluster.start("worker", failpoints="W2=drop")
     await worker.says("run adopted")
