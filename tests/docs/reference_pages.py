@@ -36,7 +36,8 @@ PURPOSES = {
     "app": "The Python jobs to register and run.",
     "isolate": "Where Python jobs run, unless the job sets it: see [isolation](../howto/isolation.md).",
     "handler_processes": "The number of processes for isolated Python jobs; `auto`: twice the processors, at least 4.",
-    "allow_shell": "Run shell jobs on this worker.",
+    "allow_shell": "The tenants whose [shell jobs](../howto/shell-jobs.md) this worker runs; requires API keys.",
+    "shell_user": "The system user that commands run as, instead of the user of the worker; needs root.",
     "allow_private_targets": "Let HTTP jobs call private addresses; `auto`: if the process listens on loopback only.",
     "concurrency": "How many runs a worker executes at once.",
     "queues": "The queues that a worker serves.",
@@ -70,6 +71,7 @@ PURPOSES = {
 UNSET = {
     "database_url": "embedded PostgreSQL",
     "data_dir": "`~/.local/share/detent`; for root `/var/lib/detent`",
+    "allow_shell": "none",
     "allow_private_targets": "`auto`",
     "misfire_grace_seconds": "`auto`",
     "catchup_rate": "`auto`",

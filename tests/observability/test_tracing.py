@@ -185,7 +185,7 @@ def test_what_the_variables_say_of_the_service_comes_first(monkeypatch: pytest.M
 
 
 async def test_a_command_finds_its_trace_in_its_environment() -> None:
-    runner = ShellTargetRunner()
+    runner = ShellTargetRunner({1: "default"})
     call = Call(
         "j", "job", str(run_id(RunKey(7, LONG_AGO))), LONG_AGO, 1, "k", 1, None, ShellTarget("echo $TRACEPARENT"), 9
     )

@@ -36,6 +36,7 @@ async def strict() -> AsyncIterator[HttpTargetRunner]:
 
 @pytest.fixture
 async def shell() -> AsyncIterator[ShellTargetRunner]:
-    made = ShellTargetRunner(max_result_bytes=10_000, grace_seconds=0.3)
+    made = ShellTargetRunner({1: "default"}, max_result_bytes=10_000, grace_seconds=0.3)
+    await made.start()
     yield made
     await made.close()

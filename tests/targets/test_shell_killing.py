@@ -63,7 +63,7 @@ def writes(file: Path, *pids: str) -> str:
 
 async def test_a_sleeping_command_ends_at_once(shell: ShellTargetRunner, tmp_path: Path) -> None:
     file = tmp_path / "pids"
-    patient = ShellTargetRunner(grace_seconds=1000)
+    patient = ShellTargetRunner({1: "default"}, grace_seconds=1000)
     pids = await cancel_when_there(patient, "sleep 1000 & " + writes(file, "$$", "$!") + "wait", [file])
     assert len(pids) == 2
     assert not any(is_alive(pid) for pid in pids)
@@ -72,7 +72,7 @@ async def test_a_sleeping_command_ends_at_once(shell: ShellTargetRunner, tmp_pat
 
 async def test_a_command_may_clean_up_within_the_grace(shell: ShellTargetRunner, tmp_path: Path) -> None:
     file, proof = tmp_path / "pids", tmp_path / "proof"
-    patient = ShellTargetRunner(grace_seconds=1000)
+    patient = ShellTargetRunner({1: "default"}, grace_seconds=1000)
     command = f"trap 'echo cleaned >{proof}; exit 0' TERM; {writes(file, '$$')} while :; do sleep 0.01; done"
     await cancel_when_there(patient, command, [file])
     assert proof.read_text() == "cleaned\n"

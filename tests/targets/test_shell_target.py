@@ -229,7 +229,7 @@ async def test_only_shell_targets_are_run(shell: ShellTargetRunner) -> None:
 
 
 async def run_some() -> None:
-    runner = ShellTargetRunner(grace_seconds=0.1)
+    runner = ShellTargetRunner({1: "default"}, grace_seconds=0.1)
     assert succeeded(await runner(shell_call("cat; echo done", 1)))["output"] == "1done\n"
     assert failed(await runner(shell_call("exit 4"))).error == "The command exited with status 4."
     assert failed(await runner(shell_call("kill -9 $$"))).error == "The command was killed by SIGKILL."

@@ -64,7 +64,7 @@ def test_every_kind_of_value_can_be_written_as_text(tmp_path: Path) -> None:
         tmp_path,
         {
             "DETENT_QUEUES": "mail, reports,mail",
-            "DETENT_ALLOW_SHELL": "yes",
+            "DETENT_ALLOW_SHELL": "default,ops",
             "DETENT_ALLOW_PRIVATE_TARGETS": "false",
             "DETENT_DRAIN_SECONDS": "2.5",
             "DETENT_LOG_FORMAT": "JSON",
@@ -73,7 +73,7 @@ def test_every_kind_of_value_can_be_written_as_text(tmp_path: Path) -> None:
         },
     )
     assert settings.queues == ("mail", "reports")
-    assert settings.allow_shell is True
+    assert settings.allow_shell == ("default", "ops")
     assert settings.allow_private_targets is False
     assert settings.drain_seconds == 2.5
     assert settings.log_format == "json"

@@ -91,7 +91,9 @@ OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help="With --url; may be repeated.",
         panel="Target",
     ),
-    option("--shell", metavar="COMMAND", help="Run this on a worker with --allow-shell.", panel="Target"),
+    option(
+        "--shell", metavar="COMMAND", help="Run this on a worker with --allow-shell for the tenant.", panel="Target"
+    ),
     option("--python", metavar="FUNCTION", help="Call this function of the workers' app.", panel="Target"),
     option("--isolate", metavar="thread|process", help="With --python: where it runs. [thread]", panel="Target"),
     option("--payload", metavar="JSON", help="Input of every run: JSON, @FILE or - for stdin.", panel="Target"),

@@ -66,7 +66,12 @@ _working = _options(
         metavar="N",
         help="Processes for isolated Python jobs. [twice the CPUs, at least 4]",
     ),
-    _switch("--allow-shell", "Run shell jobs. Everyone who can create jobs can then run commands as your user."),
+    option(
+        "--allow-shell",
+        metavar="TENANTS",
+        help="Run shell jobs of these tenants, such as default,ops. Who can create their jobs can run commands here.",
+    ),
+    option("--shell-user", metavar="NAME", help="Run commands as this user; needs root. [the user of the worker]"),
     option(
         "--allow-private-targets/--refuse-private-targets",
         default=None,

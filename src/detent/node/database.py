@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from detent.errors import DetentError, UsageError
 from detent.node.console import say
+from detent.node.shell import refuse_owner
 from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.telemetry.log import logger
@@ -33,6 +34,7 @@ async def prepared_database(
     async with server:
         if server.note:
             say(server.note)
+        refuse_owner(settings, server.place / "postgres")
         await prepare_database(server.url, settings.database_schema, migrate=True)
         async with watched(server, failed):
             yield server.url

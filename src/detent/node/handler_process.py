@@ -50,6 +50,7 @@ from detent.targets.frames import (
 )
 from detent.targets.python import DaemonThreads, Describer, invoke
 from detent.targets.run import HandlerRun
+from detent.targets.shell_user import hide_memory
 from detent.telemetry.log import configure
 
 _PR_SET_PDEATHSIG = 1
@@ -244,6 +245,8 @@ def main() -> None:
     setup = line.receive()
     if not isinstance(setup, Setup):
         return
+    if setup.hidden:
+        hide_memory()
     configure(setup.log_format, setup.log_level)
     try:
         app = load_app(setup.app)

@@ -19,6 +19,7 @@ from detent.node.console import Console, say
 from detent.node.database import check_keys, opened_store, prepared_database
 from detent.node.readiness import Readiness
 from detent.node.session import Session
+from detent.node.shell import ShellAccess, check_shell_user, shell_access
 from detent.runtime import failpoints
 from detent.runtime.service import backoff
 from detent.sdk.app import Detent
@@ -31,6 +32,7 @@ from detent.targets.frames import Holding
 from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger, check_address
 from detent.targets.run import HandlerRun
+from detent.targets.shell_user import hide_memory
 from detent.telemetry import tracing
 from detent.telemetry.log import configure, logger
 from detent.telemetry.metrics import Metrics
@@ -60,6 +62,8 @@ def run(settings: Settings, roles: tuple[str, ...], demo: Demo | None = None) ->
     collect_garbage_seldom()
     if settings.traces == "otlp":
         tracing.start(settings.trace_ratio)
+    if settings.allow_shell:
+        hide_memory()
     console.starting()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -101,6 +105,7 @@ class Node:
         self._hold_logged = False
         self._draining = False
         self._capacity = Capacity()
+        self._shell = ShellAccess()
         self._metrics = Metrics()
         self._metrics.gauges = lambda: self._session.gauges() if self._session is not None else None
         self._metrics.cluster = CachedSignals(lambda: self._store)
@@ -121,12 +126,14 @@ class Node:
         app = self._load_app()  # before anything is started, so that a bad setting fails at once
         self._check_archive()
         self._check_message_addresses()
+        check_shell_user(self._settings, self._roles)
         async with AsyncExitStack() as stack:
             url = await stack.enter_async_context(prepared_database(self._settings, self._fail))
             store = await stack.enter_async_context(opened_store(url, self._settings))
             self._store = store
             guard = AdmissionCheck(store, self._settings.clock_step_limit_seconds)
             await self._examine_database(guard)
+            self._shell = await shell_access(self._settings, self._roles, store)
             listening = await self._start_api(stack, store)
             await self._start_probes(stack)
             if self._demo:
@@ -218,7 +225,7 @@ class Node:
 
         chosen, limit = self._settings, self._settings.max_result_bytes
         http = HttpTargetRunner(AddressPolicy(self._allow_private()), max_result_bytes=limit)
-        shell = ShellTargetRunner(max_result_bytes=limit)
+        shell = ShellTargetRunner(self._shell.tenants, user=self._shell.user, max_result_bytes=limit)
         thread = HandlerThread(min(chosen.concurrency, 64))
         bounds = work_limits(chosen.lease_ttl_seconds)
         effects = EffectPool(url, chosen.database_schema, bounds, pooled=chosen.pooled)
@@ -231,7 +238,8 @@ class Node:
         thread.start()
         await http.start()
         runners: dict[Any, Runner] = {"http": http, "python": python}
-        if chosen.allow_shell:
+        if self._shell.tenants:
+            await shell.start()
             runners["shell"] = shell
         try:
             yield self._demo.reporting(runners) if self._demo and self._console.interactive else runners
@@ -278,6 +286,7 @@ class Node:
                 store, self._settings, self._roles, runners, functions,
                 address=listening and reachable(listening), metrics=self._metrics, guard=guard,
                 messenger=self._messenger, draining=self._draining, capacity=self._capacity,
+                shell_tenants=self._shell.tenants,
             )  # fmt: skip
             joined = await self._try_open(session)
             if joined is not None:  # the API answers even while nothing may fire

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 
 from detent.cluster.admission import AdmissionCheck
@@ -77,9 +77,10 @@ class Session:
         messenger: Messenger | None = None,
         draining: bool = False,
         capacity: Capacity | None = None,
+        shell_tenants: Collection[int] = (),
     ) -> None:
         """`address` is where the API of this process listens; the values after it outlive the session. `draining`: an
-        operator drained the session before, and has not resumed it."""
+        operator drained the session before, and has not resumed it. `shell_tenants`: whose commands this node runs."""
         self._store = store
         self._jobs = JobOperations(store)
         self._settings = settings
@@ -87,7 +88,7 @@ class Session:
         self._runners = runners
         kinds = ("python", "process") if settings.app is not None else ("python",)
         self._capabilities = [f"{kind}:{name}" for kind in kinds for name in functions]
-        self._capabilities += ["shell"] if settings.allow_shell else []
+        self._capabilities += [f"shell@{tenant}" for tenant in shell_tenants]
         self.clock = DatabaseClock()
         self.wakeups = Wakeups()
         self.worker: Worker | None = None

@@ -138,6 +138,14 @@ def names(raw: object) -> tuple[str, ...]:
     return names
 
 
+def tenants(raw: object) -> tuple[str, ...]:
+    """An empty list in a file means none."""
+    found = () if raw == [] else names(raw)
+    if not all(re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", name) for name in found):
+        raise ValueError
+    return found
+
+
 def path(raw: object) -> Path:
     if isinstance(raw, Path):
         return raw

@@ -33,6 +33,7 @@ from detent.settings.readers import (
     seconds,
     switch,
     switch_or_auto,
+    tenants,
     text,
     url,
     whole,
@@ -104,7 +105,10 @@ class Settings:
     handler_processes: int | None = _setting(
         None, or_auto(whole(1, 10_000)), "auto, or a whole number between 1 and 10000"
     )
-    allow_shell: bool = _setting(False, switch, "true or false")
+    allow_shell: tuple[str, ...] = _setting(
+        (), tenants, "the names of the tenants whose commands may run, separated by commas, such as default"
+    )
+    shell_user: str | None = _setting(None, text(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?"), "the name of a system user")
     allow_private_targets: bool | None = _setting(None, switch_or_auto, "true, false or auto")
     concurrency: int = _setting(100, whole(1, 100_000), "a whole number between 1 and 100000")
     queues: tuple[str, ...] = _setting(
@@ -176,6 +180,11 @@ class Settings:
             return ip_address(self.host.strip("[]")).is_loopback
         except ValueError:
             return False
+
+    @property
+    def keys_required(self) -> bool:
+        """Whether requests need a key even while the cluster has none: a shell job can do what this process can."""
+        return bool(self.allow_shell)
 
     @property
     def seeks_port(self) -> bool:

@@ -1,7 +1,6 @@
-"""One command as a process of its own: started, its output read, and ended with everything it started.
+"""One command as the node sees it: started, its output read, and ended with everything it started.
 
-The process is not reaped before its group has been killed for the last time: until then no other process can get its
-number, so the signal cannot hit a stranger.
+The command's supervisor (`command_server.py`) reports how it ends, and closes its socket when nothing is left of it.
 """
 
 from __future__ import annotations
@@ -9,105 +8,123 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import tempfile
-from collections.abc import Sequence
-from concurrent.futures import Executor
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import ExitStack, suppress
 
-from detent.targets import process_tree
 from detent.targets.capture import Capture
-from detent.targets.exit_watch import ExitWatch
+from detent.targets.command_server import (
+    EXITED,
+    KILL,
+    KILL_SECONDS,
+    MESSAGE,
+    NO_COMMAND,
+    NO_FOLDER,
+    NO_USER,
+    STARTED,
+    TERMINATE,
+)
+from detent.targets.commands import Command, CommandServer
 
 _CHUNK = 65_536
-_LONGEST_PAUSE = 0.3
-_KILL_ROUNDS = 50
-_KILL_PAUSE = 0.02
-_DYING_SECONDS = 1.0
+_END_SECONDS = KILL_SECONDS + 1.0
+
+
+class RefusedError(Exception):
+    """The command was not executed."""
+
+    def __init__(self, step: int, error: OSError) -> None:
+        super().__init__(step, error)
+        self.step = step
+        self.error = error
 
 
 class Child:
-    """Must be used inside a running event loop; `finish` must be called at the end, whatever happened."""
+    """Must be used inside a running event loop; `end` must be awaited at the end, whatever happened."""
 
-    def __init__(self, process: subprocess.Popen[bytes], output: int, limit: int) -> None:
-        self._process = process
-        self._output = output
-        self._loop = asyncio.get_running_loop()
-        self._watch = ExitWatch(process)
-        self._silent = asyncio.Event()
-        self.capture = Capture(limit)
-        os.set_blocking(output, False)
-        self._loop.add_reader(output, self._on_output)
-
-    @classmethod
-    def start(
-        cls, words: Sequence[bytes], environment: dict[bytes, bytes], folder: Path, payload: bytes, limit: int
-    ) -> Child:
-        """Raises OSError or ValueError when there is no such command or it cannot be started."""
+    def __init__(self, server: CommandServer, command: Command, payload: bytes, limit: int) -> None:
+        """Raises OSError when the request cannot be sent."""
         with ExitStack() as stack:
-            source = _payload_file(payload)
-            stack.callback(os.close, source)
-            readable, writable = os.pipe()
+            self._output, writable = os.pipe()
             stack.callback(os.close, writable)
             try:
-                process = subprocess.Popen(  # noqa: S603 (running what the job says is what this target is for)
-                    words,
-                    stdin=source,
-                    stdout=writable,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    cwd=folder,
-                    start_new_session=True,
-                )
+                if command.user is not None:  # so that it can open /dev/stdout, like any other user
+                    os.fchown(writable, command.user.uid, -1)
+                self._control = server.begin(command, payload, writable)
             except BaseException:
-                os.close(readable)
+                os.close(self._output)
                 raise
-        return cls(process, readable, limit)
+        self._started, self._exited = asyncio.Event(), asyncio.Event()
+        self._silent, self._gone = asyncio.Event(), asyncio.Event()
+        self._refusal: tuple[int, int] | None = None
+        self._supervisor: int | None = None
+        self._received = bytearray()
+        self.code: int | None = None
+        self.capture = Capture(limit)
+        os.set_blocking(self._output, False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._output, self._on_output)
+        self._loop.add_reader(self._control.fileno(), self._on_message)
+
+    async def started(self) -> None:
+        """Until the command is executed. Raises RefusedError."""
+        await self._started.wait()
+        if self._refusal is not None:
+            step, number = self._refusal
+            raise RefusedError(step, OSError(number, os.strerror(number)))
 
     async def wait(self, linger: float) -> None:
-        """Until the command has ended, and then a moment for the last output of what it left running."""
-        await self._watch.exited.wait()
-        try:
-            async with asyncio.timeout(linger):
-                await self._silent.wait()
-        except TimeoutError:
-            pass
+        """Until the command has ended, and then a moment for the last output of what it left running. `code` is its
+        exit code: negative a signal, None its supervisor was killed."""
+        await self._exited.wait()
+        await _within(linger, self._silent)
 
-    async def stop(self, grace: float, marks: tuple[bytes, ...], executor: Executor) -> None:
-        """End the command and all it has started: ask, wait at most `grace` seconds, kill."""
+    async def stop(self, grace: float) -> None:
+        """Ask the command and all it has started to end, and wait at most `grace` seconds."""
+        self._send(TERMINATE)
+        await _within(grace, self._gone)
 
-        async def find(known: frozenset[process_tree.Member]) -> frozenset[process_tree.Member]:
-            if not process_tree.can_look():
-                return frozenset()
-            return await self._loop.run_in_executor(executor, process_tree.family, self._process.pid, marks, known)
-
-        members = await find(frozenset())
-        process_tree.send(self._process.pid, members, signal.SIGTERM)
-        deadline, pause = self._loop.time() + grace, 0.01
-        while (members or not self._watch.exited.is_set()) and self._loop.time() < deadline:
-            await asyncio.sleep(min(pause, deadline - self._loop.time()))
-            pause = min(2 * pause, _LONGEST_PAUSE)
-            members = await find(members)
-        for _ in range(_KILL_ROUNDS):
-            process_tree.send(self._process.pid, members, signal.SIGKILL)
-            members = await find(members)
-            if not members:
-                break
-            await asyncio.sleep(_KILL_PAUSE)
-        try:
-            async with asyncio.timeout(_DYING_SECONDS):
-                await self._watch.exited.wait()
-        except TimeoutError:  # it hangs inside the kernel; its end will be noticed when it comes
-            pass
-
-    def finish(self) -> int | None:
-        """Kill what is left of the group, reap, close. The exit code: negative a signal, None still dying."""
-        process_tree.send(self._process.pid, frozenset(), signal.SIGKILL)
+    async def end(self) -> None:
+        """Kill what is left, and close."""
+        if not self._gone.is_set():
+            self._send(KILL)
+            await _within(_END_SECONDS, self._gone)
+        if not self._gone.is_set() and self._supervisor is not None:  # it was stopped: then its server kills the rest
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(self._supervisor, signal.SIGKILL)
+        self._loop.remove_reader(self._control.fileno())
         self._loop.remove_reader(self._output)
+        self._control.close()
         os.close(self._output)
-        self._watch.close()
-        return self._process.wait() if self._watch.exited.is_set() else self._process.poll()
+
+    def _send(self, order: bytes) -> None:
+        with suppress(OSError):  # nothing is left of it
+            self._control.send(order)
+
+    def _on_message(self) -> None:
+        try:
+            data = self._control.recv(4096)
+        except (BlockingIOError, InterruptedError):
+            return
+        except ConnectionError:
+            data = b""
+        self._received += data
+        while len(self._received) >= MESSAGE.size:
+            self._hear(*MESSAGE.unpack_from(self._received))
+            del self._received[: MESSAGE.size]
+        if not data:
+            self._loop.remove_reader(self._control.fileno())
+            for event in (self._started, self._exited, self._gone):
+                event.set()
+
+    def _hear(self, kind: int, number: int) -> None:
+        if kind == STARTED:
+            self._supervisor = number
+            self._started.set()
+        elif kind == EXITED:
+            self.code = number
+            self._exited.set()
+        elif kind in (NO_USER, NO_FOLDER, NO_COMMAND):
+            self._refusal = kind, number
+            self._started.set()
 
     def _on_output(self) -> None:
         try:
@@ -121,18 +138,7 @@ class Child:
             self._silent.set()
 
 
-def _payload_file(payload: bytes) -> int:
-    """A file instead of a pipe: a command that does not read its input cannot block the node."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("payload")
-    else:
-        descriptor, name = tempfile.mkstemp()
-        Path(name).unlink()
-    try:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(payload)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

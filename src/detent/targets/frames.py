@@ -39,6 +39,8 @@ class Setup(Struct, frozen=True, tag=True):
     max_result_bytes: int
     log_format: str
     log_level: str
+    hidden: bool = False
+    """Whether commands run on this node, which must not read the memory of the process."""
 
 
 class Start(Struct, frozen=True, tag=True):

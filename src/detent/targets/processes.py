@@ -174,6 +174,9 @@ def handler_processes(settings: Settings, url: str, hold: Hold) -> HandlerProces
     if settings.app is None:
         return None
     effects = Effects(url, settings.database_schema, settings.lease_ttl_seconds, settings.pooled)
-    setup = Setup(settings.app, effects, settings.max_result_bytes, settings.log_format, settings.log_level)
+    setup = Setup(
+        settings.app, effects, settings.max_result_bytes, settings.log_format, settings.log_level,
+        hidden=bool(settings.allow_shell),
+    )  # fmt: skip
     automatic = min(settings.concurrency, max(4, 2 * (os.cpu_count() or 1)))
     return HandlerProcesses(settings.handler_processes or automatic, setup, hold)

@@ -1,4 +1,4 @@
-"""The shell target: a command with its own folder, session and environment.
+"""The shell target: a command with its own folder, session and environment, in a tree of processes that ends with it.
 
 The worker's own environment is not passed on, because it holds the database's password.
 """
@@ -9,10 +9,8 @@ import asyncio
 import errno
 import os
 import signal
-import stat
 import tempfile
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,8 +22,10 @@ from detent.domain.job import ShellTarget
 from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.domain.target_rules import check_target
 from detent.domain.target_url import TargetError
-from detent.targets.capture import Capture
-from detent.targets.child import Child
+from detent.targets.child import Child, RefusedError
+from detent.targets.command_server import NO_FOLDER, NO_USER
+from detent.targets.commands import Command, CommandServer
+from detent.targets.shell_user import ShellUser
 from detent.targets.text import instant_text, one_line
 from detent.telemetry.tracing import traceparent_of
 
@@ -40,42 +40,61 @@ _PASSING = frozenset(
         errno.ENOSPC,
         errno.EDQUOT,
         errno.ETXTBSY,
+        errno.ETOOMANYREFS,
         errno.EIO,
     }
 )
+# Done by the command's own user, who may have swapped a folder for a link by now: root would follow it anywhere.
+_REMOVE = 'rm -rf "$0" 2>/dev/null || { find "$0" -type d -exec chmod u+rwx {} \\; ; rm -rf "$0"; }'
 
 
 class ShellTargetRunner:
     """Runs shell targets; one for a whole worker."""
 
     def __init__(
-        self, *, max_result_bytes: int = 65_536, grace_seconds: float = 2.0, linger_seconds: float = 0.25
+        self,
+        tenants: Mapping[int, str],
+        *,
+        user: ShellUser | None = None,
+        max_result_bytes: int = 65_536,
+        grace_seconds: float = 2.0,
+        linger_seconds: float = 0.25,
     ) -> None:
+        """`tenants`: whose commands are run, by number, with their names. `user`: as whom; None: as this process."""
+        self._tenants = tenants
+        self._user = user
         self._limit = max_result_bytes
         self._grace = grace_seconds
         self._linger = linger_seconds
-        # Scanning all processes and removing large folders would block the event loop.
-        self._executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="detent-shell")
+        self._server = CommandServer()
         self._environment = {
             "PATH": os.environ.get("PATH", _DEFAULT_PATH),
             "HOME": os.environ.get("HOME", "/"),
             "LANG": os.environ.get("LANG", "C.UTF-8"),
         }
+        if user is not None:
+            self._environment |= {"HOME": user.home, "USER": user.name, "LOGNAME": user.name}
+
+    async def start(self) -> None:
+        """Start the process that starts commands before the first of them needs it."""
+        self._server.start()
 
     async def close(self) -> None:
         """Called when no run is left."""
-        self._executor.shutdown(wait=False)
+        await self._server.close()
 
     async def __call__(self, call: Call) -> Outcome:
         target = call.target
         if not isinstance(target, ShellTarget):
             raise TypeError("The shell runner runs only shell targets.")
+        if call.tenant not in self._tenants:
+            return Failed(_not_allowed(self._tenants), retryable=False)
         try:
             check_target(target)
         except TargetError as error:
             return Failed(error.message, retryable=False)
         try:
-            folder = Path(tempfile.mkdtemp(prefix="detent-"))
+            folder = self._make_folder()
         except OSError as error:
             return Failed(f"No working folder could be created for the command: {_reason(error)}.")
         try:
@@ -84,28 +103,62 @@ class ShellTargetRunner:
             await self._remove(folder)
 
     async def _run(self, call: Call, target: ShellTarget, folder: Path) -> Outcome:
-        facts = _facts(call)
         trace = {"TRACEPARENT": call.traceparent or traceparent_of(call.run_id)}
-        environment = {**self._environment, **trace, **target.env, **facts}
+        environment = {**self._environment, **trace, **target.env, **_facts(call)}
         payload = b"" if call.payload is None else msgspec.json.encode(call.payload)
         try:
-            child = Child.start(_words(target), _encoded(environment), folder, payload, self._limit)
+            child = await self._finished(_words(target), environment, folder, payload)
+        except RefusedError as refusal:
+            return self._refused(target, folder, refusal)
         except OSError as error:
             return _not_started(target, error)
+        return _outcome(target, child)
+
+    def _refused(self, target: ShellTarget, folder: Path, refusal: RefusedError) -> Failed:
+        name, why = "this user" if self._user is None else self._user.name, _reason(refusal.error)
+        if refusal.step == NO_USER:
+            return Failed(f"The command could not be run as {name}: {why}.")
+        if refusal.step == NO_FOLDER:
+            return Failed(f"The command's folder {folder} could not be entered by {name}: {why}.")
+        return _not_started(target, refusal.error)
+
+    async def _finished(
+        self, words: list[bytes], environment: dict[str, str], folder: Path, payload: bytes = b""
+    ) -> Child:
+        """A command that has ended, with everything it started. Raises RefusedError or OSError if it was not executed.
+        A cancellation ends it."""
+        child = Child(self._server, Command(words, _encoded(environment), folder, self._user), payload, self._limit)
         try:
+            await child.started()
             await child.wait(self._linger)
         except asyncio.CancelledError:
-            marks = tuple(f"{name}={facts[name]}".encode() for name in ("DETENT_RUN_ID", "DETENT_TOKEN"))
-            await _to_the_end(child.stop(self._grace, marks, self._executor))
+            await _to_the_end(child.stop(self._grace))
             raise
         finally:
-            code = child.finish()
-        return _outcome(target, code, child.capture)
+            await _to_the_end(child.end())
+        return child
+
+    def _make_folder(self) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="detent-"))
+        if self._user is not None:
+            os.chown(folder, self._user.uid, self._user.gid)
+        return folder
 
     async def _remove(self, folder: Path) -> None:
+        """What cannot be removed stays: it must not fail a run that succeeded."""
         if not _remove_empty(folder):
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._executor, _remove_tree, folder)
+            words = [b"/bin/sh", b"-c", _REMOVE.encode(), os.fsencode(folder)]
+            with suppress(RefusedError, OSError):
+                await self._finished(words, {"PATH": _DEFAULT_PATH}, Path("/"))
+            _remove_empty(folder)  # which that user can only if it may change the folder above
+
+
+def _not_allowed(tenants: Mapping[int, str]) -> str:
+    names = ", ".join(tenants.values())
+    return (
+        f"This worker runs shell commands for the {'tenant' if len(tenants) == 1 else 'tenants'} {names} only: "
+        "start a worker that names the tenant of this job in --allow-shell."
+    )
 
 
 async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
@@ -144,7 +197,8 @@ def _facts(call: Call) -> dict[str, str]:
     }
 
 
-def _outcome(target: ShellTarget, code: int | None, capture: Capture) -> Outcome:
+def _outcome(target: ShellTarget, child: Child) -> Outcome:
+    code, capture = child.code, child.capture
     answer: dict[str, object] = {"exit_code": code, "output": capture.text()}
     if capture.omitted:
         answer |= {"truncated": True, "omitted_bytes": capture.omitted}
@@ -153,7 +207,9 @@ def _outcome(target: ShellTarget, code: int | None, capture: Capture) -> Outcome
         return Succeeded(result)
     last_line = capture.last_line()
     ending = f": {last_line}" if last_line else "."
-    if code is None or code < 0:
+    if code is None:
+        return Failed(f"The command was killed together with its supervisor{ending}", result=result)
+    if code < 0:
         return Failed(f"The command was killed by {_signal_name(code)}{ending}", result=result)
     # By convention a shell exits with one of these two when it could not start the command.
     hopeless = isinstance(target.command, str) and code in (_NOT_EXECUTABLE, _NOT_FOUND)
@@ -178,11 +234,11 @@ def _reason(error: OSError) -> str:
     return text[0].lower() + text[1:]
 
 
-def _signal_name(code: int | None) -> str:
+def _signal_name(code: int) -> str:
     try:
-        return signal.Signals(-(code or 0)).name
+        return signal.Signals(-code).name
     except ValueError:
-        return "a signal" if code is None else f"signal {-code}"
+        return f"signal {-code}"
 
 
 def _remove_empty(folder: Path) -> bool:
@@ -191,22 +247,3 @@ def _remove_empty(folder: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _remove_tree(folder: Path) -> None:
-    """Removes locked and deeply nested folders too, and never follows a link out of the folder.
-
-    What cannot be removed stays: it must not fail a run that succeeded.
-    """
-    folders = [folder]
-    for current in folders:  # grows while it is walked: parents before their children
-        with suppress(OSError):
-            current.chmod(stat.S_IRWXU)
-            for entry in list(os.scandir(current)):
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(current / entry.name)
-                else:
-                    (current / entry.name).unlink()
-    for current in reversed(folders):
-        with suppress(OSError):
-            current.rmdir()

@@ -91,7 +91,9 @@ def _limit_of(queue: str) -> str:
 def _worker_for(queue: str, needs: str) -> str:
     option = "" if queue == "default" else f" --queue {queue}"
     if needs == "shell":
-        return f"Shell jobs need a worker that allows them: detent worker --allow-shell{option}."
+        return (
+            f"Shell jobs need a worker that allows them for their tenant: detent worker --allow-shell TENANT{option}."
+        )
     if needs.startswith(("python:", "process:")):
         function = needs.partition(":")[2]
         return (

@@ -57,5 +57,10 @@ class QueueBook:
         return self._weights.get(tenant, 1)
 
     def served_by(self, names: Collection[str], capabilities: Collection[str]) -> dict[int, QueueRow]:
-        """The queues of these names that a worker with these capabilities can serve."""
-        return {number: row for number, row in self.rows.items() if row.name in names and row.needs in capabilities}
+        """The queues of these names that a worker with these capabilities can serve. A capability may be restricted to
+        a tenant: `shell@1`."""
+        return {
+            number: row
+            for number, row in self.rows.items()
+            if row.name in names and (row.needs in capabilities or f"{row.needs}@{row.tenant}" in capabilities)
+        }
