@@ -77,8 +77,8 @@ class Call(NamedTuple):
 
 @pytest.fixture
 async def api(database_url: str, readiness: Readiness) -> AsyncIterator[ApiClient]:
-    """A server that others can reach."""
-    async with serving(database_url, readiness, host="0.0.0.0") as client:
+    """A server that requires keys."""
+    async with serving(database_url, readiness, require_keys=True) as client:
         yield client
 
 

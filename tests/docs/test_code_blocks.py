@@ -43,12 +43,12 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def shared(home: Path, postgres: Postgres) -> Iterator[str]:
-    """The address of the server that pages use which start none themselves: `detent serve --demo --allow-shell`."""
+    """The address of the server that pages use which start none themselves: `detent serve --demo`."""
     (home / "shared").mkdir()
     with postgres.database_apart() as url:
         port = str(free_port())
         shell = Shell(home / "shared", home / "shared", {"DETENT_DATABASE_URL": url, "DETENT_PORT": port}, {})
-        start = Block("the shared server", 1, "sh", None, "server", "detent serve --demo --allow-shell\n")
+        start = Block("the shared server", 1, "sh", None, "server", "detent serve --demo\n")
         shell.serve(start)
         yield f"127.0.0.1:{port}"
         shell.stop_servers()
