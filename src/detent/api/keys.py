@@ -48,8 +48,10 @@ class KeyQuery(Struct, forbid_unknown_fields=True):
 # Not `once`: the answer to a request with an Idempotency-Key is kept, and this one has a secret in it.
 @routes.post("/keys", status=201, scope="admin")
 async def create_key(api: Api, body: KeySpec) -> Reply[NewApiKey]:
-    """Create a key. Its text is in this answer and nowhere else. The first key must be an admin's of the default
-    tenant: from then on every request needs a key."""
+    """Create a key. Its text is in this answer and nowhere else.
+
+    The first key must have the scope admin and belong to the default tenant: from then on every request needs a key.
+    """
     tenant = await _tenant(api, body.tenant)
     if api.caller.key is None:
         _check_first(body.scope, tenant)
