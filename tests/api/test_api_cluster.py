@@ -182,7 +182,7 @@ async def test_a_take_over_of_many_partitions_is_one_line(api: ApiClient, sql: A
 async def tenants(database_url: str, readiness: Readiness, sql: Any) -> Any:
     await add_node(sql, 7)
     await sql.execute("UPDATE cluster SET held_at = now(), held_by = 'ann', held_reason = 'a test'")
-    async with serving(database_url, readiness, host="0.0.0.0") as api:
+    async with serving(database_url, readiness, require_keys=True) as api:
         await api.store.tenants.add("acme")
         acme = await api.store.tenants.number("acme")
         assert acme is not None

@@ -30,8 +30,8 @@ def bearer(key: str) -> dict[str, str]:
 
 @pytest.fixture
 async def wide(database_url: str, readiness: Readiness) -> AsyncIterator[ApiClient]:
-    """A server that others can reach."""
-    async with serving(database_url, readiness, host="0.0.0.0") as client:
+    """A server that requires keys."""
+    async with serving(database_url, readiness, require_keys=True) as client:
         yield client
 
 
@@ -78,7 +78,7 @@ async def test_a_revoked_key_is_refused_at_once_here_and_within_seconds_elsewher
     wide: ApiClient, admin: dict[str, str], database_url: str, readiness: Readiness
 ) -> None:
     made = await wide.good("POST", "/api/v1/keys", 201, json={"scope": "read"}, headers=admin)
-    async with serving(database_url, readiness, host="0.0.0.0") as other:
+    async with serving(database_url, readiness, require_keys=True) as other:
         for server in (wide, other):
             await server.good("GET", "/api/v1/jobs", headers=bearer(made["key"]))
         await wide.good("DELETE", f"/api/v1/keys/{made['id']}", 204, headers=admin)
@@ -95,7 +95,7 @@ async def test_a_key_is_looked_up_once_in_a_while(wide: ApiClient) -> None:
     """How long a server goes by what it knows of a key, on a clock of the test's own."""
     made = await wide.store.keys.add("read", tenant=DEFAULT_TENANT)
     now = [100.0]
-    authenticator = KeyAuthenticator(wide.store.keys, Limiter(0), local=False, now=lambda: now[0])
+    authenticator = KeyAuthenticator(wide.store.keys, Limiter(0), keys_required=True, now=lambda: now[0])
     looked = []
     holder = wide.store.keys.holder
 
@@ -265,7 +265,7 @@ async def test_a_key_is_in_no_problem_and_no_log(
 
 
 async def test_who_asks_too_fast_is_reported_when_to_come_again(database_url: str, readiness: Readiness) -> None:
-    async with serving(database_url, readiness, host="0.0.0.0", requests_per_second=0.01) as api:
+    async with serving(database_url, readiness, require_keys=True, requests_per_second=0.01) as api:
         keys = [(await api.store.keys.add("read", tenant=DEFAULT_TENANT)).key for _ in range(2)]
         await api.good("GET", "/api/v1/jobs", headers=bearer(keys[0]))
         answer = await api.ask("GET", "/api/v1/jobs", headers=bearer(keys[0]))

@@ -115,7 +115,7 @@ async def test_revisions_show_who_changed_what_and_a_job_can_be_rolled_back(api:
 
 
 async def test_who_changed_a_job_is_the_name_of_the_key(database_url: str, readiness: Readiness) -> None:
-    async with serving(database_url, readiness, host="0.0.0.0") as api:
+    async with serving(database_url, readiness, require_keys=True) as api:
         named = await api.store.keys.add("write", tenant=1, name="deploys")
         nameless = await api.store.keys.add("write", tenant=1)
         for key in (named, nameless):

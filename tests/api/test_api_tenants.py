@@ -68,7 +68,7 @@ async def test_a_request_that_is_sent_again_reserves_nothing_twice(api: ApiClien
 async def test_a_tenants_own_administrator_sees_its_quotas_and_cannot_change_them(
     database_url: str, readiness: Readiness
 ) -> None:
-    async with serving(database_url, readiness, host="0.0.0.0") as api:
+    async with serving(database_url, readiness, require_keys=True) as api:
         for name in ("acme", "rival"):
             await api.store.tenants.add(name)
         headers = await keyed(api, "acme")

@@ -24,7 +24,7 @@ PROGRAM = Path(sys.executable).with_name("st")
 
 async def cases(database_url: str, readiness: Readiness, folder: Path, *options: str) -> int:
     """How many requests were made; fails with what schemathesis says."""
-    async with serving(database_url, readiness, host="0.0.0.0", requests_per_second=0) as api:
+    async with serving(database_url, readiness, require_keys=True, requests_per_second=0) as api:
         key = (await api.store.keys.add("admin", tenant=DEFAULT_TENANT)).key
         process = await asyncio.create_subprocess_exec(
             *(str(PROGRAM), "--config-file", str(HERE / "schemathesis.toml"), "run", f"{api.url}/openapi.json"),

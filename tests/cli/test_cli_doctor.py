@@ -126,6 +126,18 @@ def test_a_database_without_nodes_fires_nothing(patient: Patient) -> None:
     assert code == 1 and failed >= {"nodes", "partitions"}
 
 
+def test_it_says_who_needs_a_key(patient: Patient) -> None:
+    assert "need none" in patient.checks()["keys"]["found"]
+    patient.do(
+        "INSERT INTO api_keys (id, tenant, digest, scope)"
+        " VALUES ('aaaaaaaaaa', 1, decode(repeat('00', 32), 'hex'), 'admin')"
+    )
+    assert "every request needs one" in patient.checks()["keys"]["found"]
+    patient.do("UPDATE api_keys SET revoked_at = now()")
+    lost = patient.checks()["keys"]
+    assert lost["status"] == "warn" and "--local --scope admin" in lost["advice"]
+
+
 def test_a_database_that_was_not_migrated_is_reported_and_not_examined(
     detent: CommandLine, empty_database_url: str
 ) -> None:

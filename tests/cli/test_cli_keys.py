@@ -55,9 +55,30 @@ def test_a_server_that_others_can_reach_asks_for_the_first_key(detent: CommandLi
         done = detent(command, "--host", "0.0.0.0", "--port", "0", *database)
         assert (done.code, done.out) == (2, "")
         assert done.err.count("\n") == 1 and "`detent key create --local --scope admin`" in done.err
+    required = detent("serve", "--require-keys", "--port", "0", *database)
+    assert (required.code, required.out) == (2, "")
+    assert required.err.count("\n") == 1 and "`detent key create --local --scope admin`" in required.err
     first_key(detent, "--scope", "admin", *database)
     with serving(detent, "--host", "0.0.0.0", *database) as (reached, _):
         assert reached("version", "--server").code == 0
+
+
+def test_the_first_key_is_said_to_end_access_without_one_and_the_refusal_says_what_to_do(
+    detent: CommandLine, database: tuple[str, str]
+) -> None:
+    with serving(detent, *database) as (reached, _):
+        assert reached("job", "list").code == 0
+        refused = reached("key", "create", "--scope", "work")
+        assert refused.code == 2 and "first key must have the scope admin" in refused.err
+        made = reached("key", "create", "--scope", "admin")
+        assert made.code == 0 and "from now on every request needs a key" in made.err
+        assert "DETENT_API_KEY" in made.err and "detent context add" in made.err
+        refused = reached("job", "list")
+        assert (refused.code, refused.out) == (4, "") and refused.err.count("\n") == 1
+        assert "DETENT_API_KEY" in refused.err and "detent context add" in refused.err
+        reached.environ["DETENT_API_KEY"] = made.out.strip()
+        assert reached("job", "list").code == 0
+        assert "first key" not in reached("key", "create", "--scope", "work").err
 
 
 def test_a_demo_is_not_for_others(detent: CommandLine) -> None:

@@ -24,7 +24,9 @@ URL = ("--url", "http://127.0.0.1:9/")
 def detent(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     folder: Path = tmp_path_factory.mktemp("server")
     with postgres.database_apart() as url, running(folder, url) as server:
-        yield CommandLine(folder, server.url)
+        line = CommandLine(folder, server.url)
+        line.environ["DETENT_API_KEY"] = good(line, "key", "create", "--scope", "admin", "-q").strip()
+        yield line
 
 
 def good(detent: CommandLine, *arguments: str) -> str:

@@ -18,15 +18,15 @@ from tests.support.sink import Sink
 
 @pytest.fixture
 async def pages(database_url: str) -> AsyncIterator[Pages]:
-    """A local server, which needs no key."""
+    """A server of a cluster without keys, which needs none."""
     async with serving(database_url) as served:
         yield served
 
 
 @pytest.fixture
 async def guarded(database_url: str) -> AsyncIterator[Pages]:
-    """A server on a public address, which requires keys."""
-    async with serving(database_url, host="0.0.0.0") as served:
+    """A server that requires keys."""
+    async with serving(database_url, require_keys=True) as served:
         yield served
 
 

@@ -1,4 +1,4 @@
-"""What a process prints at its start and its end: three lines on a terminal, one line for programs."""
+"""What a process prints at its start and its end: four lines on a terminal, one line for programs."""
 
 from __future__ import annotations
 
@@ -46,10 +46,16 @@ def shown_on(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> Screen:
 
 def test_a_terminal_shows_what_runs_what_to_open_and_what_to_try(terminal: Screen, tmp_path: Path) -> None:
     Console(Settings(data_dir=tmp_path), ALL).started(URL)
-    what, open_this, try_this = terminal.lines
+    what, open_this, try_this, keys = terminal.lines
     assert what.endswith(f"is running: API, scheduler and worker, with its own PostgreSQL in {tmp_path}.")
     assert URL in open_this and "dashboard" in open_this
     assert "bin/detent job list" in try_this
+    assert "requests from this machine need none" in keys
+
+
+def test_a_terminal_shows_that_requests_need_a_key(terminal: Screen, tmp_path: Path) -> None:
+    Console(Settings(data_dir=tmp_path), ALL).started(URL, keys_needed=True)
+    assert "Every request needs one" in terminal.lines[3] and "DETENT_API_KEY" in terminal.lines[3]
 
 
 def test_another_port_is_part_of_the_command_to_try(terminal: Screen, tmp_path: Path) -> None:

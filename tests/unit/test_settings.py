@@ -74,6 +74,7 @@ def test_every_kind_of_value_can_be_written_as_text(tmp_path: Path) -> None:
     )
     assert settings.queues == ("mail", "reports")
     assert settings.allow_shell == ("default", "ops")
+    assert settings.keys_required is True
     assert settings.allow_private_targets is False
     assert settings.drain_seconds == 2.5
     assert settings.log_format == "json"

@@ -34,7 +34,7 @@ from detent.api import (
 )
 from detent.api.auth import KeyAuthenticator
 from detent.api.context import Api, Readiness
-from detent.api.guard import LocalGuard
+from detent.api.guard import OriginGuard
 from detent.api.limits import Limiter
 from detent.api.problems import PAGES, Refusal
 from detent.api.pull_waiters import PullWaiters
@@ -70,7 +70,8 @@ PARTS = (
 
 def create_app(store: Store, *, settings: Settings, readiness: Readiness, metrics: Metrics) -> Starlette:
     use_cases = JobOperations(store, settings.max_payload_bytes)
-    authenticator = KeyAuthenticator(store.keys, Limiter(settings.requests_per_second), local=settings.local)
+    limiter = Limiter(settings.requests_per_second)
+    authenticator = KeyAuthenticator(store.keys, limiter, keys_required=settings.keys_required)
     waiters = PullWaiters(store)
     pulled = PulledRuns(store, use_cases, metrics)
     api = Api(store, use_cases, ClusterOperations(store), settings, readiness, authenticator, waiters, pulled)
@@ -88,7 +89,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
             Route(PAGES, problem_pages.show_all),
             Route(f"{PAGES}/{{slug}}", problem_pages.show),
         ],
-        middleware=[Middleware(LocalGuard, local=settings.local)],
+        middleware=[Middleware(OriginGuard, keys_needed=authenticator.keys_needed)],
         exception_handlers={HTTPException: _unmatched},
     )
     app.router.redirect_slashes = False

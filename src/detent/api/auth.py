@@ -1,7 +1,8 @@
 """Authentication and authorisation of requests.
 
-A server that listens on loopback only treats every caller as the administrator of the default tenant. Any other server
-requires a key. A key that is sent is always checked, and every bad key is refused with the same message.
+Every request needs a key, with one exception: while the cluster has no key at all, a request that comes directly from
+this machine is one of the administrator of the default tenant. The first key ends that on every node. Where a process
+listens decides nothing. A key that is sent is always checked, and every bad key is refused with the same message.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
+from detent.api.guard import comes_directly
 from detent.api.limits import Limiter, network_of
 from detent.api.problems import Refusal
 from detent.contract.key import KeyScope
@@ -69,12 +71,12 @@ LOCAL = Caller(DEFAULT_TENANT, "admin")
 
 class KeyAuthenticator:
     def __init__(
-        self, keys: KeyStore, limiter: Limiter, *, local: bool, now: Callable[[], float] = time.monotonic
+        self, keys: KeyStore, limiter: Limiter, *, keys_required: bool, now: Callable[[], float] = time.monotonic
     ) -> None:
-        """`local`: only this machine can reach the server."""
+        """`keys_required`: every request needs a key, even while the cluster has none."""
         self._keys = keys
         self._limiter = limiter
-        self._local = local
+        self._keys_needed = keys_required
         self._now = now
         self._cached: dict[bytes, tuple[float, Caller | None]] = {}
 
@@ -82,16 +84,22 @@ class KeyAuthenticator:
         """The caller, if it has this scope; otherwise an error that says what is missing."""
         if needed == "public":
             return ANONYMOUS
-        if self._local and "authorization" not in request.headers:
+        if "authorization" not in request.headers and await self.keyless_allowed(request):
             return LOCAL
         caller = await self._identify(request)
         caller.check(needed)
         return caller
 
-    @property
-    def local(self) -> bool:
-        """Whether this server needs no key."""
-        return self._local
+    async def keyless_allowed(self, request: HTTPConnection) -> bool:
+        """Whether this request needs no key. Raises if the database, which decides, does not answer."""
+        return comes_directly(request) and not await self.keys_needed()
+
+    async def keys_needed(self) -> bool:
+        """Whether every request needs a key. A no is never remembered, so that the first key counts on every node
+        from its commit on. A yes is final: keys are revoked, not removed."""
+        if not self._keys_needed and await self._keys.cluster_is_keyed():
+            self._keys_needed = True
+        return self._keys_needed
 
     async def authenticate(self, text: str, address: str) -> Caller | None:
         """The caller whose key this text is, for a login. Guessing is limited as for every request."""
@@ -152,7 +160,8 @@ def _no_key() -> Refusal:
     return Refusal(
         401,
         "not-authenticated",
-        "This server requires a key: send the header Authorization: Bearer dtn_…, or set DETENT_API_KEY.",
+        "This request needs a key: send the header Authorization: Bearer dtn_…; the detent command takes the key from "
+        "DETENT_API_KEY or from a context (`detent context add`), and `detent key create --local` creates one.",
         {"WWW-Authenticate": 'Bearer realm="detent"'},
     )
 

@@ -1,35 +1,41 @@
-"""Protects a server without keys from web pages.
+"""Protects the API and the pages from web pages of others, and decides what comes from this machine.
 
-A server on loopback trusts every caller, and a web page in the user's browser can be one. So a request must name this
-server as its host, which a page that rebinds its own name cannot do, and a change must not come from another origin. A
-server that other machines can reach requires keys instead (`auth.py`), and answers to any name.
+While the cluster has no key, requests from this machine need none (`auth.py`), and a web page in the user's browser can
+send one. So such a request must name this machine as its host, which a page that rebinds its own name cannot do. Once
+every request needs a key, any host name is answered. A change must never come from another origin.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from detent.api import problems
 from detent.api.problems import Refusal
+from detent.errors import DetentError
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+# A proxy on this machine would make requests of the whole world look local. Most add one of these headers.
+PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
+PROXY_HEADER_PREFIX = "x-forwarded"
 
 
-class LocalGuard:
-    def __init__(self, app: ASGIApp, local: bool) -> None:
+class OriginGuard:
+    def __init__(self, app: ASGIApp, keys_needed: Callable[[], Awaitable[bool]]) -> None:
         self._app = app
-        self._local = local
+        self._keys_needed = keys_needed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refusal = self._refusal(scope["method"], headers)
+        refusal = await self._refusal(scope["method"], headers)
         if refusal is not None:
             await problems.answer(refusal, headers)(scope, receive, send)
             return
@@ -37,10 +43,11 @@ class LocalGuard:
         path = scope["raw_path"].decode("latin-1") if scope.get("raw_path") else scope["path"]
         await self._app({**scope, "path": path}, receive, send)
 
-    def _refusal(self, method: str, headers: Headers) -> Refusal | None:
+    async def _refusal(self, method: str, headers: Headers) -> Refusal | None:
         host = headers.get("host", "")
-        if self._local and not is_loopback(host_name(host)):
-            detail = f"This server answers to localhost only, and the request names {host or 'no host'!r}: "
+        if not await self._answers_to(host):
+            named = host or "no host"
+            detail = f"This cluster has no keys yet, so it answers to localhost only, and the request names {named!r}: "
             return Refusal(421, "wrong-host", detail + "use http://localhost or its address.")
         origin = headers.get("origin")
         if origin is not None and method not in SAFE and urlsplit(origin).netloc.lower() != host.lower():
@@ -48,6 +55,30 @@ class LocalGuard:
                 403, "cross-origin", f"Changes from web pages of another origin, here {origin!r}, are refused."
             )
         return None
+
+    async def _answers_to(self, host: str) -> bool:
+        """Also true if the database cannot say whether keys are needed: routes that are public need no database, and
+        the others ask again and find that this host is not this machine."""
+        if is_loopback(host_name(host)):
+            return True
+        try:
+            return await self._keys_needed()
+        except DetentError:
+            return True
+
+
+def comes_directly(request: HTTPConnection) -> bool:
+    """Whether a request comes from this machine, names it, and was not passed on by a proxy."""
+    return (
+        request.client is not None
+        and is_loopback(request.client.host)
+        and is_loopback(host_name(request.headers.get("host", "")))
+        and not any(_is_of_a_proxy(name.lower()) for name in request.headers)
+    )
+
+
+def _is_of_a_proxy(header: str) -> bool:
+    return header in PROXY_HEADERS or header.startswith(PROXY_HEADER_PREFIX)
 
 
 def host_name(host: str) -> str:

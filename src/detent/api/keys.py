@@ -14,6 +14,7 @@ from detent.contract.key import ApiKey, KeyScope, NewApiKey
 from detent.contract.page import Page
 from detent.domain.job import Name
 from detent.errors import UsageError
+from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import TenantName
 
 routes = Routes(PREFIX)
@@ -47,10 +48,16 @@ class KeyQuery(Struct, forbid_unknown_fields=True):
 # Not `once`: the answer to a request with an Idempotency-Key is kept, and this one has a secret in it.
 @routes.post("/keys", status=201, scope="admin")
 async def create_key(api: Api, body: KeySpec) -> Reply[NewApiKey]:
-    """Create a key. Its text is in this answer and nowhere else."""
+    """Create a key. Its text is in this answer and nowhere else.
+
+    The first key must have the scope admin and belong to the default tenant: from then on every request needs a key.
+    """
+    tenant = await _tenant(api, body.tenant)
+    if api.caller.key is None:
+        _check_first(body.scope, tenant)
     key = await api.store.keys.add(
         body.scope,
-        tenant=await _tenant(api, body.tenant),
+        tenant=tenant,
         name=body.name,
         created_by=api.caller.key,
         expires_in_seconds=body.expires_in_seconds,
@@ -74,6 +81,15 @@ async def revoke_key(api: Api, id: str, query: TenantOfKeys) -> None:  # noqa: A
     """Revoke a key: every server refuses it within seconds."""
     await api.store.keys.revoke(id, tenant=await _tenant(api, query.tenant))
     api.authenticator.evict(id)
+
+
+def _check_first(scope: KeyScope, tenant: int) -> None:
+    """Only an administrator can create further keys, so any other first key would lock everyone out."""
+    reason = "because every request needs a key once it exists: create that one, and use it to create this one."
+    if scope != "admin":
+        raise UsageError(f"The first key must have the scope admin, {reason}", "/scope")
+    if tenant != DEFAULT_TENANT:
+        raise UsageError(f"The first key must be one of the default tenant, {reason}", "/tenant")
 
 
 async def _tenant(api: Api, name: str | None) -> int:

@@ -19,8 +19,8 @@ REFERENCE = "#/components/schemas/{name}"
 KEY = {
     "type": "http",
     "scheme": "bearer",
-    "description": "A key, `dtn_…`, with the scope that the operation names. A server that listens on loopback only "
-    "also answers without one.",
+    "description": "A key, `dtn_…`, with the scope that the operation names. Until the first key of the cluster is "
+    "created, requests that come directly from the server's own machine need none.",
 }
 
 

@@ -42,9 +42,11 @@ TEXTS: dict[str, tuple[int, str]] = {
     ),
     "not-authenticated": (
         401,
-        "The server requires a key, and the request has none, or one that is mistyped, expired, revoked or of "
-        "another server. Send `Authorization: Bearer dtn_…`, or set `DETENT_API_KEY` for the command line. A "
-        "server that listens on loopback only needs none.",
+        "The request has no key, or one that is mistyped, expired, revoked or of another server. Send "
+        "`Authorization: Bearer dtn_…`; for the command line set `DETENT_API_KEY`, or use a context with a key file. "
+        "A request needs no key only while the cluster has none, not even a revoked one, and if it comes from the "
+        "server's own machine without the header of a proxy (`Forwarded`, `X-Forwarded-…`, `X-Real-IP`, `Via`). "
+        "`detent key create --local --scope admin` creates a key without a server.",
     ),
     "not-authorised": (
         403,
@@ -53,8 +55,9 @@ TEXTS: dict[str, tuple[int, str]] = {
     ),
     "cross-origin": (
         403,
-        "A change came from a web page of another origin, which a server without keys refuses: any page in your "
-        "browser could send it. Send changes from a program, or from pages of this server.",
+        "A change came from a web page of another origin, which is refused with and without a key: any page in your "
+        "browser could send it. Send changes from a program, or from pages of this server. Behind a proxy, let it "
+        "pass on the header `Host`.",
     ),
     "not-found": (
         404,
@@ -109,8 +112,9 @@ TEXTS: dict[str, tuple[int, str]] = {
     ),
     "wrong-host": (
         421,
-        "A server that listens on loopback only answers only to `localhost` and its addresses. That protects it "
-        "from web pages that point their own name at your machine. Use http://localhost or http://127.0.0.1.",
+        "While the cluster has no key, a server answers only to `localhost` and its addresses. That protects it from "
+        "web pages that point their own name at your machine. Use http://localhost or http://127.0.0.1, or create a "
+        "key: then every request needs one, and any name is answered.",
     ),
     "invalid": (
         422,

@@ -15,7 +15,7 @@ from detent.cli.runs import paging_options
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
-    from detent.contract.key import KeyScope
+    from detent.contract.key import KeyScope, NewApiKey
     from detent.settings.settings import Settings
 
 key = group("key", "Create, list and revoke API keys.", panel="Administration")
@@ -67,18 +67,20 @@ def create(
     """Create a key and print it.
 
     It is shown only once. Programs read it from DETENT_API_KEY, or from the
-    file that DETENT_API_KEY_FILE names.
+    file that DETENT_API_KEY_FILE names. Until the first key exists, requests
+    from the server's own machine need none; from then on every request does.
     """
     if not local and any(database.values()):
         raise UsageError("--database-url and --data-dir need --local: without it the server creates the key.")
     lifetime = _lifetime(expires)
     kind = cast("KeyScope", scope)
     if local:
-        answer = _created_locally(load_settings(database), kind, name, tenant, lifetime)
+        answer, first = _created_locally(load_settings(database), kind, name, tenant, lifetime)
     else:
         with connect() as client:
             answer = client.create_key(kind, name=name, tenant=tenant, expires_in_seconds=lifetime)
-    _show(answer)
+        first = answer["created_by"] is None  # a server creates keys without one only while there is none
+    _show(answer, first)
 
 
 def _lifetime(text: str | None) -> int | None:
@@ -90,7 +92,7 @@ def _lifetime(text: str | None) -> int | None:
     return int(seconds)
 
 
-def _show(answer: Item) -> None:
+def _show(answer: Item, first: bool) -> None:
     match invocation().format:
         case "json":
             output.print_json(answer)
@@ -103,12 +105,26 @@ def _show(answer: Item) -> None:
                     f"Created key {answer['id']} of tenant {answer['tenant']}: scope {answer['scope']}, valid {until}."
                 )
                 output.say("Save it now, it is not shown again; programs read it from DETENT_API_KEY.")
+                if first:
+                    _say_what_changes(answer)
             print(answer["key"])
+
+
+def _say_what_changes(first: Item) -> None:
+    output.say(
+        "This is the first key: from now on every request needs a key, on every node and also on this machine. Give it "
+        "to this command line with DETENT_API_KEY, or with `detent context add NAME --url URL --key-file FILE`."
+    )
+    if (first["scope"], first["tenant"]) != ("admin", "default"):
+        output.say(
+            "warning: It cannot create further keys. Create one that can: `detent key create --local --scope admin`."
+        )
 
 
 def _created_locally(
     settings: Settings, scope: KeyScope, name: str | None, tenant: str | None, lifetime: int | None
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], bool]:
+    """The key, and whether it is the first of the cluster."""
     import asyncio
 
     import msgspec
@@ -116,13 +132,13 @@ def _created_locally(
     from detent.telemetry.log import configure
 
     configure(settings.log_format, "warning")  # to stderr: stdout is for the key
-    made = asyncio.run(_write(settings, scope, name, tenant, lifetime))
-    return cast("dict[str, Any]", msgspec.to_builtins(made))
+    made, first = asyncio.run(_write(settings, scope, name, tenant, lifetime))
+    return cast("dict[str, Any]", msgspec.to_builtins(made)), first
 
 
 async def _write(
     settings: Settings, scope: KeyScope, name: str | None, tenant: str | None, lifetime: int | None
-) -> object:
+) -> tuple[NewApiKey, bool]:
     from detent.node.database import opened_store, prepared_database
     from detent.store.jobs import DEFAULT_TENANT
 
@@ -130,7 +146,8 @@ async def _write(
         number = DEFAULT_TENANT if tenant is None else await store.tenants.number(tenant)
         if number is None:
             raise UsageError(f"There is no tenant {tenant!r}: create it first with `detent tenant create {tenant}`.")
-        return await store.keys.add(scope, tenant=number, name=name, expires_in_seconds=lifetime)
+        first = not await store.keys.cluster_is_keyed()
+        return await store.keys.add(scope, tenant=number, name=name, expires_in_seconds=lifetime), first
 
 
 @command(key, "list", examples=("detent key list",))

@@ -42,6 +42,7 @@ database_options = _options(
 _listening = _options(
     option("--host", metavar="ADDRESS", help="Listen on this address. [127.0.0.1]"),
     option("--port", metavar="PORT", help="Listen on this port; 0 picks a free one. [8787, or the next free port]"),
+    _switch("--require-keys", "Refuse to start, and to answer requests without a key, while the cluster has no key."),
 )
 
 _probing = option(

@@ -1,8 +1,7 @@
 """Authentication of dashboard visitors, and protection against cross-site requests.
 
-On a loopback address every visitor is an administrator, as for the API. Elsewhere a visitor logs in with a key; the
-browser then holds a session token, never the key. Every change carries a CSRF token that only a page of this server
-contains.
+Whether a visitor needs a key is decided as for the API (`api/auth.py`). One who does logs in with it; the browser then
+holds a session token, never the key. Every change carries a CSRF token that only a page of this server contains.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class VisitorAuthenticator:
 
     async def visitor(self, request: Request) -> Visitor | None:
         """The visitor behind a request; None: a login is needed."""
-        if self._api.authenticator.local:
+        if await self._api.authenticator.keyless_allowed(request):
             return Visitor(LOCAL, self._csrf("local"))
         token = request.cookies.get(COOKIE)
         holder = await self._api.store.web_sessions.holder(token) if token else None

@@ -12,6 +12,9 @@ from urllib.parse import urlsplit
 from detent.settings.settings import Settings
 from detent.version import __version__
 
+NO_KEYS = "The cluster has none, so requests from this machine need none. The first key ends that."
+KEYS_NEEDED = "Every request needs one: give it to the command line with DETENT_API_KEY or a context."
+
 
 def say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
@@ -33,8 +36,8 @@ class Console:
         if self.interactive and self._settings.database_url is None and not (folder.is_dir() and any(folder.iterdir())):
             say(f"Creating a PostgreSQL database in {folder} …")
 
-    def started(self, url: str | None) -> None:
-        """`url`: where the API listens; None for a process without an API."""
+    def started(self, url: str | None, keys_needed: bool = False) -> None:
+        """`url`: where the API listens; None for a process without an API. `keys_needed`: requests need a key."""
         if not self.interactive:
             say(f"listening on {url}" if url is not None else f"{' and '.join(self._roles)} ready")
             return
@@ -42,6 +45,7 @@ class Console:
         if url is not None:
             say(f"Open  {url}  for the dashboard.")
             say(f"Try   {self._client(url)} job list   or   {self._client(url)} --help   (Ctrl-C stops detent)")
+            say(f"Keys  {KEYS_NEEDED if keys_needed else NO_KEYS}")
 
     def stopping(self) -> None:
         if self.interactive:

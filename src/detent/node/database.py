@@ -70,10 +70,24 @@ async def prepare_database(url: str, schema: str, *, migrate: bool, pooled: bool
         await connection.close()
 
 
-async def check_keys(settings: Settings, store: Store) -> None:
-    """A server that other machines can reach requires keys, so at least one must exist."""
-    if not settings.local and not await store.keys.exists():
-        raise UsageError(
-            f"--host {settings.host} is reachable from other machines, and there is no API key yet: create the first "
-            "one with `detent key create --local --scope admin`, or listen on 127.0.0.1."
-        )
+FIRST_KEY = "`detent key create --local --scope admin`"
+
+
+async def check_keys(settings: Settings, store: Store, *, serves_api: bool) -> None:
+    """Refuse to start where keys are required and none was ever created: requests from this machine need none then."""
+    reason, instead = _reason_for_keys(settings, serves_api)
+    if reason and not await store.keys.cluster_is_keyed():
+        raise UsageError(f"{reason}, and there is no API key yet: create the first one with {FIRST_KEY}, or {instead}.")
+    if serves_api and await store.keys.cluster_is_keyed() and not await store.keys.exists():
+        log.warning(f"Every API key is revoked or expired, so nobody can use the API: create one with {FIRST_KEY}.")
+
+
+def _reason_for_keys(settings: Settings, serves_api: bool) -> tuple[str, str]:
+    """Why this process must not start without keys, and what to change instead; empty: it may."""
+    if serves_api and not settings.local:
+        return f"--host {settings.host} is reachable from other machines", "listen on 127.0.0.1"
+    if settings.require_keys:
+        return "require_keys is on", "turn it off"
+    if settings.keys_required:
+        return "--allow-shell lets jobs run commands, so it requires API keys", "leave it out"
+    return "", ""

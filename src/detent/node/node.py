@@ -103,6 +103,7 @@ class Node:
         self._store: Store | None = None
         self._announced = False
         self._hold_logged = False
+        self._keys_needed = False
         self._draining = False
         self._capacity = Capacity()
         self._shell = ShellAccess()
@@ -133,6 +134,7 @@ class Node:
             self._store = store
             guard = AdmissionCheck(store, self._settings.clock_step_limit_seconds)
             await self._examine_database(guard)
+            await check_keys(self._settings, store, serves_api="api" in self._roles)
             self._shell = await shell_access(self._settings, self._roles, store)
             listening = await self._start_api(stack, store)
             await self._start_probes(stack)
@@ -141,7 +143,7 @@ class Node:
             if app is not None:
                 await self._register(store, app)
             if self._roles == ("api",):
-                self._console.started(listening)
+                self._console.started(listening, self._keys_needed)
                 await self._stop.wait()
             else:
                 runners = await stack.enter_async_context(self._runners(app, url))
@@ -171,8 +173,9 @@ class Node:
         from detent.dashboard.app import add_dashboard
         from detent.node.server import ApiServer
 
-        await check_keys(self._settings, store)
         app = create_app(store, settings=self._settings, readiness=self._readiness, metrics=self._metrics)
+        # Asked before the first request: on a keyed cluster no probe then waits for the database.
+        self._keys_needed = await app.state.api.authenticator.keys_needed()
         add_dashboard(app)
         if self._demo:
             self._demo.add_routes(app)
@@ -360,7 +363,7 @@ class Node:
     def _announce_once(self, listening: str | None) -> None:
         if not self._announced:
             self._announced = True
-            self._console.started(listening)
+            self._console.started(listening, self._keys_needed)
 
 
 def reachable(url: str) -> str:

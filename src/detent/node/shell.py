@@ -42,15 +42,9 @@ def refuse_owner(settings: Settings, cluster: Path) -> None:
 
 
 async def shell_access(settings: Settings, roles: Collection[str], store: Store) -> ShellAccess:
-    """Raises UsageError if this worker must not run commands. Without a key in the cluster, everyone who can reach an
-    API on loopback could run them; the first key ends that on all nodes, for good."""
+    """Raises UsageError if this worker must not run commands. `check_keys` has made sure that the cluster has a key."""
     if not settings.allow_shell or "worker" not in roles:
         return ShellAccess()
-    if not await store.keys.cluster_is_keyed():
-        raise UsageError(
-            "--allow-shell requires API keys, and there is none yet, so that every local user could run commands: "
-            "create the first one with `detent key create --local --scope admin`."
-        )
     access = ShellAccess(await _tenants(settings.allow_shell, store), check_shell_user(settings, roles))
     _log(access)
     return access

@@ -98,6 +98,7 @@ class Settings:
     data_dir: Path = _setting(_data_dir, path, "a folder")  # noqa: RUF009 - a field, not a default
     host: str = _setting("127.0.0.1", text(r"[^\s\x00]+"), "an address or host name to listen on")
     port: int = _setting(8787, whole(0, 65535), "a port number between 0 and 65535")
+    require_keys: bool = _setting(False, switch, "true or false")
     metrics_port: int | None = _setting(None, whole(0, 65535), "a port number between 0 and 65535")
     migrate: bool = _setting(False, switch, "true or false")
     app: str | None = _setting(None, text(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"), "MODULE:NAME, such as shop.jobs:app")
@@ -184,7 +185,7 @@ class Settings:
     @property
     def keys_required(self) -> bool:
         """Whether requests need a key even while the cluster has none: a shell job can do what this process can."""
-        return bool(self.allow_shell)
+        return self.require_keys or bool(self.allow_shell)
 
     @property
     def seeks_port(self) -> bool:

@@ -110,6 +110,16 @@ def check_ticks(row: Row) -> CheckResult:
     return CheckResult("ticks", "fail", found, advice)
 
 
+def check_keys(ever_created: bool, any_valid: bool) -> CheckResult:
+    if not ever_created:
+        text = "There is no API key: requests that come from the machine of a server need none."
+        return CheckResult("keys", "ok", text)
+    if any_valid:
+        return CheckResult("keys", "ok", "The cluster has API keys: every request needs one.")
+    text = "Every API key is revoked or expired: nobody can use the API."
+    return CheckResult("keys", "warn", text, "Create one with `detent key create --local --scope admin`.")
+
+
 def check_api(settings: Settings, client: JsonClient) -> tuple[CheckResult, bool]:
     """Whether a detent server answers at the API's address, and whether it is ready."""
     named = settings.origins["api_url"] != "default"

@@ -121,6 +121,8 @@ async def _cluster(doctor: Doctor) -> list[CheckResult]:
     found.append(cluster.check_partitions(await doctor.one(sql.doctor.PARTITIONS), nodes))
     found.append(cluster.check_ticks(await doctor.one(sql.doctor.OVERDUE, OVERDUE, None)))
     found += await unfired.check_jobs(doctor)
+    ever, valid = (await doctor.one(sql.key.FIND_ANY))["found"], (await doctor.one(sql.key.FIND_ANY_VALID))["found"]
+    found.append(cluster.check_keys(ever, valid))
     return found
 
 
