@@ -67,11 +67,6 @@ _working = _options(
         help="Processes for isolated Python jobs. [twice the CPUs, at least 4]",
     ),
     _switch("--allow-shell", "Run shell jobs. Everyone who can create jobs can then run commands as your user."),
-    option(
-        "--allow-private-targets/--refuse-private-targets",
-        default=None,
-        help="Let http jobs call private addresses. [allowed while listening on loopback only]",
-    ),
 )
 
 _running = _options(
