@@ -37,7 +37,6 @@ PURPOSES = {
     "isolate": "Where Python jobs run, unless the job sets it: see [isolation](../howto/isolation.md).",
     "handler_processes": "The number of processes for isolated Python jobs; `auto`: twice the processors, at least 4.",
     "allow_shell": "Run shell jobs on this worker.",
-    "allow_private_targets": "Let HTTP jobs call private addresses; `auto`: if the process listens on loopback only.",
     "concurrency": "How many runs a worker executes at once.",
     "queues": "The queues that a worker serves.",
     "drain_seconds": "How long executing runs may continue after SIGTERM.",
@@ -70,7 +69,6 @@ PURPOSES = {
 UNSET = {
     "database_url": "embedded PostgreSQL",
     "data_dir": "`~/.local/share/detent`; for root `/var/lib/detent`",
-    "allow_private_targets": "`auto`",
     "misfire_grace_seconds": "`auto`",
     "catchup_rate": "`auto`",
     "handler_processes": "`auto`",

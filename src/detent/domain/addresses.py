@@ -90,9 +90,9 @@ class AddressFault(NamedTuple):
     inner: Address | None = None
 
 
-def address_fault(address: str, is_allowed: Callable[[Address], bool]) -> AddressFault | None:
+def address_fault(address: str, is_allowed: Callable[[Address], bool], host: str = "") -> AddressFault | None:
     """Why this IP address is refused, or None; `is_allowed` decides about private ones. Metadata, link-local and
-    reserved addresses are always refused."""
+    reserved addresses are always refused. `host` is the name that has the address, if there is one."""
     outer = read_address(address)
     if outer is None:
         return AddressFault(f"{address!r} is not an IP address, so it cannot be checked and is not called", False)
@@ -101,7 +101,8 @@ def address_fault(address: str, is_allowed: Callable[[Address], bool]) -> Addres
         found = _find(inner)
         if found is None or (found.private and is_allowed(inner)):
             continue
-        name = str(outer) if inner == outer else f"{outer} stands for {inner}, which"
+        name = f"{outer}, the address of {host}," if host else str(outer)
+        name = name if inner == outer else f"{name} stands for {inner}, which"
         reason = f"{name} is {found.kind}{'' if found.private else ', which no target may have'}"
         faults.append(AddressFault(reason, found.private, inner))
     # What no list can open is named first: advice to allow it would lead nowhere.

@@ -59,18 +59,15 @@ class TargetRules:
 
     def fault(self, address: str, port: int, host: str = "") -> TargetFault | None:
         """Why a connection to this IP address and port is refused, or None. `host` is the host of the URL."""
-        name = host.lower().removesuffix(".")
-        found = address_fault(address, lambda inner: self._is_open(inner, port, name))
+        name = "" if read_address(host) is not None else host.lower().removesuffix(".")
+        found = address_fault(address, lambda inner: self._is_open(inner, port, name), name)
         if found is None:
             return self._port_fault(address, port, name)
-        reason = found.reason
-        if name and name != address and read_address(name.strip("[]")) is None:
-            reason = f"{name} has the address {reason}"
         if not found.private:
-            return TargetFault(reason)
+            return TargetFault(found.reason)
         if self.unread:
-            return TargetFault(f"{reason}, and {UNREAD}", retryable=True)
-        return TargetFault(reason, _pattern(name, found.inner, port))
+            return TargetFault(f"{found.reason}, and {UNREAD}", retryable=True)
+        return TargetFault(found.reason, _pattern(name, found.inner, port))
 
     def _is_open(self, address: Address, port: int, host: str) -> bool:
         return self.allow_private or any(
@@ -101,7 +98,7 @@ def port_fault(port: int, pattern: str) -> TargetFault:
 
 def _pattern(host: str, address: Address | None, port: int) -> str:
     """What opens this target and nothing else: the name that the URL has, or the address."""
-    if host and read_address(host.strip("[]")) is None:
+    if host:
         return f"{host}:{port}"
     return f"[{address}]:{port}" if address is not None and address.version == 6 else f"{address}:{port}"
 

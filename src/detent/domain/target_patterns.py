@@ -31,7 +31,7 @@ GUARDED_PORTS = frozenset(
     }
 )
 
-_PORT = re.compile(r"(?P<rest>.*[^:]):(?P<port>[^:\]]*)", re.DOTALL)
+_PORT = re.compile(r"(?P<rest>.*[^:]):(?P<port>[^:/\]]*)", re.DOTALL)
 _BRACKETS = re.compile(r"\[(?P<address>[^\[\]]+)\](?P<prefix>/[0-9]+)?")
 _NAME = re.compile(r"(\*\.)?(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 _NUMBER = re.compile(r"([0-9]+|0x[0-9a-f]*)")

@@ -71,7 +71,7 @@ class Folder:
 
 class Bucket:
     def __init__(self, url: str) -> None:
-        _check_host(url)
+        check_host(url)
         try:
             import obstore.store
         except ImportError as error:
@@ -92,7 +92,7 @@ class Bucket:
         import obstore
 
         size = (await asyncio.to_thread(path.stat)).st_size
-        await _check_addresses(self._url)
+        await check_addresses(self._url)
         try:
             await obstore.put_async(self._store, name, path)
             found = (await obstore.head_async(self._store, name))["size"]
@@ -105,14 +105,14 @@ class Bucket:
         return f"{self._url}/{name}"
 
 
-def _check_host(url: str) -> None:
+def check_host(url: str) -> None:
     """An archive on a web server follows the rules of all addresses of the operator. The buckets of cloud providers are
     addressed by the provider's own library, which may ask the metadata service for credentials."""
     if urlsplit(url).scheme.lower() in ("http", "https"):
         check_address("archive_url", url)
 
 
-async def _check_addresses(url: str) -> None:
+async def check_addresses(url: str) -> None:
     """The library makes its own connections, so the addresses of a name are checked before each file."""
     parts = urlsplit(url)
     if parts.scheme.lower() not in ("http", "https"):
