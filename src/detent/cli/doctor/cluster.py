@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from detent.client import JsonClient
 
 MUCH_OFFSET = CLOCK_OFFSET_MS / 1000
+NEWEST_DEAD = 500
 
 
 def called(node: Row) -> str:
@@ -108,6 +109,14 @@ def check_ticks(row: Row) -> CheckResult:
     found = f"{number(row['ticks'], 'tick', 'are')} overdue in {where}, the oldest {since}."
     advice = "If a scheduler is alive and this does not shrink, check its log and its `/readyz?verbose`."
     return CheckResult("ticks", "fail", found, advice)
+
+
+def check_calls(row: Row) -> Iterator[CheckResult]:
+    """Runs that died because their tenant may not call their address."""
+    if row["jobs"]:
+        found = f"Runs of {number(row['jobs'], 'job')} died because their address is not allowed."
+        advice = f"Allow it if it is meant, then `detent dlq redrive` repeats the runs. The newest: {row['error']}"
+        yield CheckResult("calls", "warn", found, advice)
 
 
 def check_api(settings: Settings, client: JsonClient) -> tuple[CheckResult, bool]:

@@ -121,6 +121,7 @@ async def _cluster(doctor: Doctor) -> list[CheckResult]:
     found.append(cluster.check_partitions(await doctor.one(sql.doctor.PARTITIONS), nodes))
     found.append(cluster.check_ticks(await doctor.one(sql.doctor.OVERDUE, OVERDUE, None)))
     found += await unfired.check_jobs(doctor)
+    found += cluster.check_calls(await doctor.one(sql.doctor.REFUSED_CALLS, cluster.NEWEST_DEAD))
     return found
 
 
