@@ -7,6 +7,8 @@ calls the API with a key is not refused.
 
 from __future__ import annotations
 
+import re
+
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -14,8 +16,8 @@ from detent.api import problems
 from detent.api.problems import Refusal
 from detent.domain.target_rules import CALL_HEADER
 
-# The demo's own target; a server without the demo has nothing there.
-OPEN_PATHS = frozenset({b"/demo/echo"})
+# Targets of the demo's jobs; a server without the demo has nothing there.
+_DEMO = re.compile(rb"/demo/[a-z]+")
 _HEADER = CALL_HEADER.lower().encode()
 
 
@@ -32,8 +34,9 @@ class OwnCallGuard:
 
 
 def _is_own_call(scope: Scope) -> bool:
-    path = scope.get("raw_path") or scope["path"].encode()
-    return any(name == _HEADER for name, _ in scope["headers"]) and path not in OPEN_PATHS
+    if not any(name == _HEADER for name, _ in scope["headers"]):
+        return False
+    return _DEMO.fullmatch(scope.get("raw_path") or scope["path"].encode()) is None
 
 
 def _refusal(kind: str) -> Refusal:
