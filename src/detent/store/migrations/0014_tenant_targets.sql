@@ -3,7 +3,7 @@
 -- domain/target_patterns.py writes it.
 CREATE TABLE tenant_targets (
     tenant     integer NOT NULL REFERENCES tenants,
-    pattern    text NOT NULL CHECK (length(pattern) <= 300),
+    pattern    text COLLATE "C" NOT NULL CHECK (length(pattern) <= 300),
     created_at timestamptz NOT NULL DEFAULT now(),
     created_by text,
     PRIMARY KEY (tenant, pattern)
