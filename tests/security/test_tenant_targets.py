@@ -264,7 +264,7 @@ async def test_no_call_of_a_node_is_answered_by_a_node(api: ApiClient) -> None:
                 assert f"HTTP 403 from {urls[server]}" in refused(outcome), path
                 assert "own-call" in result_of(outcome)["body"], path
                 for kind in ("notice", "ping"):
-                    delivery = await messenger.send(Message(kind, method=method), url)  # type: ignore[arg-type]
+                    delivery = await messenger.send(Message(kind, method=method), url)
                     assert "answered with status 403" in delivery.error, path
             echo = await runner(http_call(f"{urls['api']}/demo/echo", {"hello": "world"}))
             assert "hello" in succeeded(echo)["body"]
@@ -336,4 +336,4 @@ async def test_a_job_that_cannot_be_called_is_registered_with_a_warning_that_nam
     await api.store.tenants.change_targets("acme", lambda _: ["private"], BY)
     changed = body | {"priority": 7}
     (result,) = (await api.good("POST", batch, json=[changed], headers=headers))["items"]
-    assert result["warnings"] == []
+    assert "warnings" not in result

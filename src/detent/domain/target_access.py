@@ -19,6 +19,8 @@ from detent.domain.target_patterns import GUARDED_PORTS, TargetPattern
 
 UNREAD = "the allow list of the tenant could not be read from the database, and without it no private address is called"
 
+RulesKey = tuple[bool | str, ...]
+
 
 class TargetFault(NamedTuple):
     """Why a target is refused, and the pattern that would allow it, if one can."""
@@ -55,7 +57,7 @@ class TargetRules:
         self.allow_private = allow_private
         self.guard_ports = guard_ports
         self.unread = unread
-        self.key = (allow_private, guard_ports, unread, *(pattern.text for pattern in self.patterns))
+        self.key: RulesKey = (allow_private, guard_ports, unread, *(pattern.text for pattern in self.patterns))
 
     def fault(self, address: str, port: int, host: str = "") -> TargetFault | None:
         """Why a connection to this IP address and port is refused, or None. `host` is the host of the URL."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from detent.domain.target_access import TargetRules
+from detent.domain.target_access import RulesKey, TargetRules
 from detent.runtime.clock import monotonic
 from detent.targets.guard import AddressGuard, AddressRefusedError, calling
 from detent.targets.http_failures import BrokenConnectionError
@@ -54,7 +54,7 @@ class GuardedSessions:
         self._resolver: AbstractResolver | None = resolver
         self._dns_cache_seconds = dns_cache_seconds
         self._trust = trust
-        self._sessions: dict[tuple[bool | str, ...], _RuledSession] = {}
+        self._sessions: dict[RulesKey, _RuledSession] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     @contextmanager
