@@ -11,8 +11,9 @@ from collections.abc import Iterable
 
 from detent.domain.job import JobSpec
 from detent.domain.registration import PreparedJob
-from detent.domain.target_access import TargetRules, registration_fault
+from detent.domain.target_access import AllowLists, TargetRules, registration_fault
 from detent.store import Store
+from detent.store.db import PoolName
 from detent.targets.policies import ClusterPolicies
 
 AT_A_TIME = 256
@@ -31,10 +32,23 @@ class TenantRules:
             job.warnings.append(f"Calls will be refused: {fault.sentence(self._tenant)}")
 
 
+class _RequestReader:
+    """Reads for requests: with connections of theirs, and outside a transaction that other requests do not see."""
+
+    def __init__(self, store: Store) -> None:
+        self._tenants = store.tenants
+
+    async def allow_lists(self) -> AllowLists:
+        return await self._tenants.allow_lists(pool=PoolName.SEPARATE)
+
+    async def name_of(self, tenant: int) -> str:
+        return await self._tenants.name_of(tenant, pool=PoolName.SEPARATE)
+
+
 class TargetCheck:
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._policies = ClusterPolicies(store.tenants)
+        self._reader = _RequestReader(store)
+        self._policies = ClusterPolicies(self._reader)
 
     async def rules_for(self, tenant: int, specs: Iterable[object]) -> TenantRules:
         """The rules for these jobs. They are read again before a warning, so that what another node has just allowed
@@ -47,4 +61,4 @@ class TargetCheck:
                 break
         else:
             return TenantRules(rules, "")
-        return TenantRules(await self._policies.renewed(tenant), await self._store.tenants.name_of(tenant))
+        return TenantRules(await self._policies.renewed(tenant), await self._reader.name_of(tenant))

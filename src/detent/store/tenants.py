@@ -69,8 +69,8 @@ class TenantStore:
         rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.LIST, after, limit + 1, None)
         return [_tenant(row) for row in rows[:limit]], rows[limit - 1]["tenant"] if len(rows) > limit else None
 
-    async def name_of(self, tenant: int) -> str:
-        (row,) = await self._database.fetch(PoolName.WORK, sql.tenant.READ_NAME, tenant)
+    async def name_of(self, tenant: int, *, pool: PoolName = PoolName.WORK) -> str:
+        (row,) = await self._database.fetch(pool, sql.tenant.READ_NAME, tenant)
         return str(row["name"])
 
     async def number(self, name: str) -> int | None:
@@ -113,9 +113,9 @@ class TenantStore:
         await self._database.transaction(PoolName.REQUEST, write)
         return await self.get(name)
 
-    async def allow_lists(self) -> AllowLists:
+    async def allow_lists(self, *, pool: PoolName = PoolName.WORK) -> AllowLists:
         """What every process that calls addresses has to know."""
-        rows = await self._database.fetch(PoolName.WORK, sql.tenant.READ_ALLOW_LISTS)
+        rows = await self._database.fetch(pool, sql.tenant.READ_ALLOW_LISTS)
         patterns = {row["tenant"]: tuple(row["patterns"]) for row in rows if row["tenant"] is not None}
         return AllowLists(any(row["keyed"] for row in rows), patterns)
 
