@@ -22,16 +22,22 @@ from request import BODY, CAP, CONNECTIONS, HEADERS
 from detent.domain.documents import encode_json
 from detent.domain.job import HttpTarget
 from detent.domain.run import Call, Outcome, Succeeded
-from detent.targets.guard import AddressPolicy
+from detent.targets.guard import AddressGuard
 from detent.targets.http import HttpTargetRunner, headers_of
+from detent.targets.policies import FixedPolicy
 from detent.targets.text import first_bytes, storable
+
+
+def refusal(policy: AddressGuard, address: str) -> str | None:
+    fault = policy.rules.fault(address, 80)
+    return None if fault is None else fault.reason
 
 
 class Candidate:
     name: ClassVar[str]
     share: ClassVar[float] = 1.0  # of the requests: the slow ones get fewer, so that a round ends
 
-    def __init__(self, policy: AddressPolicy) -> None:
+    def __init__(self, policy: AddressGuard) -> None:
         self.policy = policy
 
     async def start(self, url: str) -> None:
@@ -67,7 +73,7 @@ class Pycurl(Candidate):
 
     async def start(self, url: str) -> None:
         await super().start(url)
-        self.multi = CurlMulti(self.policy.check, CONNECTIONS, CAP)
+        self.multi = CurlMulti(lambda address: refusal(self.policy, address), CONNECTIONS, CAP)
 
     async def post(self) -> tuple[int, bytes]:
         return await self.multi.post(self.url, HEADERS, BODY)
@@ -80,14 +86,14 @@ class CheckedBackend:
     """Connects to nothing whose address was not checked; a name is resolved here first. Around a backend of httpcore or
     of httpcore2, which have the same interface and no class in common."""
 
-    def __init__(self, inner: Any, policy: AddressPolicy) -> None:
+    def __init__(self, inner: Any, policy: AddressGuard) -> None:
         self._inner = inner
         self._policy = policy
 
     async def connect_tcp(self, host: str, port: int, *arguments: Any, **options: Any) -> Any:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         address = str(found[0][4][0])
-        sentence = self._policy.check(address)
+        sentence = refusal(self._policy, address)
         if sentence is not None:
             raise OSError(sentence)
         return await self._inner.connect_tcp(address, port, *arguments, **options)
@@ -167,8 +173,7 @@ class Target(Candidate):
     async def start(self, url: str) -> None:
         await super().start(url)
         self.call = call_of(url)
-        self.runner = HttpTargetRunner(self.policy, max_result_bytes=CAP, connections=CONNECTIONS)
-        await self.runner.start()
+        self.runner = HttpTargetRunner(FixedPolicy(self.policy.rules), max_result_bytes=CAP, connections=CONNECTIONS)
 
     async def post(self) -> tuple[int, bytes]:
         return told(await self.runner(self.call))

@@ -21,12 +21,13 @@ import uvloop
 from candidates import CANDIDATES, Candidate
 from request import BODY, CONNECTIONS
 
-from detent.targets.guard import AddressPolicy
+from detent.domain.target_access import PRIVATE_TOO
+from detent.targets.guard import AddressGuard
 
 
 async def measure(candidate: type[Candidate], url: str, requests: int) -> tuple[float, float]:
     """Requests per second, and microseconds of this process's CPU for each."""
-    client = candidate(AddressPolicy(allow_private=True))
+    client = candidate(AddressGuard(PRIVATE_TOO))
     await client.start(url)
     try:
         await _send(client, CONNECTIONS * 2)  # connections are there before the time begins

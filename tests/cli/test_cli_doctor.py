@@ -249,6 +249,20 @@ def test_a_job_that_never_ran_after_a_node_was_lost_is_explained(patient: Patien
         assert words in told, words
 
 
+def test_calls_that_are_not_allowed_are_reported_with_the_command_that_allows_them(patient: Patient) -> None:
+    assert "calls" not in patient.checks()
+    patient.job(1, "inside")
+    error = "http://10.2.3.4/ was not called: it is private: allow it with `detent tenant allow default 10.2.3.4:80`."
+    patient.do(
+        "INSERT INTO run_history (job, scheduled_at, finished_at, serial, revision, status, token, attempt)"
+        " VALUES (1, date_trunc('second', now()), now(), 0, 1, 2, 5, 1)",
+        "INSERT INTO attempts (job, scheduled_at, serial, token, finished_at, attempt, outcome, error)"
+        f" VALUES (1, date_trunc('second', now()), 0, 5, now(), 1, 'failed', '{error}')",
+    )
+    told = patient.checks()["calls"]
+    assert told["status"] == "warn" and "Runs of 1 job died" in told["found"] and error in told["advice"]
+
+
 def test_a_paused_job_is_reported_before_anything_else(patient: Patient) -> None:
     patient.job(1, "still")
     patient.do("UPDATE jobs SET status = 'paused', reason = 'holiday'")

@@ -52,8 +52,22 @@ def test_a_tenants_quotas_are_shown_and_changed(detent: CommandLine) -> None:
     assert (changed["max_jobs"], changed["max_runs_per_second"], changed["max_concurrent"]) == (2, None, 7)
     assert told(detent, "tenant", "quota", "shop") == changed
     rows = {row[0]: row for row in detent("tenant", "list").rows}
-    assert rows["shop"][:7] == ["shop", "0", "2", "7", "", "", "3"]
+    assert rows["shop"][:8] == ["shop", "0", "2", "7", "", "", "", "3"]
     assert rows["default"][2] == ""
+
+
+def test_the_allow_list_of_a_tenant_is_shown_and_changed(detent: CommandLine) -> None:
+    good(detent, "tenant", "create", "inner")
+    changed = told(detent, "tenant", "allow", "inner", "10.2.0.0/16:8443", "*.svc.internal", "[fd00::]/8:443")
+    assert changed["allow_targets"] == ["*.svc.internal", "10.2.0.0/16:8443", "[fd00::]/8:443"]
+    assert told(detent, "tenant", "get", "inner") == changed
+    done = detent("tenant", "disallow", "inner", "10.2.0.0/16:8443")
+    assert done.code == 0 and "is now: *.svc.internal, [fd00::]/8:443." in done.err
+    rows = {row[0]: row for row in detent("tenant", "list").rows}
+    assert rows["inner"][6] == "*.svc.internal, [fd00::]/8:443"
+    for pattern, words in (("10.2.3.4/16", "write 10.2.0.0/16"), ("169.254.169.254", "cannot be allowed")):
+        done = detent("tenant", "allow", "inner", pattern)
+        assert done.code == 2 and words in done.err, done.err
 
 
 def test_a_quota_that_is_no_number_is_refused(detent: CommandLine) -> None:

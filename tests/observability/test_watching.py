@@ -12,11 +12,12 @@ import pytest
 from detent.cluster.operations import ClusterOperations
 from detent.domain.job import HttpTarget, JobSpec
 from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.domain.target_access import PRIVATE_TOO, PUBLIC_ONLY
 from detent.jobs import JobOperations
 from detent.store import Store
 from detent.targets import messenger as messengers
-from detent.targets.guard import AddressPolicy
-from detent.targets.messenger import Messenger
+from detent.targets.messenger import Message, Messenger
+from detent.targets.policies import FixedPolicy
 from detent.telemetry.metrics import Metrics
 from detent.upkeep import expectations as watch
 from detent.upkeep import housekeeping
@@ -45,7 +46,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest.fixture
 async def messenger() -> AsyncIterator[Messenger]:
-    made = Messenger(AddressPolicy(allow_private=True))
+    made = Messenger(FixedPolicy(PRIVATE_TOO))
     yield made
     await made.close()
 
@@ -165,10 +166,10 @@ async def test_a_message_that_must_not_or_cannot_go_anywhere_is_given_up(
     store: Store, start: StartSession, receiver: Receiver, messenger: Messenger, look: Any, why: str
 ) -> None:
     receiver.answers = [302] * 10
-    guarded = Messenger(AddressPolicy())
+    guarded = Messenger(FixedPolicy(PUBLIC_ONLY))
     url = None if why == "nowhere" else f"{receiver.url}/secret"
     await start(Target(), messenger=guarded if why == "private" else messenger, notify_url=url)
-    await add(store)
+    await add(store, notify_url=url if why == "private" else None)
     error = await until(lambda: look.fetchval("SELECT error FROM notices WHERE ended_at IS NOT NULL"), 20)
     expected = {
         "private": "a loopback address",
@@ -207,8 +208,8 @@ async def asked_again(sender: ping.Ping, receiver: Receiver) -> bool:
 
 async def test_a_message_that_is_never_answered_does_not_hold_up_the_rest(messenger: Messenger) -> None:
     async with silence() as nobody, receiving() as other:
-        sending_one = asyncio.create_task(messenger.send(nobody.url, b"{}", {}))
+        sending_one = asyncio.create_task(messenger.send(Message("notice", b"{}"), nobody.url))
         await until(nobody.asked.is_set, 20, "the first message")
-        assert (await messenger.send(other.url, b"{}", {})).arrived
+        assert (await messenger.send(Message("notice", b"{}"), other.url)).arrived
         sending_one.cancel()
         await asyncio.gather(sending_one, return_exceptions=True)

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from detent.targets.guard import AddressPolicy
+from detent.domain.target_access import PRIVATE_TOO, PUBLIC_ONLY
 from detent.targets.http import HttpTargetRunner
+from detent.targets.policies import FixedPolicy
 from detent.targets.shell import ShellTargetRunner
 from tests.targets.target_helpers import Sink
 
@@ -20,16 +21,14 @@ async def sink() -> AsyncIterator[Sink]:
 
 @pytest.fixture
 async def runner() -> AsyncIterator[HttpTargetRunner]:
-    made = HttpTargetRunner(AddressPolicy(allow_private=True), max_result_bytes=1000)
-    await made.start()
+    made = HttpTargetRunner(FixedPolicy(PRIVATE_TOO), max_result_bytes=1000)
     yield made
     await made.close()
 
 
 @pytest.fixture
 async def strict() -> AsyncIterator[HttpTargetRunner]:
-    made = HttpTargetRunner(AddressPolicy())
-    await made.start()
+    made = HttpTargetRunner(FixedPolicy(PUBLIC_ONLY))
     yield made
     await made.close()
 

@@ -7,8 +7,9 @@ import socket
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from detent.targets.guard import AddressPolicy
+from detent.domain.target_access import PRIVATE_TOO, PUBLIC_ONLY
 from detent.targets.http import HttpTargetRunner
+from detent.targets.policies import FixedPolicy
 from tests.targets.target_helpers import Sink, failed, http_call, succeeded
 
 
@@ -33,10 +34,9 @@ class Names(AbstractResolver):
 
 
 async def call_by_name(
-    sink: Sink, names: Names, *, policy: AddressPolicy, times: int = 1, dns_cache_seconds: int = 0
+    sink: Sink, names: Names, *, policy: FixedPolicy, times: int = 1, dns_cache_seconds: int = 0
 ) -> list[object]:
     runner = HttpTargetRunner(policy, resolver=names, dns_cache_seconds=dns_cache_seconds)
-    await runner.start()
     try:
         return [await runner(http_call(f"http://rebind.example:{sink.port}/")) for _ in range(times)]
     finally:
@@ -56,7 +56,7 @@ def closing(sink: Sink) -> Sink:
 
 async def test_a_name_that_turns_to_the_metadata_address_is_refused_at_that_call(sink: Sink) -> None:
     names = Names(["127.0.0.1"], ["169.254.169.254"], ["127.0.0.1"], ["fe80::1"])
-    outcomes = await call_by_name(closing(sink), names, policy=AddressPolicy(allow_private=True), times=4)
+    outcomes = await call_by_name(closing(sink), names, policy=FixedPolicy(PRIVATE_TOO), times=4)
     succeeded(outcomes[0])  # type: ignore[arg-type]
     succeeded(outcomes[2])  # type: ignore[arg-type]
     for position, kind in ((1, "cloud metadata"), (3, "link-local")):
@@ -69,7 +69,7 @@ async def test_a_name_that_turns_to_the_metadata_address_is_refused_at_that_call
 
 async def test_only_the_good_addresses_of_a_name_are_called(sink: Sink) -> None:
     for answer in (["169.254.169.254", "127.0.0.1"], ["127.0.0.1", "fd00:ec2::254", "0.0.0.0"]):
-        (outcome,) = await call_by_name(closing(sink), Names(answer), policy=AddressPolicy(allow_private=True))
+        (outcome,) = await call_by_name(closing(sink), Names(answer), policy=FixedPolicy(PRIVATE_TOO))
         succeeded(outcome)  # type: ignore[arg-type]
 
 
@@ -77,7 +77,7 @@ async def test_a_name_whose_good_address_is_down_is_worth_a_retry() -> None:
     async with Sink() as closed:
         pass
     names = Names(["127.0.0.1", "169.254.169.254"])
-    (outcome,) = await call_by_name(closed, names, policy=AddressPolicy(allow_private=True))
+    (outcome,) = await call_by_name(closed, names, policy=FixedPolicy(PRIVATE_TOO))
     refused = failed(outcome)  # type: ignore[arg-type]
     assert refused.retryable
     assert "connection refused" in refused.error
@@ -95,7 +95,7 @@ async def test_a_name_whose_good_address_is_down_is_worth_a_retry() -> None:
     ],
 )
 async def test_a_name_with_only_refused_addresses_is_not_called(sink: Sink, addresses: list[str]) -> None:
-    (outcome,) = await call_by_name(sink, Names(addresses), policy=AddressPolicy())
+    (outcome,) = await call_by_name(sink, Names(addresses), policy=FixedPolicy(PUBLIC_ONLY))
     refused = failed(outcome)  # type: ignore[arg-type]
     assert not refused.retryable
     assert refused.error.startswith(f"http://rebind.example:{sink.port}/ was not called: ")
@@ -103,20 +103,19 @@ async def test_a_name_with_only_refused_addresses_is_not_called(sink: Sink, addr
 
 
 async def test_a_cached_dns_answer_is_checked_again(sink: Sink) -> None:
-    policy = AddressPolicy(allow_private=True)
+    policy = FixedPolicy(PRIVATE_TOO)
     names = Names(["127.0.0.1"])
     runner = HttpTargetRunner(policy, resolver=names, dns_cache_seconds=600)
-    await runner.start()
     call = http_call(f"http://rebind.example:{closing(sink).port}/")
     succeeded(await runner(call))
-    policy.allow_private = False
+    policy.rules = PUBLIC_ONLY
     assert not failed(await runner(call)).retryable
     await runner.close()
-    assert (names.asked, sink.connections) == (1, 1)
+    assert (names.asked, sink.connections) == (2, 1)  # other rules have answers of their own
 
 
 async def test_a_name_without_addresses_is_worth_a_retry(sink: Sink) -> None:
-    (outcome,) = await call_by_name(sink, Names([]), policy=AddressPolicy())
+    (outcome,) = await call_by_name(sink, Names([]), policy=FixedPolicy(PUBLIC_ONLY))
     nothing = failed(outcome)  # type: ignore[arg-type]
     assert nothing.retryable
     assert "could not be resolved: the name has no address." in nothing.error
@@ -126,7 +125,7 @@ async def test_a_name_without_addresses_is_worth_a_retry(sink: Sink) -> None:
 async def test_a_literal_address_is_checked_like_a_name(strict: HttpTargetRunner, sink: Sink, host: str) -> None:
     refused = failed(await strict(http_call(f"http://{host}:{sink.port}/")))
     assert "loopback address" in refused.error
-    assert "--allow-private-targets" in refused.error
+    assert "detent tenant allow default " in refused.error
     assert not refused.retryable
     assert sink.connections == 0
 

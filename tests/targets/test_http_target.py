@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from detent.domain.job import HttpTarget
-from detent.targets.guard import AddressPolicy
+from detent.domain.target_access import PRIVATE_TOO, PUBLIC_ONLY
 from detent.targets.http import HttpTargetRunner, retry_after_seconds
+from detent.targets.policies import FixedPolicy
 from detent.version import __version__
 from tests.support.serving import serving
 from tests.targets.target_helpers import RUN_ID, Sink, answer, failed, http_call, result_of, succeeded
@@ -41,6 +41,7 @@ async def test_a_call_carries_the_facts_of_the_run(runner: HttpTargetRunner, sin
     assert request.header("detent-window-start") == "2026-02-28T06:30:00Z"
     assert request.header("detent-window-end") == "2026-03-01T06:30:00Z"
     assert request.header("detent-attempt") == "3"
+    assert request.header("detent-call") == "run"
     assert request.header("detent-token") == "8589934593"
     assert request.header("content-type") == "application/json"
     assert request.header("user-agent") == f"detent/{__version__}"
@@ -286,10 +287,11 @@ async def test_cancelling_a_call_closes_its_connection(runner: HttpTargetRunner,
 
 def test_the_same_holds_on_the_faster_event_loop() -> None:
     async def scenario() -> None:
-        open_runner, strict_runner = HttpTargetRunner(AddressPolicy(True)), HttpTargetRunner(AddressPolicy())
+        open_runner, strict_runner = (
+            HttpTargetRunner(FixedPolicy(PRIVATE_TOO)),
+            HttpTargetRunner(FixedPolicy(PUBLIC_ONLY)),
+        )
         async with Sink() as sink:
-            for each in (open_runner, strict_runner):
-                await each.start()
             sink.answer = answer("200 OK", b"x" * 70_000)
             assert succeeded(await open_runner(http_call(sink.url, {}))).get("truncated") is True
             refused = failed(await strict_runner(http_call(sink.url)))
@@ -299,10 +301,3 @@ def test_the_same_holds_on_the_faster_event_loop() -> None:
                 await each.close()
 
     uvloop.run(scenario())
-
-
-async def test_a_runner_that_was_not_started_says_so() -> None:
-    made = HttpTargetRunner(AddressPolicy())
-    with pytest.raises(RuntimeError, match="must be started"):
-        await made(http_call(HttpTarget(url="http://example.com").url))
-    await made.close()

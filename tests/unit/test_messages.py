@@ -40,7 +40,7 @@ def notice(**changes: Any) -> Notice:
         job="report",
         url=None,
         format="webhook",
-        ours=True,
+        tenant_number=1,
     )
     return made._replace(**changes)
 
@@ -105,8 +105,8 @@ def test_the_secret_of_the_cluster_signs_nothing_for_other_tenants() -> None:
     assert address.of(notice()) == ("https://ours.example/", "slack", [b"secret"])
     own = notice(url="https://own.example/")
     assert address.of(own) == ("https://own.example/", "webhook", [b"secret"])
-    assert address.of(own._replace(ours=False)) == ("https://own.example/", "webhook", ())
-    assert address.of(notice(ours=False)) == ("https://ours.example/", "slack", [b"secret"])
+    assert address.of(own._replace(tenant_number=2)) == ("https://own.example/", "webhook", ())
+    assert address.of(notice(tenant_number=2)) == ("https://ours.example/", "slack", [b"secret"])
 
 
 def test_every_try_of_a_message_is_the_same_but_for_the_time_it_is_signed_at() -> None:

@@ -24,7 +24,6 @@ def test_without_any_source_every_setting_is_its_default(tmp_path: Path) -> None
     assert settings.database_url is None
     assert (settings.host, settings.port) == ("127.0.0.1", 8787)
     assert settings.queues == ("default",)
-    assert settings.allow_private_targets is None
     assert settings.lease_ttl_seconds == 5.0
     assert dict(settings.origins) == dict.fromkeys(SETTINGS, "default")
 
@@ -65,7 +64,6 @@ def test_every_kind_of_value_can_be_written_as_text(tmp_path: Path) -> None:
         {
             "DETENT_QUEUES": "mail, reports,mail",
             "DETENT_ALLOW_SHELL": "default,ops",
-            "DETENT_ALLOW_PRIVATE_TARGETS": "false",
             "DETENT_DRAIN_SECONDS": "2.5",
             "DETENT_LOG_FORMAT": "JSON",
             "DETENT_DATA_DIR": "here",
@@ -75,7 +73,6 @@ def test_every_kind_of_value_can_be_written_as_text(tmp_path: Path) -> None:
     assert settings.queues == ("mail", "reports")
     assert settings.allow_shell == ("default", "ops")
     assert settings.keys_required is True
-    assert settings.allow_private_targets is False
     assert settings.drain_seconds == 2.5
     assert settings.log_format == "json"
     assert settings.data_dir == tmp_path / "here"

@@ -36,6 +36,7 @@ from detent.api.auth import KeyAuthenticator
 from detent.api.context import Api, Readiness
 from detent.api.guard import OriginGuard
 from detent.api.limits import Limiter
+from detent.api.own_calls import OwnCallGuard
 from detent.api.problems import PAGES, Refusal
 from detent.api.pull_waiters import PullWaiters
 from detent.api.routing import JSON_HEADERS, Endpoint, starlette_routes
@@ -89,7 +90,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
             Route(PAGES, problem_pages.show_all),
             Route(f"{PAGES}/{{slug}}", problem_pages.show),
         ],
-        middleware=[Middleware(OriginGuard, keys_needed=authenticator.keys_needed)],
+        middleware=[Middleware(OwnCallGuard), Middleware(OriginGuard, keys_needed=authenticator.keys_needed)],
         exception_handlers={HTTPException: _unmatched},
     )
     app.router.redirect_slashes = False

@@ -7,11 +7,13 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from detent.api.context import Api, Readiness
+from detent.api.own_calls import OwnCallGuard
 from detent.api.routing import JSON_HEADERS, Reply, Routes
 from detent.contract.server import Version
 from detent.domain.schedule import tzdata_version
@@ -70,7 +72,10 @@ def create_probes(readiness: Readiness, metrics: Metrics) -> Starlette:
     async def is_ready(request: Request) -> Response:
         return _json(*summary(await readiness(), "verbose" in request.query_params))
 
-    app = Starlette(routes=[Route("/livez", alive), Route("/readyz", is_ready), metrics_route(metrics)])
+    app = Starlette(
+        routes=[Route("/livez", alive), Route("/readyz", is_ready), metrics_route(metrics)],
+        middleware=[Middleware(OwnCallGuard)],
+    )
     app.state.close = _nothing_to_close
     return app
 

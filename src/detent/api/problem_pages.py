@@ -59,6 +59,12 @@ TEXTS: dict[str, tuple[int, str]] = {
         "browser could send it. Send changes from a program, or from pages of this server. Behind a proxy, let it "
         "pass on the header `Host`.",
     ),
+    "own-call": (
+        403,
+        "The request is a call of an HTTP job, a notice or a ping of a detent node, recognised by its header "
+        "`Detent-Call`. No server of a cluster answers such calls: whoever may create a job could otherwise use the "
+        "API from inside your network. Call the API from a handler or another program, with a key.",
+    ),
     "not-found": (
         404,
         "There is no such job, run or key, or no such path. What belongs to another tenant is not found either. A "

@@ -1,8 +1,9 @@
-"""Routes about tenants and their quotas. Administrators of the default tenant manage all tenants; those of another
-tenant see its quotas, and cannot change them."""
+"""Routes about tenants, their quotas and their allow lists. Administrators of the default tenant manage all tenants;
+those of another tenant see its quotas and its list, and cannot change them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -14,17 +15,22 @@ from detent.api.jobs import Limit
 from detent.api.routing import Routes
 from detent.contract.page import Page
 from detent.contract.tenant import Tenant
+from detent.domain.target_patterns import MOST_PATTERNS, PatternError, read_pattern
+from detent.errors import UsageError
 from detent.store.keys import TenantName
 
 routes = Routes(PREFIX)
 
 LARGEST = 2_147_483_647
 MANAGED = "Other tenants are managed"
+ALLOW_FIELDS = ("allow_targets", "allow", "disallow")
 
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 Bytes = Annotated[int, Meta(ge=1, le=LARGEST)]
 Rate = Annotated[float, Meta(ge=0.001, le=1_000_000)]
 Weight = Annotated[int, Meta(ge=1, le=100)]
+Pattern = Annotated[str, Meta(min_length=1, max_length=300)]
+Patterns = Annotated[list[Pattern], Meta(max_length=MOST_PATTERNS)]
 
 
 class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,14 +38,18 @@ class TenantSpec(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TenantPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """New quotas of a tenant. A quota that is left out stays; null removes it. A tenant that has more jobs than its new
-    quota keeps them."""
+    """New quotas of a tenant, and changes of its allow list. A quota that is left out stays; null removes it. A tenant
+    that has more jobs than its new quota keeps them. `allow_targets` replaces the whole list; `allow` adds patterns to
+    it, `disallow` removes some."""
 
     max_jobs: Count | UnsetType | None = UNSET
     max_payload_bytes: Bytes | UnsetType | None = UNSET
     max_concurrent: Count | UnsetType | None = UNSET
     max_runs_per_second: Rate | UnsetType | None = UNSET
     weight: Weight | UnsetType = UNSET
+    allow_targets: Patterns | UnsetType = UNSET
+    allow: Patterns | UnsetType = UNSET
+    disallow: Patterns | UnsetType = UNSET
 
 
 class TenantQuery(Struct, forbid_unknown_fields=True):
@@ -73,7 +83,37 @@ async def get_tenant(api: Api, name: str) -> Tenant:
 
 @routes.patch("/tenants/{name}", scope="admin")
 async def change_tenant(api: Api, name: str, body: TenantPatch) -> Tenant:
-    """Change the quotas of a tenant."""
-    check_default_tenant(api, "Quotas are changed")
+    """Change the quotas of a tenant, or the private addresses and guarded ports that its jobs may call."""
+    check_default_tenant(api, "Quotas and allow lists are changed")
     given = {field: value for field, value in msgspec.structs.asdict(body).items() if value is not UNSET}
+    lists = {field: _normal(given.pop(field), field) for field in ALLOW_FIELDS if field in given}
+    if lists:
+        await api.store.tenants.change_targets(name, lambda before: _edited(name, before, lists), api.by)
     return await api.store.tenants.change(name, given)
+
+
+def _normal(patterns: Sequence[str], field: str) -> list[str]:
+    """The patterns in their normal form, each once."""
+    found: dict[str, None] = {}
+    for position, text in enumerate(patterns):
+        try:
+            found[read_pattern(text).text] = None
+        except PatternError as error:
+            raise UsageError(str(error), f"/{field}/{position}") from error
+    return list(found)
+
+
+def _edited(tenant: str, before: Sequence[str], lists: Mapping[str, Sequence[str]]) -> list[str]:
+    kept = lists.get("allow_targets", before)
+    for position, pattern in enumerate(gone := lists.get("disallow", ())):
+        if pattern not in kept:
+            there = ", ".join(kept) or "nothing"
+            raise UsageError(f"{pattern} is not in the list of {tenant}, which has {there}.", f"/disallow/{position}")
+    after = list(dict.fromkeys([*(pattern for pattern in kept if pattern not in gone), *lists.get("allow", ())]))
+    if len(after) > MOST_PATTERNS:
+        raise UsageError(
+            f"The list of {tenant} would have {len(after)} patterns, and {MOST_PATTERNS} is the limit: use networks, "
+            "or names with *.",
+            "/allow",
+        )
+    return after

@@ -19,7 +19,6 @@ config = group("config", "Show the settings.", panel="Administration")
 HIDDEN = "(hidden)"
 UNSET = {
     "database_url": "the embedded PostgreSQL in data_dir",
-    "allow_private_targets": "auto: allowed while listening on loopback only",
     "misfire_grace_seconds": "auto: from the interval of each job",
     "catchup_rate": "auto: twice the tick rate of a partition",
 }

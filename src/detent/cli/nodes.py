@@ -73,11 +73,6 @@ _working = _options(
         help="Run shell jobs of these tenants, such as default,ops. Who can create their jobs can run commands here.",
     ),
     option("--shell-user", metavar="NAME", help="Run commands as this user; needs root. [the user of the worker]"),
-    option(
-        "--allow-private-targets/--refuse-private-targets",
-        default=None,
-        help="Let http jobs call private addresses. [allowed while listening on loopback only]",
-    ),
 )
 
 _running = _options(

@@ -47,6 +47,12 @@ COLUMNS = (
         right=True,
         extra=True,
     ),
+    Column(
+        "ALLOWED TARGETS",
+        lambda tenant: ", ".join(tenant["allow_targets"]),
+        lambda one, at: ", ".join(one["allow_targets"]) or "-",
+        extra=True,
+    ),
     Column("WEIGHT", lambda tenant: tenant["weight"], right=True),
     Column("CREATED", lambda tenant: tenant["created_at"], lambda one, at: times.both(one["created_at"], at)),
 )
@@ -89,6 +95,61 @@ def list_tenants(limit: int, cursor: str | None) -> None:
     with connect() as client:
         page = client.list_tenants().gather(limit, cursor)
     output.print_page(page, COLUMNS, "There are no tenants.", identity="name")
+
+
+@command(tenant, "get", examples=("detent tenant get shop",))
+@click.argument("name")
+@api_options(quiet="its name only")
+def get_tenant(name: str) -> None:
+    """Show a tenant: its quotas, and which addresses its jobs may call."""
+    with connect() as client:
+        answer = client.get_tenant(name)
+    output.print_fields(answer, _fields(answer), identity="name")
+
+
+@command(
+    tenant,
+    "allow",
+    examples=(
+        "detent tenant allow default private",
+        "detent tenant allow shop 10.2.0.0/16:8443 api.internal:8080",
+        "detent tenant allow shop '*.svc.internal' '[fd00::]/8:443'",
+    ),
+)
+@click.argument("name")
+@click.argument("patterns", nargs=-1, required=True, metavar="PATTERN...")
+@api_options(quiet="its name only")
+def allow(name: str, patterns: tuple[str, ...]) -> None:
+    """Let jobs of a tenant call private addresses, or ports of databases.
+
+    A pattern is a network or address (10.2.0.0/16, [fd00::]/8), a host name
+    (api.internal) or all that end alike (*.svc.internal), each with or without
+    a port, or 'private' for all private addresses. Ports of databases and
+    brokers, such as 5432, are called only where a pattern names them. Cloud
+    metadata and link-local addresses are never called.
+    """
+    _change_list(name, "allow", patterns)
+
+
+@command(tenant, "disallow", examples=("detent tenant disallow shop 10.2.0.0/16:8443",))
+@click.argument("name")
+@click.argument("patterns", nargs=-1, required=True, metavar="PATTERN...")
+@api_options(quiet="its name only")
+def disallow(name: str, patterns: tuple[str, ...]) -> None:
+    """Remove patterns from the allow list of a tenant.
+
+    All processes obey within two seconds; calls that have begun finish.
+    """
+    _change_list(name, "disallow", patterns)
+
+
+def _change_list(name: str, field: str, patterns: tuple[str, ...]) -> None:
+    with connect() as client:
+        answer = client.change_tenant(name, {field: list(patterns)})
+    listed = ", ".join(answer["allow_targets"])
+    output.say(f"The allow list of {answer['name']} is {f'now: {listed}' if listed else 'empty now'}.")
+    if invocation().format != "text":
+        output.print_fields(answer, (), identity="name")
 
 
 @command(
@@ -163,3 +224,5 @@ def _fields(tenant: Item) -> Iterator[Field]:
         plain = without if value is None and invocation().format == "text" else value
         yield Field(name, title, plain, without if value is None else shown(value))
     yield Field("weight", "Weight", tenant["weight"])
+    allowed = ", ".join(tenant["allow_targets"])
+    yield Field("allow_targets", "Allowed targets", allowed or None, allowed or "-")

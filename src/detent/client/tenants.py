@@ -1,4 +1,4 @@
-"""Verbs about tenants and their quotas."""
+"""Verbs about tenants, their quotas and their allow lists."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def get_tenant(name: str) -> Request[Tenant]:
 
 
 def change_tenant(name: str, quotas: Mapping[str, Any]) -> Request[Tenant]:
-    """Change these quotas; None is no limit."""
+    """Change these quotas; None is no limit. `allow` and `disallow` are lists of patterns that are added to or removed
+    from the allow list, `allow_targets` is the whole list."""
     return Request("PATCH", f"{PREFIX}/tenants/{segment(name)}", reader(Tenant), body=quotas)
 
 

@@ -5,16 +5,18 @@ The first block that holds an address names it. IPv6 addresses that stand for an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import NamedTuple
 
 Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
 
 
 class Block(NamedTuple):
-    network: IPv4Network | IPv6Network
+    network: Network
     kind: str
-    private: bool  # may be allowed by the operator; everything else is refused always
+    private: bool  # an allow list may open it; everything else is refused always
 
 
 def _always(kind: str, *networks: str) -> list[Block]:
@@ -25,7 +27,7 @@ def _private(kind: str, *networks: str) -> list[Block]:
     return [Block(_network(text), kind, private=True) for text in networks]
 
 
-def _network(text: str) -> IPv4Network | IPv6Network:
+def _network(text: str) -> Network:
     return IPv6Network(text) if ":" in text else IPv4Network(text)
 
 
@@ -79,33 +81,74 @@ _TEREDO = IPv6Network("2001::/32")
 _TRANSPARENT = [_MAPPED, _NAT64, _SIX_TO_FOUR, _TEREDO]
 
 
-def address_fault(address: str, *, allow_private: bool) -> str | None:
-    """Why this IP address is refused, in a sentence, or None. Metadata, link-local and reserved addresses are always
-    refused."""
-    try:
-        outer = ip_address(address.partition("%")[0])
-    except ValueError:
-        return f"{address!r} is not an IP address, so it cannot be checked and is not called."
-    for inner in [outer, *_wrapped(outer)]:
+class AddressFault(NamedTuple):
+    """Why an address is refused. `private`: an allow list may open it, as `inner`, which is the address itself or the
+    one that it stands for."""
+
+    reason: str
+    private: bool
+    inner: Address | None = None
+
+
+def address_fault(address: str, is_allowed: Callable[[Address], bool], host: str = "") -> AddressFault | None:
+    """Why this IP address is refused, or None; `is_allowed` decides about private ones. Metadata, link-local and
+    reserved addresses are always refused. `host` is the name that has the address, if there is one."""
+    outer = read_address(address)
+    if outer is None:
+        return AddressFault(f"{address!r} is not an IP address, so it cannot be checked and is not called", False)
+    faults = []
+    for inner in faces(outer):
         found = _find(inner)
-        if found is None or (found.private and allow_private):
+        if found is None or (found.private and is_allowed(inner)):
             continue
-        name = str(outer) if inner == outer else f"{outer} stands for {inner}, which"
-        return f"{name} is {found.kind}{_remedy(found)}."
+        name = f"{outer}, the address of {host}," if host else str(outer)
+        name = name if inner == outer else f"{name} stands for {inner}, which"
+        reason = f"{name} is {found.kind}{'' if found.private else ', which no target may have'}"
+        faults.append(AddressFault(reason, found.private, inner))
+    # What no list can open is named first: advice to allow it would lead nowhere.
+    return min(faults, key=lambda fault: fault.private, default=None)
+
+
+def read_address(address: str) -> Address | None:
+    try:
+        return ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+
+
+def faces(address: Address) -> list[Address]:
+    """The addresses that decide about this one: itself, unless it only wraps others, and those that it wraps."""
+    wrapped: list[Address] = [*_wrapped(address)]
+    return wrapped if wraps_others(address) else [address, *wrapped]
+
+
+def wraps_others(address: Address) -> bool:
+    """Whether only the IPv4 addresses decide for which this one stands."""
+    return isinstance(address, IPv6Address) and any(address in network for network in _TRANSPARENT)
+
+
+def is_private(address: Address) -> bool:
+    """Whether an allow list may open this address, and has to."""
+    found = _find(address)
+    return found is not None and found.private
+
+
+def never_called(network: Network) -> str | None:
+    """The kind of addresses in this network, if all of them are always refused."""
+    blocks = _BLOCKS_4 if isinstance(network, IPv4Network) else _BLOCKS_6
+    for block in blocks:
+        if not block.private and network.version == block.network.version and _within(network, block.network):
+            return block.kind
     return None
 
 
-def _remedy(block: Block) -> str:
-    if block.private:
-        return "; private targets are refused unless you allow them with --allow-private-targets"
-    return ", which no target may have"
+def _within(inner: Network, outer: Network) -> bool:
+    return inner.network_address in outer and inner.prefixlen >= outer.prefixlen
 
 
 def _find(address: Address) -> Block | None:
     if isinstance(address, IPv4Address):
         return next((block for block in _BLOCKS_4 if address in block.network), None)
-    if any(address in network for network in _TRANSPARENT):
-        return None
     for block in _BLOCKS_6:
         if address in block.network:
             return block

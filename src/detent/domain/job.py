@@ -13,6 +13,9 @@ from msgspec import Meta, Struct
 
 from detent.domain.retry import Backoff
 
+DEFAULT_TENANT = 1
+"""The tenant of whoever runs the cluster."""
+
 MissedWindow = Literal["RUN_ONCE", "SKIP", "RUN_ALL"]
 
 

@@ -11,6 +11,10 @@ from detent.domain.target_url import TargetError, check_url
 
 MAX_HEADER_CHARACTERS = 16_384
 
+# On every request that a node sends for a job: `run`, `notice` or `ping`. Nodes refuse requests with it, so that no job
+# uses the cluster it runs in. No job can set or remove it, like every header of this prefix.
+CALL_HEADER = "Detent-Call"
+
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]*")
 _OURS = frozenset({"idempotency-key"})

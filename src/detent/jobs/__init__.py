@@ -17,14 +17,16 @@ from detent.jobs.lifecycle import JobLifecycle
 from detent.jobs.register import JobRegistration
 from detent.jobs.revisions import JobRevisions
 from detent.jobs.runs import RunCommands
+from detent.jobs.target_check import TargetCheck
 from detent.jobs.zone_data import ZoneDataRenewal
 from detent.store import Store
 
 
 class JobOperations:
     def __init__(self, store: Store, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
-        self.registration = JobRegistration(store, max_payload_bytes)
-        self.batches = JobBatches(store, max_payload_bytes)
+        targets = TargetCheck(store)
+        self.registration = JobRegistration(store, targets, max_payload_bytes)
+        self.batches = JobBatches(store, targets, max_payload_bytes)
         self.lifecycle = JobLifecycle(store, max_payload_bytes)
         self.automatic = AutomaticChanges(store, self.lifecycle)
         self.bulk = BulkChanges(store, self.lifecycle)

@@ -22,6 +22,7 @@ from detent.errors import Conflict, ManyFaults, UsageError
 from detent.jobs.edits import Change, canonical
 from detent.jobs.moves import new_jobs
 from detent.jobs.register import ATTEMPTS, NameTaken, revise
+from detent.jobs.target_check import TargetCheck, TenantRules
 from detent.store import Store
 from detent.store.connection import Connection
 from detent.store.db import PoolName, Rejected, Row
@@ -53,8 +54,9 @@ class BatchPlan(NamedTuple):
 
 
 class JobBatches:
-    def __init__(self, store: Store, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
+    def __init__(self, store: Store, targets: TargetCheck, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
         self._store = store
+        self._targets = targets
         self._database = store.database
         self._max_payload_bytes = max_payload_bytes
 
@@ -67,8 +69,9 @@ class JobBatches:
         by: str | None = None,
     ) -> list[RegisteredJob]:
         """Create jobs, all or none. An item may also be the fault that was found while it was read."""
+        rules = await self._targets.rules_for(tenant, items)
         async with reserved(self._database, tenant, len(items), self._max_payload_bytes) as quota:
-            plan = await self._plan(items, {}, quota)
+            plan = await self._plan(items, {}, quota, rules)
             new = new_jobs(plan.new, quota.now)
             try:
                 await insert(self._database, new, Ownership(tenant, owner, quota.now, by), quota)
@@ -86,12 +89,13 @@ class JobBatches:
     ) -> list[RegisteredJob]:
         """Create the jobs, or change those whose names exist where they differ, all or none. An item without a name is
         created."""
+        rules = await self._targets.rules_for(tenant, items)
         for _ in range(ATTEMPTS):
             existing = await self._existing(items, tenant)
             new = len(items) - len(existing)
             try:
                 async with reserved(self._database, tenant, new, self._max_payload_bytes) as quota:
-                    plan = await self._plan(items, existing, quota)
+                    plan = await self._plan(items, existing, quota, rules)
                     whose = Ownership(tenant, owner, quota.now, by)
                     await self._database.transaction(PoolName.REQUEST, partial(_write, plan, whose, quota))
             except (Moved, NamesInUse):
@@ -108,9 +112,13 @@ class JobBatches:
         return await self._store.jobs.all_named(tenant, names)
 
     async def _plan(
-        self, items: Sequence[JobSpec | UsageError], existing: Mapping[str, Row], quota: TenantQuota
+        self,
+        items: Sequence[JobSpec | UsageError],
+        existing: Mapping[str, Row],
+        quota: TenantQuota,
+        rules: TenantRules,
     ) -> BatchPlan:
-        planner = BatchPlanner(existing, quota)
+        planner = BatchPlanner(existing, quota, rules)
         for position, item in enumerate(items):
             if position % AT_A_TIME == 0:
                 await asyncio.sleep(0)
@@ -136,9 +144,10 @@ class JobBatches:
 class BatchPlanner:
     """Reads the items one after another and collects their faults."""
 
-    def __init__(self, existing: Mapping[str, Row], quota: TenantQuota) -> None:
+    def __init__(self, existing: Mapping[str, Row], quota: TenantQuota, rules: TenantRules) -> None:
         self.plan = BatchPlan([], [], [], [])
         self._existing = existing
+        self._rules = rules
         self._numbers = iter(quota.numbers)
         self._now = quota.now
         self._max_payload_bytes = quota.max_payload_bytes
@@ -189,9 +198,11 @@ class BatchPlanner:
             self._add_result(job, "updated", row["revision"] + 1)
 
     def _prepare(self, spec: JobSpec, job_id: UUID, number: int, created_at: datetime) -> PreparedJob:
-        return prepare(
+        job = prepare(
             spec, job_id, number, created_at, max_payload_bytes=self._max_payload_bytes, timings=self._timings
         )
+        self._rules.warn(job)
+        return job
 
     def _add_result(self, job: PreparedJob, change: Change, revision: int) -> None:
         self.plan.results.append(RegisteredJob(job.job_id, job.name, change, revision, job.warnings))

@@ -22,6 +22,7 @@ from detent.domain.registration import PreparedJob, Timings, prepare
 from detent.errors import Conflict
 from detent.jobs.edits import Change, Expected, canonical, edit_of, patched
 from detent.jobs.moves import edited, new_jobs
+from detent.jobs.target_check import TargetCheck
 from detent.store import Store
 from detent.store.connection import Connection
 from detent.store.db import PoolName, Rejected, Row
@@ -43,8 +44,9 @@ class NameTaken(Conflict):
 
 
 class JobRegistration:
-    def __init__(self, store: Store, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
+    def __init__(self, store: Store, targets: TargetCheck, max_payload_bytes: int = MAX_PAYLOAD_BYTES) -> None:
         self._store = store
+        self._targets = targets
         self._database = store.database
         self._max_payload_bytes = max_payload_bytes
 
@@ -59,12 +61,15 @@ class JobRegistration:
         """Register jobs, all or none. `by`, here and below, names the person or program that makes the change."""
         if not specs:
             return []
+        rules = await self._targets.rules_for(tenant, specs)
         async with reserved(self._database, tenant, len(specs), self._max_payload_bytes) as quota:
             now, timings = quota.now, Timings()
             jobs = [
                 prepare(spec, uuid7(), number, now, max_payload_bytes=quota.max_payload_bytes, timings=timings)
                 for spec, number in zip(specs, quota.numbers, strict=True)
             ]
+            for job in jobs:
+                rules.warn(job)
             new = new_jobs([(job, timings.place(job, now)) for job in jobs], now)
             try:
                 await insert(self._database, new, Ownership(tenant, owner, now, by), quota)
@@ -130,6 +135,7 @@ class JobRegistration:
         """None: the job changed meanwhile."""
         limit = await payload_limit(self._database, row["tenant"], self._max_payload_bytes)
         job = prepare(spec, row["id"], row["job"], row["created_at"], max_payload_bytes=limit, timings=Timings())
+        (await self._targets.rules_for(row["tenant"], [spec])).warn(job)
         change = await self._change_to(job, row, owner, by)
         if change is None:
             return None

@@ -29,8 +29,8 @@ from detent.store.effects import EffectPool
 from detent.store.limits import work_limits
 from detent.targets.calls import Capacity
 from detent.targets.frames import Holding
-from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger, check_address
+from detent.targets.policies import ClusterPolicies
 from detent.targets.run import HandlerRun
 from detent.targets.shell_user import hide_memory
 from detent.telemetry import tracing
@@ -110,7 +110,6 @@ class Node:
         self._metrics = Metrics()
         self._metrics.gauges = lambda: self._session.gauges() if self._session is not None else None
         self._metrics.cluster = CachedSignals(lambda: self._store)
-        self._messenger = Messenger(AddressPolicy(self._allow_private()))
         self._readiness = Readiness(roles, lambda: self._store, lambda: self._session, self._stop.is_set)
 
     async def run(self) -> None:
@@ -132,6 +131,7 @@ class Node:
             url = await stack.enter_async_context(prepared_database(self._settings, self._fail))
             store = await stack.enter_async_context(opened_store(url, self._settings))
             self._store = store
+            policies = ClusterPolicies(store.tenants)
             guard = AdmissionCheck(store, self._settings.clock_step_limit_seconds)
             await self._examine_database(guard)
             await check_keys(self._settings, store, serves_api="api" in self._roles)
@@ -146,8 +146,10 @@ class Node:
                 self._console.started(listening, self._keys_needed)
                 await self._stop.wait()
             else:
-                runners = await stack.enter_async_context(self._runners(app, url))
-                await self._keep_session(store, app, runners, listening, guard)
+                runners = await stack.enter_async_context(self._runners(app, url, policies))
+                messenger = Messenger(policies)
+                stack.push_async_callback(messenger.close)
+                await self._keep_session(store, app, runners, listening, guard, messenger)
 
     def _fail(self, error: DetentError) -> None:
         """End the process with this error, without draining."""
@@ -219,7 +221,9 @@ class Node:
         await register_jobs(store, JobOperations(store), app)
 
     @asynccontextmanager
-    async def _runners(self, app: Detent | None, url: str) -> AsyncIterator[dict[Any, Runner]]:
+    async def _runners(
+        self, app: Detent | None, url: str, policies: ClusterPolicies
+    ) -> AsyncIterator[dict[Any, Runner]]:
         """A runner for each kind of target that this process can call."""
         from detent.targets.http import HttpTargetRunner
         from detent.targets.processes import handler_processes
@@ -227,7 +231,7 @@ class Node:
         from detent.targets.shell import ShellTargetRunner
 
         chosen, limit = self._settings, self._settings.max_result_bytes
-        http = HttpTargetRunner(AddressPolicy(self._allow_private()), max_result_bytes=limit)
+        http = HttpTargetRunner(policies, max_result_bytes=limit)
         shell = ShellTargetRunner(self._shell.tenants, user=self._shell.user, max_result_bytes=limit)
         thread = HandlerThread(min(chosen.concurrency, 64))
         bounds = work_limits(chosen.lease_ttl_seconds)
@@ -239,7 +243,6 @@ class Node:
         )  # fmt: skip
         self._capacity = python.capacity
         thread.start()
-        await http.start()
         runners: dict[Any, Runner] = {"http": http, "python": python}
         if self._shell.tenants:
             await shell.start()
@@ -248,7 +251,6 @@ class Node:
             yield self._demo.reporting(runners) if self._demo and self._console.interactive else runners
         finally:
             await http.close()
-            await self._messenger.close()
             await shell.close()
             if processes is not None:
                 await processes.close()
@@ -260,10 +262,6 @@ class Node:
     def _make_run(self, call: Call, effects: EffectPool) -> HandlerRun:
         assert self._session is not None
         return self._session.make_run(call, effects)
-
-    def _allow_private(self) -> bool:
-        allowed = self._settings.allow_private_targets
-        return self._settings.local if allowed is None else allowed
 
     # --- the life of the process ---
 
@@ -280,7 +278,13 @@ class Node:
             self._hold_logged = True
 
     async def _keep_session(
-        self, store: Store, app: Detent | None, runners: dict[Any, Runner], listening: str | None, guard: AdmissionCheck
+        self,
+        store: Store,
+        app: Detent | None,
+        runners: dict[Any, Runner],
+        listening: str | None,
+        guard: AdmissionCheck,
+        messenger: Messenger,
     ) -> None:
         """Join the cluster, and join again whenever the membership is lost, until the process stops."""
         functions = list(app.functions) if app is not None else []
@@ -288,7 +292,7 @@ class Node:
             session = Session(
                 store, self._settings, self._roles, runners, functions,
                 address=listening and reachable(listening), metrics=self._metrics, guard=guard,
-                messenger=self._messenger, draining=self._draining, capacity=self._capacity,
+                messenger=messenger, draining=self._draining, capacity=self._capacity,
                 shell_tenants=self._shell.tenants,
             )  # fmt: skip
             joined = await self._try_open(session)

@@ -39,8 +39,8 @@ from detent.store.heartbeat import HeartbeatConnection
 from detent.store.nodes import NodeInfo
 from detent.targets.calls import Capacity
 from detent.targets.frames import Holding
-from detent.targets.guard import AddressPolicy
 from detent.targets.messenger import Messenger
+from detent.targets.policies import ClusterPolicies
 from detent.targets.run import HandlerRun
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics, NodeGauges
@@ -98,7 +98,7 @@ class Session:
         self._address = address
         self._metrics = metrics or Metrics()
         self._guard = guard or AdmissionCheck(store, settings.clock_step_limit_seconds)
-        self._messenger = messenger or Messenger(AddressPolicy())
+        self._messenger = messenger or Messenger(ClusterPolicies(store.tenants))
         self.capacity = capacity or Capacity()
         self._firing_loops: list[Loop] = []
         self._background: list[Loop] = []

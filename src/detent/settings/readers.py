@@ -115,10 +115,6 @@ def or_auto(read: Reader) -> Reader:
     return lambda raw: None if raw == "auto" else read(raw)
 
 
-def switch_or_auto(raw: object) -> bool | None:
-    return None if raw == "auto" else switch(raw)
-
-
 def choice(*words: str) -> Reader:
     def read(raw: object) -> str:
         if not isinstance(raw, str) or raw.lower() not in words:

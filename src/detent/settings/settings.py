@@ -32,7 +32,6 @@ from detent.settings.readers import (
     path,
     seconds,
     switch,
-    switch_or_auto,
     tenants,
     text,
     url,
@@ -79,9 +78,9 @@ class Context(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One value per setting. `database_url` None means the embedded PostgreSQL in `data_dir`; `allow_private_targets`
-    None means allowed when listening on loopback only. `misfire_grace_seconds` is the default of jobs; None means by
-    their interval. `catchup_rate` is per partition; None means by its schedules."""
+    """One value per setting. `database_url` None means the embedded PostgreSQL in `data_dir`;
+    `misfire_grace_seconds` is the default of jobs; None means by their interval. `catchup_rate` is per partition; None
+    means by its schedules."""
 
     database_url: str | None = _setting(
         None,
@@ -110,7 +109,6 @@ class Settings:
         (), tenants, "the names of the tenants whose commands may run, separated by commas, such as default"
     )
     shell_user: str | None = _setting(None, text(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\$?"), "the name of a system user")
-    allow_private_targets: bool | None = _setting(None, switch_or_auto, "true, false or auto")
     concurrency: int = _setting(100, whole(1, 100_000), "a whole number between 1 and 100000")
     queues: tuple[str, ...] = _setting(
         ("default",), names, "one or more queue names without spaces, separated by commas"

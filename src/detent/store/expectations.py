@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from uuid import UUID
 
 from detent.contract.incident import Incident
-from detent.domain.job import NoticeFormat
+from detent.domain.job import DEFAULT_TENANT, NoticeFormat
 from detent.store import sql
 from detent.store.db import Database, PoolName, Row
 
@@ -34,7 +34,7 @@ class DeadlineResult(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A notice to send now, about an incident. `url` is the job's own address; `ours`: of the default tenant."""
+    """A notice to send now, about an incident. `url` is the job's own address."""
 
     notice: int
     event: Literal["missed", "recovered"]
@@ -53,7 +53,12 @@ class Notice(NamedTuple):
     job: str
     url: str | None
     format: NoticeFormat
-    ours: bool
+    tenant_number: int
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is about a job of the default tenant."""
+        return self.tenant_number == DEFAULT_TENANT
 
 
 class ExpectationStore:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from detent.contract.job import Job
+from detent.domain.job import DEFAULT_TENANT as DEFAULT_TENANT
 from detent.errors import JobNotFound
 from detent.store import sql
 from detent.store.db import Database, PoolName, Row
 from detent.store.job_rows import job_of
 from detent.store.job_search import FoundJob, JobSearch, find
 
-DEFAULT_TENANT = 1
 EVERYTHING = JobSearch()
 
 JobPage = tuple[list[Job], int | None]

@@ -11,12 +11,13 @@ its jobs plus all reservations, including spare ones, and never exceeds the quot
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from detent.contract.tenant import Tenant
+from detent.domain.target_access import AllowLists
 from detent.errors import DetentError, JobQuotaReached, TenantExists, TenantNotFound, Unavailable
 from detent.store import sql
 from detent.store.connection import Connection
@@ -68,6 +69,10 @@ class TenantStore:
         rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.LIST, after, limit + 1, None)
         return [_tenant(row) for row in rows[:limit]], rows[limit - 1]["tenant"] if len(rows) > limit else None
 
+    async def name_of(self, tenant: int, *, pool: PoolName = PoolName.WORK) -> str:
+        (row,) = await self._database.fetch(pool, sql.tenant.READ_NAME, tenant)
+        return str(row["name"])
+
     async def number(self, name: str) -> int | None:
         rows = await self._database.fetch(PoolName.REQUEST, sql.tenant.LIST, 0, 1, name)
         return rows[0]["tenant"] if rows else None
@@ -88,6 +93,31 @@ class TenantStore:
 
         await self._database.transaction(PoolName.REQUEST, write)
         return await self.get(name)
+
+    # -- which addresses their jobs may call
+
+    async def change_targets(self, name: str, edit: Callable[[Sequence[str]], Sequence[str]], by: str) -> Tenant:
+        """Change the allow list to what `edit` makes of it, while nobody else changes it."""
+
+        async def write(connection: Connection) -> None:
+            rows = await connection.fetch(sql.tenant.LOCK.text, name)
+            if not rows:
+                raise TenantNotFound(name)
+            tenant = rows[0]["tenant"]
+            before = [row["pattern"] for row in await connection.fetch(sql.tenant.LIST_TARGETS.text, tenant)]
+            after = edit(before)
+            gone = [pattern for pattern in before if pattern not in after]
+            await connection.fetch(sql.tenant.DISALLOW_TARGETS.text, tenant, gone)
+            await connection.fetch(sql.tenant.ALLOW_TARGETS.text, tenant, list(after), by)
+
+        await self._database.transaction(PoolName.REQUEST, write)
+        return await self.get(name)
+
+    async def allow_lists(self, *, pool: PoolName = PoolName.WORK) -> AllowLists:
+        """What every process that calls addresses has to know."""
+        rows = await self._database.fetch(pool, sql.tenant.READ_ALLOW_LISTS)
+        patterns = {row["tenant"]: tuple(row["patterns"]) for row in rows if row["tenant"] is not None}
+        return AllowLists(any(row["keyed"] for row in rows), patterns)
 
     # -- correcting the count of jobs
 

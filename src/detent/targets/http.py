@@ -1,4 +1,4 @@
-"""The HTTP target: one request per attempt over a shared session, with one outcome.
+"""The HTTP target: one request per attempt, with one outcome.
 
 A server can affect only its own run: redirects are not followed, cookies are not kept, answers are not decompressed,
 and reading stops at the cap. The caller enforces the timeout of the attempt by cancelling; only connecting has its own
@@ -7,8 +7,6 @@ limit here.
 
 from __future__ import annotations
 
-import asyncio
-import socket
 import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -17,26 +15,24 @@ from typing import NamedTuple
 
 import aiohttp
 import msgspec
-from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.abc import AbstractResolver
 from multidict import CIMultiDict
 from yarl import URL
 
 from detent.domain.documents import encode_json
 from detent.domain.job import HttpTarget
 from detent.domain.run import Call, Failed, Outcome, Succeeded
-from detent.domain.target_rules import check_headers
+from detent.domain.target_access import TargetFault, TargetRules
+from detent.domain.target_rules import CALL_HEADER, check_headers
 from detent.domain.target_url import TargetError, parse_url
-from detent.targets.guard import AddressPolicy, AddressRefusedError
-from detent.targets.http_failures import BrokenConnectionError, connection_failure
+from detent.targets.http_failures import connection_failure, refusal_of
+from detent.targets.policies import TargetPolicies
+from detent.targets.sessions import GuardedSessions
 from detent.targets.text import first_bytes, instant_text, storable, visible
 from detent.telemetry.tracing import traceparent_of
 from detent.version import __version__
 
-CONNECT_SECONDS = 10.0
 LONGEST_RETRY_AFTER = 86_400.0
-# Shorter than common servers keep an idle connection (some close after 2 s), so that a request is
-# rarely sent into a connection that is being closed.
-KEEP_ALIVE_SECONDS = 1.5
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _RETRYABLE = frozenset({408, 425, 429})
@@ -68,7 +64,7 @@ class HttpTargetRunner:
 
     def __init__(
         self,
-        policy: AddressPolicy,
+        policies: TargetPolicies,
         *,
         max_result_bytes: int = 65_536,
         connections: int = 1_000,
@@ -76,49 +72,47 @@ class HttpTargetRunner:
         dns_cache_seconds: int = 10,
         trust: ssl.SSLContext | None = None,
     ) -> None:
-        """`trust` says which certificates are accepted; without it, those that the system trusts."""
-        self._policy = policy
+        self._policies = policies
         self._cap = max_result_bytes
-        self._connections = connections
-        self._given_resolver = resolver
-        self._dns_cache_seconds = dns_cache_seconds
-        self._trust = trust
-        self._session: aiohttp.ClientSession | None = None
-
-    async def start(self) -> None:
-        self._resolver = self._given_resolver or aiohttp.DefaultResolver()
-        self._session = guarded_session(
-            self._policy,
-            self._resolver,
-            connections=self._connections,
-            dns_cache_seconds=self._dns_cache_seconds,
-            trust=self._trust,
+        self._sessions = GuardedSessions(
+            connections=connections, resolver=resolver, dns_cache_seconds=dns_cache_seconds, trust=trust
         )
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-            if self._given_resolver is None:
-                await self._resolver.close()
+        await self._sessions.close()
 
     async def __call__(self, call: Call) -> Outcome:
         target = call.target
-        if self._session is None or not isinstance(target, HttpTarget):
-            raise RuntimeError("The runner must be started, and calls only HTTP targets.")
+        assert isinstance(target, HttpTarget)
         try:
             prepared = _prepare(target.url, tuple(target.headers.items()))
         except TargetError as error:
             return Failed(error.message, retryable=False)
-        body = _body(call, target.method)
+        rules = await self._policies.rules_of(call.tenant)
+        outcome = await self._send(call, target.method, prepared, rules)
+        if isinstance(outcome, TargetFault):
+            renewed = await self._policies.renewed(call.tenant)
+            if renewed.key != rules.key:
+                outcome = await self._send(call, target.method, prepared, renewed)
+        if isinstance(outcome, TargetFault):
+            sentence = await self._policies.sentence(outcome, call.tenant)
+            return Failed(f"{prepared.label} was not called: {sentence}", retryable=outcome.retryable)
+        return outcome
+
+    async def _send(
+        self, call: Call, method: str, prepared: PreparedRequest, rules: TargetRules
+    ) -> Outcome | TargetFault:
+        """The outcome, or why nothing was sent."""
+        body = _body(call, method)
         headers = _headers(call, prepared, has_body=body is not None)
         try:
-            async with self._session.request(
-                target.method, prepared.url, headers=headers, data=body, allow_redirects=False
-            ) as response:
-                return await self._outcome(response, prepared.label)
+            with self._sessions.session(rules, prepared.url.raw_host or "") as session:
+                async with session.request(
+                    method, prepared.url, headers=headers, data=body, allow_redirects=False
+                ) as response:
+                    return await self._outcome(response, prepared.label)
         except (aiohttp.ClientError, OSError) as error:
-            return connection_failure(error, prepared.url, prepared.label)
+            return refusal_of(error) or connection_failure(error, prepared.url, prepared.label)
 
     async def _outcome(self, response: aiohttp.ClientResponse, label: str) -> Outcome:
         data, complete, broken = await _read(response, self._cap)
@@ -135,74 +129,6 @@ class HttpTargetRunner:
         if broken:
             return Failed(f"The connection broke before the answer of {label} was complete.", result=result)
         return Succeeded(result)
-
-
-def guarded_session(
-    policy: AddressPolicy,
-    resolver: AbstractResolver,
-    *,
-    connections: int,
-    dns_cache_seconds: int = 10,
-    trust: ssl.SSLContext | None = None,
-) -> aiohttp.ClientSession:
-    """A session that connects to no address that the policy refuses, and sends each request once."""
-    connector = aiohttp.TCPConnector(
-        resolver=GuardedResolver(resolver, policy),
-        socket_factory=policy.open_socket,
-        ssl=trust if trust is not None else True,
-        limit=connections,
-        keepalive_timeout=KEEP_ALIVE_SECONDS,
-        use_dns_cache=dns_cache_seconds > 0,
-        ttl_dns_cache=dns_cache_seconds,
-    )
-    return aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-        auto_decompress=False,
-        skip_auto_headers=("Content-Type",),
-        trust_env=False,
-        middlewares=(_send_once,),
-    )
-
-
-class GuardedResolver(AbstractResolver):
-    """Leaves out refused addresses, so that a name with good and bad ones is called at the good ones only.
-
-    The socket factory would refuse the bad ones anyway. But it could not distinguish a name with only bad addresses,
-    for
-    which a retry cannot help, from one whose good address is down.
-    """
-
-    def __init__(self, inner: AbstractResolver, policy: AddressPolicy) -> None:
-        self._inner = inner
-        self._policy = policy
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            found = await self._inner.resolve(host, port, family)
-        if not found:
-            raise OSError(None, "the name has no address")
-        verdicts = [self._policy.check(entry["host"]) for entry in found]
-        allowed = [entry for entry, sentence in zip(found, verdicts, strict=True) if sentence is None]
-        if not allowed:
-            raise AddressRefusedError(next(sentence for sentence in verdicts if sentence is not None))
-        return allowed
-
-    async def close(self) -> None:
-        await self._inner.close()
-
-
-async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """One attempt sends one request: the client would silently repeat some when a reused connection breaks."""
-    try:
-        return await handler(request)
-    except aiohttp.ClientConnectorError:
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise BrokenConnectionError(error) from error
 
 
 def headers_of(call: Call) -> CIMultiDict[str]:
@@ -226,6 +152,7 @@ def _headers(call: Call, prepared: PreparedRequest, *, has_body: bool) -> CIMult
         headers["traceparent"] = call.traceparent or traceparent_of(call.run_id)
     headers.extend(
         (
+            (CALL_HEADER, "run"),
             ("Idempotency-Key", visible(call.idempotency_key)),
             ("Detent-Run-Id", call.run_id),
             ("Detent-Job", visible(call.job)),

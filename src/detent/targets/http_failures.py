@@ -9,6 +9,7 @@ import aiohttp
 from yarl import URL
 
 from detent.domain.run import Failed
+from detent.domain.target_access import TargetFault
 from detent.targets.guard import AddressRefusedError
 from detent.targets.text import one_line
 
@@ -21,9 +22,14 @@ class BrokenConnectionError(aiohttp.ClientError):
         self.cause = cause
 
 
-def connection_failure(error: Exception, url: URL, label: str) -> Failed:
+def refusal_of(error: Exception) -> TargetFault | None:
+    """Why no socket was created, if the rules of the tenant are the reason."""
     if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, AddressRefusedError):
-        return Failed(f"{label} was not called: {error.os_error.sentence}", retryable=False)
+        return error.os_error.fault
+    return None
+
+
+def connection_failure(error: Exception, url: URL, label: str) -> Failed:
     if isinstance(error, aiohttp.InvalidURL):
         return Failed(f"{label} was not called: its host cannot be used.", retryable=False)
     return Failed(_sentence(error, f"{url.host_subcomponent}:{url.port}", label))

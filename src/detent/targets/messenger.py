@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import aiohttp
+from aiohttp.abc import AbstractResolver
+from yarl import URL
 
+from detent.domain.job import DEFAULT_TENANT
+from detent.domain.target_access import OPERATOR, TargetFault, TargetRules
+from detent.domain.target_rules import CALL_HEADER
 from detent.domain.target_url import TargetError, parse_url
 from detent.errors import UsageError
-from detent.targets.guard import AddressPolicy
-from detent.targets.http import guarded_session
-from detent.targets.http_failures import connection_failure
+from detent.targets.http_failures import connection_failure, refusal_of
+from detent.targets.policies import TargetPolicies
+from detent.targets.sessions import GuardedSessions
 from detent.version import __version__
 
 ANSWER_SECONDS = 10.0
@@ -30,6 +35,13 @@ class Delivery(NamedTuple):
     retryable: bool = True
 
 
+class Message(NamedTuple):
+    kind: Literal["notice", "ping"]
+    body: bytes | None = None
+    headers: Mapping[str, str] = {}
+    method: str = "POST"
+
+
 def check_address(setting: str, url: str) -> None:
     """Refuse a URL that no policy allows."""
     try:
@@ -39,37 +51,49 @@ def check_address(setting: str, url: str) -> None:
 
 
 class Messenger:
-    def __init__(self, policy: AddressPolicy) -> None:
-        self._policy = policy
-        self._session: aiohttp.ClientSession | None = None
+    """Sends messages to the operator's own addresses, and to those of jobs under the rules of their tenant."""
 
-    async def send(self, url: str, body: bytes | None, headers: Mapping[str, str], *, method: str = "POST") -> Delivery:
+    def __init__(self, policies: TargetPolicies, *, resolver: AbstractResolver | None = None) -> None:
+        self._policies = policies
+        self._sessions = GuardedSessions(connections=CONNECTIONS, resolver=resolver)
+
+    async def send(self, message: Message, url: str, *, tenant: int | None = None) -> Delivery:
+        """`tenant`: the one whose job named the URL; None: the operator of this node did."""
         try:
             parsed = parse_url(url)
         except TargetError as error:
             return Delivery(False, error.message, retryable=False)
-        origin = str(parsed.origin())
-        if self._session is None:
-            self._resolver = aiohttp.DefaultResolver()
-            self._session = guarded_session(self._policy, self._resolver, connections=CONNECTIONS)
-        sent = {"User-Agent": f"detent/{__version__}", **headers}
+        rules = OPERATOR if tenant is None else await self._policies.rules_of(tenant)
+        delivery = await self._try(message, parsed, rules)
+        if isinstance(delivery, TargetFault) and tenant is not None:
+            renewed = await self._policies.renewed(tenant)
+            if renewed.key != rules.key:
+                delivery = await self._try(message, parsed, renewed)
+        if isinstance(delivery, TargetFault):
+            sentence = await self._policies.sentence(delivery, tenant or DEFAULT_TENANT)
+            return Delivery(False, f"{parsed.origin()} was not called: {sentence}", delivery.retryable)
+        return delivery
+
+    async def _try(self, message: Message, url: URL, rules: TargetRules) -> Delivery | TargetFault:
+        origin = str(url.origin())
+        headers = {"User-Agent": f"detent/{__version__}", **message.headers, CALL_HEADER: message.kind}
         try:
-            async with (
-                asyncio.timeout(ANSWER_SECONDS),
-                self._session.request(method, parsed, data=body, headers=sent, allow_redirects=False) as answer,
-            ):
-                return _delivery(answer.status, origin)
+            with self._sessions.session(rules, url.raw_host or "") as session:
+                async with (
+                    asyncio.timeout(ANSWER_SECONDS),
+                    session.request(
+                        message.method, url, data=message.body, headers=headers, allow_redirects=False
+                    ) as answer,
+                ):
+                    return _delivery(answer.status, origin)
         except TimeoutError:
             return Delivery(False, f"{origin} did not answer within {ANSWER_SECONDS:g} s.")
         except (aiohttp.ClientError, OSError) as error:
-            failed = connection_failure(error, parsed, origin)
-            return Delivery(False, failed.error, failed.retryable)
+            failed = connection_failure(error, url, origin)
+            return refusal_of(error) or Delivery(False, failed.error, failed.retryable)
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            await self._resolver.close()
-            self._session = None
+        await self._sessions.close()
 
 
 def _delivery(status: int, origin: str) -> Delivery:

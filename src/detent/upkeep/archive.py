@@ -11,13 +11,16 @@ import contextlib
 import gzip
 import hashlib
 import os
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
+from detent.domain.target_access import OPERATOR
 from detent.errors import Unavailable, UsageError
+from detent.targets.messenger import check_address
 
 LEVEL = 6
 READ_AT_ONCE = 1 << 20
@@ -68,6 +71,7 @@ class Folder:
 
 class Bucket:
     def __init__(self, url: str) -> None:
+        check_host(url)
         try:
             import obstore.store
         except ImportError as error:
@@ -88,6 +92,7 @@ class Bucket:
         import obstore
 
         size = (await asyncio.to_thread(path.stat)).st_size
+        await check_addresses(self._url)
         try:
             await obstore.put_async(self._store, name, path)
             found = (await obstore.head_async(self._store, name))["size"]
@@ -98,6 +103,30 @@ class Bucket:
             raise Unavailable(f"The archive {self._url} has {found} of {size} bytes of {name}.")
         await asyncio.to_thread(path.unlink)
         return f"{self._url}/{name}"
+
+
+def check_host(url: str) -> None:
+    """An archive on a web server follows the rules of all addresses of the operator. The buckets of cloud providers are
+    addressed by the provider's own library, which may ask the metadata service for credentials."""
+    if urlsplit(url).scheme.lower() in ("http", "https"):
+        check_address("archive_url", url)
+
+
+async def check_addresses(url: str) -> None:
+    """The library makes its own connections, so the addresses of a name are checked before each file."""
+    parts = urlsplit(url)
+    if parts.scheme.lower() not in ("http", "https"):
+        return
+    port = parts.port or (443 if parts.scheme.lower() == "https" else 80)
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise Unavailable(f"The archive {parts.hostname} could not be resolved ({error.strerror}).") from error
+    for *_, address in found:
+        fault = OPERATOR.fault(str(address[0]), port, parts.hostname or "")
+        if fault is not None:
+            raise Unavailable(f"The archive was not called: {fault.reason}.")
 
 
 def open_archive(url: str | None) -> ArchiveLocation | None:

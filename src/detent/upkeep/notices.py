@@ -18,7 +18,7 @@ from detent.runtime.service import Loop
 from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.expectations import Notice
-from detent.targets.messenger import Messenger
+from detent.targets.messenger import Message, Messenger
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
 from detent.upkeep.messages import body_of, id_of, read_secrets, signed
@@ -88,7 +88,10 @@ class NoticeSender:
             await self._store.expectations.give_up(notice, "No receiver is configured: set notify_url.")
             return
         body = body_of(notice, form)
-        delivery = await self._messenger.send(url, body, signed(id_of(notice), notice.at, body, secrets))
+        message = Message("notice", body, signed(id_of(notice), notice.at, body, secrets))
+        # The job's own URL is the tenant's choice, the other one the operator's.
+        tenant = None if notice.url is None else notice.tenant_number
+        delivery = await self._messenger.send(message, url, tenant=tenant)
         if delivery.arrived:
             self._metrics.notices["sent"] += 1
             await self._store.expectations.sent(notice)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from detent.cluster.membership import Membership
 from detent.runtime.service import Loop
 from detent.store import Store
-from detent.targets.messenger import Messenger
+from detent.targets.messenger import Message, Messenger
 from detent.telemetry.log import logger
 
 log = logger("ping")
@@ -58,4 +58,4 @@ class Ping:
         return ""
 
     async def _sent(self) -> str:
-        return (await self._messenger.send(self._url, None, {}, method="GET")).error
+        return (await self._messenger.send(Message("ping", method="GET"), self._url)).error

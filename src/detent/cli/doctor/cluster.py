@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from detent.client import JsonClient
 
 MUCH_OFFSET = CLOCK_OFFSET_MS / 1000
+NEWEST_DEAD = 500
 
 
 def called(node: Row) -> str:
@@ -118,6 +119,14 @@ def check_keys(ever_created: bool, any_valid: bool) -> CheckResult:
         return CheckResult("keys", "ok", "The cluster has API keys: every request needs one.")
     text = "Every API key is revoked or expired: nobody can use the API."
     return CheckResult("keys", "warn", text, "Create one with `detent key create --local --scope admin`.")
+
+
+def check_calls(row: Row) -> Iterator[CheckResult]:
+    """Runs that died because their tenant may not call their address."""
+    if row["jobs"]:
+        found = f"Runs of {number(row['jobs'], 'job')} died because their address is not allowed."
+        advice = f"Allow it if it is meant, then `detent dlq redrive` repeats the runs. The newest: {row['error']}"
+        yield CheckResult("calls", "warn", found, advice)
 
 
 def check_api(settings: Settings, client: JsonClient) -> tuple[CheckResult, bool]:

@@ -123,6 +123,7 @@ async def _cluster(doctor: Doctor) -> list[CheckResult]:
     found += await unfired.check_jobs(doctor)
     ever, valid = (await doctor.one(sql.key.FIND_ANY))["found"], (await doctor.one(sql.key.FIND_ANY_VALID))["found"]
     found.append(cluster.check_keys(ever, valid))
+    found += cluster.check_calls(await doctor.one(sql.doctor.REFUSED_CALLS, cluster.NEWEST_DEAD))
     return found
 
 

@@ -23,10 +23,11 @@ import aiohttp
 
 from detent.domain.job import HttpTarget
 from detent.domain.run import Call, Succeeded
+from detent.domain.target_access import PRIVATE_TOO
 from detent.errors import Unavailable
 from detent.runtime.clock import monotonic
-from detent.targets.guard import AddressPolicy
 from detent.targets.http import HttpTargetRunner, headers_of
+from detent.targets.policies import FixedPolicy
 
 PAYLOAD = {"order": 1234, "text": "hello"}
 BODY = b'{"order":1234,"text":"hello"}'
@@ -132,8 +133,7 @@ async def _bare(url: str, connections: int, trust: ssl.SSLContext | None) -> Asy
 
 @asynccontextmanager
 async def _dispatching(url: str, connections: int, trust: ssl.SSLContext | None) -> AsyncIterator[Send]:
-    runner = HttpTargetRunner(AddressPolicy(allow_private=True), connections=connections, trust=trust)
-    await runner.start()
+    runner = HttpTargetRunner(FixedPolicy(PRIVATE_TOO), connections=connections, trust=trust)
     call = _call(url)
 
     async def send() -> None:

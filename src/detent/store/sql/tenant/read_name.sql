@@ -1,0 +1,2 @@
+-- $1 tenant
+SELECT name FROM tenants WHERE tenant = $1::integer

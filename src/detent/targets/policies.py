@@ -1,0 +1,127 @@
+"""The rules of every tenant, as the database has them, in each process that calls addresses.
+
+They are read when a call needs them and the last reading is too old, once for all tenants. So every process of the
+cluster obeys a change within `VALID_SECONDS`, whatever it was started with, and a call usually costs a look-up. When
+the database does not answer, private addresses are refused until it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from detent.domain.target_access import NOTHING_READ, AllowLists, TargetFault, TargetRules, rules_of
+from detent.domain.target_patterns import PatternError, TargetPattern, read_pattern
+from detent.errors import DetentError
+from detent.runtime.clock import monotonic
+from detent.telemetry.log import logger
+
+log = logger("targets")
+
+VALID_SECONDS = 2.0
+
+
+class AllowListReader(Protocol):
+    """What the store offers."""
+
+    async def allow_lists(self) -> AllowLists: ...
+
+    async def name_of(self, tenant: int) -> str: ...
+
+
+class TargetPolicies(Protocol):
+    async def rules_of(self, tenant: int) -> TargetRules: ...
+
+    async def renewed(self, tenant: int) -> TargetRules:
+        """The rules as they are now: before a refusal, so that what was just allowed is called."""
+        ...
+
+    async def sentence(self, fault: TargetFault, tenant: int) -> str: ...
+
+
+class FixedPolicy:
+    """The same rules for everyone: for measurements and tests."""
+
+    def __init__(self, rules: TargetRules) -> None:
+        self.rules = rules
+
+    async def rules_of(self, tenant: int) -> TargetRules:
+        return self.rules
+
+    renewed = rules_of
+
+    async def sentence(self, fault: TargetFault, tenant: int) -> str:
+        return fault.sentence("default")
+
+
+class ClusterPolicies:
+    def __init__(self, reader: AllowListReader, now: Callable[[], float] = monotonic) -> None:
+        self._reader = reader
+        self._now = now
+        self._read_at = -VALID_SECONDS
+        self._lists: AllowLists | None = None
+        self._rules: dict[int, TargetRules] = {}
+        self._names: dict[int, str] = {}
+        self._reading: asyncio.Task[None] | None = None
+
+    async def rules_of(self, tenant: int) -> TargetRules:
+        if self._now() - self._read_at >= VALID_SECONDS:
+            await self._refresh()
+        return self._known(tenant)
+
+    async def renewed(self, tenant: int) -> TargetRules:
+        if self._reading is not None:  # it may have begun before the change
+            await asyncio.shield(self._reading)
+        await self._refresh()
+        return self._known(tenant)
+
+    async def sentence(self, fault: TargetFault, tenant: int) -> str:
+        if fault.pattern is not None and tenant not in self._names:
+            try:
+                self._names[tenant] = await self._reader.name_of(tenant)
+            except DetentError:
+                return fault.sentence("NAME")
+        return fault.sentence(self._names.get(tenant, ""))
+
+    def _known(self, tenant: int) -> TargetRules:
+        rules = self._rules.get(tenant)
+        if rules is None:
+            rules = NOTHING_READ if self._lists is None else rules_of(self._lists, tenant, ())
+        return rules
+
+    async def _refresh(self) -> None:
+        """One reading for all calls that wait for it; a call that is cancelled does not cancel it for the others."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read())
+            self._reading.add_done_callback(self._forget_reading)
+        await asyncio.shield(self._reading)
+
+    def _forget_reading(self, task: asyncio.Task[None]) -> None:
+        self._reading = None
+
+    async def _read(self) -> None:
+        began = self._now()
+        try:
+            lists = await self._reader.allow_lists()
+        except DetentError as error:
+            log.warning("allow lists not read: private addresses are refused meanwhile", error=str(error))
+            self._lists, self._rules = None, {}
+            return
+        if lists != self._lists:  # else the rules stay the same objects, and so do their sessions
+            self._rules = {
+                tenant: rules_of(lists, tenant, _read_patterns(tenant, texts))
+                for tenant, texts in lists.patterns.items()
+            }
+            self._lists = lists
+        self._read_at = began
+
+
+def _read_patterns(tenant: int, texts: Sequence[str]) -> list[TargetPattern]:
+    patterns = []
+    for text in texts:
+        try:
+            patterns.append(read_pattern(text))
+        except PatternError as error:  # written by a newer version: it opens nothing here
+            log.warning("a pattern of an allow list is not understood", tenant=tenant, pattern=text, error=str(error))
+    return patterns

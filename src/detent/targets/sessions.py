@@ -1,0 +1,155 @@
+"""HTTP sessions for calls that leave the process: one for each set of rules.
+
+A connection is kept open for the next call to the same host and port. So that no tenant uses a connection that only
+another tenant may have, connections and resolved names are shared only by calls under the same rules; a changed allow
+list is another set of rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from detent.domain.target_access import RulesKey, TargetRules
+from detent.runtime.clock import monotonic
+from detent.targets.guard import AddressGuard, AddressRefusedError, calling
+from detent.targets.http_failures import BrokenConnectionError
+
+CONNECT_SECONDS = 10.0
+# Shorter than common servers keep an idle connection (some close after 2 s), so that a request is
+# rarely sent into a connection that is being closed.
+KEEP_ALIVE_SECONDS = 1.5
+# Sessions without a call for so long are closed when another one is opened; all idle ones if there are so many.
+IDLE_SECONDS = 60.0
+MANY_SESSIONS = 500
+
+
+@dataclass
+class _RuledSession:
+    session: aiohttp.ClientSession
+    calls: int = 0
+    used_at: float = 0.0
+
+
+class GuardedSessions:
+    """`trust` says which certificates are accepted; without it, those that the system trusts."""
+
+    def __init__(
+        self,
+        *,
+        connections: int,
+        resolver: AbstractResolver | None = None,
+        dns_cache_seconds: int = 10,
+        trust: ssl.SSLContext | None = None,
+    ) -> None:
+        self._connections = connections
+        self._given_resolver = resolver
+        self._resolver: AbstractResolver | None = resolver
+        self._dns_cache_seconds = dns_cache_seconds
+        self._trust = trust
+        self._sessions: dict[RulesKey, _RuledSession] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @contextmanager
+    def session(self, rules: TargetRules, host: str) -> Iterator[aiohttp.ClientSession]:
+        """The session to call this host with, under these rules."""
+        ruled = self._sessions.get(rules.key) or self._open(rules)
+        ruled.calls += 1
+        try:
+            with calling(host):
+                yield ruled.session
+        finally:
+            ruled.calls -= 1
+            ruled.used_at = monotonic()
+
+    def _open(self, rules: TargetRules) -> _RuledSession:
+        self._close_idle()
+        if self._resolver is None:
+            self._resolver = aiohttp.DefaultResolver()
+        guard = AddressGuard(rules)
+        connector = aiohttp.TCPConnector(
+            resolver=GuardedResolver(self._resolver, guard),
+            socket_factory=guard.open_socket,
+            ssl=self._trust if self._trust is not None else True,
+            limit=self._connections,
+            keepalive_timeout=KEEP_ALIVE_SECONDS,
+            use_dns_cache=self._dns_cache_seconds > 0,
+            ttl_dns_cache=self._dns_cache_seconds,
+        )
+        ruled = self._sessions[rules.key] = _RuledSession(_session_on(connector))
+        return ruled
+
+    def _close_idle(self) -> None:
+        before = monotonic() - (IDLE_SECONDS if len(self._sessions) < MANY_SESSIONS else 0.0)
+        idle = [key for key, ruled in self._sessions.items() if not ruled.calls and ruled.used_at <= before]
+        for key in idle:
+            task = asyncio.create_task(self._sessions.pop(key).session.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        for ruled in self._sessions.values():
+            await ruled.session.close()
+        self._sessions.clear()
+        await asyncio.gather(*self._closing)
+        if self._given_resolver is None and self._resolver is not None:
+            await self._resolver.close()
+            self._resolver = None
+
+
+def _session_on(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    """A session that keeps nothing of an answer, and sends each request once."""
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+        auto_decompress=False,
+        skip_auto_headers=("Content-Type",),
+        trust_env=False,
+        middlewares=(_send_once,),
+    )
+
+
+class GuardedResolver(AbstractResolver):
+    """Leaves out refused addresses, so that a name with good and bad ones is called at the good ones only.
+
+    The socket factory would refuse the bad ones anyway. But it could not distinguish a name with only bad addresses,
+    for which a retry cannot help, from one whose good address is down.
+    """
+
+    def __init__(self, inner: AbstractResolver, guard: AddressGuard) -> None:
+        self._inner = inner
+        self._guard = guard
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            found = await self._inner.resolve(host, port, family)
+        if not found:
+            raise OSError(None, "the name has no address")
+        faults = [self._guard.rules.fault(entry["host"], port, host) for entry in found]
+        allowed = [entry for entry, fault in zip(found, faults, strict=True) if fault is None]
+        if not allowed:
+            raise AddressRefusedError(next(fault for fault in faults if fault is not None))
+        return allowed
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """One attempt sends one request: the client would silently repeat some when a reused connection breaks."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise BrokenConnectionError(error) from error
