@@ -107,6 +107,7 @@ class Settings:
     allow_shell: bool = _setting(False, switch, "true or false")
     allow_private_targets: bool | None = _setting(None, switch_or_auto, "true, false or auto")
     concurrency: int = _setting(100, whole(1, 100_000), "a whole number between 1 and 100000")
+    tenant_headroom: float = _setting(0.2, seconds(0, 0.9), "0 to turn it off, or a number up to 0.9")
     queues: tuple[str, ...] = _setting(
         ("default",), names, "one or more queue names without spaces, separated by commas"
     )
