@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter, defaultdict
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from detent import Detent, Run
 from detent.domain.identity import first_token
-from detent.domain.run import Call, Outcome, Succeeded
+from detent.domain.job import PythonTarget
+from detent.domain.run import Call, NotBegun, Outcome, Succeeded
 from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.upkeep import JOBS_CHANNEL, RUNS_CHANNEL
+from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker import worker
 from tests.support.tenants import add_job, add_ready, add_tenant
 from tests.support.waiting import until
@@ -189,3 +194,46 @@ async def test_without_headroom_slots_go_to_whoever_comes_first(look: Any, store
     calls = Calls("flood")
     await start(calls, concurrency=SLOTS, tenant_headroom=0.0)
     await until(lambda: calls.running["flood"] == SLOTS)
+
+
+# --- threads for handlers, of which there may be fewer than slots ---
+
+THREADS = 5
+
+
+def call_of(function: str, tenant: int, timeout_seconds: float = 60.0) -> Call:
+    run = "00000000-0000-8000-8000-000000000000"
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    return Call(run, "job", run, at, 1, "key", 1, None, PythonTarget(function), timeout_seconds, tenant=tenant)
+
+
+def run_of(call: Call) -> Any:
+    return Run(call, backend=None)  # type: ignore[arg-type]  # never called
+
+
+async def test_a_tenant_whose_functions_hang_leaves_threads_for_another() -> None:
+    """Also threads whose calls have timed out: the functions still hang."""
+    app, thread, released, hanging = Detent(), HandlerThread(THREADS), threading.Event(), threading.Semaphore(0)
+
+    @app.function("hangs")
+    def hangs() -> None:
+        hanging.release()
+        released.wait(60)
+
+    app.function("works")(lambda: None)
+    thread.start()
+    runner = PythonTargetRunner(app.functions, thread, run_of, begin_within=0.05, tenant_headroom=0.2)
+    runner.capacity.share_among({1: 1, 2: 1})
+    try:
+        calls = [asyncio.create_task(runner(call_of("hangs", 1, 0.05))) for _ in range(2 * THREADS)]
+        outcomes = await asyncio.gather(*calls)
+        refused = [outcome for outcome in outcomes if isinstance(outcome, NotBegun)]
+        assert len(refused) == 2 * THREADS - (THREADS - 1)
+        assert "share" in refused[0].why
+        assert runner.capacity.lacks("python:hangs", 1) and not runner.capacity.lacks("python:works", 2)
+        assert await runner(call_of("works", 2)) == Succeeded(None)
+        released.set()
+        await until(lambda: not runner.capacity.lacks("python:hangs", 1))
+    finally:
+        released.set()
+        await thread.stop()

@@ -39,8 +39,8 @@ def slots_for(free: int, *, headroom: int, held: int, fair: int, others_hold_non
 
 
 class TenantShares:
-    """Which tenants hold the slots, and how many more each may take. Nothing is counted while only one tenant has jobs or
-    the headroom is turned off: then every run takes any free slot."""
+    """Which tenants hold the slots, and how many more each may take. Nothing is counted while only one tenant has jobs
+    or the headroom is turned off: then every run takes any free slot."""
 
     def __init__(self, slots: int, headroom: float) -> None:
         """`headroom`: the part of the slots that no tenant takes beyond its fair share; 0 turns shares off."""
@@ -95,6 +95,10 @@ class TenantShares:
             del self._running[tenant]
             if tenant in self._weights:
                 self._known_without_slot += 1
+        self.gone(tenant)
+
+    def gone(self, tenant: int) -> None:
+        """It waits no longer, or has ended."""
         self._present[tenant] -= 1
         if not self._present[tenant]:
             del self._present[tenant]

@@ -226,6 +226,7 @@ class Node:
         python = PythonTargetRunner(
             app.functions if app else {}, thread, lambda call: self._make_run(call, effects),
             max_result_bytes=limit, processes=processes, isolate=chosen.isolate == "process",
+            tenant_headroom=chosen.tenant_headroom,
         )  # fmt: skip
         self._capacity = python.capacity
         thread.start()

@@ -63,15 +63,15 @@ def _prepare(url: str, headers: tuple[tuple[str, str], ...]) -> PreparedRequest:
 
 
 class HttpTargetRunner:
-    """Calls HTTP targets; one for a whole worker. The worker limits how many run at once, so waiting for a free
-    connection has no limit here."""
+    """Calls HTTP targets; one for a whole worker. The worker limits how many run at once, and how many of them of one
+    tenant: connections have no limit of their own (0), or calls that hang could take all of them."""
 
     def __init__(
         self,
         policy: AddressPolicy,
         *,
         max_result_bytes: int = 65_536,
-        connections: int = 1_000,
+        connections: int = 0,
         resolver: AbstractResolver | None = None,
         dns_cache_seconds: int = 10,
         trust: ssl.SSLContext | None = None,

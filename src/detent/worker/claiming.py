@@ -85,10 +85,13 @@ class Claiming:
         self._book_version, self._handlers_version = self._book.version, self._handlers.version
         before = self._known
         self._known = self._book.served_by(self._names, self._capabilities)
-        self.serving = {number: row for number, row in self._known.items() if not self._handlers.lacks(row.needs)}
+        self.serving = {
+            number: row for number, row in self._known.items() if not self._handlers.lacks(row.needs, row.tenant)
+        }
         self.unlimited = frozenset(number for number, row in self.serving.items() if not row.limits)
         self.limited = frozenset(self.serving) - self.unlimited
         self.tenants = {row.tenant: row.weight for row in self._known.values() if row.has_jobs}
+        self._handlers.share_among(self.tenants)
         self._one_tenant = len({row.tenant for row in self.serving.values()}) <= 1
         await self._mark(before)
 
