@@ -39,6 +39,8 @@ PURPOSES = {
     "allow_shell": "Run shell jobs on this worker.",
     "allow_private_targets": "Let HTTP jobs call private addresses; `auto`: if the process listens on loopback only.",
     "concurrency": "How many runs a worker executes at once.",
+    "tenant_headroom": "The part of a worker's slots that no tenant takes beyond its fair share: see"
+    " [shares](../howto/queues-and-limits.md#tenant-shares). 0 turns it off.",
     "queues": "The queues that a worker serves.",
     "drain_seconds": "How long executing runs may continue after SIGTERM.",
     "lease_ttl_seconds": "How long a node may be silent before the others evict it.",

@@ -213,13 +213,8 @@ def run_of(call: Call) -> Any:
 
 async def test_a_tenant_whose_functions_hang_leaves_threads_for_another() -> None:
     """Also threads whose calls have timed out: the functions still hang."""
-    app, thread, released, hanging = Detent(), HandlerThread(THREADS), threading.Event(), threading.Semaphore(0)
-
-    @app.function("hangs")
-    def hangs() -> None:
-        hanging.release()
-        released.wait(60)
-
+    app, thread, released = Detent(), HandlerThread(THREADS), threading.Event()
+    app.function("hangs")(lambda: released.wait(60))
     app.function("works")(lambda: None)
     thread.start()
     runner = PythonTargetRunner(app.functions, thread, run_of, begin_within=0.05, tenant_headroom=0.2)

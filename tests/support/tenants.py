@@ -24,10 +24,10 @@ async def add_tenant(store: Store, name: str, **quotas: Any) -> int:
 
 
 async def add_job(
-    store: Store, look: Any, tenant: int, name: str, queue: str = "default", schedule: str = "every 1h"
+    store: Store, look: Any, tenant: int, name: str, queue: str = "default", **fields: Any
 ) -> tuple[int, int]:
     """Its number, and that of its queue."""
-    document = {"schedule": schedule, "target": HTTP, "name": name, "queue": queue}
+    document = {"schedule": "every 1h", "target": HTTP, "name": name, "queue": queue, **fields}
     await JobOperations(store).registration.add([msgspec.convert(document, JobSpec)], tenant=tenant)
     row = await look.fetchrow("SELECT job, queue FROM cursors WHERE job = (SELECT max(job) FROM jobs)")
     return row["job"], row["queue"]

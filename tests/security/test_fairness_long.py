@@ -1,0 +1,66 @@
+"""A tenant that floods a node, and one whose 150 calls hang: how late another's runs start. Real calls over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from detent.domain.addresses import AddressPolicy
+from detent.store import Store
+from detent.targets.http import HttpTargetRunner
+from tests.support.sink import Sink, http_target
+from tests.support.tenants import add_job, add_ready, add_tenant
+from tests.support.waiting import until
+
+SLOTS = 100
+FLOOD = 20_000
+HANGING = 150
+QUIET_JOBS = 20
+SECONDS = 30
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[HttpTargetRunner]:
+    runner = HttpTargetRunner(AddressPolicy(allow_private=True))
+    await runner.start()
+    yield runner
+    await runner.close()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("hanging", [0, HANGING], ids=["flood", "flood and 150 calls that hang"])
+async def test_a_tenants_ticks_start_within_a_second_beside(
+    look: Any, store: Store, start: Any, http: HttpTargetRunner, hanging: int
+) -> None:
+    noisy, quiet = await add_tenant(store, "noisy"), await add_tenant(store, "quiet")
+    with Sink() as sink:
+        fields: dict[str, Any] = {"timeout_seconds": 300}
+        hang = await add_job(store, look, noisy, "hang", target=http_target(sink, "hang"), **fields)
+        flood = await add_job(store, look, noisy, "flood", target=http_target(sink), **fields)
+        await add_ready(look, *hang, hanging, priority=9)
+        await add_ready(look, *flood, FLOOD)
+        for number in range(QUIET_JOBS):
+            await add_job(store, look, quiet, f"quiet-{number}", target=http_target(sink), schedule="every 1s")
+        await start(http, concurrency=SLOTS)
+        await until(lambda: sink.of("hang" if hanging else "flood"), 30)
+        began = await look.fetchval("SELECT now()")
+        await asyncio.sleep(SECONDS)
+        found = await look.fetchrow(
+            "SELECT count(*) AS runs, percentile_cont(0.5) WITHIN GROUP (ORDER BY late) AS p50,"
+            " percentile_cont(0.99) WITHIN GROUP (ORDER BY late) AS p99, max(late) AS most FROM ("
+            " SELECT extract(epoch FROM h.started_at - h.scheduled_at)::float8 AS late"
+            " FROM run_history h JOIN jobs j USING (job)"
+            " WHERE j.tenant = $1 AND h.status = 1 AND h.scheduled_at >= $2) found",
+            quiet, began,
+        )  # fmt: skip
+        done = await look.fetchval("SELECT count(*) FROM run_history WHERE job = $1 AND status = 1", flood[0])
+        facts = f"{found['runs']} runs: p50 {found['p50']}, p99 {found['p99']}, most {found['most']} s"
+        print(f"\nbeside {hanging} calls that hang and {done} of {FLOOD} runs of the flood: {facts}")  # noqa: T201 - the evidence
+        assert len(sink.of("hang")) == (SLOTS * 4 // 5 if hanging else 0)
+        sink.release()
+    assert found["runs"] >= QUIET_JOBS * (SECONDS - 3)
+    assert found["p99"] < 1.0, facts
