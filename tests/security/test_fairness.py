@@ -17,6 +17,8 @@ from detent.domain.run import Call, NotBegun, Outcome, Succeeded
 from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.upkeep import JOBS_CHANNEL, RUNS_CHANNEL
+from detent.targets.gate import calling_tenant
+from detent.targets.lookup import TenantResolver
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker import worker
 from tests.support.tenants import add_job, add_ready, add_tenant
@@ -232,3 +234,28 @@ async def test_a_tenant_whose_functions_hang_leaves_threads_for_another() -> Non
     finally:
         released.set()
         await thread.stop()
+
+
+# --- threads that look up the hosts of HTTP targets ---
+
+
+async def test_names_of_a_tenant_that_no_name_server_answers_leave_threads_for_another() -> None:
+    released = threading.Event()
+
+    def look_up(host: str, _port: int, _family: int) -> Any:
+        return released.wait(60) if host == "silent.example" else [host]
+
+    async def resolved(tenant: int, host: str) -> Any:
+        calling_tenant.set(tenant)
+        return await resolver.resolve(host)
+
+    resolver = TenantResolver(0.2, threads=THREADS, look_up=look_up)
+    resolver.gate.share_among({1: 1, 2: 1})
+    silent = [asyncio.create_task(resolved(1, "silent.example")) for _ in range(3 * THREADS)]
+    try:
+        assert await asyncio.create_task(resolved(2, "quiet.example")) == ["quiet.example"]
+        assert not any(task.done() for task in silent)
+    finally:
+        released.set()
+        await asyncio.gather(*silent)
+        await resolver.close()

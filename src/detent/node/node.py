@@ -212,12 +212,14 @@ class Node:
     async def _runners(self, app: Detent | None, url: str) -> AsyncIterator[dict[Any, Runner]]:
         """A runner for each kind of target that this process can call."""
         from detent.targets.http import HttpTargetRunner
+        from detent.targets.lookup import TenantResolver
         from detent.targets.processes import handler_processes
         from detent.targets.python import HandlerThread, PythonTargetRunner
         from detent.targets.shell import ShellTargetRunner
 
         chosen, limit = self._settings, self._settings.max_result_bytes
-        http = HttpTargetRunner(AddressPolicy(self._allow_private()), max_result_bytes=limit)
+        resolver = TenantResolver(chosen.tenant_headroom)
+        http = HttpTargetRunner(AddressPolicy(self._allow_private()), max_result_bytes=limit, resolver=resolver)
         shell = ShellTargetRunner(max_result_bytes=limit)
         thread = HandlerThread(min(chosen.concurrency, 64))
         bounds = work_limits(chosen.lease_ttl_seconds)
@@ -229,6 +231,7 @@ class Node:
             tenant_headroom=chosen.tenant_headroom,
         )  # fmt: skip
         self._capacity = python.capacity
+        self._capacity.gates.append(resolver.gate)
         thread.start()
         await http.start()
         runners: dict[Any, Runner] = {"http": http, "python": python}
@@ -238,6 +241,7 @@ class Node:
             yield self._demo.reporting(runners) if self._demo and self._console.interactive else runners
         finally:
             await http.close()
+            await resolver.close()
             await self._messenger.close()
             await shell.close()
             if processes is not None:

@@ -74,16 +74,14 @@ class Capacity:
         self._needed = needed
         self.version = 0
         self.notify: Callable[[], None] = lambda: None
-        for lane in lanes:
-            lane.changed = self._changed
-            if lane.gate is not None:
-                lane.gate.changed = self._changed
+        self.gates = [lane.gate for lane in lanes if lane.gate is not None]
+        for changing in (*lanes, *self.gates):
+            changing.changed = self._changed
 
     def share_among(self, weights: Mapping[int, int]) -> None:
         """These tenants have jobs for this node."""
-        for lane in self._lanes:
-            if lane.gate is not None:
-                lane.gate.share_among(weights)
+        for gate in self.gates:
+            gate.share_among(weights)
 
     def lacks(self, needs: str, tenant: int) -> bool:
         lanes = self._needed(needs)

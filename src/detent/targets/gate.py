@@ -1,4 +1,4 @@
-"""The threads or processes for handlers, shared between tenants as the slots of a worker are (domain/shares.py).
+"""Threads and processes, shared between tenants as the slots of a worker are (domain/shares.py).
 
 There may be fewer of them than slots, so a tenant whose handlers hang could take all of them within its share of the
 slots. A call beyond its tenant's share waits here, for as long as any call waits for its handler to begin. If it waits
@@ -13,8 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 
 from detent.domain.shares import TenantShares
+
+# The tenant of the run whose target is called.
+calling_tenant: ContextVar[int] = ContextVar("calling_tenant", default=1)
 
 
 class TenantGate:
@@ -35,8 +39,8 @@ class TenantGate:
     def is_short(self, tenant: int) -> bool:
         return tenant in self._short
 
-    async def enter(self, tenant: int, within: float) -> bool:
-        """False: the tenant held its share for so many seconds. Whoever enters has to `leave`."""
+    async def enter(self, tenant: int, within: float | None) -> bool:
+        """False: the tenant held its share for so many seconds. A call that enters has to `leave`."""
         if self._shares.alone:
             self._inside[tenant] += 1
             return True
@@ -57,7 +61,7 @@ class TenantGate:
         if not self._shares.alone:
             self._shares.began(tenant)
 
-    async def _wait(self, tenant: int, within: float) -> bool:
+    async def _wait(self, tenant: int, within: float | None) -> bool:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         place = (tenant, turn)
         self._waiting.append(place)

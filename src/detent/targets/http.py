@@ -26,6 +26,7 @@ from detent.domain.job import HttpTarget
 from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.domain.target_rules import check_headers
 from detent.domain.target_url import TargetError, parse_url
+from detent.targets.gate import calling_tenant
 from detent.targets.guard import AddressPolicy, AddressRefusedError
 from detent.targets.http_failures import BrokenConnectionError, connection_failure
 from detent.targets.text import first_bytes, instant_text, storable, visible
@@ -106,6 +107,7 @@ class HttpTargetRunner:
         target = call.target
         if self._session is None or not isinstance(target, HttpTarget):
             raise RuntimeError("The runner must be started, and calls only HTTP targets.")
+        calling_tenant.set(call.tenant)
         try:
             prepared = _prepare(target.url, tuple(target.headers.items()))
         except TargetError as error:

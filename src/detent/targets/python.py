@@ -42,8 +42,9 @@ log = logger("python")
 class DaemonThreads:
     """A pool whose threads never keep the process alive: a handler that hangs cannot be stopped, only abandoned."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, name: str = "detent-handler") -> None:
         self._size = size
+        self._name = name
         self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._idle = threading.Semaphore(0)
@@ -52,7 +53,7 @@ class DaemonThreads:
         future: Future[Result] = Future()
         self._work.put((future, work))
         if not self._idle.acquire(blocking=False) and len(self._threads) < self._size:
-            name = f"detent-handler_{len(self._threads)}"
+            name = f"{self._name}_{len(self._threads)}"
             self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
             self._threads[-1].start()
         return future
