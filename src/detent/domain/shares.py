@@ -118,17 +118,12 @@ class TenantShares:
 
     def startable(self, tenant: int) -> int:
         """How many free slots this tenant may take."""
-        return slots_for(
-            self._slots - self._in_use,
-            headroom=self._headroom,
-            held=self._running.get(tenant, 0),
-            fair=self._fair(tenant),
-            others_hold_none=self._known_without_slot > self._lacks_slot(tenant),
-        )
+        return self._left_for(tenant, self._running.get(tenant, 0), self._fair(tenant))
 
     def below_fair(self, tenant: int) -> bool:
         """Whether it holds less than its fair share and may take a slot: such tenants come first."""
-        return self._running.get(tenant, 0) < self._fair(tenant) and self.startable(tenant) > 0
+        held, fair = self._running.get(tenant, 0), self._fair(tenant)
+        return held < fair and self._left_for(tenant, held, fair) > 0
 
     def open_to(self, tenant: int) -> int:
         """For how many more runs of this tenant a slot is free, besides those that wait here already."""
@@ -148,8 +143,11 @@ class TenantShares:
             self._slots, weight, self._weight_present if tenant in self._present else self._weight_present + weight
         )
 
-    def _lacks_slot(self, tenant: int) -> bool:
-        return tenant in self._weights and tenant not in self._running
+    def _left_for(self, tenant: int, held: int, fair: int) -> int:
+        itself = not held and tenant in self._weights
+        others_hold_none = self._known_without_slot > itself
+        free = self._slots - self._in_use
+        return slots_for(free, headroom=self._headroom, held=held, fair=fair, others_hold_none=others_hold_none)
 
 
 def reserve_fairly(tenants: Sequence[int | None], free: int, open_to: Callable[[int], int]) -> list[bool]:
