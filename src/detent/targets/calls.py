@@ -75,8 +75,10 @@ class Capacity:
         self.version = 0
         self.notify: Callable[[], None] = lambda: None
         self.gates = [lane.gate for lane in lanes if lane.gate is not None]
-        for changing in (*lanes, *self.gates):
-            changing.changed = self._changed
+        for lane in lanes:
+            lane.changed = self._changed
+        for gate in self.gates:
+            gate.changed = self._changed
 
     def share_among(self, weights: Mapping[int, int]) -> None:
         """These tenants have jobs for this node."""
