@@ -40,6 +40,8 @@ PURPOSES = {
     "allow_shell": "The tenants whose [shell jobs](../howto/shell-jobs.md) this worker runs; requires API keys.",
     "shell_user": "The system user that commands run as, instead of the user of the worker; needs root.",
     "concurrency": "How many runs a worker executes at once.",
+    "tenant_headroom": "The part of a worker's slots that no tenant takes beyond its fair share: see"
+    " [shares](../howto/queues-and-limits.md#tenant-shares). 0 turns it off.",
     "queues": "The queues that a worker serves.",
     "drain_seconds": "How long executing runs may continue after SIGTERM.",
     "lease_ttl_seconds": "How long a node may be silent before the others evict it.",

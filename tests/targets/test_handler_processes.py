@@ -154,7 +154,7 @@ async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 def call_of(function: str, payload: Any = None, timeout_seconds: float = 60) -> Call:
     target = PythonTarget(function, isolate="process")
     return Call(
-        RUN, "job", RUN, INSTANT, 1, "key", 1, payload, target, timeout_seconds, 1, None, lambda: INSTANT
+        RUN, "job", RUN, INSTANT, 1, "key", 1, payload, target, timeout_seconds, window=lambda: INSTANT
     )  # fmt: skip
 
 

@@ -109,13 +109,19 @@ class Worker:
     """A worker that says what the test says."""
 
     def __init__(self, room: int = 0, *, busy: bool = True) -> None:
-        self.open_capacity = room
+        self.room = room
         self.busy = busy
         self.settled = 0
         self.max_waiting = 100
 
     def serves(self, _queue: int) -> bool:
         return True
+
+    def open_capacity(self, _queue: int) -> int:
+        return self.room
+
+    def has_slot_for(self, _tenant: int) -> bool:
+        return False
 
     def checks_backlog(self) -> bool:
         return False

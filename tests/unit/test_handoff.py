@@ -19,12 +19,18 @@ class FullWorker:
     """One that says what it is told to say."""
 
     def __init__(self, room: int = 0, concurrency: int = 5000) -> None:
-        self.open_capacity = room
+        self.room = room
         self.settled = 0
         self.max_waiting = concurrency
         self.busy = True
         self.backlog = False
         self.looks = 0
+
+    def open_capacity(self, _queue: int) -> int:
+        return self.room
+
+    def has_slot_for(self, _tenant: int) -> bool:
+        return False
 
     def checks_backlog(self) -> bool:
         self.looks += 1

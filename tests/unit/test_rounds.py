@@ -131,3 +131,12 @@ def test_in_a_line_the_higher_priority_goes_first_and_among_equals_who_came_firs
     assert line.first() == "b"
     assert line.popleft(lowest_first=True) == "e"
     assert [line.popleft() for _ in range(len(line))] == ["b", "d", "a", "c"]
+
+
+def test_only_tenants_that_are_allowed_go_and_the_others_save_up_no_turns() -> None:
+    waiting = line(*((1, "a") for _ in range(50)), *((2, "b") for _ in range(50)))
+    assert "".join(waiting.pop_where(lambda tenant: tenant == 2) or "-" for _ in range(20)) == "b" * 20
+    assert waiting.pop_where(lambda _: False) is None
+    assert len(waiting) == 80
+    order = "".join(waiting.pop_where(lambda _: True) or "-" for _ in range(20))
+    assert 9 <= order.count("a") <= 11

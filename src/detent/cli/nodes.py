@@ -56,6 +56,11 @@ _working = _options(
     option("--app", metavar="MODULE:NAME", help="The app with the Python handlers, such as shop.jobs:app."),
     option("--concurrency", metavar="N", help="Maximum runs at the same time. [100]"),
     option(
+        "--tenant-headroom",
+        metavar="PART",
+        help="Part of the slots that no tenant takes beyond its fair share; 0 turns it off. [0.2]",
+    ),
+    option(
         *("--queue", "--queues", "queues"),
         metavar="NAME",
         multiple=True,

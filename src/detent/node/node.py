@@ -226,12 +226,14 @@ class Node:
     ) -> AsyncIterator[dict[Any, Runner]]:
         """A runner for each kind of target that this process can call."""
         from detent.targets.http import HttpTargetRunner
+        from detent.targets.lookup import TenantResolver
         from detent.targets.processes import handler_processes
         from detent.targets.python import HandlerThread, PythonTargetRunner
         from detent.targets.shell import ShellTargetRunner
 
         chosen, limit = self._settings, self._settings.max_result_bytes
-        http = HttpTargetRunner(policies, max_result_bytes=limit)
+        resolver = TenantResolver(chosen.tenant_headroom)
+        http = HttpTargetRunner(policies, max_result_bytes=limit, resolver=resolver)
         shell = ShellTargetRunner(self._shell.tenants, user=self._shell.user, max_result_bytes=limit)
         thread = HandlerThread(min(chosen.concurrency, 64))
         bounds = work_limits(chosen.lease_ttl_seconds)
@@ -240,8 +242,10 @@ class Node:
         python = PythonTargetRunner(
             app.functions if app else {}, thread, lambda call: self._make_run(call, effects),
             max_result_bytes=limit, processes=processes, isolate=chosen.isolate == "process",
+            tenant_headroom=chosen.tenant_headroom,
         )  # fmt: skip
         self._capacity = python.capacity
+        self._capacity.gates.append(resolver.gate)
         thread.start()
         runners: dict[Any, Runner] = {"http": http, "python": python}
         if self._shell.tenants:
@@ -251,6 +255,7 @@ class Node:
             yield self._demo.reporting(runners) if self._demo and self._console.interactive else runners
         finally:
             await http.close()
+            await resolver.close()
             await shell.close()
             if processes is not None:
                 await processes.close()

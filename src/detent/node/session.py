@@ -162,8 +162,9 @@ class Session:
         if "worker" in self._roles:
             self.worker = Worker(
                 store, membership, self.clock, self._runners, book=self.book, queues=settings.queues,
-                capabilities=self._capabilities, concurrency=settings.concurrency, wakeups=wakeups, metrics=metrics,
-                handlers=self.capacity, draining=self.draining,
+                capabilities=self._capabilities, concurrency=settings.concurrency,
+                tenant_headroom=settings.tenant_headroom, wakeups=wakeups, metrics=metrics, handlers=self.capacity,
+                draining=self.draining,
             )  # fmt: skip
         self.scheduler = Scheduler(
             store, membership, self.clock, worker=self.worker, book=self.book, wakeups=wakeups, metrics=metrics,

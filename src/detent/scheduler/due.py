@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from detent.store.cursors import Cursor
 from detent.worker.queues.book import QueueBook
@@ -29,6 +29,10 @@ class DueTicks:
     def __iter__(self) -> Iterator[Cursor]:
         return iter(self._cursors.values())
 
+    @property
+    def tenants(self) -> Collection[int]:
+        return self._order.tenants
+
     def add(self, cursor: Cursor) -> None:
         """A newer cursor of a job replaces one that waits."""
         if cursor.job not in self._cursors:
@@ -52,9 +56,12 @@ class DueTicks:
             self._line_up_again()
         return self._cursors.get(self._order.first()) if self._order else None
 
-    def take(self, most: int, in_flight: dict[int, Cursor]) -> list[Cursor]:
-        """The next batch, which is in flight from now on. By priority, except for one of several batches. A job is in
-        one batch at a time: its next tick is sent only after the reply to the one before."""
+    def take(
+        self, most: int, in_flight: dict[int, Cursor], allowed: Callable[[int], bool] | None = None
+    ) -> list[Cursor]:
+        """The next batch, which is in flight from now on: of all tenants, or of those that are `allowed`. By priority,
+        except for one of several batches. A job is in one batch at a time: its next tick is sent only after the reply
+        to the one before."""
         batch: list[Cursor] = []
         not_yet: list[int] = []
         self._batches += 1
@@ -62,7 +69,12 @@ class DueTicks:
         newest_every = NEWEST_EVERY if len(self._cursors) > BATCH else BATCH + 1
         while self._order and len(batch) < most:
             newest = len(batch) % newest_every == newest_every - 1
-            job = self._order.popleft(lowest_first, newest)
+            if allowed is None:
+                job: int | None = self._order.popleft(lowest_first, newest)
+            else:
+                job = self._order.pop_where(allowed, lowest_first, newest)
+            if job is None:
+                break
             if job in in_flight:
                 not_yet.append(job)
             elif job in self._cursors:

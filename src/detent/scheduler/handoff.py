@@ -29,13 +29,12 @@ LONGEST_SECONDS = 40.0
 
 
 class Handoff(Protocol):
-    """The worker of this node, as the fire sees it. `open_capacity`: for how many runs that overtake none in a queue.
-    `busy`: it holds runs, whose end frees capacity. `settled`: how many it has ended so far. `max_waiting`: how many
-    may wait for a slot. `checks_backlog`: it is about to find out whether runs wait in queues, and to have open
-    capacity if none do."""
+    """The worker of this node, as the fire sees it. `open_capacity`: for how many runs of a queue that
+    overtake none in it. `has_slot_for`: a slot is kept free for a tenant, whatever the others hold. `busy`: it holds
+    runs, whose end frees capacity. `settled`: how many it has ended so far. `max_waiting`: how many may wait for a
+    slot. `checks_backlog`: it is about to find out whether runs wait in queues, and to have open capacity if none
+    do."""
 
-    @property
-    def open_capacity(self) -> int: ...
     @property
     def busy(self) -> bool: ...
     @property
@@ -43,6 +42,8 @@ class Handoff(Protocol):
     @property
     def max_waiting(self) -> int: ...
 
+    def open_capacity(self, queue: int) -> int: ...
+    def has_slot_for(self, tenant: int) -> bool: ...
     def serves(self, queue: int) -> bool: ...
     def checks_backlog(self) -> bool: ...
     def prefetch(self, jobs: Iterable[tuple[int, int]]) -> None: ...
@@ -93,7 +94,7 @@ class WorkerWait:
         worker = self._worker
         if worker is None or self._others_work or late_seconds > LONGEST_SECONDS or not worker.serves(queue):
             return most
-        capacity = worker.open_capacity - self.promised
+        capacity = worker.open_capacity(queue) - self.promised
         if capacity >= min(most, ENOUGH, worker.max_waiting):
             self._since = None
             return min(capacity, most)

@@ -24,7 +24,8 @@ QUEUES_CHANGED = "queues"
 
 
 class QueueRow(NamedTuple):
-    """A queue, the capabilities a worker needs to serve it, and the numbers of the limits it is subject to."""
+    """A queue, the capabilities a worker needs to serve it, the numbers of the limits it is subject to, and whether its
+    tenant has jobs."""
 
     queue: int
     tenant: int
@@ -32,6 +33,7 @@ class QueueRow(NamedTuple):
     needs: str
     weight: int
     limits: tuple[int, ...]
+    has_jobs: bool
 
 
 class RunLimits(NamedTuple):

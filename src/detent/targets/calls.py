@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from detent.domain.run import Failed, NotBegun, Outcome
 from detent.runtime.clock import monotonic
+from detent.targets.gate import TenantGate
 from detent.telemetry.log import logger
 
 log = logger("python")
@@ -28,9 +29,13 @@ _MOMENT = 0.001
 class Lane:
     """Where handlers are called: threads, a loop, or processes. Used on the node's loop only."""
 
-    def __init__(self, why: str, submit: Callable[[Callable[[], None]], object]) -> None:
-        """`why`: a sentence that says what is missing while this lane is short."""
+    def __init__(
+        self, why: str, submit: Callable[[Callable[[], None]], object], gate: TenantGate | None = None
+    ) -> None:
+        """`why`: a sentence that says what is missing while this lane is short. `gate`: how tenants share it, where
+        fewer calls than slots can run."""
         self.why = why
+        self.gate = gate
         self.short = False
         self.changed: Callable[[], None] = lambda: None
         self._submit = submit
@@ -69,11 +74,20 @@ class Capacity:
         self._needed = needed
         self.version = 0
         self.notify: Callable[[], None] = lambda: None
+        self.gates = [lane.gate for lane in lanes if lane.gate is not None]
         for lane in lanes:
             lane.changed = self._changed
+        for gate in self.gates:
+            gate.changed = self._changed
 
-    def lacks(self, needs: str) -> bool:
-        return any(lane.short for lane in self._needed(needs))
+    def share_among(self, weights: Mapping[int, int]) -> None:
+        """These tenants have jobs for this node."""
+        for gate in self.gates:
+            gate.share_among(weights)
+
+    def lacks(self, needs: str, tenant: int) -> bool:
+        lanes = self._needed(needs)
+        return any(lane.short or (lane.gate is not None and lane.gate.is_short(tenant)) for lane in lanes)
 
     def shortages(self) -> list[str]:
         return [lane.why for lane in self._lanes if lane.short]
@@ -86,8 +100,11 @@ class Capacity:
 class HandlerCall:
     """One call. `begin`, `interruptible` and `end` are for the handler's side, everything else for the node's loop."""
 
-    def __init__(self, timeout_seconds: float, begin_within: float) -> None:
+    def __init__(self, timeout_seconds: float, begin_within: float, over: Callable[[], None] = lambda: None) -> None:
+        """`over` is called once, on the node's loop: when the handler has returned, whether or not anything still waits
+        for that, or when the call is withdrawn."""
         self._loop = asyncio.get_running_loop()
+        self._when_over = over
         self._over: asyncio.Future[Outcome | NotBegun] = self._loop.create_future()
         self._decided = threading.Lock()
         self._begun_at: float | None = None
@@ -152,7 +169,10 @@ class HandlerCall:
 
     def _withdraw(self) -> bool:
         """True: the call has not begun, and never will."""
-        return self._decided.acquire(blocking=False)
+        withdrawn = self._decided.acquire(blocking=False)
+        if withdrawn:
+            self._when_over()
+        return withdrawn
 
     def _abandon(self) -> None:
         """Interrupt a call that has begun, if possible; its outcome is ignored."""
@@ -161,6 +181,7 @@ class HandlerCall:
             self._interrupt()
 
     def _set(self, outcome: Outcome) -> None:
+        self._when_over()
         if not self._over.done():
             self._over.set_result(outcome)
 

@@ -25,6 +25,7 @@ from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.domain.target_access import TargetFault, TargetRules
 from detent.domain.target_rules import CALL_HEADER, check_headers
 from detent.domain.target_url import TargetError, parse_url
+from detent.targets.gate import calling_tenant
 from detent.targets.http_failures import connection_failure, refusal_of
 from detent.targets.policies import TargetPolicies
 from detent.targets.sessions import GuardedSessions
@@ -59,15 +60,15 @@ def _prepare(url: str, headers: tuple[tuple[str, str], ...]) -> PreparedRequest:
 
 
 class HttpTargetRunner:
-    """Calls HTTP targets; one for a whole worker. The worker limits how many run at once, so waiting for a free
-    connection has no limit here."""
+    """Calls HTTP targets; one for a whole worker. The worker limits how many run at once, and how many of them of one
+    tenant: connections have no limit of their own (0), or calls that hang could take all of them."""
 
     def __init__(
         self,
         policies: TargetPolicies,
         *,
         max_result_bytes: int = 65_536,
-        connections: int = 1_000,
+        connections: int = 0,
         resolver: AbstractResolver | None = None,
         dns_cache_seconds: int = 10,
         trust: ssl.SSLContext | None = None,
@@ -84,6 +85,7 @@ class HttpTargetRunner:
     async def __call__(self, call: Call) -> Outcome:
         target = call.target
         assert isinstance(target, HttpTarget)
+        calling_tenant.set(call.tenant)
         try:
             prepared = _prepare(target.url, tuple(target.headers.items()))
         except TargetError as error:

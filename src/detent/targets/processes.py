@@ -17,6 +17,7 @@ from detent.runtime.clock import monotonic
 from detent.settings.settings import Settings
 from detent.targets.calls import BEGIN_WITHIN, Lane
 from detent.targets.frames import Effects, Setup
+from detent.targets.gate import TenantGate
 from detent.targets.process import HandlerProcess, Hold, UnfitError
 from detent.telemetry.log import logger
 
@@ -40,8 +41,10 @@ class HandlerProcesses:
         begin_within: float = BEGIN_WITHIN,
         idle_seconds: float = IDLE_SECONDS,
         most_runs: int = MOST_RUNS,
+        tenant_headroom: float = 0.0,
     ) -> None:
-        """`hold` returns the claim under which the node holds the run of a call."""
+        """`hold` returns the claim under which the node holds the run of a call. `tenant_headroom`: as in the worker,
+        of the processes."""
         self._setup = setup
         self._hold = hold
         self._begin_within = begin_within
@@ -53,7 +56,8 @@ class HandlerProcesses:
         self._tasks: set[asyncio.Task[None]] = set()
         self._reaper: asyncio.TimerHandle | None = None
         self._failures = 0
-        self._full = Lane(f"All {limit} processes for handlers are busy.", self._probe)
+        self._gate = TenantGate(limit, tenant_headroom)
+        self._full = Lane(f"All {limit} processes for handlers are busy.", self._probe, self._gate)
         self._unfit = Lane("No process for handlers could be started: the log says why.", self._probe_later)
         self.lanes = (self._full, self._unfit)
 
@@ -61,6 +65,14 @@ class HandlerProcesses:
         short = next((lane for lane in self.lanes if lane.short), None)
         if short is not None:
             return NotBegun(short.why)
+        if not await self._gate.enter(call.tenant, self._begin_within):
+            return NotBegun("Its tenant holds its share of the processes for handlers.")
+        try:
+            return await self._in_turn(call)
+        finally:
+            self._gate.leave(call.tenant)
+
+    async def _in_turn(self, call: Call) -> Outcome | NotBegun:
         try:
             async with asyncio.timeout(self._begin_within):
                 await self._free.acquire()
@@ -179,4 +191,5 @@ def handler_processes(settings: Settings, url: str, hold: Hold) -> HandlerProces
         hidden=bool(settings.allow_shell),
     )  # fmt: skip
     automatic = min(settings.concurrency, max(4, 2 * (os.cpu_count() or 1)))
-    return HandlerProcesses(settings.handler_processes or automatic, setup, hold)
+    limit = settings.handler_processes or automatic
+    return HandlerProcesses(limit, setup, hold, tenant_headroom=settings.tenant_headroom)

@@ -25,6 +25,7 @@ from detent.domain.job import PythonTarget
 from detent.domain.run import Call, Committed, Failed, NotBegun, Outcome, Succeeded
 from detent.targets.calls import BEGIN_WITHIN, Capacity, HandlerCall, Lane
 from detent.targets.exceptions import describe, failure_of
+from detent.targets.gate import TenantGate
 from detent.targets.processes import HandlerProcesses
 from detent.targets.run import HandlerRun
 from detent.targets.text import storable_text
@@ -41,8 +42,9 @@ log = logger("python")
 class DaemonThreads:
     """A pool whose threads never keep the process alive: a handler that hangs cannot be stopped, only abandoned."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, name: str = "detent-handler") -> None:
         self._size = size
+        self._name = name
         self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._idle = threading.Semaphore(0)
@@ -51,7 +53,7 @@ class DaemonThreads:
         future: Future[Result] = Future()
         self._work.put((future, work))
         if not self._idle.acquire(blocking=False) and len(self._threads) < self._size:
-            name = f"detent-handler_{len(self._threads)}"
+            name = f"{self._name}_{len(self._threads)}"
             self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
             self._threads[-1].start()
         return future
@@ -152,14 +154,19 @@ class PythonTargetRunner:
         begin_within: float = BEGIN_WITHIN,
         processes: HandlerProcesses | None = None,
         isolate: bool = False,
+        tenant_headroom: float = 0.0,
     ) -> None:
-        """`processes`: for functions whose job asks for one, or, with `isolate`, for all."""
+        """`processes`: for functions whose job asks for one, or, with `isolate`, for all. `tenant_headroom`: as in
+        the worker, of the threads."""
         self._functions = functions
         self._thread = thread
         self._make_run = make_run
         self._begin_within = begin_within
         self._describer = Describer(max_result_bytes)
-        self._threads = Lane(f"All {thread.threads} threads for plain functions are busy.", thread.in_thread)
+        self._gate = TenantGate(thread.threads, tenant_headroom)
+        self._threads = Lane(
+            f"All {thread.threads} threads for plain functions are busy.", thread.in_thread, self._gate
+        )
         self._loop = Lane("A coroutine blocks the loop that all coroutines share.", thread.on_loop)
         self._tasks: set[asyncio.Task[None]] = set()  # a loop holds only weak references to its tasks
         self._processes = processes
@@ -177,11 +184,15 @@ class PythonTargetRunner:
         lane = self._lane_of(function)
         if lane.short:
             return NotBegun(lane.why)
-        run, pending = self._make_run(call), HandlerCall(call.timeout_seconds, self._begin_within)
+        run = self._make_run(call)
         if lane is self._loop:
+            pending = HandlerCall(call.timeout_seconds, self._begin_within)
             self._await(pending, run, partial(invoke, function, run))
-        else:
-            self._thread.in_thread(partial(self._in_thread, pending, function, run))
+            return await pending.wait(lane)
+        if not await self._gate.enter(call.tenant, self._begin_within):
+            return NotBegun(f"Its tenant holds its share of the {self._thread.threads} threads for plain functions.")
+        pending = HandlerCall(call.timeout_seconds, self._begin_within, partial(self._gate.leave, call.tenant))
+        self._thread.in_thread(partial(self._in_thread, pending, function, run))
         return await pending.wait(lane)
 
     async def _in_process(self, call: Call) -> Outcome | NotBegun:

@@ -192,6 +192,11 @@ def _node(gauges: NodeGauges) -> Iterator[Metric]:
         ),
         ("worker_slots", "How many runs this node's worker may execute at once.", gauges.slots),
         (
+            "tenants_held_back",
+            "How many tenants wait on this node although a slot is free, because they hold their share of the slots.",
+            gauges.tenants_held_back,
+        ),
+        (
             "handlers_short",
             "How many kinds of handlers cannot be called now, because threads, loop or processes are all busy.",
             gauges.handlers_short,

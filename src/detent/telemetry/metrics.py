@@ -60,6 +60,7 @@ class NodeGauges(NamedTuple):
     running: int = 0
     waiting: int = 0
     slots: int = 0
+    tenants_held_back: int = 0
     ticks_unsent: int = 0
     oldest_unsent: float = 0.0
     fires_failing: float = 0.0

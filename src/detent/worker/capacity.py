@@ -39,10 +39,15 @@ class WorkerCapacity:
         """How many runs may wait for a slot."""
         return self.concurrency if self.others_work else max(self.concurrency, self._pace)
 
+    @property
+    def accepts(self) -> bool:
+        """Whether a run that has a slot may be taken in, however many others wait."""
+        return self._unwritten <= MOST_UNWRITTEN and self.starts
+
     def free(self, held: int) -> int:
         """The unwritten runs among this many held ones."""
         self._measure_pace()
-        if self._unwritten > MOST_UNWRITTEN or not self.starts:
+        if not self.accepts:
             return 0
         return max(0, self.concurrency + self.max_waiting - (held - self._unwritten) - self.reserved)
 

@@ -32,12 +32,16 @@ MARKINGS = 2
 EVENLY_EVERY = 8
 
 
+# How many more runs of a tenant could start here now.
+OpenTo = Callable[[int], int]
+
+
 class Claimed(NamedTuple):
-    """`more`: runs may be left that could start now. `wait`: seconds after which to claim again, if there is a reason.
-    `unknown`: the reply to some statement was lost, so this node may hold more runs than these."""
+    """`behind`: tenants that may have runs left which could start now. `wait`: seconds after which to claim again, if
+    there is a reason. `unknown`: the reply to some statement was lost, so this node may hold more runs than these."""
 
     claims: list[Claim]
-    more: bool = False
+    behind: frozenset[int] = frozenset()
     wait: float | None = None
     unknown: bool = False
 
@@ -67,6 +71,7 @@ class Claiming:
         self.serving: dict[int, QueueRow] = {}
         self.unlimited: frozenset[int] = frozenset()
         self.limited: frozenset[int] = frozenset()
+        self.tenants: dict[int, int] = {}  # tenants that have jobs for this worker, and their weights
         self._one_tenant = True
         self._turn = 0
         self._unknown = False
@@ -80,9 +85,13 @@ class Claiming:
         self._book_version, self._handlers_version = self._book.version, self._handlers.version
         before = self._known
         self._known = self._book.served_by(self._names, self._capabilities)
-        self.serving = {number: row for number, row in self._known.items() if not self._handlers.lacks(row.needs)}
+        self.serving = {
+            number: row for number, row in self._known.items() if not self._handlers.lacks(row.needs, row.tenant)
+        }
         self.unlimited = frozenset(number for number, row in self.serving.items() if not row.limits)
         self.limited = frozenset(self.serving) - self.unlimited
+        self.tenants = {row.tenant: row.weight for row in self._known.values() if row.has_jobs}
+        self._handlers.share_among(self.tenants)
         self._one_tenant = len({row.tenant for row in self.serving.values()}) <= 1
         await self._mark(before)
 
@@ -96,23 +105,27 @@ class Claiming:
             await self._store.queues.mark_limited(self._membership.node, list(self._to_mark))
             self._to_mark = {number: left - 1 for number, left in self._to_mark.items() if left > 1}
 
-    async def claim(self, capacity: int, free: int, waits: Callable[[int], bool]) -> Claimed:
+    async def claim(
+        self, capacity: int, free: int, waits: Callable[[int], bool], open_to: OpenTo | None = None
+    ) -> Claimed:
         """Claim up to `capacity` runs. Runs under limits count immediately, so of these no more than can start now:
         `free`, and one of every tenant for which none `waits` yet; otherwise the backlog of others would block that
-        tenant."""
+        tenant. Where tenants share the slots, as many more of each as slots are `open_to` it, whatever the others
+        hold."""
         node, incarnation = self._membership.node, self._membership.incarnation
         self._turn = (self._turn + 1) % EVENLY_EVERY
-        if self._one_tenant and not self.limited:
+        if self._one_tenant and not self.limited and capacity:
             claims = await self._store.live_runs.claim(
                 node, incarnation, list(self.serving), capacity, evenly=self._evenly
             )
-            return Claimed(claims, more=len(claims) == capacity)
+            full = len(claims) == capacity
+            return Claimed(claims, frozenset(row.tenant for row in self.serving.values()) if full else frozenset())
         ready = await self._store.queues.ready(list(self.serving))
         if not ready:
             return Claimed([])
         self._unknown = False
-        limited = await self._claim_limited(max(free, 0), ready, waits)
-        claimed = await self._claim_unlimited(capacity, ready, limited)
+        limited = await self._claim_limited(max(free, 0), ready, waits, open_to)
+        claimed = await self._claim_unlimited(capacity, ready, limited, open_to or _none_more)
         return claimed._replace(unknown=self._unknown)
 
     @property
@@ -126,25 +139,30 @@ class Claiming:
 
     # --- queues without limits ---
 
-    async def _claim_unlimited(self, capacity: int, ready: Sequence[ReadyQueue], before: Claimed) -> Claimed:
-        """Shares of the capacity that is left. What a tenant got under its limits counts: its turn comes later here."""
+    async def _claim_unlimited(
+        self, capacity: int, ready: Sequence[ReadyQueue], before: Claimed, open_to: OpenTo
+    ) -> Claimed:
+        """Shares of the capacity that is left, and at least what can start now. What a tenant got under its limits
+        counts: its turn comes later here."""
         claims = before.claims
         weights = self._weights(ready, self.unlimited)
-        shares = self._rounds.shares(capacity - len(claims), weights) if weights else {}
-        for tenant, count in self._counted(claims).items():
+        shares = self._rounds.shares(max(capacity - len(claims), 0), weights) if weights else {}
+        counted = self._counted(claims)
+        given = {tenant: max(share, open_to(tenant) - counted[tenant]) for tenant, share in shares.items()}
+        for tenant, count in counted.items():
             if tenant in weights:
                 self._rounds.give_back(tenant, -count, weights[tenant])
         wanted = [
             (tenant, each)
             for each in ready
-            if each.queue in self.unlimited and shares[tenant := self.serving[each.queue].tenant] > 0
+            if each.queue in self.unlimited and given[tenant := self.serving[each.queue].tenant] > 0
         ]
-        taken = await self._claim_shares(shares, wanted, held=bool(claims)) if wanted else []
+        taken = await self._claim_shares(given, wanted, held=bool(claims)) if wanted else []
         counted = self._counted(taken)
         for tenant, share in shares.items():
             self._rounds.give_back(tenant, share - counted[tenant], weights[tenant])
-        more = any(counted[tenant] == shares[tenant] for tenant, _ in wanted)
-        return Claimed(claims + taken, more, before.wait)
+        behind = frozenset(tenant for tenant, most in given.items() if counted[tenant] == most)
+        return Claimed(claims + taken, behind, before.wait)
 
     async def _claim_shares(
         self, shares: Mapping[int, int], wanted: Sequence[tuple[int, ReadyQueue]], *, held: bool
@@ -163,22 +181,29 @@ class Claiming:
 
     # --- queues with limits ---
 
-    async def _claim_limited(self, free: int, ready: Sequence[ReadyQueue], waits: Callable[[int], bool]) -> Claimed:
+    async def _claim_limited(
+        self, free: int, ready: Sequence[ReadyQueue], waits: Callable[[int], bool], open_to: OpenTo | None
+    ) -> Claimed:
         """Shares of what can start at once. A tenant that has reached its limit takes nothing: what it leaves is shared
         once more among those that took all they got."""
         weights = self._weights(ready, self.limited)
         if not weights:
             return Claimed([])
         groups = self._groups(ready)
+        most = {tenant: free if open_to is None else open_to(tenant) for tenant in weights}
+        free = max(free, *most.values())
         claims: list[Claim] = []
         waiting: list[float] = []
         for first in (True, False):
             shares = self._limited_rounds.shares(max(free - len(claims), 0), weights)
-            given = {tenant: share or int(first and not waits(tenant)) for tenant, share in shares.items()}
+            given = {
+                tenant: min(share, most[tenant]) or int(first and not waits(tenant)) for tenant, share in shares.items()
+            }
             hungry: dict[int, int] = {}
             for tenant, share in given.items():
                 got = await self._claim_of_tenant(groups[tenant], share, waiting, held=bool(claims))
-                self._limited_rounds.give_back(tenant, share - len(got), weights[tenant])
+                self._limited_rounds.give_back(tenant, shares[tenant] - len(got), weights[tenant])
+                most[tenant] -= len(got)
                 claims += got
                 if len(got) == share > 0:
                     hungry[tenant] = weights[tenant]
@@ -230,3 +255,7 @@ class Claiming:
     def _counted(self, claims: Iterable[Claim]) -> Counter[int]:
         """By tenant."""
         return Counter(self.serving[claim.queue].tenant for claim in claims)
+
+
+def _none_more(_tenant: int) -> int:
+    return 0

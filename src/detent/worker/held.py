@@ -18,11 +18,13 @@ class HeldRun:
 
     __slots__ = (
         *("alone", "begun", "called", "claim", "definition", "expired", "followed", "over"),
-        *("started", "stop", "task"),
+        *("started", "stop", "task", "tenant"),
     )
 
-    def __init__(self, claim: Claim, started: datetime) -> None:
+    def __init__(self, claim: Claim, started: datetime, tenant: int = 0) -> None:
+        """`tenant`: whose turn it is when this run starts (queues/book.py)."""
         self.claim = claim
+        self.tenant = tenant
         self.started = started
         self.definition: Definition | None = None
         self.task: asyncio.Task[None] | None = None

@@ -1,11 +1,16 @@
-"""Where held runs wait for their turn and are executed: up to `concurrency` at once."""
+"""Where held runs wait for their turn and are executed: up to `concurrency` at once.
+
+Where several tenants have jobs, each takes only its share of the slots (domain/shares.py). A run that has to wait for
+that is considered again whenever any run begins or ends here, and at every pass of the worker.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from detent.domain.run import Claim
+from detent.domain.shares import TenantShares
 from detent.runtime.wakeups import Wakeups
 from detent.targets.exceptions import describe
 from detent.telemetry import transitions
@@ -13,8 +18,7 @@ from detent.telemetry.log import logger
 from detent.worker.attempt import Attempts
 from detent.worker.capacity import WorkerCapacity
 from detent.worker.held import HeldRun, HeldRuns, absorb_cancellation
-from detent.worker.queues.book import QueueBook
-from detent.worker.queues.rounds import FairLine
+from detent.worker.queues.rounds import FairLine, WeightOf
 
 log = logger("worker")
 
@@ -34,20 +38,26 @@ class Slots:
         held: HeldRuns,
         capacity: WorkerCapacity,
         attempts: Attempts,
-        book: QueueBook,
+        weight_of: WeightOf,
+        headroom: float,
         wakeups: Wakeups,
     ) -> None:
         self._node = node
         self._held = held
         self._capacity = capacity
         self._attempts = attempts
-        self._book = book
         self._wakeups = wakeups
-        self._waiting: FairLine[HeldRun] = FairLine(book.weight_of)
-        self.running = 0
+        self._waiting: FairLine[HeldRun] = FairLine(weight_of)
+        self._weights: Mapping[int, int] = {}
+        self.shares = TenantShares(capacity.concurrency, headroom)
+        self._executing: set[HeldRun] = set()
         self._slots = 0
         self._starting = 0
         self._filling = False
+
+    @property
+    def running(self) -> int:
+        return len(self._executing)
 
     @property
     def waiting(self) -> int:
@@ -67,9 +77,28 @@ class Slots:
         """Nothing runs here; or something that was interrupted always may, and waiting is of no use."""
         return self.running == 0 or self._attempts.left_behind
 
+    @property
+    def held_back(self) -> int:
+        """How many tenants wait although a slot is free: they hold their share."""
+        return len(self.shares.held_back(self._waiting.tenants))
+
+    def share_among(self, weights: Mapping[int, int]) -> None:
+        """These tenants have jobs here. Runs that waited for their share may start now; also where nothing has changed,
+        in case a wake-up was lost."""
+        if weights is not self._weights:
+            self._weights = weights
+            self.shares.among(weights, *self._tenants_here())
+        self.fill()
+
+    def _tenants_here(self) -> tuple[list[int], list[int]]:
+        """The tenants of the runs that run, and of those that wait."""
+        return [held.tenant for held in self._executing], [held.tenant for held in self._waiting]
+
     def add(self, held: HeldRun) -> None:
         """`fill` starts it."""
-        self._waiting.append(self._book.tenant_of(held.claim.queue), held)
+        self._waiting.append(held.tenant, held)
+        if not self.shares.alone:
+            self.shares.came(held.tenant)
 
     def take_waiting(self, keep: Callable[[Claim], bool] = lambda _claim: False) -> list[Claim]:
         """Take out all runs that have not begun, also those whose definition is still being read, except those to
@@ -78,6 +107,8 @@ class Slots:
         self._waiting.clear()
         for claim in taken:
             self._held.remove(claim)
+        if not self.shares.alone:
+            self.shares.recount(*self._tenants_here())
         return taken
 
     def fill(self) -> None:
@@ -89,6 +120,7 @@ class Slots:
             and self._slots < capacity.concurrency
             and self._waiting
             and capacity.starts
+            and (self.shares.alone or self._may_start())
         ):
             self._starting += 1
             self._slots += 1
@@ -105,9 +137,11 @@ class Slots:
         assert task is not None
         turns = 0
         while self._waiting and self._capacity.starts:
-            held = self._waiting.popleft()
+            held = self._waiting.popleft() if self.shares.alone else self._next_by_share()
+            if held is None:
+                break
             held.task = task
-            self.running += 1
+            self._executing.add(held)
             if not self._filling:
                 self._fill_soon()
             try:
@@ -115,8 +149,7 @@ class Slots:
             except Exception as error:
                 self._log_failure(held, error)
             finally:
-                self.running -= 1
-                self._attempts.ended(held)
+                self._leave(held)
             if task.cancelling():
                 await absorb_cancellation(task)
             turns += 1
@@ -131,10 +164,34 @@ class Slots:
             task.exception()
         self.fill()
 
+    def _may_start(self) -> bool:
+        """Whether any run that waits may take a slot."""
+        shares = self.shares
+        return shares.beyond_headroom or any(map(shares.below_fair, self._waiting.tenants))
+
+    def _next_by_share(self) -> HeldRun | None:
+        """Tenants below their fair share come first. None: all that wait here hold their share."""
+        shares = self.shares
+        held = self._waiting.pop_where(shares.below_fair)
+        if held is None and shares.beyond_headroom:
+            held = self._waiting.popleft()
+        if held is not None:
+            shares.began(held.tenant)
+        return held
+
+    def _leave(self, held: HeldRun) -> None:
+        self._executing.discard(held)
+        if not self.shares.alone:
+            self.shares.ended(held.tenant)
+        self._attempts.ended(held)
+
     def begin_alone(self, held: HeldRun) -> None:
         """In a task of its own, since slots start nothing while a suspect is tried (suspects.py)."""
-        self.running += 1
+        self._executing.add(held)
         held.task = asyncio.create_task(self._run_alone(held))
+        if not self.shares.alone:
+            self.shares.came(held.tenant)
+            self.shares.began(held.tenant)
 
     async def _run_alone(self, held: HeldRun) -> None:
         try:
@@ -142,8 +199,7 @@ class Slots:
         except Exception as error:
             self._log_failure(held, error)
         finally:
-            self.running -= 1
-            self._attempts.ended(held)
+            self._leave(held)
 
     def _log_failure(self, held: HeldRun, error: Exception) -> None:
         facts = transitions.facts_of(held.claim, self._node)

@@ -18,6 +18,7 @@ from detent.cluster.membership import Membership
 from detent.domain.identity import decode_run_id
 from detent.domain.job import TargetKind
 from detent.domain.run import Claim
+from detent.domain.shares import reserve_fairly
 from detent.runtime import failpoints
 from detent.runtime.clock import DatabaseClock, monotonic
 from detent.runtime.service import Loop
@@ -63,14 +64,17 @@ class Worker:
         queues: Sequence[str],
         capabilities: Sequence[str],
         concurrency: int,
+        tenant_headroom: float,
         wakeups: Wakeups,
         metrics: Metrics,
         handlers: Capacity,
         draining: bool = False,
     ) -> None:
-        """`capabilities`: what this node can call beyond HTTP. `handlers`: their capacity, beyond the slots.
-        `draining`: take nothing in until leadership reports otherwise."""
+        """`capabilities`: what this node can call beyond HTTP. `tenant_headroom`: the part of the slots that no tenant
+        takes beyond its fair share. `handlers`: their capacity, beyond the slots. `draining`: take nothing in until
+        leadership reports otherwise."""
         self._membership = membership
+        self._book = book
         self._clock = clock
         self._wakeups = wakeups
         self._answer_seconds = store.database.answer_seconds
@@ -80,6 +84,7 @@ class Worker:
         self._claiming = Claiming(store, membership, book, queues, ["", *capabilities], handlers)
         self.settled = 0
         self._backlog = True
+        self._behind: frozenset[int] = frozenset()  # the tenants of the backlog; none of them while it is unknown
         self._promoter = Promoter(store)
         self._retries = Retries()
         self._settler = Settler(store, membership.node, settled=self._settled, wakeups=wakeups, metrics=metrics)
@@ -89,8 +94,8 @@ class Worker:
             settler=self._settler, returns=self._returns, metrics=metrics,
         )  # fmt: skip
         self.slots = Slots(
-            membership.node, held=self._held, capacity=self.capacity, attempts=self._attempts, book=book,
-            wakeups=wakeups,
+            membership.node, held=self._held, capacity=self.capacity, attempts=self._attempts,
+            weight_of=book.weight_of, headroom=tenant_headroom, wakeups=wakeups,
         )  # fmt: skip
         self._trials = Trials(
             store, membership, slots=self.slots, capacity=self.capacity, returns=self._returns, wakeups=wakeups
@@ -117,10 +122,23 @@ class Worker:
     def free_capacity(self) -> int:
         return self.capacity.free(len(self._held))
 
-    @property
-    def open_capacity(self) -> int:
-        """For ticks that are handed off. 0 while the last claim left runs behind, which they would overtake."""
-        return 0 if self._backlog else self.free_capacity
+    def open_capacity(self, queue: int) -> int:
+        """For ticks of this queue that are handed off. 0 while the last claim left runs behind, which they would
+        overtake."""
+        if self.slots.shares.alone:
+            return 0 if self._backlog else self.free_capacity
+        tenant = self._book.tenant_of(queue)
+        return 0 if self._left_behind(tenant) else max(self.free_capacity, self._open_to(tenant))
+
+    def has_slot_for(self, tenant: int) -> bool:
+        """Whether a slot is kept free for this tenant, and none of its runs wait in their queues for that."""
+        return not self.slots.shares.alone and not self._left_behind(tenant) and self._open_to(tenant) > 0
+
+    def _left_behind(self, tenant: int) -> bool:
+        return self._backlog and (tenant in self._behind or not self._behind)
+
+    def _open_to(self, tenant: int) -> int:
+        return self.slots.shares.open_to(tenant) if self.capacity.accepts else 0
 
     @property
     def max_waiting(self) -> int:
@@ -146,15 +164,26 @@ class Worker:
     def reserve(self, queues: Sequence[int]) -> list[bool]:
         """For each tick about to fire: may it be handed to this worker? Only where it overtakes no run: the worker
         serves its queue, which has no limit, has capacity, and its last claim left nothing behind."""
-        capacity = self.open_capacity
+        taken = self._reserve_first(queues) if self.slots.shares.alone else self._reserve_shares(queues)
+        self.capacity.reserved += sum(taken)
+        return taken
+
+    def _reserve_first(self, queues: Sequence[int]) -> list[bool]:
+        capacity = 0 if self._backlog else self.free_capacity
         unlimited = self._claiming.unlimited
         taken = []
         for queue in queues:
             ours = capacity > 0 and queue in unlimited
             capacity -= ours
             taken.append(ours)
-        self.capacity.reserved += sum(taken)
         return taken
+
+    def _reserve_shares(self, queues: Sequence[int]) -> list[bool]:
+        unlimited, tenant_of = self._claiming.unlimited, self._book.tenant_of
+        tenants = [tenant_of(queue) if queue in unlimited else None for queue in queues]
+        closed = {tenant for tenant in set(tenants) if tenant is not None and self._left_behind(tenant)}
+        open_tenants = [None if tenant in closed else tenant for tenant in tenants]
+        return reserve_fairly(open_tenants, self.free_capacity, self._open_to)
 
     def release(self, count: int) -> None:
         self.capacity.reserved -= count
@@ -170,10 +199,11 @@ class Worker:
         now = self._clock.now()
         unknown: list[HeldRun] = []
         debug = transitions.debug_enabled()
+        tenant_of = self._book.tenant_of
         for claim in claims:
             if debug:
                 transitions.log_claim("run claimed", claim, self._membership.node)
-            held = HeldRun(claim, now)
+            held = HeldRun(claim, now, tenant_of(claim.queue))
             self._held.add(held)
             if self._definitions.knows(held):
                 self._line_up(held)
@@ -207,17 +237,19 @@ class Worker:
             return POLL_EVERY
         await failpoints.hit("W1")
         await self._claiming.learn()
+        self.slots.share_among(self._claiming.tenants)
         if await self._promoter.promote():
             self._wakeups.runs_given_back()
         limit = self._claimable()
-        if not limit or not self._claiming.serving:
-            self._backlog = True
+        shares = self.slots.shares
+        if not self._claiming.serving or (not limit and not (capacity.accepts and shares.any_free)):
+            self._backlog, self._behind = True, frozenset()
             return self._retries.pause(POLL_EVERY)
         free = capacity.concurrency - self.slots.running - self.slots.waiting
         capacity.reserved += limit
         began = monotonic()
         try:
-            claimed = await self._claiming.claim(limit, free, self.slots.waits)
+            claimed = await self._claiming.claim(limit, free, self.slots.waits, None if shares.alone else self._open_to)
         except OutcomeUnknown:
             self._wakeups.reply_lost()
             raise
@@ -227,11 +259,16 @@ class Worker:
         if claimed.unknown:
             self._wakeups.reply_lost()
         self._retries.claimed(began)
-        self._backlog = claimed.more
+        self._behind = claimed.behind
+        self._backlog = bool(self._behind)
         self._accept(claimed.claims)
-        if self._backlog and self.free_capacity:
+        if self._backlog and (self.free_capacity or self._slot_waits()):
             return 0.0
         return self._retries.pause(POLL_EVERY if claimed.wait is None else min(claimed.wait, POLL_EVERY))
+
+    def _slot_waits(self) -> bool:
+        """Whether a slot is free for a tenant whose runs the last claim left behind, or may have."""
+        return self.capacity.accepts and self.slots.shares.any_open(self._behind or self._claiming.tenants)
 
     def _claimable(self) -> int:
         """How many runs a claim may bring. Where the last claim left nothing behind, it keeps half the capacity free:
@@ -260,7 +297,7 @@ class Worker:
             if claim.queue in limited:
                 self.loop.wake()
         self.settled += len(claims)
-        if self._backlog and self.free_capacity >= self.capacity.concurrency // 2 + 1:
+        if self._backlog and (self.free_capacity >= self.capacity.concurrency // 2 + 1 or self._slot_waits()):
             self.loop.wake()
         for seconds in retry_seconds:
             self._retries.add(monotonic() + seconds)
@@ -270,7 +307,12 @@ class Worker:
 
     def load(self) -> dict[str, int]:
         waiting = self.slots.waiting + len(self._trials)
-        return {"running": self.slots.running, "waiting": waiting, "slots": self.capacity.concurrency}
+        return {
+            "running": self.slots.running,
+            "waiting": waiting,
+            "slots": self.capacity.concurrency,
+            "tenants_held_back": self.slots.held_back,
+        }
 
     def holding(self, run_id: str, token: int) -> HeldRun | None:
         """The run that a handler means, unless it was cancelled or this node lost it. Called from handlers' threads."""

@@ -100,7 +100,10 @@ def _worker_for(queue: str, needs: str) -> str:
             f"No worker has {function}: start detent worker --app MODULE:NAME{option} with an app that has it. "
             "If a worker has it but cannot call it now, see `handlers` in its /readyz?verbose."
         )
-    return f"Start a worker, or raise its capacity: detent worker{option} --concurrency 200."
+    return (
+        f"Start a worker, or raise its capacity: detent worker{option} --concurrency 200. "
+        "Where detent_tenants_held_back is above 0, a tenant waits for its own runs, which hold its share of the slots."
+    )
 
 
 async def _not_run(case: Case) -> None:

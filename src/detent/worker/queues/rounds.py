@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -97,6 +97,10 @@ class FairLine(Generic[Item]):
     def waits(self, tenant: int) -> bool:
         return tenant in self._lines
 
+    @property
+    def tenants(self) -> Collection[int]:
+        return self._lines.keys()
+
     def first(self) -> Item:
         """Whose turn it is. IndexError: nothing waits."""
         return self._lines[self._behind[0][1]].first()
@@ -142,6 +146,19 @@ class FairLine(Generic[Item]):
             heapq.heappop(self._behind)
             del self._lines[tenant]
             self._left[tenant] = clock
+        return item
+
+    def pop_where(
+        self, allowed: Callable[[int], bool], lowest_first: bool = False, newest: bool = False
+    ) -> Item | None:
+        """Of the tenant that is furthest behind among those that are allowed; None: none of them is. The others stay,
+        and save up no turns."""
+        passed: list[tuple[float, int]] = []
+        while self._behind and not allowed(self._behind[0][1]):
+            passed.append(heapq.heappop(self._behind))
+        item = self._pop_in_turn(lowest_first, newest) if self._behind else None
+        for clock, tenant in passed:
+            heapq.heappush(self._behind, (clock if item is None else max(clock, self._now), tenant))
         return item
 
     def extend(self, items: Iterable[tuple[int, Item]]) -> None:

@@ -1,0 +1,5 @@
+"""Sessions in this process, and a connection to look at the tables."""
+
+from tests.support.sessions import looking_often, start
+
+__all__ = ["looking_often", "start"]
