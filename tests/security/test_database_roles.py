@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,10 @@ BEYOND_ITS_WORK = (
 )
 
 
+# Of the triggers of `jobs` and `tenants`: no plan shows what they need.
+BY_TRIGGERS = {("expectations", "INSERT"), ("expectations", "DELETE"), ("tenant_jobs", "INSERT")}
+
+
 @pytest.fixture
 def reach(database_url: str) -> dict[str, Any]:
     """The store of these tests has a role that owns nothing."""
@@ -101,10 +105,20 @@ def server_in(data_dir: Path) -> EmbeddedServer:
 # --- the embedded server ---
 
 
-@pytest.mark.parametrize("statement", BEYOND_THE_DATABASE)
-async def test_a_statement_of_the_product_reaches_nothing_outside_of_its_database(sql: Any, statement: str) -> None:
-    with pytest.raises(REFUSED):
-        await sql.execute(statement)
+async def allowed(connection: Any, statements: Sequence[str]) -> list[str]:
+    """Those that are not refused for want of a privilege."""
+    found = []
+    for statement in statements:
+        try:
+            await connection.execute(statement)
+        except REFUSED:
+            continue
+        found.append(statement)
+    return found
+
+
+async def test_a_statement_of_the_product_reaches_nothing_outside_of_its_database(sql: Any) -> None:
+    assert await allowed(sql, BEYOND_THE_DATABASE) == []
 
 
 async def older_data_folder(data_dir: Path) -> None:
@@ -146,29 +160,35 @@ async def test_the_data_folder_of_an_older_version_keeps_its_rows_and_loses_its_
     with monkeypatch.context() as patch:
         patch.setattr("detent.store.embedded.needs_separation", _never)
         patch.setattr("detent.store.embedded.EmbeddedRoles.complete", _make_older_database)
-        async with server_in(data_dir) as older:
-            connection = await asyncpg.connect(older.url)
-            await connection.execute(OLDER_CONTENT)
-            await connection.execute("COPY (SELECT 1) TO PROGRAM 'cat > /dev/null'")  # this is what must not work
-            await connection.close()
-    for _ in range(2):  # the second time there is nothing left to do
-        async with server_in(data_dir) as server:
-            connection = await asyncpg.connect(server.url, server_settings={"search_path": "detent"})
-            assert await connection.fetchval("SELECT rolsuper FROM pg_roles WHERE rolname = 'detent'") is False
-            assert tuple(await connection.fetchrow("SELECT number, mood FROM seen")) == (1, "glad")
-            await connection.execute("INSERT INTO kept (day) VALUES ('2020-06-06'); DELETE FROM kept WHERE number > 1")
-            await connection.execute("ALTER TABLE kept_2020 SET (fillfactor = 90); ALTER SEQUENCE apart RESTART")
-            await connection.execute("CREATE OR REPLACE FUNCTION answer() RETURNS integer LANGUAGE sql AS 'SELECT 43'")
-            with pytest.raises(REFUSED):
-                await connection.execute("COPY (SELECT 1) TO PROGRAM 'cat > /dev/null'")
-            await connection.close()
-            admin = await asyncpg.connect(server.admin_url)
-            assert await admin.fetchval(OWNED_BY_SUPERUSER) == 0
-            roles = await admin.fetch("SELECT rolname FROM pg_roles WHERE rolsuper")
-            assert [row["rolname"] for row in roles] == ["detent_admin"]
-            # As a start that was interrupted just before its last step would leave it.
-            await admin.execute("CREATE ROLE detent_substitute SUPERUSER LOGIN")
-            await admin.close()
+        older = server_in(data_dir)
+        await older.start()
+    try:
+        connection = await asyncpg.connect(older.url)
+        await connection.execute(OLDER_CONTENT)
+        await connection.execute("COPY (SELECT 1) TO PROGRAM 'cat > /dev/null'")  # this is what must not work
+        await connection.close()
+        for _ in range(2):
+            async with server_in(data_dir) as server:
+                await check_separated(server)
+    finally:
+        await older.stop()
+
+
+async def check_separated(server: EmbeddedServer) -> None:
+    connection = await asyncpg.connect(server.url, server_settings={"search_path": "detent"})
+    assert tuple(await connection.fetchrow("SELECT number, mood FROM seen")) == (1, "glad")
+    await connection.execute("INSERT INTO kept (day) VALUES ('2020-06-06'); DELETE FROM kept WHERE number > 1")
+    await connection.execute("ALTER TABLE kept_2020 SET (fillfactor = 90); ALTER SEQUENCE apart RESTART")
+    await connection.execute("CREATE OR REPLACE FUNCTION answer() RETURNS integer LANGUAGE sql AS 'SELECT 43'")
+    assert await allowed(connection, BEYOND_THE_DATABASE) == []
+    await connection.close()
+    admin = await asyncpg.connect(server.admin_url)
+    assert await admin.fetchval(OWNED_BY_SUPERUSER) == 0
+    roles = await admin.fetch("SELECT rolname FROM pg_roles WHERE rolsuper")
+    assert [row["rolname"] for row in roles] == ["detent_admin"]
+    # As a start that was interrupted before its last step leaves it: the next one finishes it.
+    await admin.execute("CREATE ROLE detent_substitute SUPERUSER LOGIN")
+    await admin.close()
 
 
 async def _never(_connection: Any) -> bool:
@@ -183,11 +203,10 @@ async def _make_older_database(roles: Any) -> None:
 # --- a role for run time ---
 
 
-@pytest.mark.parametrize("statement", [*BEYOND_THE_DATABASE, *BEYOND_ITS_WORK])
-async def test_the_role_for_run_time_can_do_nothing_beyond_its_work(runtime: Any, statement: str) -> None:
+async def test_the_role_for_run_time_can_do_nothing_beyond_its_work(runtime: Any) -> None:
     part = await runtime.fetchval("SELECT name FROM history_bounds WHERE parent = 'run_history' ORDER BY until DESC")
-    with pytest.raises(REFUSED):
-        await runtime.execute(statement.format(part=part))
+    statements = [statement.format(part=part) for statement in (*BEYOND_THE_DATABASE, *BEYOND_ITS_WORK)]
+    assert await allowed(runtime, statements) == []
 
 
 async def test_a_table_of_the_session_is_not_taken_for_one_of_the_functions_of_the_owner(runtime: Any) -> None:
@@ -214,12 +233,9 @@ def explainable() -> Iterator[tuple[str, str]]:
             continue
         text = re.sub(r"--[^\n]*\n", "\n", statement.text).strip()
         if "{name}" in text:  # a partition of history, reached here by its parent
+            table = "attempts" if "attempts" in name else "run_history"
             text = text.format(
-                name="run_history",
-                parent="run_history",
-                key="job, scheduled_at, serial",
-                same="p.job = late.job",
-                verb="",
+                name=table, parent=table, key="job, scheduled_at, serial", same="p.job = late.job", verb=""
             )
         if re.match(r"SELECT|WITH|INSERT|UPDATE|DELETE", text):
             yield name, text
@@ -239,13 +255,14 @@ async def test_every_statement_is_allowed_to_the_role_for_run_time(runtime: Any)
 
 @pytest.mark.long
 async def test_the_role_for_run_time_has_no_privilege_that_no_statement_needs(look: Any, runtime: Any) -> None:
-    """Each privilege is taken away in turn: a statement has to miss it. Triggers need some without a plan to show it."""
-    statements = list(explainable())
+    """Each privilege is taken away in turn, and a statement has to miss it."""
     idle = []
     for table, privileges in grants.TABLES.items():
+        texts = [text for _, text in explainable() if table in text]
         for privilege in re.findall(r"[A-Z]+(?: \([^)]*\))?", privileges):
             await look.execute(f"REVOKE {privilege} ON {table} FROM {RUNTIME_ROLE}")
-            if not await any_refused(runtime, [text for _, text in statements if table in text]):
+            needed = (table, privilege) in BY_TRIGGERS or await any_refused(runtime, texts)
+            if not needed:
                 idle.append(f"{privilege} on {table}")
             await look.execute(f"GRANT {privilege} ON {table} TO {RUNTIME_ROLE}")
     assert idle == []
@@ -262,7 +279,7 @@ async def any_refused(runtime: Any, texts: list[str]) -> bool:
 
 async def acl(connection: Any) -> set[tuple[str, str, str]]:
     rows = await connection.fetch(
-        "SELECT c.relname, a.privilege_type, a.grantee::regrole::text AS grantee FROM pg_class c, aclexplode(c.relacl) a"
+        "SELECT c.relname, a.privilege_type, a.grantee::regrole::text FROM pg_class c, aclexplode(c.relacl) a"
         " WHERE c.relnamespace = 'detent'::regnamespace AND a.grantee <> c.relowner"
         " UNION ALL SELECT c.relname || '.' || t.attname, a.privilege_type, a.grantee::regrole::text"
         " FROM pg_attribute t JOIN pg_class c ON c.oid = t.attrelid, aclexplode(t.attacl) a"
@@ -298,7 +315,7 @@ async def test_the_product_runs_as_a_role_that_owns_nothing(look: Any, store: St
     await store.keys.add("write", tenant=2)
     job = await api.create(name="often", schedule="every 1s", retry_base_seconds=0)
     many = [{"name": f"many-{n}", "schedule": "every 1h", "target": job["target"]} for n in range(20)]
-    await api.good("POST", "/api/v1/jobs/batch", 201, json=many)
+    await api.good("POST", "/api/v1/jobs/batch", json=many)
     session = Session(store, Settings(concurrency=10), ("scheduler", "worker"), {"http": no_op}, [])
     await session.open()
     try:

@@ -14,9 +14,56 @@ from detent.store import sql
 from detent.store.connection import Connection
 
 _READ = "SELECT"
+_APPEND = "SELECT, INSERT, DELETE"
 _ALL = "SELECT, INSERT, UPDATE, DELETE"
 
-TABLES = {}
+TABLES = {
+    "api_keys": "SELECT, INSERT, UPDATE",
+    "attempts": "SELECT, INSERT, UPDATE",
+    "catchups": _ALL,
+    "changes": _APPEND,
+    "cluster": "SELECT, UPDATE",
+    "cursors": _ALL,
+    "elections": _APPEND,
+    "expectations": _ALL,
+    "former_nodes": _ALL,
+    "history_bounds": _READ,
+    # Not its name: drop_history_part drops what this table names.
+    "history_parts": "SELECT, UPDATE (detached_at, archive, rows, sha256, archived_at, dropped_at)",
+    "incidents": _ALL,
+    "job_counts": _ALL,
+    "job_reservations": _ALL,
+    "job_revisions": _APPEND,
+    "jobs": _ALL,
+    "limits": _ALL,
+    "live_runs": _ALL,
+    "node_take_overs": _ALL,
+    "nodes": _ALL,
+    "notices": _ALL,
+    "partitions": "SELECT, UPDATE",
+    "pull_leases": _ALL,
+    "pull_workers": _ALL,
+    "queues": _ALL,
+    "requests": _ALL,
+    "run_history": _ALL,
+    "run_minutes": _ALL,
+    "run_payloads": _APPEND,
+    "runs": _READ,
+    "schedules": _ALL,
+    "schema_migrations": _READ,
+    "segments": _ALL,
+    "sessions": _ALL,
+    "set_aside": _ALL,
+    "set_aside_jobs": _READ,
+    "skips": _ALL,
+    "spans": _READ,
+    "tally": "SELECT, UPDATE",
+    "tenant_jobs": "SELECT, INSERT, UPDATE",
+    "tenants": "SELECT, INSERT, UPDATE",
+    "told_incidents": _READ,
+    "turns": "SELECT, INSERT, UPDATE",
+    "whereabouts": _READ,
+}
 
 FUNCTIONS = (
     "make_history_part(text, timestamptz)",

@@ -38,10 +38,11 @@ BEGIN
         child := child || '_';
     END LOOP;
     EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', child, of_table);
-    -- Once detached, it is read and emptied by its own name.
+    -- Once detached, it is read by its own name, and emptied by those who write to history.
     FOR privilege IN
-        SELECT a.privilege_type AS kind, a.grantee::regrole AS grantee FROM pg_class c, aclexplode(c.relacl) a
-         WHERE c.oid = of_table::regclass AND a.grantee NOT IN (0, c.relowner) AND a.privilege_type IN ('SELECT', 'DELETE') LOOP
+        SELECT CASE a.privilege_type WHEN 'INSERT' THEN 'DELETE' ELSE 'SELECT' END AS kind, a.grantee::regrole AS grantee
+          FROM pg_class c, aclexplode(c.relacl) a
+         WHERE c.oid = of_table::regclass AND a.grantee NOT IN (0, c.relowner) AND a.privilege_type IN ('SELECT', 'INSERT') LOOP
         EXECUTE format('GRANT %s ON %I TO %s', privilege.kind, child, privilege.grantee);
     END LOOP;
     EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%s) TO (%L)', of_table, child,
