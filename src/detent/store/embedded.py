@@ -253,6 +253,7 @@ class EmbeddedServer:
                 raise Unavailable(f"The PostgreSQL in {self.place} is not ready: see {self.log}.")
             if state is _State.INCOMPLETE:
                 await EmbeddedRoles(*self._socket()).complete()
+                await asyncio.sleep(_POLL)
             elif state is _State.BUSY:
                 await asyncio.sleep(_POLL)
             else:

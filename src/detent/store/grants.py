@@ -7,8 +7,6 @@ detach and drop a partition) is done by functions that belong to the migrator an
 
 from __future__ import annotations
 
-import asyncpg
-
 from detent.errors import Unavailable, UsageError
 from detent.store import sql
 from detent.store.connection import Connection
@@ -106,14 +104,12 @@ async def give(connection: Connection, role: str, schema: str) -> list[str]:
         raise UsageError(
             f"--runtime-role is {role!r}, which {what}: give a role that nodes connect as and that owns nothing."
         )
-    granted = statements(row["role"], schema)
-    try:
-        async with connection.transaction():
-            for each in granted:
-                await connection.execute(each)
-    except asyncpg.InsufficientPrivilegeError as error:
+    if not row["grantable"]:
         raise Unavailable(
-            f"The role {row['role']} cannot be granted what it needs ({error}): let the owner of the tables run "
-            f"`detent db migrate --runtime-role {role}`."
-        ) from error
+            f"Only the owner of the tables can grant {role} what it needs: run this with the role that migrated them."
+        )
+    granted = statements(row["role"], schema)
+    async with connection.transaction():
+        for each in granted:
+            await connection.execute(each)
     return granted
