@@ -85,9 +85,11 @@ def pooled() -> bool:
 @pytest.fixture
 def reach(request: pytest.FixtureRequest, pooled: bool) -> dict[str, Any]:
     """How a `Database` of this test is opened."""
+    from tests.support.postgres import as_tested
+
     if pooled:
         return {"url": request.getfixturevalue("pooled_url"), "pooled": True}
-    return {"url": request.getfixturevalue("database_url")}
+    return {"url": as_tested(request.getfixturevalue("database_url"))}
 
 
 @pytest.fixture

@@ -23,8 +23,9 @@ from detent.store.embedded import EmbeddedServer
 
 
 class Stores:
-    def __init__(self, postgres: str, postmaster: int, redis: str) -> None:
+    def __init__(self, postgres: str, admin: str, postmaster: int, redis: str) -> None:
         self._postgres = postgres
+        self._admin = admin
         self._postmaster = postmaster
         self._redis = redis
         self._cells = 0
@@ -38,7 +39,7 @@ class Stores:
             return
         self._cells += 1
         name = f"cell_{self._cells}"
-        await self._say_postgres(f"CREATE DATABASE {name}", "CHECKPOINT")
+        await self._say_postgres(f"CREATE DATABASE {name} OWNER detent", "CHECKPOINT")
         yield self._postgres.replace("/detent?", f"/{name}?", 1)
         await self._say_postgres(f"DROP DATABASE {name} WITH (FORCE)", "CHECKPOINT")
 
@@ -52,7 +53,7 @@ class Stores:
             await self._say_postgres("VACUUM (ANALYZE)", url=url)
 
     async def _say_postgres(self, *statements: str, url: str | None = None) -> None:
-        connection = await asyncpg.connect(url or self._postgres)
+        connection = await asyncpg.connect(url or self._admin)
         for statement in statements:
             await connection.execute(statement)
         await connection.close()
@@ -72,10 +73,10 @@ async def stores(*, with_redis: bool) -> AsyncIterator[Stores]:
         Path(folder).chmod(0o755)  # the server's user has to get through when root measures
         async with EmbeddedServer(Path(folder), options={"plan_cache_mode": "auto"}) as server:
             if not with_redis:
-                yield Stores(server.url, server.postmaster, "")
+                yield Stores(server.url, server.admin_url, server.postmaster, "")
                 return
             async with _redis(Path(folder)) as address:
-                yield Stores(server.url, server.postmaster, address)
+                yield Stores(server.url, server.admin_url, server.postmaster, address)
 
 
 @asynccontextmanager

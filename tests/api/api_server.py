@@ -16,6 +16,7 @@ from detent.store import Database, Store
 from detent.telemetry.health import Check
 from detent.telemetry.metrics import Metrics
 from tests.api.api_client import ApiClient
+from tests.support.postgres import as_tested
 
 
 @dataclasses.dataclass
@@ -31,7 +32,7 @@ class Readiness:
 
 @asynccontextmanager
 async def serving(url: str, readiness: Readiness, **settings: Any) -> AsyncIterator[ApiClient]:
-    database = Database(url)
+    database = Database(as_tested(url))
     await database.open()
     store = Store(database)
     app = create_app(store, settings=Settings(**settings), readiness=readiness, metrics=readiness.metrics)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.cli.command_line import CommandLine
+from tests.support.postgres import RUNTIME_ROLE, as_runtime_role
 
 
 def test_a_database_is_migrated_once(detent: CommandLine, empty_database_url: str) -> None:
@@ -22,6 +23,21 @@ def test_a_database_is_migrated_once(detent: CommandLine, empty_database_url: st
     after = detent("db", "status", "--json", DETENT_DATABASE_URL=empty_database_url)
     assert after.code == 0
     assert {item["state"] for item in json.loads(after.out)["items"]} == {"applied"}
+
+
+def test_a_role_for_run_time_is_granted_what_it_needs(detent: CommandLine, database_url: str) -> None:
+    owner = ("--database-url", database_url)
+    done = detent("db", "migrate", "--runtime-role", RUNTIME_ROLE, *owner)
+    assert (done.code, done.out) == (0, "")
+    assert done.err == f"The schema is up to date.\nGranted {RUNTIME_ROLE} what nodes need at run time.\n"
+    assert detent("db", "status", "--database-url", as_runtime_role(database_url)).code == 0
+    done = detent("db", "migrate", "--runtime-role", "detent", *owner)
+    assert done.code == 2 and "which owns the tables" in done.err
+    done = detent("db", "migrate", "--runtime-role", RUNTIME_ROLE, "--database-url", as_runtime_role(database_url))
+    assert done.code == 7 and "Only the owner of the tables" in done.err
+    printed = detent("db", "sql", "--runtime-role", RUNTIME_ROLE)
+    assert printed.code == 0
+    assert f'GRANT SELECT, INSERT, UPDATE ON "detent".api_keys TO "{RUNTIME_ROLE}";' in printed.out
 
 
 def test_a_database_that_is_not_there_is_exit_code_7(detent: CommandLine) -> None:

@@ -12,13 +12,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
 from detent.store.embedded_state import embedded_state
 from tests.cli.command_line import CommandLine
-from tests.support.postgres import run_apart
+from tests.support.postgres import as_runtime_role, run_apart
 from tests.support.waiting import until_sync
 
 if TYPE_CHECKING:
@@ -118,6 +119,17 @@ def test_a_healthy_cluster_has_nothing_to_complain_about(patient: Patient, deten
     finally:
         server.terminate()
         server.communicate()
+
+
+def test_a_role_that_can_do_more_than_it_needs_is_reported(
+    detent: CommandLine, patient: Patient, postgres: Postgres
+) -> None:
+    owner = patient.checks()["role"]
+    assert (owner["status"], "owns the tables" in owner["found"]) == ("warn", True)
+    assert "--runtime-role" in owner["advice"]
+    assert Patient(detent, as_runtime_role(patient.url)).checks()["role"]["status"] == "ok"
+    superuser = Patient(detent, postgres.admin_url(urlsplit(patient.url).path[1:])).checks()["role"]
+    assert (superuser["status"], "superuser" in superuser["found"]) == ("warn", True)
 
 
 def test_a_database_without_nodes_fires_nothing(patient: Patient) -> None:

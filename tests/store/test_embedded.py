@@ -143,8 +143,10 @@ async def test_the_server_is_durable_and_reachable_by_its_owner_only(data_dir: P
         connection = await asyncpg.connect(server.url)
         rows = await connection.fetch("SELECT name, setting FROM pg_settings")
         encoding = await connection.fetchval("SELECT pg_encoding_to_char(encoding) FROM pg_database LIMIT 1")
-        remote = await connection.fetch("SELECT auth_method FROM pg_hba_file_rules WHERE type <> 'local'")
         await connection.close()
+        admin = await asyncpg.connect(server.admin_url)
+        remote = await admin.fetch("SELECT auth_method FROM pg_hba_file_rules WHERE type <> 'local'")
+        await admin.close()
         socket = Path(parse_qs(urlsplit(server.url).query)["host"][0])
         assert socket.stat().st_mode & 0o777 == 0o700
     settings = {row["name"]: row["setting"] for row in rows}

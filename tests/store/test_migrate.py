@@ -301,17 +301,16 @@ async def test_two_schemas_of_one_database_are_migrated_apart(empty_database_url
 
 
 async def test_a_user_without_rights_is_reported_who_has_to_migrate(
-    empty_database_url: str, folder: Path, connection: Any
+    empty_database_url: str, folder: Path, postgres: Postgres
 ) -> None:
-    await connection.execute("DROP ROLE IF EXISTS clerk")
-    await connection.execute("CREATE ROLE clerk LOGIN")
+    await postgres.execute("DROP ROLE IF EXISTS clerk", "CREATE ROLE clerk LOGIN")
     try:
         async with opened(empty_database_url.replace("//detent@", "//clerk@")) as clerk:
             sentence = await refusal(migrate.migrate(clerk, folder))
             assert "permission denied" in sentence
             assert sentence.endswith("let its owner run `detent db migrate`.")
     finally:
-        await connection.execute("DROP ROLE clerk")
+        await postgres.execute("DROP ROLE clerk")
 
 
 async def test_a_server_older_than_15_is_refused(connection: Any, folder: Path) -> None:

@@ -1,7 +1,8 @@
 """A real PostgreSQL for the tests of one process: its own server in its own temporary folder.
 
 DETENT_TEST_POSTGRES chooses it: 18 (the default) and 16 come with the `embedded` extra, 15 is Debian's. Durability is
-off, because no test of ours cuts the power. One database is migrated once; every test gets a copy of it.
+off, because no test of ours cuts the power. One database is migrated once; every test gets a copy of it. Tests reach
+it as the product does, with a role that owns it and is no superuser.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from typing import Any, TypeVar
 import asyncpg
 import pytest
 
-from detent.store import migrate
+from detent.store import grants, migrate
 from detent.store.db import connect
-from detent.store.embedded import DATABASE, EmbeddedServer
+from detent.store.embedded import EmbeddedServer
 from detent.store.embedded_host import bundled_binaries
+from detent.store.embedded_roles import DATABASE, MAINTENANCE, USER
 from tests.support import guardian
 
 SCHEMA = "detent"
 TEMPLATE = "detent_template"
+# Owns nothing, and has in every migrated database exactly what `store/grants.py` lists.
+RUNTIME_ROLE = "detent_run"
 ROOM_IN_MEMORY = 6 * 2**30
 OPTIONS = {
     "fsync": "off",
@@ -62,6 +66,15 @@ def run_apart(work: Coroutine[Any, Any, Result]) -> Result:
     return results[0]
 
 
+def as_runtime_role(url: str) -> str:
+    return url.replace(f"//{USER}@", f"//{RUNTIME_ROLE}@", 1)
+
+
+def as_tested(url: str) -> str:
+    """With DETENT_TEST_ROLE=runtime, the store and the API reach the database of a test as a role that owns nothing."""
+    return as_runtime_role(url) if os.environ.get("DETENT_TEST_ROLE") == "runtime" else url
+
+
 class Postgres:
     """The running server; databases are made and dropped by name."""
 
@@ -72,8 +85,13 @@ class Postgres:
     def url(self, database: str) -> str:
         return self.server.url.replace(f"/{DATABASE}?", f"/{database}?", 1)
 
+    def admin_url(self, database: str = MAINTENANCE) -> str:
+        """As the superuser."""
+        return self.server.admin_url.replace(f"/{MAINTENANCE}?", f"/{database}?", 1)
+
     async def execute(self, *statements: str) -> None:
-        connection = await asyncpg.connect(self.server.url)
+        """As the superuser."""
+        connection = await asyncpg.connect(self.admin_url())
         try:
             for statement in statements:
                 await connection.execute(statement)
@@ -81,17 +99,19 @@ class Postgres:
             await connection.close()
 
     async def make_template(self) -> None:
-        await self.execute(f"CREATE DATABASE {TEMPLATE}")
+        unprivileged = "LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
+        await self.execute(f"CREATE ROLE {RUNTIME_ROLE} {unprivileged}", f"CREATE DATABASE {TEMPLATE} OWNER {USER}")
         connection = await connect(self.url(TEMPLATE), SCHEMA)
         try:
             await migrate.migrate(connection)
+            await grants.give(connection, RUNTIME_ROLE, SCHEMA)
         finally:
             await connection.close()
 
     async def create(self, template: str = TEMPLATE) -> str:
         """The name of a new database: migrated, unless `template` is template0."""
         name = f"test_{next(self._numbers)}"
-        await self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        await self.execute(f"CREATE DATABASE {name} OWNER {USER} TEMPLATE {template} STRATEGY file_copy")
         if template == TEMPLATE:
             await self._make_original(name)
         return name

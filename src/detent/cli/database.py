@@ -29,20 +29,30 @@ def reaches_database(function: F) -> F:
     return database_options(config_option(hidden=True)(function))
 
 
+def role_options(function: F) -> F:
+    function = option(
+        "--role-settings", metavar="ROLE", help="Also give this role the settings that nodes need behind a pooler."
+    )(function)
+    return option(
+        "--runtime-role", metavar="ROLE", help="Also grant this role, which owns nothing, what nodes need at run time."
+    )(function)
+
+
 @command(
     db,
     "migrate",
     examples=(
         "detent db migrate --database-url postgresql://user@host/detent",
         "detent db migrate --role-settings detent",
+        "detent db migrate --runtime-role detent_run",
     ),
 )
 @reaches_database
-@option("--role-settings", metavar="ROLE", help="Also give this role the settings that nodes need behind a pooler.")
-def migrate(role_settings: str | None, **flags: str | None) -> None:
+@role_options
+def migrate(role_settings: str | None, runtime_role: str | None, **flags: str | None) -> None:
     """Apply the migrations that are missing."""
+    from detent.store import grants, role
     from detent.store import migrate as migrations
-    from detent.store import role
 
     settings = load_settings(flags)
     if settings.pooled:
@@ -51,12 +61,16 @@ def migrate(role_settings: str | None, **flags: str | None) -> None:
     async def work(connection: Connection) -> tuple[list[str], list[str]]:
         applied = await migrations.migrate(connection)
         given = await role.give(connection, role_settings, settings.database_schema) if role_settings else []
+        if runtime_role:
+            await grants.give(connection, runtime_role, settings.database_schema)
         return applied, given
 
     applied, given = with_connection(settings, work)
     output.print_lines((line,) for line in (*applied, *given))
     number = f"{len(applied)} migration{'s' if len(applied) > 1 else ''}"
     output.say(f"Applied {number}." if applied else "The schema is up to date.")
+    if runtime_role:
+        output.say(f"Granted {runtime_role} what nodes need at run time.")
     if given:
         output.say("A pooler's existing connections need a reconnect to get these settings (PgBouncer: RECONNECT).")
 
@@ -86,18 +100,20 @@ def status(**flags: str | None) -> int:
     return int(any(item["state"] not in ("applied", "newer") for item in items))
 
 
-@command(db, "sql", examples=("detent db sql | psql detent",))
+@command(db, "sql", examples=("detent db sql | psql detent", "detent db sql --runtime-role detent_run > detent.sql"))
 @config_option(hidden=True)
-@option("--role-settings", metavar="ROLE", help="Also give this role the settings that nodes need behind a pooler.")
-def sql(role_settings: str | None) -> None:
+@role_options
+def sql(role_settings: str | None, runtime_role: str | None) -> None:
     """Print all migrations as one script, to apply by hand."""
+    from detent.store import grants, pooler
     from detent.store import migrate as migrations
-    from detent.store import pooler
 
     schema = load_settings({}).database_schema
     print(migrations.script(schema), end="")
     if role_settings:
         print(f"\n{pooler.role_script(role_settings, schema)}", end="")
+    if runtime_role:
+        print(f"\n{grants.script(runtime_role, schema)}", end="")
 
 
 def with_connection(settings: Settings, work: Callable[[Connection], Awaitable[Any]]) -> Any:

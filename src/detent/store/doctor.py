@@ -39,9 +39,12 @@ class TooSlow(DetentError):  # noqa: N818 - named after what happened
 
 
 class Doctor:
-    def __init__(self, connection: Connection, url: str, schema: str, *, pooled: bool = False) -> None:
-        """`pooled`: nodes are configured for a pooler."""
+    def __init__(
+        self, connection: Connection, url: str, schema: str, *, pooled: bool = False, embedded: bool = False
+    ) -> None:
+        """`pooled`: nodes are configured for a pooler; `embedded`: the database is the embedded one."""
         self.pooled = pooled
+        self.embedded = embedded
         self._connection = connection
         self._url = url
         self._schema = schema
@@ -115,13 +118,13 @@ class Doctor:
 
 
 @asynccontextmanager
-async def examining(url: str, schema: str, *, pooled: bool = False) -> AsyncIterator[Doctor]:
+async def examining(url: str, schema: str, *, pooled: bool = False, embedded: bool = False) -> AsyncIterator[Doctor]:
     try:
         connection = await asyncpg.connect(url, timeout=10, command_timeout=2 * ANSWER_SECONDS, statement_cache_size=0)
     except _REACH as error:
         raise unreachable(url, error) from error
     try:
-        yield Doctor(connection, url, schema, pooled=pooled)
+        yield Doctor(connection, url, schema, pooled=pooled, embedded=embedded)
     finally:
         with contextlib.suppress(*_REACH):
             await connection.close(timeout=2)

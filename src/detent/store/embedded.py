@@ -19,7 +19,8 @@ exec, so that PostgreSQL and the programs of shell jobs never hold them.
     <place>/socket         the only way in    <place>/*.lock           as above
 
 `place` is the data folder; `embedded_host` explains what root does when the server's user cannot reach it.
-Nothing listens on TCP; its owner and root, who can enter the socket's folder, are trusted.
+Nothing listens on TCP; its owner and root, who can enter the socket's folder, are trusted. `embedded_roles.py` explains
+which roles there are: `url` is that of the product, which is no superuser.
 """
 
 from __future__ import annotations
@@ -34,16 +35,14 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from urllib.parse import quote
 
 import asyncpg
 
 from detent.errors import Unavailable
 from detent.store import embedded_host as host
+from detent.store.embedded_roles import ADMIN, MAINTENANCE, EmbeddedRoles, needs_separation, url_of
 from detent.store.servers import note_embedded
 
-DATABASE = "detent"
-USER = "detent"
 PORT = 5432
 
 _START_LIMIT = 300.0  # crash recovery of a full max_wal_size is part of a start
@@ -56,7 +55,7 @@ _POLL = 0.02
 class _State(enum.Enum):
     ABSENT = enum.auto()
     BUSY = enum.auto()
-    EMPTY = enum.auto()  # ready, without our database
+    INCOMPLETE = enum.auto()  # ready, without our role or database, or our role is a superuser
     READY = enum.auto()
 
 
@@ -86,7 +85,8 @@ class EmbeddedServer:
 
     `bin_dir` takes another PostgreSQL than the wheel's, `options` adds server settings, `system_dir` is where root
     keeps what cannot stay in place. Once started, `url` is the server's address for asyncpg and libpq, `version` its
-    version, `binaries` the folder of its programs, `place` the folder that holds the cluster."""
+    version, `binaries` the folder of its programs, `place` the folder that holds the cluster, `admin_url` the address
+    for its superuser."""
 
     def __init__(
         self,
@@ -98,6 +98,7 @@ class EmbeddedServer:
     ) -> None:
         self.data_dir = data_dir.absolute()
         self.url = ""
+        self.admin_url = ""
         self.version = ""
         self.place = self.data_dir
         self._given_bin_dir = bin_dir
@@ -237,7 +238,7 @@ class EmbeddedServer:
         # Code point order from the server itself: the same on every machine, whatever locales it has.
         builtin = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         return [
-            *(self.binaries / "initdb", "-D", folder, "-U", USER),
+            *(self.binaries / "initdb", "-D", folder, "-U", ADMIN),
             *("--auth-local=trust", "--auth-host=reject", "--encoding=UTF8", "--locale=C"),
             *(builtin if int(self.version.partition(".")[0]) >= 17 else []),
             *("--data-checksums", "--no-instructions"),
@@ -250,8 +251,9 @@ class EmbeddedServer:
         while (state := await self._probe()) is not _State.READY:
             if clock() - began > _START_LIMIT:
                 raise Unavailable(f"The PostgreSQL in {self.place} is not ready: see {self.log}.")
-            if state is _State.EMPTY:
-                await self._make_database()
+            if state is _State.INCOMPLETE:
+                await EmbeddedRoles(*self._socket()).complete()
+                await asyncio.sleep(_POLL)
             elif state is _State.BUSY:
                 await asyncio.sleep(_POLL)
             else:
@@ -259,22 +261,22 @@ class EmbeddedServer:
 
     async def _probe(self) -> _State:
         try:
-            folder, port = self._socket()
-            url = f"postgresql://{USER}@/{DATABASE}?host={quote(str(folder), safe='')}&port={port}"
+            url = url_of(*self._socket())
             connection = await asyncpg.connect(url, timeout=5)
-        except asyncpg.InvalidCatalogNameError:
-            return _State.EMPTY
+        except (asyncpg.InvalidCatalogNameError, asyncpg.InvalidAuthorizationSpecificationError):
+            return _State.INCOMPLETE
         except (asyncpg.CannotConnectNowError, asyncpg.PostgresConnectionError, TimeoutError):
             return _State.BUSY
         except OSError:
             return _State.ABSENT
         except asyncpg.PostgresError as error:
             raise Unavailable(f"The PostgreSQL in {self.place} refuses a connection: {error}.") from error
-        self.url = url
+        self.url, self.admin_url = url, url_of(*self._socket(), user=ADMIN, database=MAINTENANCE)
         note_embedded(url, self.place, self.log)
         self.version = connection.get_settings().server_version.split()[0]
+        incomplete = await needs_separation(connection)
         await connection.close()
-        return _State.READY
+        return _State.INCOMPLETE if incomplete else _State.READY
 
     def _socket(self) -> tuple[Path, int]:
         """Where the server says it listens; another process may have chosen another folder than we would."""
@@ -306,18 +308,6 @@ class EmbeddedServer:
         with contextlib.suppress(OSError, ValueError, IndexError):
             return host.process_of(self.postmaster) is not None
         return False
-
-    async def _make_database(self) -> None:
-        folder, port = self._socket()
-        code, output = await host.run(
-            self._account,
-            *(self.binaries / "createdb", "-h", folder, "-p", str(port), "-U", USER),
-            *("--maintenance-db=postgres", DATABASE),
-        )
-        # A createdb may outlive the detent that was killed while it ran, and be first.
-        if code and "already exists" not in output:
-            reason = output.partition("\n")[0]
-            raise Unavailable(f"The database {DATABASE} could not be created in {self.place}: {reason}.")
 
     async def _shut_down(self) -> None:
         code, _ = await self._pg_ctl("stop", "-m", "fast", "-t", "30")

@@ -7,10 +7,9 @@ import os
 import re
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
 
 from detent.store import embedded_host as host
-from detent.store.embedded import DATABASE, USER
+from detent.store.embedded_roles import url_of
 from detent.store.servers import note_embedded
 
 _LOCK = re.compile(r"\d+: FLOCK\s+ADVISORY\s+READ\s+(?P<pid>\d+)\s+\S+:(?P<inode>\d+)\s")
@@ -47,8 +46,7 @@ def _running(file: Path) -> tuple[int | None, str | None]:
     lines = (_text(file) or "").splitlines()
     if len(lines) < 5 or not lines[0].isdecimal() or not _alive(int(lines[0])):
         return None, None
-    folder = quote(lines[4], safe="")
-    return int(lines[0]), f"postgresql://{USER}@/{DATABASE}?host={folder}&port={lines[3]}" if lines[4] else None
+    return int(lines[0]), url_of(lines[4], lines[3]) if lines[4] else None
 
 
 def _alive(pid: int) -> bool:

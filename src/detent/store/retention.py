@@ -6,10 +6,13 @@ does in two steps that may be interrupted and finished later. It is dropped only
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
+
+import asyncpg
 
 from detent.errors import Unavailable
 from detent.store import sql
@@ -21,6 +24,8 @@ READ_AT_ONCE = 1_000
 PURGE_BATCH = 500
 MOVED_AT_ONCE = 1_000
 LOCK_SECONDS = 2.0
+DETACH_TRIES = 10
+DETACH_PAUSE = 1.0
 
 State = Literal["attached", "detaching", "detached", "gone"]
 
@@ -71,12 +76,16 @@ class RetentionStore:
         return Part(*rows[0].values()) if rows else None
 
     async def detach(self, part: Part) -> None:
-        """Detach it; readers and writers do not wait. LockTimeout: try again later."""
+        """Detach it; readers and writers do not wait, or 100 ms if this role does not own history. LockTimeout: try
+        again later."""
         verb = "FINALIZE" if part.state == "detaching" else "CONCURRENTLY"
         async with self._alone() as connection:
-            await connection.execute(
-                sql.history.DETACH.text.format(parent=part.parent, name=_quoted(part.name), verb=verb)
-            )
+            try:
+                await connection.execute(
+                    sql.history.DETACH.text.format(parent=part.parent, name=_quoted(part.name), verb=verb)
+                )
+            except asyncpg.InsufficientPrivilegeError:
+                await _detach_by_owner(connection, part.name)
         await self._database.fetch(PoolName.REQUEST, sql.history.RECORD_DETACHED, part.part)
 
     async def keep_late(self, part: Part, days: int, at: datetime | None = None) -> int:
@@ -159,6 +168,18 @@ class RetentionStore:
     async def purge_payloads(self, days: int) -> int:
         """Remove payloads of runs that history no longer has; how many."""
         return len(await self._database.fetch(PoolName.REQUEST, sql.run.PURGE_PAYLOADS, days, PURGE_BATCH))
+
+
+async def _detach_by_owner(connection: Connection, name: str) -> None:
+    """Let the function of the owner detach it. It cannot do so concurrently: each try for the lock is short, because
+    settles and readers queue behind it."""
+    for _ in range(DETACH_TRIES - 1):
+        try:
+            await connection.fetch(sql.history.DETACH_BY_OWNER.text, name)
+            return
+        except asyncpg.LockNotAvailableError:
+            await asyncio.sleep(DETACH_PAUSE)
+    await connection.fetch(sql.history.DETACH_BY_OWNER.text, name)
 
 
 def _quoted(name: str) -> str:

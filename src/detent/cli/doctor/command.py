@@ -77,7 +77,9 @@ async def _examine(
             findings += _machine(settings, state)
         return findings, []
     try:
-        async with examining(url, settings.database_schema, pooled=settings.pooled) as doctor:
+        embedded = settings.database_url is None
+        schema, pooled = settings.database_schema, settings.pooled
+        async with examining(url, schema, pooled=pooled, embedded=embedded) as doctor:
             return await _examine_database(doctor, url, findings, asked, job)
     except NotFound:
         raise
@@ -115,6 +117,7 @@ async def _cluster(doctor: Doctor) -> list[CheckResult]:
     handlers = any("worker" in node["roles"] for node in alive)
     found = [await database.check_connections(doctor, len(alive), handlers)]
     found += [finding async for finding in database.check_pooler(doctor, await doctor.pooling())]
+    found.append(await database.check_role(doctor))
     found += [identity.check_original(await doctor.identity()), identity.check_hold(await doctor.one(sql.doctor.HOLD))]
     found += cluster.check_nodes(nodes)
     found += cluster.check_lost(await doctor.ask(sql.doctor.LOST_NODES), nodes)

@@ -152,6 +152,23 @@ async def _role(doctor: Doctor, pooling: Pooling) -> CheckResult:
     return CheckResult("role settings", "fail", text, f"Without them queries get slow plans: {alter}")
 
 
+async def check_role(doctor: Doctor) -> CheckResult:
+    """The embedded server is the exception: nobody else administers its database."""
+    row = await doctor.one(sql.doctor.ROLE)
+    advice = (
+        "Let nodes connect as a role that owns nothing, which `detent db migrate --runtime-role NAME` grants what it "
+        "needs."
+    )
+    if row["superuser"]:
+        text = f"The role {row['role']} is a superuser: a statement of it can read files of the server's machine."
+        return CheckResult("role", "warn", text, advice)
+    if doctor.embedded:
+        return CheckResult("role", "ok", f"The role {row['role']} is no superuser.")
+    if row["owner"]:
+        return CheckResult("role", "warn", f"The role {row['role']} owns the tables and can drop them.", advice)
+    return CheckResult("role", "ok", f"The role {row['role']} neither is a superuser nor owns the tables.")
+
+
 def _same(found: object, wanted: str) -> bool:
     if isinstance(found, bool):
         return found == (wanted == "on")
