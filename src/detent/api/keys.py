@@ -74,6 +74,7 @@ async def revoke_key(api: Api, id: str, query: TenantOfKeys) -> None:  # noqa: A
     """Revoke a key: every server refuses it within seconds."""
     await api.store.keys.revoke(id, tenant=await _tenant(api, query.tenant))
     api.authenticator.forget(id)
+    api.access.check_now()
 
 
 async def _tenant(api: Api, name: str | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -136,6 +137,11 @@ def names(raw: object) -> tuple[str, ...]:
     if not all(re.fullmatch(r"[^\s,\x00]{1,128}", name) for name in names):
         raise ValueError
     return names
+
+
+def networks(raw: object) -> tuple[str, ...]:
+    """Refuses a network with bits of a host, such as 10.0.0.1/8: it is unclear which of the two is meant."""
+    return tuple(str(ip_network(name)) for name in names(raw))
 
 
 def path(raw: object) -> Path:

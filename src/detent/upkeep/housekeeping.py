@@ -14,6 +14,7 @@ from detent.scheduler.lifecycle import LifecycleLoop
 from detent.store import Store
 from detent.store.db import LockTimeout
 from detent.store.requests import FORGOTTEN_AT_ONCE
+from detent.store.web_sessions import FORGOTTEN_AT_ONCE as SESSIONS_AT_ONCE
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
 from detent.upkeep.expectations import ExpectationWatch
@@ -86,6 +87,8 @@ class Housekeeping:
             parts.append(self._forget_requests)
         if due.changes:
             parts.append(self._store.upkeep.forget_changes)
+        if due.sessions:
+            parts.append(self._forget_sessions)
         await do_each(parts)
 
     async def _end_deleted(self) -> None:
@@ -98,4 +101,8 @@ class Housekeeping:
 
     async def _forget_requests(self) -> None:
         while await self._store.requests.forget(self._clock.now()) >= FORGOTTEN_AT_ONCE:
+            pass
+
+    async def _forget_sessions(self) -> None:
+        while await self._store.web_sessions.forget(self._clock.now()) >= SESSIONS_AT_ONCE:
             pass

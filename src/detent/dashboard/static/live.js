@@ -42,14 +42,16 @@ export function startLive() {
     showState();
   });
   for (const name of ["htmx:sse:error", "htmx:sse:close"]) {
-    feed.addEventListener(name, () => {
+    feed.addEventListener(name, (event) => {
       connected = false;
       showState();
+      if (event.detail.status === 401) location.reload(); // the session has ended: the server redirects to the login
     });
   }
   feed.addEventListener("htmx:sse:before:message", (event) => {
     const name = event.detail.message.event;
-    if (name === "beat") beat(event.detail.message.data);
+    if (name === "ended") location.reload(); // as above
+    else if (name === "beat") beat(event.detail.message.data);
     else if (name === "trouble") trouble(event.detail.message.data);
     else trouble("");
     if (paused || document.querySelector("dialog[open]:not(#dialog)")) event.detail.cancelled = true;
