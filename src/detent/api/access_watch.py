@@ -14,6 +14,9 @@ from typing import NamedTuple
 from detent.errors import DetentError
 from detent.runtime.service import Loop
 from detent.store.web_sessions import EndedAccess, WebSessionStore
+from detent.telemetry.log import logger
+
+log = logger("api")
 
 CHECK_EVERY = 2.0
 
@@ -65,9 +68,11 @@ class AccessWatch:
         keys = {access.key for access in asked if access.session is None and access.key is not None}
         try:
             ended = await self._sessions.ended(keys, {access.session for access in asked if access.session is not None})
-        except DetentError:
+        except DetentError as error:
+            if self.confirmed:
+                log.warning("keys and sessions of open requests cannot be checked; it is retried", error=str(error))
             self.confirmed = False
-            raise
+            return CHECK_EVERY
         self.confirmed = True
         for access in asked:
             if access.is_over(ended):

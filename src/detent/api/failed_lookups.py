@@ -1,7 +1,7 @@
 """Look-ups of keys and sessions that do not exist, limited for each network.
 
 A look-up of an unknown key is charged to the network it came from, so that guessing is slow and costs the database
-little. A valid key costs nothing. When a network has used up its failures, its keys are compared with the digests of
+little. A valid key costs nothing. When a network has used up its failures, or all have, its keys are compared with the digests of
 all valid keys, which are read at most every two seconds for all requests together: a valid key is still accepted, and
 any other is refused without a statement. So a network, which many people may share, never locks a valid key out.
 """
@@ -17,6 +17,8 @@ from detent.api.limits import Limiter, network_of, too_many
 from detent.errors import DetentError
 
 FAILURES_PER_SECOND = 10.0
+# Of all networks together: somebody may have many.
+FAILURES_OF_ALL_PER_SECOND = 100.0
 # How old the digests may be.
 KNOWN_SECONDS = 2.0
 # How many digests a process reads: beyond that, those that were used last.
@@ -58,6 +60,7 @@ class ValidDigests:
 class FailedLookups:
     def __init__(self, now: Clock = time.monotonic) -> None:
         self._failures = Limiter(FAILURES_PER_SECOND, now)
+        self._of_all = Limiter(FAILURES_OF_ALL_PER_SECOND, now)
 
     async def look_up(
         self, address: str, digest: bytes, find: Callable[[], Awaitable[Found | None]], valid: ValidDigests
@@ -66,10 +69,11 @@ class FailedLookups:
         refusal, unless the digest is among the valid ones."""
         network = network_of(address)
         # Charged before, so that look-ups under way count too, and given back if the key is valid.
-        wait = self._failures.wait(network)
+        wait = self._failures.wait(network) or self._of_all.wait("all")
         if wait and not await valid.has(digest):
             raise too_many(FAILURES_PER_SECOND, wait, FAILED, ADVICE)
         found = await find()
         if found is not None and not wait:
             self._failures.give_back(network)
+            self._of_all.give_back("all")
         return found
