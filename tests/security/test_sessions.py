@@ -40,7 +40,7 @@ async def visitor(pages: Pages, key: str = "", tenant: int = DEFAULT_TENANT) -> 
     """Another browser, logged in."""
     text = key or (await pages.store.keys.add("read", tenant=tenant)).key
     jar = aiohttp.CookieJar(unsafe=True)
-    async with aiohttp.ClientSession(cookie_jar=jar) as session:
+    async with aiohttp.ClientSession(cookie_jar=jar, read_bufsize=1 << 20) as session:
         browser = Pages(pages.url, session, pages.store)
         assert (await browser.post("/login", key=text, next="/")).status == 303
         yield browser

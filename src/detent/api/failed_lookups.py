@@ -1,9 +1,10 @@
 """Look-ups of keys and sessions that do not exist, limited for each network.
 
 A look-up of an unknown key is charged to the network it came from, so that guessing is slow and costs the database
-little. A valid key costs nothing. When a network has used up its failures, or all have, its keys are compared with the digests of
-all valid keys, which are read at most every two seconds for all requests together: a valid key is still accepted, and
-any other is refused without a statement. So a network, which many people may share, never locks a valid key out.
+little. A valid key costs nothing. When a network has used up its failures, or all networks theirs, keys are compared
+with the digests of all valid ones, which are read at most every two seconds for all requests together: a valid key is
+still accepted, and any other is refused without a statement. So a network, which many people may share, never locks a
+valid key out.
 """
 
 from __future__ import annotations
