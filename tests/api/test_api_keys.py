@@ -12,6 +12,7 @@ import structlog
 
 from detent.api import problems
 from detent.api.auth import REMEMBERED_SECONDS, KeyAuthenticator
+from detent.api.failed_lookups import FailedLookups
 from detent.api.limits import MOST_CALLERS, Limiter, TenantLimiter, network_of
 from detent.api.problems import Refusal
 from detent.store.jobs import DEFAULT_TENANT
@@ -96,7 +97,11 @@ async def test_a_key_is_looked_up_once_in_a_while(wide: ApiClient) -> None:
     made = await wide.store.keys.add("read", tenant=DEFAULT_TENANT)
     now = [100.0]
     authenticator = KeyAuthenticator(
-        wide.store.keys, TenantLimiter(wide.store.request_budgets, 0), local=False, now=lambda: now[0]
+        wide.store.keys,
+        TenantLimiter(wide.store.request_budgets, 0),
+        FailedLookups(0),
+        local=False,
+        now=lambda: now[0],
     )
     looked = []
     holder = wide.store.keys.holder

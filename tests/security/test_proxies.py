@@ -9,7 +9,6 @@ import pytest
 from starlette.requests import Request
 
 from detent.api.client_addresses import ClientAddresses
-from detent.api.failed_lookups import FAILURES_PER_SECOND
 from detent.api.limits import bucket_size
 from detent.errors import UsageError
 from detent.settings.settings import Settings
@@ -17,7 +16,7 @@ from tests.api.api_client import ApiClient
 from tests.api.api_server import Readiness, serving
 from tests.security.guessing import bearer, wrong_key
 
-FAILURES = int(bucket_size(FAILURES_PER_SECOND))
+FAILURES = int(bucket_size(Settings().failed_keys_per_second))
 PROXIES = ClientAddresses(["10.0.0.0/8", "2001:db8:1::/48"])
 
 

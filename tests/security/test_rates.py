@@ -14,10 +14,11 @@ import pytest
 from starlette.requests import Request
 
 from detent.api.auth import KeyAuthenticator
-from detent.api.failed_lookups import FAILURES_PER_SECOND, KNOWN_SECONDS
+from detent.api.failed_lookups import KNOWN_SECONDS, FailedLookups
 from detent.api.limits import BURST_SECONDS, LEASE_SECONDS, TenantLimiter, bucket_size
 from detent.api.problems import Refusal
 from detent.runtime.clock import monotonic
+from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.jobs import DEFAULT_TENANT
 from tests.api.api_client import ApiClient
@@ -28,7 +29,7 @@ from tests.security.guessing import bearer, wrong_key
 from tests.support.processes import Nodes
 
 RATE = 5.0
-FAILURES = int(bucket_size(FAILURES_PER_SECOND))
+FAILURES = int(bucket_size(Settings().failed_keys_per_second))
 
 
 async def statuses(api: ApiClient, keys: list[str]) -> list[int]:
@@ -194,7 +195,8 @@ async def test_a_network_that_guesses_keys_reaches_the_database_ten_times_a_seco
     now = [0.0]
     lookups = CountedLookups(store)
     limiter = TenantLimiter(store.request_budgets, 0)
-    authenticator = KeyAuthenticator(store.keys, limiter, local=False, now=lambda: now[0])
+    failures = FailedLookups(10, now=lambda: now[0])
+    authenticator = KeyAuthenticator(store.keys, limiter, failures, local=False, now=lambda: now[0])
     key = await store.keys.add("read", tenant=DEFAULT_TENANT)
 
     async def guess(count: int, client: str = "192.0.2.1") -> list[int]:
@@ -221,7 +223,8 @@ async def test_a_network_that_guesses_keys_reaches_the_database_ten_times_a_seco
 async def test_a_valid_key_costs_its_network_nothing(store: Store) -> None:
     """As many keys behind one address as there may be."""
     limiter = TenantLimiter(store.request_budgets, 0)
-    authenticator = KeyAuthenticator(store.keys, limiter, local=False, now=lambda: 0.0)
+    failures = FailedLookups(10, now=lambda: 0.0)
+    authenticator = KeyAuthenticator(store.keys, limiter, failures, local=False, now=lambda: 0.0)
     keys = [await store.keys.add("read", tenant=DEFAULT_TENANT) for _ in range(FAILURES + 5)]
     for key in keys:
         await authenticator.authorise(request_of(key.key), "read")

@@ -38,6 +38,7 @@ from detent.api.access_watch import AccessWatch
 from detent.api.auth import KeyAuthenticator
 from detent.api.client_addresses import ClientAddresses
 from detent.api.context import Api, Readiness
+from detent.api.failed_lookups import FailedLookups
 from detent.api.guard import LocalGuard
 from detent.api.limits import TenantLimiter
 from detent.api.problems import PAGES, Refusal
@@ -77,6 +78,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
     authenticator = KeyAuthenticator(
         store.keys,
         TenantLimiter(store.request_budgets, settings.requests_per_second),
+        FailedLookups(settings.failed_keys_per_second),
         local=settings.local,
         clients=ClientAddresses(settings.trusted_proxies),
     )

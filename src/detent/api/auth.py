@@ -75,6 +75,7 @@ class KeyAuthenticator:
         self,
         keys: KeyStore,
         limiter: TenantLimiter,
+        failures: FailedLookups,
         *,
         local: bool,
         clients: ClientAddresses | None = None,
@@ -87,7 +88,7 @@ class KeyAuthenticator:
         self._now = now
         self._valid = ValidDigests(keys.valid_digests, now)
         self.clients = clients or ClientAddresses()
-        self.failures = FailedLookups(now)
+        self.failures = failures
         self._remembered: dict[bytes, tuple[float, Caller | None]] = {}
 
     async def authorise(self, request: Request, needed: Scope) -> Caller:

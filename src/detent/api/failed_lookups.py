@@ -17,9 +17,8 @@ from typing import TypeVar
 from detent.api.limits import Limiter, network_of, too_many
 from detent.errors import DetentError
 
-FAILURES_PER_SECOND = 10.0
-# Of all networks together: somebody may have many.
-FAILURES_OF_ALL_PER_SECOND = 100.0
+# All networks together may have so many times the failures of one: somebody may have many networks.
+NETWORKS = 10
 # How old the digests may be.
 KNOWN_SECONDS = 2.0
 # How many digests a process reads: beyond that, those that were used last.
@@ -59,9 +58,11 @@ class ValidDigests:
 
 
 class FailedLookups:
-    def __init__(self, now: Clock = time.monotonic) -> None:
-        self._failures = Limiter(FAILURES_PER_SECOND, now)
-        self._of_all = Limiter(FAILURES_OF_ALL_PER_SECOND, now)
+    def __init__(self, per_second: float, now: Clock = time.monotonic) -> None:
+        """`per_second`: how many failures a network may have; 0 is no limit."""
+        self._rate = per_second
+        self._failures = Limiter(per_second, now)
+        self._of_all = Limiter(per_second * NETWORKS, now)
 
     async def look_up(
         self, address: str, digest: bytes, find: Callable[[], Awaitable[Found | None]], valid: ValidDigests
@@ -72,7 +73,7 @@ class FailedLookups:
         # Charged before, so that look-ups under way count too, and given back if the key is valid.
         wait = self._failures.wait(network) or self._of_all.wait("all")
         if wait and not await valid.has(digest):
-            raise too_many(FAILURES_PER_SECOND, wait, FAILED, ADVICE)
+            raise too_many(self._rate, wait, FAILED, ADVICE)
         found = await find()
         if found is not None and not wait:
             self._failures.give_back(network)

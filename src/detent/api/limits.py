@@ -71,7 +71,7 @@ class Limiter:
             raise too_many(self._rate, wait)
 
 
-class Lease:
+class TokenLease:
     """The tokens of a tenant that this node has taken. `ask_at`: it asks for more from then on."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class TenantLimiter:
         self._size = bucket_size(per_second)
         self._batch = max(1, int(per_second * LEASE_SHARE))
         self._now = now
-        self._leases: OrderedDict[int, Lease] = OrderedDict()
+        self._leases: OrderedDict[int, TokenLease] = OrderedDict()
         self._alone = Limiter(per_second, now)
         self._alone_until = -math.inf
 
@@ -113,7 +113,7 @@ class TenantLimiter:
                 return
         self._alone.take(str(tenant))
 
-    async def _ask(self, tenant: int, lease: Lease) -> bool:
+    async def _ask(self, tenant: int, lease: TokenLease) -> bool:
         """Take tokens and use one for the request that asks, or refuse it. False: the database does not answer."""
         now = self._now()
         if now < self._alone_until:
@@ -133,10 +133,10 @@ class TenantLimiter:
             raise too_many(self._rate, lease.ask_at - now)
         return True
 
-    def _lease(self, tenant: int) -> Lease:
+    def _lease(self, tenant: int) -> TokenLease:
         lease = self._leases.get(tenant)
         if lease is None:
-            lease = self._leases[tenant] = Lease()
+            lease = self._leases[tenant] = TokenLease()
             if len(self._leases) > MOST_CALLERS:
                 self._leases.popitem(last=False)
         else:

@@ -161,6 +161,7 @@ class Settings:
     )
     max_result_bytes: int = _setting(16_384, whole(0, 268_435_456), "a whole number of bytes between 0 and 268435456")
     requests_per_second: float = _setting(1000.0, seconds(0, 1_000_000), "0 for no limit, or a number up to 1000000")
+    failed_keys_per_second: float = _setting(10.0, seconds(0, 1_000_000), "0 for no limit, or a number up to 1000000")
     trusted_proxies: tuple[str, ...] = _setting(
         (), networks, "one or more addresses or networks such as 10.0.0.0/8, separated by commas"
     )
