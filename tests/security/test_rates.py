@@ -21,6 +21,7 @@ from detent.runtime.clock import monotonic
 from detent.settings.settings import Settings
 from detent.store import Store
 from detent.store.jobs import DEFAULT_TENANT
+from detent.store.request_budgets import GrantedTokens
 from tests.api.api_client import ApiClient
 from tests.api.api_server import Readiness, serving
 from tests.dashboard.pages import Pages
@@ -81,9 +82,9 @@ class CountedBudgets:
         self.asked = 0
         store.request_budgets.take = self.take  # type: ignore[method-assign]  # to count what reaches the database
 
-    async def take(self, *arguments: Any) -> Any:
+    async def take(self, tenant: int, wanted: int, per_second: float, size: float) -> GrantedTokens:
         self.asked += 1
-        return await self._take(*arguments)
+        return await self._take(tenant, wanted, per_second, size)
 
 
 async def admitted(limiter: TenantLimiter, requests: int) -> int:
