@@ -78,7 +78,7 @@ class Call(NamedTuple):
 @pytest.fixture
 async def api(database_url: str, readiness: Readiness) -> AsyncIterator[ApiClient]:
     """A server that requires keys."""
-    async with serving(database_url, readiness, require_keys=True) as client:
+    async with serving(database_url, readiness, require_keys=True, failed_keys_per_second=0) as client:
         yield client
 
 

@@ -68,7 +68,11 @@ PURPOSES = {
     "production": "Refuse settings that are for tests only.",
     "max_payload_bytes": "The largest payload of a job.",
     "max_result_bytes": "How much of a result or an output is stored.",
-    "requests_per_second": "How many requests per second one key may send to one server; 0: no limit.",
+    "requests_per_second": "How many requests per second a tenant may send to all nodes together; 0: no limit.",
+    "failed_keys_per_second": "How many keys that are not valid one network may send per second; 0: no limit.",
+    "trusted_proxies": "The proxies whose `X-Forwarded-For` or `Forwarded` names the client: see "
+    "[proxies](../howto/keys-and-tenants.md#behind-a-proxy).",
+    "max_live_streams": "How many live pages of the dashboard a tenant may have open on one server.",
 }
 UNSET = {
     "database_url": "embedded PostgreSQL",
@@ -116,7 +120,7 @@ def default_text(default: Any) -> str:
     if isinstance(default, bool):
         return SWITCHES[default]
     if isinstance(default, tuple):
-        return f"`{','.join(default)}`"
+        return f"`{','.join(default)}`" if default else "none"
     if isinstance(default, float):
         return f"`{default:g}`"
     return f"`{default}`" if default != "" else "none"

@@ -1,4 +1,4 @@
-"""Nothing grows without bound: schedules, revisions, spans and sessions go when nothing needs them, and not before."""
+"""Nothing grows without bound: schedules, revisions and spans go when nothing needs them, and not before."""
 
 from __future__ import annotations
 
@@ -305,16 +305,3 @@ async def test_ticks_of_a_time_whose_history_is_gone_are_unknown_and_not_missing
     told = " ".join(explain((await JobOperations(store).explainer.story(job.id, tick.isoformat())).facts))
     assert "is no longer kept" in told
     assert "Nobody knows" not in told
-
-
-# --- sessions ---
-
-
-async def test_sessions_that_are_over_are_removed(look: Any, store: Store) -> None:
-    key = await store.keys.add("read", tenant=1, name="ada")
-    for _ in range(3):
-        await store.web_sessions.open(key.id)
-    await look.execute("UPDATE sessions SET expires_at = now() - interval '1 second' WHERE digest IN"
-                       " (SELECT digest FROM sessions LIMIT 2)")  # fmt: skip
-    await keep_house(look, store)
-    assert await look.fetchval("SELECT count(*) FROM sessions") == 1

@@ -20,7 +20,7 @@ DELETE FROM job_revisions; DELETE FROM segments; DELETE FROM skips; DELETE FROM 
 DELETE FROM catchups; DELETE FROM requests; DELETE FROM jobs; DELETE FROM queues WHERE queue > 1;
 UPDATE partitions SET holder = NULL, term = 0, taken_at = NULL, nomination = 0 WHERE term <> 0 OR holder IS NOT NULL;
 DELETE FROM set_aside; DELETE FROM elections; DELETE FROM former_nodes; DELETE FROM node_take_overs;
-DELETE FROM changes; DELETE FROM job_reservations; UPDATE tenant_jobs SET jobs = 0;
+DELETE FROM changes; DELETE FROM sessions; DELETE FROM job_reservations; UPDATE tenant_jobs SET jobs = 0;
 UPDATE cluster SET held_at = NULL, held_by = NULL, held_reason = NULL, resumed_at = NULL;
 """
 

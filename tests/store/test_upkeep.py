@@ -23,6 +23,11 @@ OVERDUE = (
     " FROM live_runs"
 )
 
+ENDED_SESSION = (
+    "WITH key AS (INSERT INTO api_keys (id, tenant, digest, scope) VALUES ('aaaaaaaaaa', 1, sha256(''), 'read')"
+    " RETURNING id) INSERT INTO sessions (digest, key, expires_at) SELECT sha256(''), id, now() FROM key"
+)
+
 
 async def due(store: Store, look: Any) -> set[str]:
     found = await store.upkeep.due(await look.fetchval("SELECT now()"), SOON)
@@ -42,6 +47,7 @@ async def test_where_there_is_nothing_to_do_one_statement_says_so(verbs: Store, 
         (OVERDUE, "leases"),
         (OLD_ANSWER, "requests"),
         ("INSERT INTO changes (at, channel, payload) VALUES (now() - interval '3 minutes', 'c', 'p')", "changes"),
+        (ENDED_SESSION, "sessions"),
         ("UPDATE jobs SET status = 'paused', paused_until = now() + interval '3 seconds'", "pauses"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -32,10 +34,13 @@ from detent.api import (
     runs,
     tenants,
 )
+from detent.api.access_watch import AccessWatch
 from detent.api.auth import KeyAuthenticator
+from detent.api.client_addresses import ClientAddresses
 from detent.api.context import Api, Readiness
+from detent.api.failed_lookups import FailedLookups
 from detent.api.guard import OriginGuard
-from detent.api.limits import Limiter
+from detent.api.limits import TenantLimiter
 from detent.api.own_calls import OwnCallGuard
 from detent.api.problems import PAGES, Refusal
 from detent.api.pull_waiters import PullWaiters
@@ -71,11 +76,17 @@ PARTS = (
 
 def create_app(store: Store, *, settings: Settings, readiness: Readiness, metrics: Metrics) -> Starlette:
     use_cases = JobOperations(store, settings.max_payload_bytes)
-    limiter = Limiter(settings.requests_per_second)
-    authenticator = KeyAuthenticator(store.keys, limiter, keys_required=settings.keys_required)
+    authenticator = KeyAuthenticator(
+        store.keys,
+        TenantLimiter(store.request_budgets, settings.requests_per_second),
+        FailedLookups(settings.failed_keys_per_second),
+        keys_required=settings.keys_required,
+        clients=ClientAddresses(settings.trusted_proxies),
+    )
+    access = AccessWatch(store.web_sessions)
     waiters = PullWaiters(store)
     pulled = PulledRuns(store, use_cases, metrics)
-    api = Api(store, use_cases, ClusterOperations(store), settings, readiness, authenticator, waiters, pulled)
+    api = Api(store, use_cases, ClusterOperations(store), settings, readiness, authenticator, access, waiters, pulled)
     endpoints = all_endpoints()
     described = msgspec.json.encode(openapi.document(endpoints))
 
@@ -95,8 +106,13 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
     )
     app.router.redirect_slashes = False
     app.state.api = api
-    app.state.close = waiters.close
+    app.state.close = partial(_close, api)
     return app
+
+
+async def _close(api: Api) -> None:
+    await api.waiters.close()
+    await api.access.close()
 
 
 def all_endpoints() -> list[Endpoint]:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection, Request
 
+from detent.api.client_addresses import ClientAddresses
+from detent.api.failed_lookups import FailedLookups, ValidDigests
 from detent.api.guard import comes_directly
-from detent.api.limits import Limiter, network_of
+from detent.api.limits import TenantLimiter
 from detent.api.problems import Refusal
 from detent.contract.key import KeyScope
 from detent.errors import NotAuthorised
@@ -71,13 +74,24 @@ LOCAL = Caller(DEFAULT_TENANT, "admin")
 
 class KeyAuthenticator:
     def __init__(
-        self, keys: KeyStore, limiter: Limiter, *, keys_required: bool, now: Callable[[], float] = time.monotonic
+        self,
+        keys: KeyStore,
+        limiter: TenantLimiter,
+        failures: FailedLookups,
+        *,
+        keys_required: bool,
+        clients: ClientAddresses | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`keys_required`: every request needs a key, even while the cluster has none."""
+        """`keys_required`: every request needs a key, even while the cluster has none. `clients` knows the proxies in
+        front of it."""
         self._keys = keys
         self._limiter = limiter
         self._keys_needed = keys_required
         self._now = now
+        self._valid = ValidDigests(keys.valid_digests, now)
+        self.clients = clients or ClientAddresses()
+        self.failures = failures
         self._cached: dict[bytes, tuple[float, Caller | None]] = {}
 
     async def authorise(self, request: Request, needed: Scope) -> Caller:
@@ -103,16 +117,11 @@ class KeyAuthenticator:
 
     async def authenticate(self, text: str, address: str) -> Caller | None:
         """The caller whose key this text is, for a login. Guessing is limited as for every request."""
-        self.count_unauthenticated(address)
-        return await self._look_up(read_key(text.strip()))
+        return await self._look_up(read_key(text.strip()), address)
 
-    def count(self, key_id: str) -> None:
-        """Count one request of a session with this key."""
-        self._limiter.take(f"key {key_id}")
-
-    def count_unauthenticated(self, address: str) -> None:
-        """Count one unauthenticated request against its network."""
-        self._limiter.take(network_of(address))
+    async def count(self, caller: Caller) -> None:
+        """Count one request against the limit of its tenant."""
+        await self._limiter.take(caller.tenant)
 
     def evict(self, key_id: str) -> None:
         """Refuse this key from now on: it was revoked."""
@@ -122,25 +131,22 @@ class KeyAuthenticator:
 
     async def _identify(self, request: Request) -> Caller:
         credential = _credential(request.headers)
-        caller = self._known(credential)
+        caller = self._known(credential) or await self._look_up(credential, self.clients.of(request))
         if caller is None:
-            # Counted before the lookup, so that guessing is slow and costs the database little.
-            self._limiter.take(network_of(request.client.host) if request.client else "")
-            caller = await self._look_up(credential)
-        if caller is None:
-            raise _no_key() if "authorization" not in request.headers else _bad_key()
-        self._limiter.take(f"key {caller.key}")
+            raise _no_key() if "authorization" not in request.headers else bad_key()
+        await self.count(caller)
         return caller
 
     def _known(self, credential: Credential | None) -> Caller | None:
         until, caller = self._cached.get(credential.digest, (0.0, None)) if credential else (0.0, None)
         return caller if self._now() < until else None
 
-    async def _look_up(self, credential: Credential | None) -> Caller | None:
+    async def _look_up(self, credential: Credential | None, address: str) -> Caller | None:
         if credential is None:
             return None
         until = self._now() + CACHED_SECONDS
-        holder = await self._keys.holder(credential)
+        find = partial(self._keys.holder, credential)
+        holder = await self.failures.look_up(address, credential.digest, find, self._valid)
         if holder is None:
             return None
         if len(self._cached) >= MAX_CACHED:
@@ -166,7 +172,7 @@ def _no_key() -> Refusal:
     )
 
 
-def _bad_key() -> Refusal:
+def bad_key() -> Refusal:
     return Refusal(
         401,
         "not-authenticated",

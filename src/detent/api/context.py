@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from detent.api.access_watch import AccessWatch
 from detent.api.auth import ANONYMOUS, Caller, KeyAuthenticator
 from detent.api.pull_waiters import PullWaiters
 from detent.cluster.operations import ClusterOperations
@@ -31,6 +32,7 @@ class Api:
     settings: Settings
     readiness: Readiness
     authenticator: KeyAuthenticator
+    access: AccessWatch
     waiters: PullWaiters
     pulled: PulledRuns
     caller: Caller = ANONYMOUS

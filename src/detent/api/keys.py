@@ -81,6 +81,7 @@ async def revoke_key(api: Api, id: str, query: TenantOfKeys) -> None:  # noqa: A
     """Revoke a key: every server refuses it within seconds."""
     await api.store.keys.revoke(id, tenant=await _tenant(api, query.tenant))
     api.authenticator.evict(id)
+    api.access.check_now()
 
 
 def _check_first(scope: KeyScope, tenant: int) -> None:

@@ -1,10 +1,17 @@
-"""Rate limits: a token bucket for each caller, in this process.
+"""Rate limits.
 
-They keep one caller from using the whole server. Quotas of tenants are counted elsewhere.
+The requests of a tenant are limited once for the whole cluster. A row of the database holds the tenant's tokens, and a
+node takes those of a tenth of a second at a time, so that most requests cost no statement. In any period a tenant gets
+at most what its rate gives, the size of its bucket, and what each node had taken before and not used.
+
+A node that gets fewer tokens than it wants asks again after a tenth of a second at the earliest, and refuses without
+asking meanwhile: a tenant that sends too much costs ten statements per second and node. While the database does not
+answer, each node limits by itself.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import OrderedDict
@@ -12,23 +19,37 @@ from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 
 from detent.api.problems import Refusal
+from detent.errors import DetentError
+from detent.store.request_budgets import RequestBudgetStore
+from detent.telemetry.log import logger
+
+log = logger("api")
 
 MOST_CALLERS = 10_000
 BURST_SECONDS = 2
+LEASE_SHARE = 0.1  # of a second: what a node takes at a time, and how long it waits before it asks again
+LEASE_SECONDS = 10.0  # tokens that a node has not used by then are lost
+ALONE_SECONDS = 5.0  # how long a node limits by itself after the database has not answered
+
+
+def bucket_size(per_second: float) -> float:
+    return max(1.0, per_second * BURST_SECONDS)
 
 
 class Limiter:
+    """A token bucket for each caller, in this process."""
+
     def __init__(self, per_second: float, now: Callable[[], float] = time.monotonic) -> None:
         """`per_second` 0 is no limit."""
         self._rate = per_second
-        self._size = max(1.0, per_second * BURST_SECONDS)
+        self._size = bucket_size(per_second)
         self._now = now
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, who: str) -> None:
-        """Count one request of this caller; raises a refusal with the time to wait."""
+    def wait(self, who: str) -> float:
+        """Count one request of this caller: 0, or the seconds until the next one is allowed."""
         if not self._rate:
-            return
+            return 0.0
         now = self._now()
         left, since = self._buckets.get(who, (self._size, now))
         left = min(self._size, left + (now - since) * self._rate)
@@ -36,19 +57,104 @@ class Limiter:
         self._buckets.move_to_end(who)
         if len(self._buckets) > MOST_CALLERS:
             self._buckets.popitem(last=False)
-        if left < 1:
-            raise self._refusal((1 - left) / self._rate)
+        return 0.0 if left >= 1 else (1 - left) / self._rate
 
-    def _refusal(self, seconds: float) -> Refusal:
-        wait = math.ceil(seconds)
-        window = math.ceil(self._size / self._rate)
-        headers = {
-            "Retry-After": str(wait),
-            "RateLimit-Policy": f'"requests";q={int(self._size)};w={window}',
-            "RateLimit": f'"requests";r=0;t={wait}',
-        }
-        detail = f"The limit is {self._rate:g} requests per second: wait {wait} s, then send fewer."
-        return Refusal(429, "too-many-requests", detail, headers)
+    def give_back(self, who: str) -> None:
+        """The last request of this caller does not count after all."""
+        if who in self._buckets:
+            left, since = self._buckets[who]
+            self._buckets[who] = (min(self._size, left + 1), since)
+
+    def take(self, who: str) -> None:
+        """Count one request of this caller; raises a refusal with the time to wait."""
+        if wait := self.wait(who):
+            raise too_many(self._rate, wait)
+
+
+class TokenLease:
+    """The tokens of a tenant that this node has taken. `ask_at`: it asks for more from then on."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.until = 0.0
+        self.ask_at = 0.0
+        self.asking = asyncio.Lock()
+
+    def use(self, now: float) -> bool:
+        if self.tokens < 1 or now >= self.until:
+            return False
+        self.tokens -= 1
+        return True
+
+
+class TenantLimiter:
+    def __init__(
+        self, budgets: RequestBudgetStore, per_second: float, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`per_second` 0 is no limit."""
+        self._budgets = budgets
+        self._rate = per_second
+        self._size = bucket_size(per_second)
+        self._batch = max(1, int(per_second * LEASE_SHARE))
+        self._now = now
+        self._leases: OrderedDict[int, TokenLease] = OrderedDict()
+        self._alone = Limiter(per_second, now)
+        self._alone_until = -math.inf
+
+    async def take(self, tenant: int) -> None:
+        """Count one request of this tenant; raises a refusal with the time to wait."""
+        if not self._rate:
+            return
+        lease = self._lease(tenant)
+        if lease.use(self._now()):
+            return
+        async with lease.asking:  # one statement for all requests that come meanwhile
+            if lease.use(self._now()) or await self._ask(tenant, lease):
+                return
+        self._alone.take(str(tenant))
+
+    async def _ask(self, tenant: int, lease: TokenLease) -> bool:
+        """Take tokens and use one for the request that asks, or refuse it. False: the database does not answer."""
+        now = self._now()
+        if now < self._alone_until:
+            return False
+        if now >= lease.ask_at:
+            try:
+                taken = await self._budgets.take(tenant, self._batch, self._rate, self._size)
+            except DetentError as error:
+                self._alone_until = self._now() + ALONE_SECONDS
+                log.warning("request limits count for each node while the database does not answer", error=str(error))
+                return False
+            lease.tokens, lease.until = taken.granted, now + LEASE_SECONDS
+            lease.ask_at = 0.0
+            if taken.granted < self._batch:
+                lease.ask_at = now + max(LEASE_SHARE, (1 - taken.left) / self._rate)
+        if not lease.use(self._now()):
+            raise too_many(self._rate, lease.ask_at - now)
+        return True
+
+    def _lease(self, tenant: int) -> TokenLease:
+        lease = self._leases.get(tenant)
+        if lease is None:
+            lease = self._leases[tenant] = TokenLease()
+            if len(self._leases) > MOST_CALLERS:
+                self._leases.popitem(last=False)
+        else:
+            self._leases.move_to_end(tenant)
+        return lease
+
+
+def too_many(per_second: float, seconds: float, why: str = "", advice: str = "send fewer") -> Refusal:
+    """The refusal of a request that may come again after `seconds`."""
+    wait = max(1, math.ceil(seconds))
+    size = bucket_size(per_second)
+    headers = {
+        "Retry-After": str(wait),
+        "RateLimit-Policy": f'"requests";q={int(size)};w={math.ceil(size / per_second)}',
+        "RateLimit": f'"requests";r=0;t={wait}',
+    }
+    why = why or f"The limit is {per_second:g} requests per second"
+    return Refusal(429, "too-many-requests", f"{why}: wait {wait} s, then {advice}.", headers)
 
 
 def network_of(address: str) -> str:

@@ -6,9 +6,12 @@ answer of the first. A report that comes after another worker got the run is a 4
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
+from detent.api.access_watch import OpenAccess
+from detent.api.auth import bad_key
 from detent.api.context import PREFIX, Api
 from detent.api.pull_waiters import ClaimTerms
 from detent.api.routing import Routes
@@ -49,7 +52,7 @@ async def claim_runs(
     asking = ClaimTerms(
         api.tenant, body.worker, _wanted(queue, body), body.limit, timedelta(seconds=body.lease_seconds)
     )
-    pulled = await api.waiters.claim(asking, body.wait_seconds, disconnected)
+    pulled = await _claim(api, asking, body.wait_seconds, disconnected)
     if transitions.debug_enabled():
         for each in pulled:
             transitions.log.debug("run claimed", **transitions.facts_of(each.claim, None), worker=body.worker)
@@ -86,6 +89,28 @@ async def fail_run(api: Api, id: str, body: FailRequest) -> SettledRun:  # noqa:
     if settled.wait is not None:
         api.waiters.wake_in(settled.wait)
     return _settled(id, settled)
+
+
+async def _claim(
+    api: Api, asking: ClaimTerms, wait: float, disconnected: Callable[[], Awaitable[None]]
+) -> list[Pulled]:
+    """As `PullWaiters.claim`. A key that ends while its claim waits gets no run."""
+    ended = asyncio.Event()
+
+    async def left() -> None:
+        reasons = [asyncio.ensure_future(disconnected()), asyncio.ensure_future(ended.wait())]
+        try:
+            await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for reason in reasons:
+                reason.cancel()
+
+    with api.access.watching(OpenAccess(api.caller.key), ended.set):
+        pulled = await api.waiters.claim(asking, wait, left)
+    if ended.is_set():
+        await api.waiters.put_back(pulled)
+        raise bad_key()
+    return pulled
 
 
 def _wanted(queue: str, body: ClaimRequest) -> Wanted:

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from detent.api import problems
@@ -24,12 +24,12 @@ from detent.dashboard.changes import ChangeAnswer, Form, FormChange, read_form, 
 from detent.dashboard.error_text import change_error_text, page_error_text
 from detent.dashboard.formatting import iso
 from detent.dashboard.heartbeat import DatabaseHeartbeat, DatabaseSilent, while_answering, within
-from detent.dashboard.live import Hub
+from detent.dashboard.live import Hub, event
 from detent.dashboard.page import PageRequest, PageView, names_of
 from detent.dashboard.problems import AlarmCount
 from detent.dashboard.rendering import environment, parts_of
+from detent.dashboard.stream_limits import LimitedStream, StreamLimits
 from detent.errors import DetentError, NotAuthorised
-from detent.runtime.clock import monotonic
 from detent.store.db import OutcomeUnknown
 from detent.telemetry.log import logger
 
@@ -39,6 +39,8 @@ KEEPALIVE_SECONDS = 15.0
 # How long a page may take before the server checks whether the database answers.
 PAGE_SECONDS = 5.0
 UNAVAILABLE = 503
+# The last message of a stream whose visitor may no longer see the page: the browser reloads it and gets to the login.
+SESSION_ENDED = event("ended", "Your session has ended: log in again.")
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
     "object-src 'none'",
@@ -73,7 +75,8 @@ class Dashboard:
         self._authenticator = VisitorAuthenticator(api)
         self._alarms = AlarmCount()
         self._heartbeat = DatabaseHeartbeat(api.store.upkeep.now_within)
-        self.hub = Hub(self._heartbeat)
+        self._limits = StreamLimits(api.settings.max_live_streams)
+        self.hub = Hub(self._heartbeat, may_send=lambda: api.access.confirmed)
 
     def routes(self) -> list[Route]:
         made = [
@@ -116,33 +119,27 @@ class Dashboard:
         page = await within(PAGE_SECONDS, self._page(request, path=path))
         if page is None:
             return self._to_login(request)
+        # Before the answer begins: afterwards the visitor would only see a stream that breaks.
+        self._limits.check(page.visitor)
+        self.hub.check()
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._updates(view, page, request), 200, headers, media_type="text/event-stream")
+        return LimitedStream(self._limits, page.visitor, self._updates(view, page), headers)
 
-    async def _updates(self, view: PageView, page: PageRequest, request: Request) -> AsyncIterator[bytes]:
-        with self.hub.stream((view.name, *page.key), partial(self._parts, view, page)) as stream:
+    async def _updates(self, view: PageView, page: PageRequest) -> AsyncIterator[bytes]:
+        with (
+            self.hub.stream((view.name, *page.key), partial(self._parts, view, page)) as stream,
+            self._api.access.watching(page.visitor.access, partial(stream.end, SESSION_ENDED)),
+        ):
             yield b": hello\n\n"
-            checked = monotonic()
             while True:
                 try:
                     async with asyncio.timeout(KEEPALIVE_SECONDS):
                         sent = await stream.next()
                 except TimeoutError:
                     sent = b": keepalive\n\n"
-                if monotonic() - checked >= KEEPALIVE_SECONDS:  # also while messages are sent
-                    checked = monotonic()
-                    if not await self._still_allowed(request):
-                        return
                 if sent is None:
                     return
                 yield sent
-
-    async def _still_allowed(self, request: Request) -> bool:
-        """Whether the visitor may still see the page. If the database does not answer, there is nothing to send."""
-        try:
-            return await within(PAGE_SECONDS, self._authenticator.visitor(request)) is not None
-        except DetentError:
-            return True
 
     async def _parts(self, view: PageView, page: PageRequest) -> Mapping[str, str]:
         page = dataclasses.replace(page, now=await self._api.store.upkeep.now())
@@ -226,9 +223,8 @@ class Dashboard:
     async def _log_in(self, request: Request) -> Response:
         form = await read_form(request, self._api)
         key, next_path = text_of(form, "key"), safe_next(text_of(form, "next"))
-        address = request.client.host if request.client else ""
         try:
-            token = await within(PAGE_SECONDS, self._authenticator.log_in(key, address))
+            token = await within(PAGE_SECONDS, self._authenticator.log_in(key, request))
         except NotAuthorised as error:
             return self._html("login.html", 403, next=next_path, wrong=error.message)
         if token is None:

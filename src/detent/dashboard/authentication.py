@@ -10,15 +10,18 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import quote, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from detent.api.access_watch import OpenAccess
 from detent.api.auth import GRANTS, LOCAL, Caller, Scope
 from detent.api.context import Api
+from detent.api.failed_lookups import ValidDigests
 from detent.errors import NotAuthorised
-from detent.store.web_sessions import LASTS
+from detent.store.web_sessions import LASTS, SessionHolder, session_digest
 
 COOKIE = "detent_session"
 CSRF_HEADER = "x-csrf-token"
@@ -32,6 +35,11 @@ class Visitor:
     csrf: str
     session: str | None = None
 
+    @property
+    def access(self) -> OpenAccess:
+        """What a stream of this visitor ends with."""
+        return OpenAccess(self.caller.key, None if self.session is None else session_digest(self.session))
+
     def may(self, scope: Scope) -> bool:
         return self.caller.scope is not None and scope in GRANTS[self.caller.scope]
 
@@ -40,31 +48,40 @@ class VisitorAuthenticator:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._secret = secrets.token_bytes(32)
+        self._valid = ValidDigests(api.store.web_sessions.valid_digests)
 
     async def visitor(self, request: Request) -> Visitor | None:
         """The visitor behind a request; None: a login is needed."""
         if await self._api.authenticator.keyless_allowed(request):
             return Visitor(LOCAL, self._csrf("local"))
-        token = request.cookies.get(COOKIE)
-        holder = await self._api.store.web_sessions.holder(token) if token else None
-        if token is None or holder is None:
-            self._api.authenticator.count_unauthenticated(request.client.host if request.client else "")
+        token = request.cookies.get(COOKIE, "")
+        holder = await self._holder(session_digest(token), self._api.authenticator.clients.of(request))
+        if holder is None:
             return None
-        self._api.authenticator.count(holder.key)
         caller = Caller(holder.tenant, holder.scope, holder.key, holder.name)
+        await self._api.authenticator.count(caller)
         return Visitor(caller, _derived(token), token)
 
-    async def log_in(self, key: str, address: str) -> str | None:
+    async def _holder(self, digest: bytes | None, address: str) -> SessionHolder | None:
+        if digest is None:
+            return None
+        find = partial(self._api.store.web_sessions.holder, digest)
+        return await self._api.authenticator.failures.look_up(address, digest, find, self._valid)
+
+    async def log_in(self, key: str, request: Request) -> str | None:
         """The token of a new session; None: the key is not valid."""
-        caller = await self._api.authenticator.authenticate(key, address)
+        authenticator = self._api.authenticator
+        caller = await authenticator.authenticate(key, authenticator.clients.of(request))
         if caller is None or caller.key is None:
             return None
+        await authenticator.count(caller)
         caller.check("read")
         return await self._api.store.web_sessions.open(caller.key)
 
     async def log_out(self, visitor: Visitor) -> None:
         if visitor.session is not None:
             await self._api.store.web_sessions.close(visitor.session)
+            self._api.access.check_now()
 
     def check_change(self, request: Request, visitor: Visitor, given: str) -> None:
         """Raise unless the change comes from a page of this server."""

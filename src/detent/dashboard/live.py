@@ -49,20 +49,34 @@ class Stream:
 
     def __init__(self) -> None:
         self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_WAITING)
+        self._ended = False
         self.fresh = True
 
     def send(self, message: bytes | None) -> None:
         """Drop the queue of a browser that is too slow, and send it all parts with the next change."""
+        if self._ended:
+            return
         if self._waiting.full():
-            while not self._waiting.empty():
-                self._waiting.get_nowait()
+            self._drop_waiting()
             self.fresh = True
         self._waiting.put_nowait(message)
 
     def beat(self, message: bytes) -> None:
         """Send only if nothing else waits: a late heartbeat is worthless."""
-        if self._waiting.empty():
+        if self._waiting.empty() and not self._ended:
             self._waiting.put_nowait(message)
+
+    def end(self, message: bytes) -> None:
+        """Send this message instead of all that wait, and nothing after it."""
+        if not self._ended:
+            self._ended = True
+            self._drop_waiting()
+            self._waiting.put_nowait(message)
+            self._waiting.put_nowait(None)
+
+    def _drop_waiting(self) -> None:
+        while not self._waiting.empty():
+            self._waiting.get_nowait()
 
     async def next(self) -> bytes | None:
         return await self._waiting.get()
@@ -102,10 +116,12 @@ class Topic:
 
 
 class Hub:
-    def __init__(self, heartbeat: DatabaseHeartbeat | None = None) -> None:
-        """Without a `heartbeat`, only the pages themselves query the database."""
+    def __init__(self, heartbeat: DatabaseHeartbeat | None = None, may_send: Callable[[], bool] = lambda: True) -> None:
+        """Without a `heartbeat`, only the pages themselves query the database. `may_send`: whether it is known that the
+        visitors may still see their pages."""
         self._topics: dict[Hashable, Topic] = {}
         self._heartbeat = heartbeat
+        self._may_send = may_send
         self._loop: Loop | None = None
         self._beats: Loop | None = None
         self._closed = False
@@ -114,11 +130,15 @@ class Hub:
     def streams(self) -> int:
         return sum(len(topic.streams) for topic in self._topics.values())
 
+    def check(self) -> None:
+        """Raise if no further stream can be opened."""
+        if self._closed or self.streams >= MAX_STREAMS:
+            raise TooManyPages
+
     @contextmanager
     def stream(self, key: Hashable, render: Render) -> Iterator[Stream]:
         """`key` is everything that decides the content of the page: the page and the rights of its visitor."""
-        if self._closed or self.streams >= MAX_STREAMS:
-            raise TooManyPages
+        self.check()
         topic = self._topics.setdefault(key, Topic(render))
         stream = Stream()
         topic.streams.add(stream)
@@ -168,6 +188,8 @@ class Hub:
             return IDLE
         if self._heartbeat is not None and self._heartbeat.silent:
             return EVERY  # every statement would hang and block a connection
+        if not self._may_send():
+            return EVERY
         began = monotonic()
         for topic in list(self._topics.values()):
             if topic.streams:

@@ -46,6 +46,8 @@ class ApiServer:
             lifespan="off",
             timeout_graceful_shutdown=STOP_SECONDS,
             ws="none",
+            # Otherwise uvicorn believes X-Forwarded-For of every local peer: trusted_proxies decides that.
+            proxy_headers=False,
         )
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None

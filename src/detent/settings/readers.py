@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -140,6 +141,11 @@ def tenants(raw: object) -> tuple[str, ...]:
     if not all(re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", name) for name in found):
         raise ValueError
     return found
+
+
+def networks(raw: object) -> tuple[str, ...]:
+    """Refuses a network with bits of a host, such as 10.0.0.1/8: it is unclear which of the two is meant."""
+    return tuple(str(ip_network(name)) for name in names(raw))
 
 
 def path(raw: object) -> Path:

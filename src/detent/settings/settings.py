@@ -28,6 +28,7 @@ from detent.settings.readers import (
     choice,
     coordinator,
     names,
+    networks,
     or_auto,
     path,
     seconds,
@@ -164,6 +165,11 @@ class Settings:
     )
     max_result_bytes: int = _setting(16_384, whole(0, 268_435_456), "a whole number of bytes between 0 and 268435456")
     requests_per_second: float = _setting(1000.0, seconds(0, 1_000_000), "0 for no limit, or a number up to 1000000")
+    failed_keys_per_second: float = _setting(10.0, seconds(0, 1_000_000), "0 for no limit, or a number up to 1000000")
+    trusted_proxies: tuple[str, ...] = _setting(
+        (), networks, "one or more addresses or networks such as 10.0.0.0/8, separated by commas"
+    )
+    max_live_streams: int = _setting(100, whole(1, 500), "a whole number between 1 and 500")
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @property

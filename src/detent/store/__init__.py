@@ -22,6 +22,7 @@ from detent.store.nodes import NodeStore
 from detent.store.overview import OverviewStore
 from detent.store.pull import PullStore
 from detent.store.queues import QueueStore
+from detent.store.request_budgets import RequestBudgetStore
 from detent.store.requests import RequestStore
 from detent.store.reruns import RerunStore
 from detent.store.retention import RetentionStore
@@ -55,6 +56,7 @@ class Store:
         self.overview = OverviewStore(database)
         self.pull = PullStore(database)
         self.queues = QueueStore(database)
+        self.request_budgets = RequestBudgetStore(database)
         self.requests = RequestStore(database)
         self.reruns = RerunStore(database)
         self.retention = RetentionStore(database)

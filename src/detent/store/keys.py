@@ -101,7 +101,7 @@ class KeyStore:
         ) > limit else None
 
     async def revoke(self, key_id: str, *, tenant: int) -> ApiKey:
-        """Revoke a key; a node that has just accepted it may do so for a few more seconds."""
+        """Revoke a key and end its sessions; a node that has just accepted it may do so for a few more seconds."""
         if not await self._database.fetch(PoolName.REQUEST, sql.key.REVOKE, tenant, key_id):
             raise KeyNotFound(key_id)
         (row,) = await self._database.fetch(PoolName.REQUEST, sql.key.LIST, tenant, 0, 1, key_id)
@@ -117,6 +117,11 @@ class KeyStore:
             with contextlib.suppress(DetentError):  # the key is valid even if its last use cannot be written
                 await self._database.fetch(PoolName.REQUEST, sql.key.TOUCH, credential.id)
         return KeyHolder(rows[0]["tenant"], rows[0]["scope"], rows[0]["name"])
+
+    async def valid_digests(self, limit: int) -> frozenset[bytes]:
+        """The digests of valid keys, at most `limit`: those that were used last."""
+        rows = await self._database.fetch(PoolName.REQUEST, sql.key.LIST_DIGESTS, limit)
+        return frozenset(row["digest"] for row in rows)
 
     async def cluster_is_keyed(self) -> bool:
         """Whether a key was ever created. From then on every request needs one, also when all are revoked."""

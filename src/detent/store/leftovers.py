@@ -1,4 +1,4 @@
-"""Rows that are no longer needed: former revisions and spans, schedules and queues without a job, ended sessions.
+"""Rows that are no longer needed: former revisions and spans, schedules and queues without a job.
 
 They are scanned page by page, each page one short statement, and removed by key.
 """
@@ -13,7 +13,6 @@ from detent.store import sql
 from detent.store.db import Database, PoolName
 
 SCANNED_AT_ONCE = 5_000
-PURGE_BATCH = 500
 BEGINNING = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
 
 
@@ -59,9 +58,6 @@ class LeftoverStore:
                 return
             job, since = row["job"], row["since"]
             yield row["gone"]
-
-    async def purge_sessions(self, at: datetime | None = None) -> int:
-        return len(await self._database.fetch(PoolName.REQUEST, sql.session.PURGE, PURGE_BATCH, at))
 
     # -- schedules and queues
 

@@ -37,14 +37,15 @@ class Pulse(NamedTuple):
 
 class PendingUpkeep(NamedTuple):
     """Which upkeep is needed: jobs whose last tick has fired, expired leases of pulled runs, runs that wait for their
-    predecessor, answers and hints that were kept long enough, pauses that end soon; and whether there are ticks to
-    catch up, and deadlines."""
+    predecessor, answers and hints that were kept long enough, sessions that have ended, pauses that end soon; and
+    whether there are ticks to catch up, and deadlines."""
 
     ended: bool
     leases: bool
     waiting: bool
     requests: bool
     changes: bool
+    sessions: bool
     pauses: bool
     catchups: bool
     expectations: bool

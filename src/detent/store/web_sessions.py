@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from datetime import timedelta
+from collections.abc import Collection
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from detent.contract.key import KeyScope
@@ -13,6 +14,9 @@ from detent.store import sql
 from detent.store.db import Database, PoolName
 
 LASTS = timedelta(hours=12)
+PURGE_BATCH = 500
+# An answer that comes later is of no use: it is asked again every few seconds.
+FIND_ENDED_SECONDS = 2.0
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -21,6 +25,14 @@ class SessionHolder(NamedTuple):
     scope: KeyScope
     name: str | None
     key: str
+
+
+class EndedAccess(NamedTuple):
+    """Which keys and sessions of those in question have ended; `keyed`: the cluster requires keys."""
+
+    keys: frozenset[str]
+    sessions: frozenset[bytes]
+    keyed: bool
 
 
 class WebSessionStore:
@@ -33,15 +45,34 @@ class WebSessionStore:
         await self._database.fetch(PoolName.REQUEST, sql.session.OPEN, _digest(token), key_id, LASTS)
         return token
 
-    async def holder(self, token: str) -> SessionHolder | None:
+    async def holder(self, digest: bytes) -> SessionHolder | None:
         """Whose session this is; None when the session or its key is unknown or has ended."""
-        if not _TOKEN.fullmatch(token):
-            return None
-        rows = await self._database.fetch(PoolName.REQUEST, sql.session.FIND_KEY, _digest(token))
+        rows = await self._database.fetch(PoolName.REQUEST, sql.session.FIND_KEY, digest)
         return SessionHolder(*rows[0].values()) if rows else None
+
+    async def valid_digests(self, limit: int) -> frozenset[bytes]:
+        """The digests of sessions that have not ended, at most `limit`: the newest."""
+        rows = await self._database.fetch(PoolName.REQUEST, sql.session.LIST_DIGESTS, limit)
+        return frozenset(row["digest"] for row in rows)
+
+    async def ended(self, keys: Collection[str], sessions: Collection[bytes]) -> EndedAccess:
+        """Which of these have ended, for requests that stay open."""
+        (row,) = await self._database.fetch_within(
+            FIND_ENDED_SECONDS, PoolName.REQUEST, sql.session.FIND_ENDED, list(keys), list(sessions)
+        )
+        return EndedAccess(frozenset(row["keys"]), frozenset(row["sessions"]), row["keyed"])
 
     async def close(self, token: str) -> None:
         await self._database.fetch(PoolName.REQUEST, sql.session.END, _digest(token))
+
+    async def purge(self, at: datetime | None = None) -> int:
+        """Remove sessions that have ended; how many. `at`: the time of the caller's clock."""
+        return len(await self._database.fetch(PoolName.WORK, sql.session.PURGE, PURGE_BATCH, at))
+
+
+def session_digest(token: str) -> bytes | None:
+    """None: the text is not a token."""
+    return _digest(token) if _TOKEN.fullmatch(token) else None
 
 
 def _digest(token: str) -> bytes:

@@ -14,6 +14,7 @@ from detent.scheduler.lifecycle import LifecycleLoop
 from detent.store import Store
 from detent.store.db import LockTimeout
 from detent.store.requests import PURGE_BATCH
+from detent.store.web_sessions import PURGE_BATCH as SESSIONS_BATCH
 from detent.telemetry.log import logger
 from detent.telemetry.metrics import Metrics
 from detent.upkeep.expectations import ExpectationWatch
@@ -86,6 +87,8 @@ class Housekeeping:
             parts.append(self._purge_requests)
         if due.changes:
             parts.append(self._store.upkeep.purge_changes)
+        if due.sessions:
+            parts.append(self._purge_sessions)
         await do_each(parts)
 
     async def _end_deleted(self) -> None:
@@ -98,4 +101,8 @@ class Housekeeping:
 
     async def _purge_requests(self) -> None:
         while await self._store.requests.purge(self._clock.now()) >= PURGE_BATCH:
+            pass
+
+    async def _purge_sessions(self) -> None:
+        while await self._store.web_sessions.purge(self._clock.now()) >= SESSIONS_BATCH:
             pass

@@ -152,8 +152,6 @@ class Keeper:
             await self._go_on("leftovers")
         while await self._store.set_aside.purge():
             await self._go_on("leftovers")
-        while await self._store.leftovers.purge_sessions(self._present()):
-            await self._go_on("leftovers")
         await self._store.retention.purge_workers(self._days)
         await self._store.retention.purge_skips(self._days)
 

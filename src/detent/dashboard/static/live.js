@@ -1,6 +1,8 @@
 // The page's stream: its connection state, and a button that pauses live updates.
 import { beat, isStale, startWatching, trouble } from "./stale.js";
 
+const LEAVING = 10000; // milliseconds
+let leftAt = -LEAVING;
 let paused = false;
 let connected = false;
 
@@ -23,6 +25,11 @@ function showState() {
   else show("off", "disconnected");
 }
 
+// The server redirects to the login. A logout is on its way there already: a reload would interrupt it.
+function sessionEnded() {
+  if (performance.now() - leftAt >= LEAVING) location.reload();
+}
+
 export function toggleLive() {
   if (!document.getElementById("feed")) return;
   paused = !paused;
@@ -34,6 +41,9 @@ export function toggleLive() {
 export function startLive() {
   const feed = document.getElementById("feed");
   document.getElementById("live-state")?.addEventListener("click", toggleLive);
+  addEventListener("beforeunload", () => {
+    leftAt = performance.now();
+  });
   startWatching(Boolean(feed), () => connected);
   if (!feed) return;
   document.addEventListener("stale-changed", showState);
@@ -42,14 +52,16 @@ export function startLive() {
     showState();
   });
   for (const name of ["htmx:sse:error", "htmx:sse:close"]) {
-    feed.addEventListener(name, () => {
+    feed.addEventListener(name, (event) => {
       connected = false;
       showState();
+      if (event.detail.status === 401) sessionEnded();
     });
   }
   feed.addEventListener("htmx:sse:before:message", (event) => {
     const name = event.detail.message.event;
-    if (name === "beat") beat(event.detail.message.data);
+    if (name === "ended") sessionEnded();
+    else if (name === "beat") beat(event.detail.message.data);
     else if (name === "trouble") trouble(event.detail.message.data);
     else trouble("");
     if (paused || document.querySelector("dialog[open]:not(#dialog)")) event.detail.cancelled = true;

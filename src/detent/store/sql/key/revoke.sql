@@ -1,2 +1,6 @@
--- Revoke a key permanently; the time of the first revocation is kept. $1 tenant, $2 id
-UPDATE api_keys SET revoked_at = coalesce(revoked_at, now()) WHERE tenant = $1::integer AND id = $2::text RETURNING id
+-- Revoke a key permanently, and end its sessions; the time of the first revocation is kept. $1 tenant, $2 id
+WITH revoked AS (
+    UPDATE api_keys SET revoked_at = coalesce(revoked_at, now()) WHERE tenant = $1::integer AND id = $2::text
+    RETURNING id),
+ended AS (DELETE FROM sessions s USING revoked WHERE s.key = revoked.id)
+SELECT id FROM revoked

@@ -6,6 +6,7 @@ SELECT EXISTS (SELECT FROM cursors WHERE ended) AS ended,
        EXISTS (SELECT FROM live_runs WHERE lane < 0) AS waiting,
        EXISTS (SELECT FROM requests WHERE created_at < least(now(), $2::timestamptz) - $1::interval) AS requests,
        EXISTS (SELECT FROM changes WHERE at < now() - interval '2 minutes') AS changes,
+       EXISTS (SELECT FROM sessions WHERE expires_at <= least(now(), $2::timestamptz)) AS sessions,
        EXISTS (SELECT FROM jobs WHERE paused_until <= now() + $3::interval AND status = 'paused') AS pauses,
        EXISTS (SELECT FROM catchups) AS catchups,
        EXISTS (SELECT FROM expectations) AS expectations
