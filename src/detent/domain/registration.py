@@ -33,6 +33,9 @@ from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.cautions import cautions
 from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.keys import check_key_template
+from detent.domain.schedule.rrule_parse import looks_like_rrule
+from detent.domain.schedule.schedule import NO_LIMIT
+from detent.domain.schedule.steps import QUESTION_STEPS, Steps
 from detent.domain.target_rules import check_target
 from detent.domain.target_url import TargetError, check_url
 from detent.errors import UsageError
@@ -94,10 +97,18 @@ class Timing(NamedTuple):
     warnings: list[str]
 
 
-class Timings:
-    """Parsed schedules of jobs that are registered together: most jobs share a few."""
+def is_costly(spec: JobSpec) -> bool:
+    """Whether its ticks may take more than a tenth of a millisecond to compute: callers then use a thread."""
+    rule = looks_like_rrule(spec.schedule) if isinstance(spec.schedule, str) else "rrule" in spec.schedule
+    return rule or bool(spec.jitter_seconds) or spec.idempotency_key_template is not None
 
-    def __init__(self) -> None:
+
+class Timings:
+    """Parsed schedules of jobs that are registered together: most jobs share a few. Each job may cost QUESTION_STEPS,
+    and all of them together `whole`."""
+
+    def __init__(self, whole: Steps | None = None) -> None:
+        self._steps = Steps(QUESTION_STEPS, "find its next tick", whole)
         self._timings: dict[object, Timing] = {}
         self._key_warnings: dict[object, list[str]] = {}
         self._places: dict[tuple[int, int, datetime], tuple[Schedule, CursorPlace]] = {}
@@ -109,8 +120,9 @@ class Timings:
             *(spec.starts_at, spec.ends_at, spec.jitter_seconds),
         )
         found = self._timings.get(key)
+        self._steps.spent = 0
         if found is None:
-            found = _timing(schedule_of(spec, number, created_at), created_at)
+            found = _timing(schedule_of(spec, number, created_at, self._steps), created_at)
             if found.schedule.kind != "cron" or not _may_hash(spec.schedule):
                 self._timings[key] = found
         return found
@@ -130,6 +142,7 @@ class Timings:
         found = self._places.get(key)
         if found is not None:
             return found[1]
+        self._steps.spent = 0
         where = place(job, now)
         if job.schedule.at is None and where.fire_at == where.next_tick and not job.schedule.jitter_seconds:
             self._places[key] = job.schedule, where  # with the schedule, so that its id stays its own
@@ -200,7 +213,7 @@ def _may_hash(schedule: str | dict[str, Any]) -> bool:
     return uses_hash(schedule if isinstance(schedule, str) else schedule["cron"])
 
 
-def schedule_of(spec: JobSpec, number: int, created_at: datetime) -> Schedule:
+def schedule_of(spec: JobSpec, number: int, created_at: datetime, steps: Steps = NO_LIMIT) -> Schedule:
     """The schedule of a job; an interval counts from the creation of its job."""
     try:
         return Schedule.parse(
@@ -215,6 +228,7 @@ def schedule_of(spec: JobSpec, number: int, created_at: datetime) -> Schedule:
             starts_at=spec.starts_at,
             ends_at=spec.ends_at,
             jitter_seconds=spec.jitter_seconds,
+            steps=steps,
         )
     except ScheduleError as error:
         raise UsageError(error.message, error.pointer or "/schedule") from error
