@@ -38,6 +38,7 @@ from detent.settings.readers import (
     whole,
     zero_or_seconds,
 )
+from detent.settings.toml import TooDeep, parse_toml
 
 CONFIG_FILE = "detent.toml"
 PREFIX = "DETENT_"
@@ -273,7 +274,9 @@ def _from_file(flags: Mapping[str, object], folder: Path) -> Iterable[Found]:
 
 def _toml(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return parse_toml(path.read_text("utf-8"))
+    except TooDeep as error:
+        raise UsageError(f"The settings file {path} cannot be read: {error}.") from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not valid TOML: {error}.") from error
     except (OSError, ValueError) as error:
