@@ -13,6 +13,7 @@ from detent.api.routing import Reply, Routes
 from detent.contract.key import ApiKey, KeyScope, NewApiKey
 from detent.contract.page import Page
 from detent.domain.job import Name
+from detent.domain.text import check_seen
 from detent.errors import UsageError
 from detent.store.keys import TenantName
 
@@ -48,6 +49,7 @@ class KeyQuery(Struct, forbid_unknown_fields=True):
 @routes.post("/keys", status=201, scope="admin")
 async def create_key(api: Api, body: KeySpec) -> Reply[NewApiKey]:
     """Create a key. Its text is in this answer and nowhere else."""
+    check_seen(body.name or "", "The name", "/name")
     key = await api.store.keys.add(
         body.scope,
         tenant=await _tenant(api, body.tenant),

@@ -12,6 +12,7 @@ from detent.cli.invocation import api_options, connect, invocation, load_setting
 from detent.cli.nodes import database_options
 from detent.cli.output import Column, Item
 from detent.cli.runs import paging_options
+from detent.cli.text import clean
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _show(answer: Item) -> None:
                     f"Created key {answer['id']} of tenant {answer['tenant']}: scope {answer['scope']}, valid {until}."
                 )
                 output.say("Save it now, it is not shown again; programs read it from DETENT_API_KEY.")
-            print(answer["key"])
+            print(clean(answer["key"]))
 
 
 def _created_locally(
@@ -113,7 +114,10 @@ def _created_locally(
 
     import msgspec
 
+    from detent.domain.text import check_seen
     from detent.telemetry.log import configure
+
+    check_seen(name or "", "--name")
 
     configure(settings.log_format, "warning")  # to stderr: stdout is for the key
     made = asyncio.run(_write(settings, scope, name, tenant, lifetime))

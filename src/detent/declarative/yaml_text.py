@@ -14,6 +14,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from detent.declarative.located import MAX_ALIASED, MAX_DEPTH, LocatedValue, Path, Unreadable
+from detent.domain.text import visible
 
 _TAG = "tag:yaml.org,2002:"
 _NULL = re.compile(r"null|~|")
@@ -48,7 +49,7 @@ for _name, _pattern in (("null", _NULL), ("bool", _BOOL), ("int", _INT), ("float
 
 def _text(dumper: yaml.SafeDumper, text: str) -> ScalarNode:
     style = "|" if "\n" in text else None
-    if not text.replace("\n", "").isprintable():
+    if visible(text, "\n") != text:
         style = '"'  # the only one in which every character can be spelled out
     return dumper.represent_scalar(f"{_TAG}str", text, style=style)
 
@@ -59,7 +60,8 @@ _Dumper.add_representer(str, _text)
 def write(document: Any) -> str:
     """The document as YAML that reads back as the same."""
     written: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
-    return written
+    # Text with unseen characters is in double quotes, see _text: there YAML has the same escapes.
+    return visible(written)
 
 
 def read_yaml(text: str) -> list[LocatedValue]:

@@ -38,6 +38,7 @@ from detent.domain.schedule.schedule import NO_LIMIT
 from detent.domain.schedule.steps import QUESTION_STEPS, Steps
 from detent.domain.target_rules import check_target
 from detent.domain.target_url import TargetError, check_url
+from detent.domain.text import check_seen
 from detent.errors import UsageError
 
 GAPS_CHECKED = 16
@@ -341,12 +342,14 @@ def _check_words(spec: JobSpec) -> None:
             f"The queue is {shown(spec.queue)}: give at most 128 characters, without spaces and commas.",
             "/queue",
         )
+    check_seen(spec.queue, "The queue", "/queue")
     for position, tag in enumerate(spec.tags):
         if _CONTROL.search(tag) or tag != tag.strip():
             raise UsageError(
                 f"The tag {shown(tag)} has control characters, or spaces around it: remove them.",
                 pointer_to("tags", position),
             )
+        check_seen(tag, "The tag", pointer_to("tags", position))
         if tag in spec.tags[:position]:
             raise UsageError(f"The tag {shown(tag)} is given twice: keep one of them.", pointer_to("tags", position))
 
@@ -354,6 +357,7 @@ def _check_words(spec: JobSpec) -> None:
 def _check_name(name: str) -> None:
     if _CONTROL.search(name) or name != name.strip():
         raise UsageError(f"The name {shown(name)} has control characters, or spaces around it: remove them.", "/name")
+    check_seen(name, "The name", "/name")
     if is_job_id(name) or name in (".", ".."):
         raise UsageError(f"The name {shown(name)} reads like an id or a path: choose another.", "/name")
 
