@@ -185,7 +185,7 @@ def _mask_of_year(rule: RecurrenceRule, weekday: int, leap: bool, leap_before: b
     if days := rule.numbers("BYMONTHDAY"):
         mask &= _days_of_months(days, starts)
     if numbers := rule.numbers("BYYEARDAY"):
-        mask &= sum(1 << (number - 1 if number > 0 else length + number) for number in numbers if abs(number) <= length)
+        mask &= _days_of_year(numbers, length)
     if weeks := rule.numbers("BYWEEKNO"):
         mask &= numbered_weeks(weeks, WEEKDAY_NAMES.index(rule.week_start), weekday, leap, leap_before)
     plain = [WEEKDAY_NAMES.index(name) for ordinal, name in rule.weekdays if not ordinal]
@@ -193,6 +193,14 @@ def _mask_of_year(rule: RecurrenceRule, weekday: int, leap: bool, leap_before: b
         mask &= sum(WEEKDAY_BITS << (each - weekday) % 7 for each in plain)
     if len(plain) < len(rule.weekdays):
         mask &= _numbered_weekdays(rule, weekday, starts)
+    return mask
+
+
+def _days_of_year(numbers: tuple[int, ...], length: int) -> int:
+    mask = 0
+    for number in numbers:
+        if abs(number) <= length:
+            mask |= 1 << (number - 1 if number > 0 else length + number)
     return mask
 
 
