@@ -105,11 +105,11 @@ def is_costly(spec: JobSpec) -> bool:
 
 
 class Timings:
-    """Parsed schedules of jobs that are registered together: most jobs share a few. Each job may cost QUESTION_STEPS,
-    and all of them together `whole`."""
+    """Parsed schedules of jobs that are registered together: most jobs share a few. Each job may cost `each` steps, and
+    all of them together `whole`."""
 
-    def __init__(self, whole: Steps | None = None) -> None:
-        self._steps = Steps(QUESTION_STEPS, "find its next tick", whole)
+    def __init__(self, whole: Steps | None = None, each: float = QUESTION_STEPS) -> None:
+        self._steps = Steps(each, "find its next tick", whole)
         self._timings: dict[object, Timing] = {}
         self._key_warnings: dict[object, list[str]] = {}
         self._places: dict[tuple[int, int, datetime], tuple[Schedule, CursorPlace]] = {}
@@ -215,7 +215,7 @@ def _may_hash(schedule: str | dict[str, Any]) -> bool:
 
 
 def schedule_of(spec: JobSpec, number: int, created_at: datetime, steps: Steps = NO_LIMIT) -> Schedule:
-    """The schedule of a job; an interval counts from the creation of its job."""
+    """The schedule of a job; an interval counts from the creation of its job. New ones have `steps`."""
     try:
         return Schedule.parse(
             spec.schedule,
@@ -230,6 +230,7 @@ def schedule_of(spec: JobSpec, number: int, created_at: datetime, steps: Steps =
             ends_at=spec.ends_at,
             jitter_seconds=spec.jitter_seconds,
             steps=steps,
+            new=steps is not NO_LIMIT,
         )
     except ScheduleError as error:
         raise UsageError(error.message, error.pointer or "/schedule") from error

@@ -44,7 +44,7 @@ class ScheduleOptions(NamedTuple):
 DEFAULTS = ScheduleOptions()
 
 
-def parse_schedule(spec: str | Mapping[str, Any], options: ScheduleOptions, steps: Steps) -> Schedule:
+def parse_schedule(spec: str | Mapping[str, Any], options: ScheduleOptions, steps: Steps, new: bool) -> Schedule:
     if isinstance(spec, str):
         kind, value, pointer = _recognise(spec), spec, "/schedule"
         if kind == "every":
@@ -62,7 +62,7 @@ def parse_schedule(spec: str | Mapping[str, Any], options: ScheduleOptions, step
         if options.day_match is not None:
             raise ScheduleError("day_match is about cron expressions; take it out.", "/day_match")
         if kind == "rrule":
-            return _parse_rrule(value, options, steps)
+            return _parse_rrule(value, options, steps, new)
         return {"every": _parse_every, "at": _parse_at}[kind](value, options)
     except ScheduleError as error:
         raise error.at(pointer) from None
@@ -202,7 +202,7 @@ def _wall_schedule(
     return Schedule(stored["kind"], WallTicks(resolver), zone, stored)
 
 
-def _parse_rrule(value: Any, options: ScheduleOptions, steps: Steps) -> Schedule:
+def _parse_rrule(value: Any, options: ScheduleOptions, steps: Steps, new: bool) -> Schedule:
     from detent.domain.schedule.rrule import RuleWalls
     from detent.domain.schedule.rrule_parse import find_zone, parse_rrule
 
@@ -215,7 +215,8 @@ def _parse_rrule(value: Any, options: ScheduleOptions, steps: Steps) -> Schedule
 
     rule = parse_rrule(text, to_wall, options.anchor)
     walls = RuleWalls(rule, steps)
-    walls.check_possible()
+    if new:
+        walls.check_possible()
     stored: dict[str, Any] = {"kind": "rrule", "rrule": rule.text(), "timezone": zone.name}
     return _wall_schedule(stored, walls, walls.real_time, zone, options)
 
@@ -268,7 +269,7 @@ def schedule_from_stored(stored: Mapping[str, Any]) -> Schedule:
     if kind == "cron":
         return _parse_cron_cached(stored["cron"], options)
     if kind == "rrule":
-        return _parse_rrule(stored["rrule"], options, Steps())
+        return _parse_rrule(stored["rrule"], options, Steps(), new=False)
     if kind == "interval":
         return _interval_schedule(parse_every(stored["every"]), None, options)
     if kind == "once":

@@ -122,9 +122,11 @@ class Schedule:
         ends_at: datetime | None = None,
         jitter_seconds: float = 0,
         steps: Steps = NO_LIMIT,
+        new: bool = True,
     ) -> Schedule:
         """Reads any form of schedule; a ScheduleError says what is wrong with it and what to write. With `steps`, that
-        and every later question to this schedule is refused beyond their limit."""
+        and every later question to this schedule is refused beyond their limit. One that is not `new` is not searched
+        for a first tick again."""
         policy = (timezone, dst_gap, dst_overlap, day_match, dialect, starts_at, ends_at, jitter_seconds)
         if isinstance(spec, str):
             found = PARSED.get((spec, policy))
@@ -133,7 +135,7 @@ class Schedule:
         from detent.domain.schedule.parse import ScheduleOptions, parse_schedule
 
         options = ScheduleOptions(timezone, anchor, hash_key, *policy[1:])
-        schedule = parse_schedule(spec, options, Steps() if steps is NO_LIMIT else steps)
+        schedule = parse_schedule(spec, options, Steps() if steps is NO_LIMIT else steps, new)
         if schedule.kind == "cron" and isinstance(spec, str) and not uses_hash(spec):
             if len(PARSED) >= MOST_PARSED:
                 PARSED.clear()
