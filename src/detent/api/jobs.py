@@ -18,8 +18,8 @@ from detent.contract.page import Instant, Page
 from detent.contract.run import Run
 from detent.domain.identity import run_id
 from detent.domain.job import JobSpec, Name, TargetKind
+from detent.domain.names import is_job_id
 from detent.domain.refusal import shown
-from detent.domain.registration import is_job_id
 from detent.domain.states import RunStatus
 from detent.domain.text import check_seen
 from detent.errors import NotFound, UsageError

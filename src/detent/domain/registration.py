@@ -8,7 +8,6 @@ fired, and is computed again when a job is changed.
 from __future__ import annotations
 
 import hashlib
-import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -28,7 +27,8 @@ from detent.domain.documents import (
 from detent.domain.identity import partition_of
 from detent.domain.job import JobSpec, kind_of, needs_of
 from detent.domain.misfire import AUTOMATIC, MISSED, SHORTEST_GRACE
-from detent.domain.refusal import pointer_to, refused, shown
+from detent.domain.names import check_names
+from detent.domain.refusal import refused, shown
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.cautions import cautions
 from detent.domain.schedule.cron_fields import uses_hash
@@ -38,7 +38,6 @@ from detent.domain.schedule.schedule import NO_LIMIT
 from detent.domain.schedule.steps import QUESTION_STEPS, Steps
 from detent.domain.target_rules import check_target
 from detent.domain.target_url import TargetError, check_url
-from detent.domain.text import check_seen
 from detent.errors import UsageError
 
 GAPS_CHECKED = 16
@@ -46,9 +45,6 @@ WAITING_LANES = {"QUEUE": -1, "REPLACE": -2}
 LONGEST_GRACE = 2**31 - 1
 
 _DECODER = msgspec.json.Decoder(JobSpec)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_QUEUE = re.compile(r"[^\s,\x00]{1,128}")
-_ID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 
 
 class PreparedJob(NamedTuple):
@@ -272,11 +268,6 @@ def _place_in_the_past(job: PreparedJob, at: datetime, now: datetime, last_tick:
     return CursorPlace(at, at, min(int(late + grace) + 1, LONGEST_GRACE))
 
 
-def is_job_id(text: str) -> bool:
-    """Whether this text is an id; no job can have such a name."""
-    return _ID.fullmatch(text) is not None
-
-
 def _read(spec: JobSpec, max_payload_bytes: int) -> tuple[JobSpec, bytes]:
     """The document decoded again from JSON, because a program may have built it with any value in any field; and that
     JSON.
@@ -306,7 +297,7 @@ def _read_closely(spec: JobSpec) -> tuple[JobSpec, bytes]:
 
 
 def _check_parts(spec: JobSpec) -> None:
-    _check_words(spec)
+    check_names(spec)
     _check_expectations(spec)
     try:
         check_target(spec.target)
@@ -333,34 +324,6 @@ def _check_expectations(spec: JobSpec) -> None:
             check_url(spec.notify_url)
         except TargetError as error:
             raise UsageError(error.message, "/notify_url") from error
-
-
-def _check_words(spec: JobSpec) -> None:
-    if spec.name is not None:
-        _check_name(spec.name)
-    if not _QUEUE.fullmatch(spec.queue):
-        raise UsageError(
-            f"The queue is {shown(spec.queue)}: give at most 128 characters, without spaces and commas.",
-            "/queue",
-        )
-    check_seen(spec.queue, "The queue", "/queue")
-    for position, tag in enumerate(spec.tags):
-        if _CONTROL.search(tag) or tag != tag.strip():
-            raise UsageError(
-                f"The tag {shown(tag)} has control characters, or spaces around it: remove them.",
-                pointer_to("tags", position),
-            )
-        check_seen(tag, "The tag", pointer_to("tags", position))
-        if tag in spec.tags[:position]:
-            raise UsageError(f"The tag {shown(tag)} is given twice: keep one of them.", pointer_to("tags", position))
-
-
-def _check_name(name: str) -> None:
-    if _CONTROL.search(name) or name != name.strip():
-        raise UsageError(f"The name {shown(name)} has control characters, or spaces around it: remove them.", "/name")
-    check_seen(name, "The name", "/name")
-    if is_job_id(name) or name in (".", ".."):
-        raise UsageError(f"The name {shown(name)} reads like an id or a path: choose another.", "/name")
 
 
 def _utc(moment: datetime | None, field: str) -> datetime | None:
