@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.command_line import CommandLine
+from detent.cli import main
+from tests.cli.command_line import Finished
 from tests.cli.contract_server import ContractServer
 
 
@@ -17,13 +20,31 @@ def server() -> Iterator[ContractServer]:
         yield running
 
 
+class CommandLine:
+    """The command line inside this process, in a folder and with an environment of its own."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str, **environ: str) -> Finished:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            for name in [name for name in os.environ if name.startswith(("DETENT_", "XDG_"))]:
+                patch.delenv(name)
+            for name, value in {"HOME": str(self.folder), **environ}.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "argv", ["detent", *arguments])
+            code = main()
+        captured = self._capsys.readouterr()
+        return Finished(code, captured.out, captured.err)
+
+
 @pytest.fixture
-def cloned(server: ContractServer, tmp_path: Path) -> CommandLine:
+def cloned(server: ContractServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     """In a repository of a stranger, whose detent.toml names the stranger's server."""
     (tmp_path / "detent.toml").write_text(f'api_url = "{server.url}"\n')
-    detent = CommandLine(tmp_path, server.url)
-    del detent.environ["DETENT_API_URL"]
-    return detent
+    return CommandLine(tmp_path, capsys)
 
 
 @pytest.mark.parametrize("variable", ["DETENT_API_KEY", "DETENT_API_KEY_FILE"])

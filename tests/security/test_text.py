@@ -162,22 +162,20 @@ EDGES = (
     *("0001-01-01T00:00:00", "1970-12-31T23:59:59.999", "1971-01-01T00:00:00", "9000-12-31T23:59:59.999"),
     *("9001-01-01T00:00:00", "9990-01-01T00:00:00", "9999-12-31T23:59:59.999999", "9999-12-31T24:00:00"),
 )
-OFFSETS = ("", "Z", "+00:00", "+14:00", "-12:00", "+23:59", "-23:59", "+24:00", "-00:00")
+OFFSETS = ("", "Z", "+14:00", "-12:00", "+23:59", "-23:59", "+24:00", "-00:00")
 SCHEDULES = ("0 9 * * *", "FREQ=MONTHLY;BYDAY=-1FR", "every 1h", "2031-01-01T00:00:00Z", "0 0 29 2 *")
 
 
-async def test_no_instant_at_an_edge_of_the_calendar_fails_a_request(api: ApiClient) -> None:
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.long)])
+async def test_no_instant_at_an_edge_of_the_calendar_fails_a_request(api: ApiClient, every: int) -> None:
     jobs = [
         (await api.create(name=f"j{number}", schedule=schedule, timezone=zone))["id"]
         for number, schedule in enumerate(SCHEDULES)
         for zone in ("UTC" if "Z" in schedule or "every" in schedule else "Pacific/Apia",)
     ]
-    for edge in EDGES:
-        for offset in OFFSETS:
-            at = quote(edge + offset)
-            for job in jobs:
-                answer = await api.ask("GET", f"/api/v1/jobs/{job}/explain?at={at}")
-                assert answer.status in (200, 422), (edge + offset, answer.document)
-            for query in (f"from={at}", f"to={at}"):
-                answer = await api.ask("GET", f"/api/v1/jobs/{jobs[0]}/ticks?{query}")
-                assert answer.status in (200, 422), (query, answer.document)
+    instants = [quote(edge + offset) for edge in EDGES for offset in OFFSETS]
+    paths = [f"/api/v1/jobs/{job}/explain?at={at}" for job in jobs for at in instants]
+    paths += [f"/api/v1/jobs/{jobs[0]}/ticks?{name}={at}" for name in ("from", "to") for at in instants]
+    for path in paths[::every]:
+        answer = await api.ask("GET", path)
+        assert answer.status in (200, 422), (path, answer.document)
