@@ -8,7 +8,7 @@ fired, and is computed again when a job is changed.
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -41,6 +41,7 @@ from detent.domain.target_url import TargetError, check_url
 from detent.errors import UsageError
 
 GAPS_CHECKED = 16
+GAPS_AHEAD = timedelta(days=3660)
 WAITING_LANES = {"QUEUE": -1, "REPLACE": -2}
 LONGEST_GRACE = 2**31 - 1
 
@@ -342,7 +343,7 @@ def _check_jitter(schedule: Schedule, since: datetime) -> None:
     """Jitter must stay below the gap to the next tick, so that runs keep the order of their ticks."""
     if not schedule.jitter_seconds:
         return
-    ticks = schedule.between(since, datetime.max.replace(tzinfo=UTC), GAPS_CHECKED)
+    ticks = schedule.between(since, since + GAPS_AHEAD, GAPS_CHECKED)
     gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(ticks)]
     if gaps and schedule.jitter_seconds >= min(gaps):
         raise UsageError(

@@ -107,7 +107,7 @@ def _first_shared(
     if schedule.kind == "interval" and schedule.anchor is None:
         schedule = schedule.anchored(now)
     zone = load_zone(timezone)
-    windows = [schedule.between(now, now + timedelta(days=3660), LOOKED_AT)]
+    windows = [schedule.between(now, now + timedelta(days=731), LOOKED_AT)]
     segment = zone.segment(to_ms(now) // 1000)
     while segment.end < to_ms(now) // 1000 + 366 * 86_400:
         change = now + timedelta(seconds=segment.end - to_ms(now) // 1000)

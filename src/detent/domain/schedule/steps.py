@@ -13,14 +13,14 @@ from typing import NoReturn
 from detent.errors import UsageError
 
 QUESTION_STEPS = 30_000
-"""For one schedule of a request. Measured, parsing and the next tick: cron and weekly rules 1 to 80 steps, 29 February
-on a Monday 60, the costliest rule that was found in use (every tenth day, if it is a leap day) 1,500. A preview of a
-thousand yearly ticks takes 13,000. The whole budget lasts 10 to 40 ms."""
+"""For one schedule of a request. Measured, parsing and the next tick: cron 1 to 120 steps, rules 10 to 150, the next
+leap day that is a Monday 2,400, every tenth day if it is a leap day 6,000; ten ticks of a preview 10 to 1,300, a
+thousand daily ones 3,000. The whole budget lasts 10 to 100 ms."""
 
 BATCH_STEPS = 50_000
 STEPS_PER_ROW = 500
 """For all schedules of a batch together: BATCH_STEPS, and so many for each row. A row of a typical file costs 1 to 20,
-and up to 420 with a key template, whose ticks of the coming year are compared."""
+and up to 450 with a key template, whose ticks of the coming year are compared."""
 
 RANGE_STEPS = 100_000
 """For the ticks of a range of a stored schedule (a backfill, a pause that ends). Every day since 1971 is 20,000."""
