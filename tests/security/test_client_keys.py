@@ -63,7 +63,7 @@ def test_a_key_of_the_environment_is_not_sent_to_the_address_of_a_file_that_was_
 
 
 def test_the_key_goes_where_the_user_says(cloned: CommandLine, server: ContractServer) -> None:
-    ways = (
+    ways: tuple[tuple[tuple[str, ...], dict[str, str]], ...] = (
         ((), {"DETENT_API_URL": server.url}),
         (("--api-url", server.url), {}),
         (("--config", "detent.toml"), {}),

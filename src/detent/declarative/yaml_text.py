@@ -99,7 +99,7 @@ def _check_depth(text: str) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH + 1:
-                raise _too_deep(int(event.start_mark.line) + 1)
+                raise _too_deep(event.start_mark.line + 1 if event.start_mark else 1)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
