@@ -230,6 +230,41 @@ def test_rules_that_mean_the_same_share_one_stored_form() -> None:
     assert first.to_stored() == second.to_stored()
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "FREQ=YEARLY;BYYEARDAY=-1,365,-306,60,366",
+        "FREQ=YEARLY;BYYEARDAY=1,-366;BYDAY=MO,TH",
+        "FREQ=YEARLY;BYWEEKNO=1,53;WKST=SU",
+        "FREQ=YEARLY;BYWEEKNO=-1,1,52;BYDAY=SU,MO",
+        "FREQ=YEARLY;BYWEEKNO=53;WKST=WE;BYDAY=TU",
+        "FREQ=YEARLY;INTERVAL=3;BYWEEKNO=-53,-1;WKST=TH",
+        "FREQ=YEARLY;BYDAY=53MO,-53FR,20TU",
+        "FREQ=YEARLY;BYMONTH=2,5;BYDAY=5SU,-5SU,-1WE",
+        "FREQ=MONTHLY;BYDAY=5MO,-5MO;BYMONTHDAY=29,30,31,-31",
+        "FREQ=MONTHLY;INTERVAL=5;BYMONTHDAY=-29,31",
+        "FREQ=YEARLY;INTERVAL=3;BYMONTH=2;BYMONTHDAY=29,28;BYSETPOS=-1",
+        "FREQ=YEARLY;BYDAY=MO,WE;BYHOUR=3,15;BYSETPOS=1,-1,100,-366",
+        "FREQ=WEEKLY;INTERVAL=3;WKST=SU;BYDAY=SA,SU,MO;BYSETPOS=-1,2",
+        "FREQ=WEEKLY;INTERVAL=4;BYMONTH=1,12;BYDAY=MO,SU;WKST=FR",
+        "FREQ=DAILY;INTERVAL=13;BYMONTH=1,2;BYDAY=MO,FR",
+        "FREQ=DAILY;INTERVAL=7;BYMONTHDAY=29,-29",
+    ],
+)
+@pytest.mark.parametrize("start", ["20240101T093000", "20240229T000000", "20271231T235900"])
+def test_days_on_masks_of_years_are_those_of_dateutil(rule: str, start: str) -> None:
+    """Each from DTSTART on, and again from the middle, over leap years and the ends of years."""
+    text = f"DTSTART:{start}\nRRULE:{rule}"
+    expected = list(itertools.islice(dateutil_rrule.rrulestr(text), 30))
+    ticks = [tick.replace(tzinfo=UTC) for tick in expected]
+    for skipped in (0, 11):
+        schedule = Schedule.parse(text)
+        after = ticks[skipped] - timedelta(seconds=1)
+        assert schedule.between(after, ticks[-1], 100) == ticks[skipped:]
+        assert schedule.count_between(after, ticks[-1]) == 30 - skipped
+        assert schedule.latest(ticks[0], ticks[-1] - timedelta(seconds=1)) == ticks[-2]
+
+
 def draw_rule(draw: random.Random) -> tuple[str, datetime]:
     freq = draw.choice(["YEARLY", "MONTHLY", "WEEKLY", "DAILY", "HOURLY", "MINUTELY"])
     parts = [f"FREQ={freq}"]

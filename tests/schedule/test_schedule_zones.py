@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from detent.domain.schedule import Schedule, check_timezone, tzdata_version
+from detent.domain.schedule import Schedule, check_timezone, tzdata_version, zones
 from detent.domain.schedule.zones import Zone, load_zone
 
 WHEEL = Path(str(resources.files("tzdata").joinpath("zoneinfo")))
@@ -75,6 +75,38 @@ def test_every_change_since_1970_that_a_zone_file_lists_is_found() -> None:
 @pytest.mark.timeout(600)
 def test_every_change_of_every_zone_is_found() -> None:
     assert sum(map(check_zone, NAMES)) > 15_000
+
+
+def ruled_changes(name: str) -> tuple[list[int], list[int]]:
+    """The changes of two years from 2100 on, found in long and in short steps."""
+    zone, end = load_zone(name), zones.RULED_FROM + 2 * 366 * 86_400
+    long = zone._changes(zones.RULED_FROM, end)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zones, "RULED_PROBE_STEP", zones.PROBE_STEP)
+        return long, zone._changes(zones.RULED_FROM, end)
+
+
+def test_from_2100_on_changes_are_found_in_long_steps_too() -> None:
+    names = ["Africa/Casablanca", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", *NAMES[::20]]
+    found = [ruled_changes(name) for name in names]
+    assert all(long == short for long, short in found)
+    assert sum(len(long) for long, _ in found) > 20
+
+
+@pytest.mark.long
+def test_from_2100_on_every_zone_follows_its_rule() -> None:
+    for name in NAMES:
+        long, short = ruled_changes(name)
+        assert long == short, name
+        listed = changes_in_file(WHEEL.joinpath(*name.split("/")))
+        assert not listed or listed[-1][0] < zones.RULED_FROM, name
+
+
+def test_a_zone_remembers_a_bounded_number_of_centuries() -> None:
+    zone = load_zone("Europe/Vienna")
+    for year in range(1975, 9975, 100):
+        zone.segment(int(datetime(year, 1, 1, tzinfo=UTC).timestamp()))
+    assert len(zone._chunks) <= zones.MOST_CHUNKS
 
 
 def test_the_ends_of_a_chunk_are_no_changes() -> None:

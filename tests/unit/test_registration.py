@@ -16,8 +16,9 @@ from detent.domain.documents import MAX_DEPTH, check_text
 from detent.domain.idempotency import idempotency_key
 from detent.domain.identity import MANUAL, RunKey, partition_of, run_id
 from detent.domain.job import HttpTarget, JobSpec, PythonTarget, ShellTarget, needs_of
+from detent.domain.names import is_job_id
 from detent.domain.refusal import refused
-from detent.domain.registration import CursorPlace, PreparedJob, is_job_id, next_tick, place, prepare
+from detent.domain.registration import CursorPlace, PreparedJob, next_tick, place, prepare
 from detent.errors import UsageError
 
 NOW = datetime(2026, 11, 15, 9, 30, 0, 123_456, tzinfo=UTC)

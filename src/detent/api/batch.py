@@ -15,6 +15,7 @@ from detent.api.routing import Routes
 from detent.contract.job import BatchItem, BatchResult
 from detent.domain.job import JobSpec, Name
 from detent.domain.refusal import refused
+from detent.domain.text import check_seen
 from detent.errors import UsageError
 from detent.jobs.batches import RegisteredJob
 
@@ -70,6 +71,7 @@ class BatchQuery(Struct, forbid_unknown_fields=True):
 @routes.post("/jobs/batch", scope="write", once=True)
 async def create_jobs(api: Api, query: BatchQuery, body: BatchBody) -> BatchResult:
     """Register many jobs, all or none."""
+    check_seen(query.owner or "", "The owner", "/owner")
     items = await body.read()
     verb = api.jobs.batches.create if query.mode == "create" else api.jobs.batches.upsert
     return _result(await verb(items, tenant=api.tenant, owner=query.owner, by=api.by))

@@ -18,9 +18,10 @@ from detent.contract.page import Instant, Page
 from detent.contract.run import Run
 from detent.domain.identity import run_id
 from detent.domain.job import JobSpec, Name, TargetKind
+from detent.domain.names import is_job_id
 from detent.domain.refusal import shown
-from detent.domain.registration import is_job_id
 from detent.domain.states import RunStatus
+from detent.domain.text import check_seen
 from detent.errors import NotFound, UsageError
 from detent.store.job_search import JobSearch
 from detent.telemetry.transitions import log_requested
@@ -134,6 +135,7 @@ async def put_job(api: Api, name: str, query: PutQuery, body: JobSpec, headers: 
             f"The name is {shown(body.name)} in the body and {shown(name)} in the path: leave it out of the body.",
             "/name",
         )
+    check_seen(query.owner or "", "The owner", "/owner")
     named = msgspec.structs.replace(body, name=name)
     job, change = await api.jobs.registration.upsert(
         named, tenant=api.tenant, owner=query.owner, expected=expected(headers), by=api.by

@@ -13,6 +13,7 @@ from detent.api.routing import Reply, Routes
 from detent.contract.key import ApiKey, KeyScope, NewApiKey
 from detent.contract.page import Page
 from detent.domain.job import Name
+from detent.domain.text import check_seen
 from detent.errors import UsageError
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import TenantName
@@ -52,6 +53,7 @@ async def create_key(api: Api, body: KeySpec) -> Reply[NewApiKey]:
 
     The first key must have the scope admin and belong to the default tenant: from then on every request needs a key.
     """
+    check_seen(body.name or "", "The name", "/name")
     tenant = await _tenant(api, body.tenant)
     if api.caller.key is None:
         _check_first(body.scope, tenant)

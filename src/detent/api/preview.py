@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,6 +18,7 @@ from detent.domain.schedule.explain import explain_text
 from detent.domain.schedule.instants import check_range
 from detent.domain.schedule.preview import MOST_TICKS
 from detent.errors import UsageError
+from detent.runtime.arithmetic import compute
 
 routes = Routes(PREFIX)
 
@@ -61,8 +61,7 @@ async def preview_schedule(api: Api, body: PreviewRequest) -> Preview:
     if body.job is not None:
         options |= await _of_job(api, body.job)
     try:
-        # In a thread: rare ticks take long to compute, and this loop also fires.
-        found = await asyncio.to_thread(explain_text, body.schedule, body.timezone, body.count, since, **options)
+        found = await compute(explain_text, body.schedule, body.timezone, body.count, since, **options)
     except ScheduleError as error:
         raise UsageError(error.message, error.pointer or "/schedule") from error
     return msgspec.convert(found, Preview)

@@ -133,6 +133,13 @@ TEXTS: dict[str, tuple[int, str]] = {
         "has the date, the zone is unknown, or no tick is left. `POST /schedules/preview` and `detent cron "
         "explain` show what a schedule means without creating a job.",
     ),
+    "costly-schedule": (
+        422,
+        "Computing the ticks of this schedule takes more steps than a request may use. A step is a year, month, week, "
+        "day or tick that is examined, so the same request always gets the same answer. Rules whose days almost never "
+        "come cost most: use fewer BY parts or a cron expression, ask for fewer ticks or a shorter range, or send a "
+        "batch in parts. In a batch each such job is listed in `errors`.",
+    ),
     "bad-target": (
         422,
         "The target cannot be called as it is written: a URL without a host or with a scheme other than http and "

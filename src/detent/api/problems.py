@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 from starlette.responses import Response
 
+from detent.domain.schedule.steps import CostlySchedule
 from detent.errors import (
     Conflict,
     DetentError,
@@ -99,6 +100,8 @@ def kind_of(error: DetentError) -> ProblemKind:
             return ProblemKind(422, "bad-cursor")
         case IdempotencyKeyReused():
             return ProblemKind(422, "idempotency-key-reused")
+        case CostlySchedule():
+            return ProblemKind(422, "costly-schedule")
         case ManyFaults():
             return ProblemKind(422, "many-faults")
         case UsageError(pointer=pointer):

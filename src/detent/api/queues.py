@@ -9,6 +9,7 @@ from detent.api.routing import Routes
 from detent.api.tenants import Count, Rate
 from detent.contract.page import Page
 from detent.contract.queue import Queue
+from detent.domain.text import check_seen
 from detent.errors import UsageError
 from detent.store.queues import RunLimits
 
@@ -35,4 +36,5 @@ async def limit_queue(api: Api, name: str, body: QueueLimitsRequest) -> Queue:
     """Replace the limits of a queue; every node applies them within seconds."""
     if not 1 <= len(name) <= LONGEST_NAME:
         raise UsageError(f"The name of the queue has {len(name)} characters: give 1 to {LONGEST_NAME}.")
+    check_seen(name, "The queue")
     return await api.store.queues.limit(name, RunLimits(body.max_concurrent, body.rate_per_second), tenant=api.tenant)

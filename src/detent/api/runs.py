@@ -10,7 +10,7 @@ from detent.api.routing import Reply, Routes
 from detent.contract.page import Page
 from detent.contract.run import Run
 from detent.domain.identity import RunKey, decode_run_id
-from detent.domain.registration import is_job_id
+from detent.domain.names import is_job_id
 from detent.domain.states import RunStatus
 from detent.errors import NotFound
 from detent.telemetry.transitions import log_requested

@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from detent.errors import NotFound, UsageError
 from detent.settings.settings import Context
+from detent.settings.toml import parse_toml
 
 FILE = "contexts.toml"
 
@@ -55,7 +55,7 @@ def contexts_path(environ: Mapping[str, str] = os.environ) -> Path:
 def read_contexts() -> Contexts:
     path = contexts_path()
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
+        document = parse_toml(path.read_text("utf-8"))
     except FileNotFoundError:
         return Contexts(None, {})
     except (OSError, ValueError) as error:

@@ -12,6 +12,7 @@ from detent.cli.base import command, group, option
 from detent.cli.context_file import Contexts, check_name, contexts_path, read_contexts, write_contexts
 from detent.cli.invocation import CONTEXT, format_options, invocation, server_options
 from detent.cli.output import Column
+from detent.cli.text import clean
 from detent.errors import Conflict, UsageError
 from detent.settings.settings import Context
 
@@ -118,5 +119,5 @@ def show() -> int:
     if invocation().format == "json":
         output.print_json(document)
     else:
-        print(f"{document['url']} ({document['from']})")
+        print(clean(f"{document['url']} ({document['from']})"))
     return 0

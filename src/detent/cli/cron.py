@@ -8,6 +8,7 @@ from detent.cli import base, output, times
 from detent.cli.base import command, group, option
 from detent.cli.invocation import format_options, invocation, read_number
 from detent.cli.output import Column, Item
+from detent.cli.text import clean
 from detent.errors import UsageError
 
 cron = group("cron", "Explain schedules, without a server.", panel="Jobs and runs")
@@ -60,7 +61,7 @@ def show(answer: Item) -> None:
         output.print_json(answer)
     elif base.on_terminal():
         terminal = output.console()
-        terminal.print(f"{answer['description']} ({answer['timezone']})\n", style="bold")
+        terminal.print(clean(f"{answer['description']} ({answer['timezone']})\n"), style="bold")
         output.print_table(answer["ticks"], TICKS)
     else:
         output.print_lines((tick["at"], tick["local"], tick["dst"]) for tick in answer["ticks"])

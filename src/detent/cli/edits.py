@@ -80,6 +80,8 @@ def _read(field: str, text: str) -> Any:
 def _json_or_text(text: str) -> Any:
     try:
         return json.loads(text)
+    except RecursionError:
+        raise UsageError("The value of --set is nested too deeply: make it flatter.") from None
     except ValueError:
         return text
 

@@ -16,6 +16,7 @@ from detent.cli.base import command, group, option
 from detent.cli.invocation import api_options, complete_job, connect
 from detent.cli.progress import Progress
 from detent.cli.runs import status_option
+from detent.domain.text import csv_cell, visible_json
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _percent(start: datetime, end: datetime, run: dict[str, Any]) -> int:
 
 
 def _json_line(run: dict[str, Any]) -> None:
-    print(json.dumps(run, ensure_ascii=False))
+    print(visible_json(json.dumps(run, ensure_ascii=False)))
 
 
 def _csv() -> Callable[[dict[str, Any]], None]:
@@ -94,4 +95,7 @@ def _csv() -> Callable[[dict[str, Any]], None]:
 
 
 def _cell(value: object) -> object:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+    """Neither a spreadsheet nor a terminal may obey what a target wrote."""
+    if isinstance(value, dict | list):
+        return visible_json(json.dumps(value, ensure_ascii=False))
+    return csv_cell(value) if isinstance(value, str) else value

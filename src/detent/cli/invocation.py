@@ -11,6 +11,7 @@ import click
 
 from detent.cli.base import F, option
 from detent.cli.failures import DEBUG
+from detent.cli.text import message
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Invocation:
     config: str | None = None
     context: str | None = None
     format: OutputFormat = "text"
+    warned: set[str] = dataclasses.field(default_factory=set)
 
 
 def invocation() -> Invocation:
@@ -43,12 +45,28 @@ def invocation() -> Invocation:
 def load_settings(flags: Mapping[str, object], context: Context | None = None) -> Settings:
     from detent.settings.settings import Settings
 
+    _warn_of_passwords(flags)
     environ = {name: value for name, value in os.environ.items() if name not in (DEBUG, CONTEXT)}
     try:
         return Settings.load({"config": invocation().config, **flags}, environ, context=context)
     except UsageError as error:
         # The message names the flag, variable or key; pointers are for documents.
         raise UsageError(error.message) from error
+
+
+def _warn_of_passwords(flags: Mapping[str, object]) -> None:
+    from detent.cli.config import without_password
+
+    for name in ("database_url", "coordinator"):
+        given, current = flags.get(name), invocation()
+        if isinstance(given, str) and name not in current.warned and without_password(given) != given:
+            current.warned.add(name)
+            variable = f"DETENT_{name.upper()}"
+            passfile = ", or use ~/.pgpass" if name == "database_url" else ""
+            message(
+                f"warning: The password in --{name.replace('_', '-')} is visible to every user of this machine, for "
+                f"example in ps: set {variable}, or {variable}_FILE to a file with the address{passfile}."
+            )
 
 
 def client_settings(**flags: object) -> Settings:
@@ -68,7 +86,14 @@ def connect(timeout: float | None = None) -> JsonClient:
     from detent.client.transport import ANSWER_SECONDS
 
     settings = client_settings()
+    check_key_address(settings)
     return JsonClient(settings.api_url, settings.api_key, timeout=timeout or ANSWER_SECONDS)
+
+
+def check_key_address(settings: Settings) -> None:
+    """A file that --config names was chosen by the user; detent.toml was only found."""
+    if invocation().config is None:
+        settings.check_key_address()
 
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:

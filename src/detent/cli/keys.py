@@ -12,6 +12,7 @@ from detent.cli.invocation import api_options, connect, invocation, load_setting
 from detent.cli.nodes import database_options
 from detent.cli.output import Column, Item
 from detent.cli.runs import paging_options
+from detent.cli.text import clean
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _show(answer: Item, first: bool) -> None:
                 output.say("Save it now, it is not shown again; programs read it from DETENT_API_KEY.")
                 if first:
                     _say_what_changes(answer)
-            print(answer["key"])
+            print(clean(answer["key"]))
 
 
 def _say_what_changes(first: Item) -> None:
@@ -129,7 +130,10 @@ def _created_locally(
 
     import msgspec
 
+    from detent.domain.text import check_seen
     from detent.telemetry.log import configure
+
+    check_seen(name or "", "--name")
 
     configure(settings.log_format, "warning")  # to stderr: stdout is for the key
     made, first = asyncio.run(_write(settings, scope, name, tenant, lifetime))

@@ -16,6 +16,7 @@ import click
 from detent.cli import base, times
 from detent.cli.invocation import invocation
 from detent.cli.text import clean, flat, message
+from detent.domain.text import visible_json
 from detent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def say(sentence: str) -> None:
 def print_json(document: object) -> None:
     # Half of a surrogate pair cannot be encoded in UTF-8; stdout escapes it exactly as JSON does.
     unicode = sys.stdout is not None and sys.stdout.encoding.lower().replace("-", "") == "utf8"
-    print(json.dumps(document, indent=2, ensure_ascii=not unicode))
+    print(visible_json(json.dumps(document, indent=2, ensure_ascii=not unicode)))
 
 
 def print_page(page: Item, columns: Sequence[Column], empty: str, identity: str = "id") -> None:

@@ -10,6 +10,7 @@ import click
 from detent.cli import output
 from detent.cli.base import command, option
 from detent.cli.invocation import connect, format_options, invocation, server_options
+from detent.cli.text import clean
 from detent.version import __version__
 
 PANEL = "Administration"
@@ -48,4 +49,4 @@ def version(server: bool) -> None:
         return
     print(f"detent {mine['version']} (Python {mine['python']})")
     if server:
-        print(f"server {mine['server']['version']}")
+        print(clean(f"server {mine['server']['version']}"))

@@ -157,7 +157,7 @@ class TopView:
         for taken in elections["recent"][:most]:
             when = f"{times.relative(taken['at'], at):>{LABEL - 2}}  "
             letter = self.letters.get(taken["node"], " ")
-            name = (f"{letter} {taken['node'][:SHORT]}", self._colour(taken["node"]))
+            name = (f"{letter} {flat(taken['node'][:SHORT])}", self._colour(taken["node"]))
             count = taken["partitions"]
             yield Text.assemble((when, "dim"), name, f" took {count} partition{'' if count == 1 else 's'}")
 

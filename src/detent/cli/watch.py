@@ -10,6 +10,7 @@ from detent.cli import output, times
 from detent.cli.base import F, on_terminal, option
 from detent.cli.invocation import invocation
 from detent.cli.output import Column, Item
+from detent.cli.text import flat
 from detent.errors import Unavailable, UsageError
 
 if TYPE_CHECKING:
@@ -54,6 +55,6 @@ def _screen(page: Item, columns: Sequence[Column], width: int, trouble: str, emp
     from rich.text import Text
 
     at = times.now()
-    line = Text(trouble, style="red") if trouble else Text(f"{at:%H:%M:%S} UTC, Ctrl-C ends", style="dim")
+    line = Text(flat(trouble), style="red") if trouble else Text(f"{at:%H:%M:%S} UTC, Ctrl-C ends", style="dim")
     items: list[Any] = page["items"]
     return Lines(line, output.table(items, columns, at, width) if items else Text(empty))

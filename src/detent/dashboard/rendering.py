@@ -12,7 +12,14 @@ from detent.dashboard import formatting
 from detent.dashboard.assets import Assets
 from detent.dashboard.svg import bars_svg, lane_svg
 from detent.domain.identity import token_text
+from detent.domain.text import visible
 from detent.version import __version__
+
+
+def _spelled_out(value: Any) -> Any:
+    """Unseen characters of a text are shown as escapes. A field of a form writes its value with `|e`: that is no plain
+    text any more, so it stays as it is stored."""
+    return visible(value) if type(value) is str else value
 
 
 def environment(assets: Assets) -> jinja2.Environment:
@@ -22,6 +29,7 @@ def environment(assets: Assets) -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_spelled_out,
     )
     for filter_ in (
         *(formatting.number, formatting.rate, formatting.seconds, formatting.milliseconds, formatting.iso),

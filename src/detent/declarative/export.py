@@ -10,6 +10,7 @@ import msgspec
 
 from detent.declarative.plan import FIELDS
 from detent.domain.job import JobSpec
+from detent.domain.text import visible_json
 
 Format = Literal["yaml", "json"]
 
@@ -43,7 +44,7 @@ def export(jobs: Iterable[Mapping[str, Any]], owner: str | None, form: Format) -
     whole: dict[str, Any] = {"owner": owner} if owner is not None else {}
     whole["jobs"] = declared
     if form == "json":
-        return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+        return visible_json(json.dumps(whole, indent=2, ensure_ascii=False)) + "\n"
     from detent.declarative.yaml_text import write
 
     if not declared:

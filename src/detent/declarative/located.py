@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 Path = tuple[str | int, ...]
 
 MAX_DEPTH = 64
-MAX_PARTS = 1_000_000  # aliases of aliases would otherwise expand without limit
+MAX_ALIASED = 100_000
+"""So many values may aliases and merges add to those that are written: those of aliases double with each level."""
 
 
 class LocatedValue(NamedTuple):

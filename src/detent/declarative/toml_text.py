@@ -13,6 +13,7 @@ from datetime import date, time
 from typing import Any
 
 from detent.declarative.located import LocatedValue, Path, Unreadable
+from detent.settings.toml import MAX_DEPTH, TooDeep, parse_toml
 
 _WHERE = re.compile(r"\(at line (\d+), column \d+\)|\(at end of document\)")
 _PART = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*""")
@@ -22,7 +23,9 @@ _QUOTES = re.compile(r'"""|\'\'\'|"(?:[^"\\]|\\.)*"|\'[^\']*\'|#|[\[\]{}]')
 
 def read_toml(text: str) -> LocatedValue:
     try:
-        document = tomllib.loads(text)
+        document = parse_toml(text)
+    except TooDeep as error:
+        raise Unreadable(error.line, f"This is nested deeper than {MAX_DEPTH} levels: make it flatter.") from None
     except tomllib.TOMLDecodeError as error:
         place = _WHERE.search(str(error))
         line = int(place[1]) if place and place[1] else len(text.splitlines())

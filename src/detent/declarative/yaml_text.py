@@ -13,7 +13,8 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from detent.declarative.located import MAX_DEPTH, MAX_PARTS, LocatedValue, Path, Unreadable
+from detent.declarative.located import MAX_ALIASED, MAX_DEPTH, LocatedValue, Path, Unreadable
+from detent.domain.text import visible
 
 _TAG = "tag:yaml.org,2002:"
 _NULL = re.compile(r"null|~|")
@@ -48,7 +49,7 @@ for _name, _pattern in (("null", _NULL), ("bool", _BOOL), ("int", _INT), ("float
 
 def _text(dumper: yaml.SafeDumper, text: str) -> ScalarNode:
     style = "|" if "\n" in text else None
-    if not text.replace("\n", "").isprintable():
+    if visible(text, "\n") != text:
         style = '"'  # the only one in which every character can be spelled out
     return dumper.represent_scalar(f"{_TAG}str", text, style=style)
 
@@ -59,13 +60,17 @@ _Dumper.add_representer(str, _text)
 def write(document: Any) -> str:
     """The document as YAML that reads back as the same."""
     written: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
-    return written
+    # Text with unseen characters is in double quotes, see _text: there YAML has the same escapes.
+    return visible(written)
 
 
 def read_yaml(text: str) -> list[LocatedValue]:
     """Every document of the text."""
     try:
-        return [_read(node) for node in yaml.compose_all(text, Loader=_Loader) if node is not None]
+        _check_depth(text)
+        # Without aliases a text has fewer values than characters.
+        most = len(text) + MAX_ALIASED
+        return [_read(node, most) for node in yaml.compose_all(text, Loader=_Loader) if node is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise Unreadable(mark.line + 1 if mark else 1, _syntax(error, text)) from None
@@ -85,21 +90,53 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> str:
     return f"This is not YAML ({reason}): check this line and the one before it."
 
 
-def _read(node: Node) -> LocatedValue:
-    reader = _Reader()
+def _check_depth(text: str) -> None:
+    """Before the nodes are made, which recurses in C, where nothing stops it."""
+    if text.count("[") + text.count("{") + text.count(":") + text.count("-") <= MAX_DEPTH:
+        return
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH + 1:
+                raise _too_deep(event.start_mark.line + 1 if event.start_mark else 1)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _too_deep(line: int) -> Unreadable:
+    return Unreadable(line, f"This is nested deeper than {MAX_DEPTH} levels: make it flatter.")
+
+
+def _read(node: Node, most: int) -> LocatedValue:
+    reader = _Reader(_Expansion(most))
     return LocatedValue(reader.value(node, ()), reader.lines, reader.faults)
 
 
+class _Expansion:
+    """How many values were read, with those of aliases and merges, and how deep merges are inside each other."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.values = 0
+        self.merges = 0
+
+    def check(self, node: Node, path: Path) -> None:
+        self.values += 1
+        if len(path) + self.merges > MAX_DEPTH:
+            raise _too_deep(_line(node))
+        if self.values > self.most:
+            raise Unreadable(_line(node), "The aliases expand to too many values: write them out, or split the file.")
+
+
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, expansion: _Expansion) -> None:
         self.lines: dict[Path, int] = {}
         self.faults: list[tuple[int, str]] = []
+        self._expansion = expansion
 
     def value(self, node: Node, path: Path) -> Any:
-        if len(path) > MAX_DEPTH:
-            raise Unreadable(_line(node), f"This is nested deeper than {MAX_DEPTH} levels: make it flatter.")
-        if len(self.lines) > MAX_PARTS:
-            raise Unreadable(_line(node), "The aliases expand to too many values: write them out, or split the file.")
+        self._expansion.check(node, path)
         self.lines.setdefault(path, _line(node))
         match node:
             case MappingNode():
@@ -133,8 +170,11 @@ class _Reader:
             if not isinstance(part, MappingNode):
                 self._fault(node, "<< takes a mapping or a list of mappings: write `<<: *name`.")
                 return
-            inner = _Reader()
-            for key, value in inner.value(part, path).items():
+            inner = _Reader(self._expansion)
+            self._expansion.merges += 1
+            merged = inner.value(part, path)
+            self._expansion.merges -= 1
+            for key, value in merged.items():
                 if key not in made:
                     made[key] = value
                     whole = (*path, key)

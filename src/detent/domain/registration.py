@@ -8,8 +8,7 @@ fired, and is computed again when a job is changed.
 from __future__ import annotations
 
 import hashlib
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -28,23 +27,25 @@ from detent.domain.documents import (
 from detent.domain.identity import partition_of
 from detent.domain.job import JobSpec, kind_of, needs_of
 from detent.domain.misfire import AUTOMATIC, MISSED, SHORTEST_GRACE
-from detent.domain.refusal import pointer_to, refused, shown
+from detent.domain.names import check_names
+from detent.domain.refusal import refused, shown
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.cautions import cautions
 from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.keys import check_key_template
+from detent.domain.schedule.rrule_parse import looks_like_rrule
+from detent.domain.schedule.schedule import NO_LIMIT
+from detent.domain.schedule.steps import QUESTION_STEPS, Steps
 from detent.domain.target_rules import check_target
 from detent.domain.target_url import TargetError, check_url
 from detent.errors import UsageError
 
 GAPS_CHECKED = 16
+GAPS_AHEAD = timedelta(days=3660)
 WAITING_LANES = {"QUEUE": -1, "REPLACE": -2}
 LONGEST_GRACE = 2**31 - 1
 
 _DECODER = msgspec.json.Decoder(JobSpec)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_QUEUE = re.compile(r"[^\s,\x00]{1,128}")
-_ID = re.compile(r"[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
 
 
 class PreparedJob(NamedTuple):
@@ -94,10 +95,18 @@ class Timing(NamedTuple):
     warnings: list[str]
 
 
-class Timings:
-    """Parsed schedules of jobs that are registered together: most jobs share a few."""
+def is_costly(spec: JobSpec) -> bool:
+    """Whether its ticks may take more than a tenth of a millisecond to compute: callers then use a thread."""
+    rule = looks_like_rrule(spec.schedule) if isinstance(spec.schedule, str) else "rrule" in spec.schedule
+    return rule or bool(spec.jitter_seconds) or spec.idempotency_key_template is not None
 
-    def __init__(self) -> None:
+
+class Timings:
+    """Parsed schedules of jobs that are registered together: most jobs share a few. Each job may cost `each` steps, and
+    all of them together `whole`."""
+
+    def __init__(self, whole: Steps | None = None, each: float = QUESTION_STEPS) -> None:
+        self._steps = Steps(each, "find its next tick", whole)
         self._timings: dict[object, Timing] = {}
         self._key_warnings: dict[object, list[str]] = {}
         self._places: dict[tuple[int, int, datetime], tuple[Schedule, CursorPlace]] = {}
@@ -109,8 +118,9 @@ class Timings:
             *(spec.starts_at, spec.ends_at, spec.jitter_seconds),
         )
         found = self._timings.get(key)
+        self._steps.spent = 0
         if found is None:
-            found = _timing(schedule_of(spec, number, created_at), created_at)
+            found = _timing(schedule_of(spec, number, created_at, self._steps), created_at)
             if found.schedule.kind != "cron" or not _may_hash(spec.schedule):
                 self._timings[key] = found
         return found
@@ -130,6 +140,7 @@ class Timings:
         found = self._places.get(key)
         if found is not None:
             return found[1]
+        self._steps.spent = 0
         where = place(job, now)
         if job.schedule.at is None and where.fire_at == where.next_tick and not job.schedule.jitter_seconds:
             self._places[key] = job.schedule, where  # with the schedule, so that its id stays its own
@@ -200,8 +211,8 @@ def _may_hash(schedule: str | dict[str, Any]) -> bool:
     return uses_hash(schedule if isinstance(schedule, str) else schedule["cron"])
 
 
-def schedule_of(spec: JobSpec, number: int, created_at: datetime) -> Schedule:
-    """The schedule of a job; an interval counts from the creation of its job."""
+def schedule_of(spec: JobSpec, number: int, created_at: datetime, steps: Steps = NO_LIMIT) -> Schedule:
+    """The schedule of a job; an interval counts from the creation of its job. New ones have `steps`."""
     try:
         return Schedule.parse(
             spec.schedule,
@@ -215,6 +226,8 @@ def schedule_of(spec: JobSpec, number: int, created_at: datetime) -> Schedule:
             starts_at=spec.starts_at,
             ends_at=spec.ends_at,
             jitter_seconds=spec.jitter_seconds,
+            steps=steps,
+            new=steps is not NO_LIMIT,
         )
     except ScheduleError as error:
         raise UsageError(error.message, error.pointer or "/schedule") from error
@@ -256,11 +269,6 @@ def _place_in_the_past(job: PreparedJob, at: datetime, now: datetime, last_tick:
     return CursorPlace(at, at, min(int(late + grace) + 1, LONGEST_GRACE))
 
 
-def is_job_id(text: str) -> bool:
-    """Whether this text is an id; no job can have such a name."""
-    return _ID.fullmatch(text) is not None
-
-
 def _read(spec: JobSpec, max_payload_bytes: int) -> tuple[JobSpec, bytes]:
     """The document decoded again from JSON, because a program may have built it with any value in any field; and that
     JSON.
@@ -290,7 +298,7 @@ def _read_closely(spec: JobSpec) -> tuple[JobSpec, bytes]:
 
 
 def _check_parts(spec: JobSpec) -> None:
-    _check_words(spec)
+    check_names(spec)
     _check_expectations(spec)
     try:
         check_target(spec.target)
@@ -319,31 +327,6 @@ def _check_expectations(spec: JobSpec) -> None:
             raise UsageError(error.message, "/notify_url") from error
 
 
-def _check_words(spec: JobSpec) -> None:
-    if spec.name is not None:
-        _check_name(spec.name)
-    if not _QUEUE.fullmatch(spec.queue):
-        raise UsageError(
-            f"The queue is {shown(spec.queue)}: give at most 128 characters, without spaces and commas.",
-            "/queue",
-        )
-    for position, tag in enumerate(spec.tags):
-        if _CONTROL.search(tag) or tag != tag.strip():
-            raise UsageError(
-                f"The tag {shown(tag)} has control characters, or spaces around it: remove them.",
-                pointer_to("tags", position),
-            )
-        if tag in spec.tags[:position]:
-            raise UsageError(f"The tag {shown(tag)} is given twice: keep one of them.", pointer_to("tags", position))
-
-
-def _check_name(name: str) -> None:
-    if _CONTROL.search(name) or name != name.strip():
-        raise UsageError(f"The name {shown(name)} has control characters, or spaces around it: remove them.", "/name")
-    if is_job_id(name) or name in (".", ".."):
-        raise UsageError(f"The name {shown(name)} reads like an id or a path: choose another.", "/name")
-
-
 def _utc(moment: datetime | None, field: str) -> datetime | None:
     if moment is None:
         return None
@@ -360,7 +343,7 @@ def _check_jitter(schedule: Schedule, since: datetime) -> None:
     """Jitter must stay below the gap to the next tick, so that runs keep the order of their ticks."""
     if not schedule.jitter_seconds:
         return
-    ticks = schedule.between(since, datetime.max.replace(tzinfo=UTC), GAPS_CHECKED)
+    ticks = schedule.between(since, since + GAPS_AHEAD, GAPS_CHECKED)
     gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(ticks)]
     if gaps and schedule.jitter_seconds >= min(gaps):
         raise UsageError(

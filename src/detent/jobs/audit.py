@@ -16,6 +16,7 @@ from uuid import UUID
 from detent.domain.ledger import Account, LedgerSegment, Unread, expected_ticks, settle_account
 from detent.domain.ledger_ticks import TickStatus, tick_statuses
 from detent.domain.schedule import Schedule, tzdata_version
+from detent.runtime.arithmetic import compute
 from detent.store import Store
 from detent.store.db import Row
 from detent.store.jobs import DEFAULT_TENANT, number_of
@@ -30,6 +31,7 @@ MICROSECOND = timedelta(microseconds=1)
 MOST_OF_A_DAY = 20_000
 TICKS_OF_A_PAGE = 200_000
 READINGS_OF_A_PAGE = 200
+MANY_ENTRIES = 1_000  # computing and comparing so many ticks takes ten milliseconds
 
 
 class JobAccount(NamedTuple):
@@ -139,8 +141,11 @@ class Auditor:
             self.readings += 1
             readings = await self._ledger.read_many(jobs, piece)
             for job, reading in readings.items():
-                self._settle(accounts[job], reading, piece)
-                await asyncio.sleep(0)
+                if len(reading.entries) > MANY_ENTRIES:
+                    await compute(self._settle, accounts[job], reading, piece)
+                else:
+                    await asyncio.sleep(0)
+                    self._settle(accounts[job], reading, piece)
             self._ticks.clear()
         return accounts
 

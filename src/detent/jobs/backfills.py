@@ -17,10 +17,12 @@ from detent.contract.tick import Backfilled, BackfillRequest, OutstandingTicks
 from detent.domain.misfire import SHORTEST_STEP
 from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.instants import check_range
+from detent.domain.schedule.steps import RANGE_STEPS, Steps
 from detent.errors import Conflict, UsageError
 from detent.jobs.catch_up_ranges import dropped_ticks
 from detent.jobs.moves import schedule_of_row
 from detent.jobs.register import ATTEMPTS, busy
+from detent.runtime.arithmetic import compute
 from detent.store import Store
 from detent.store.catchups import DueCatchUp, NewBackfill, RangeDrop
 from detent.store.db import Row
@@ -76,14 +78,13 @@ class Backfills:
     async def _extent(self, row: Row, wanted: BackfillRequest) -> Extent | None:
         since, until = wanted.from_, wanted.to or row["now"]
         _check(since, until, row["now"])
-        schedule = schedule_of_row(row)
         if row["next_tick"] is not None:
             until = min(until, row["next_tick"] - SHORTEST_STEP)  # a due tick belongs to the schedule
-        first = schedule.next_after(since - SHORTEST_STEP)
-        last = schedule.latest(first, until) if first is not None and first <= until else None
-        if first is None or last is None:
+        counted = await compute(_count, row, since, until)
+        if counted is None:
             return None
-        ticks = 1 + schedule.count_between(first, last)
+        first, last, ticks = counted
+        schedule = schedule_of_row(row)
         if ticks > MOST_TICKS:
             raise UsageError(
                 f"There are {ticks:,} ticks from {_written(since)} to {_written(until)}, and {MOST_TICKS:,} are "
@@ -152,6 +153,16 @@ class Backfills:
         raise busy(str(job_id))
 
 
+def _count(row: Row, since: datetime, until: datetime) -> tuple[datetime, datetime, int] | None:
+    """The first tick of the range, the last and how many; None: it has none."""
+    schedule = schedule_of_row(row, Steps(RANGE_STEPS, "count the ticks of this range"))
+    first = schedule.next_after(since - SHORTEST_STEP)
+    last = schedule.latest(first, until) if first is not None and first <= until else None
+    if first is None or last is None:
+        return None
+    return first, last, 1 + schedule.count_between(first, last)
+
+
 def _dropping(row: Row, schedule: Schedule) -> RangeDrop:
     due = DueCatchUp(
         row["catchup"], row["job"], row["partition"], row["kind"], row["schedule"], row["since"], row["until"],
@@ -160,13 +171,16 @@ def _dropping(row: Row, schedule: Schedule) -> RangeDrop:
     return RangeDrop(due.catchup, due.next_tick, dropped_ticks(schedule, due, "dropped"))
 
 
-async def _answer(extent: Extent, wanted: BackfillRequest) -> Backfilled:
-    owed = sum(
+def _owed(extent: Extent) -> int:
+    return sum(
         1 + extent.schedule.count_between(first, last)
         for start, end in extent.owed
         if (first := max(start, extent.first)) <= (last := min(end, extent.last))
     )
-    left_out = len(extent.ran) + owed
+
+
+async def _answer(extent: Extent, wanted: BackfillRequest) -> Backfilled:
+    left_out = len(extent.ran) + await compute(_owed, extent)
     return Backfilled(
         dry_run=wanted.dry_run,
         ticks=extent.ticks - left_out,
@@ -181,7 +195,8 @@ async def _trimmed(extent: Extent) -> Extent:
     """Without the ticks left out at either end: most of a repeated backfill has often run already."""
     first = await _first_to_run(extent, newest_first=False)
     last = await _first_to_run(extent, newest_first=True)
-    return extent._replace(first=first, last=last, ticks=1 + extent.schedule.count_between(first, last))
+    ticks = 1 + await compute(extent.schedule.count_between, first, last)
+    return extent._replace(first=first, last=last, ticks=ticks)
 
 
 async def _first_to_run(extent: Extent, *, newest_first: bool) -> datetime:

@@ -1,7 +1,8 @@
 """Many jobs in one call, all or none: created, or created and changed by name.
 
 Reading ten thousand jobs takes a quarter of a second on the loop that also fires, so it yields to the loop every few
-items. Every wrong item is reported, not only the first.
+items; items whose ticks may be costly to compute are read in a thread, within a number of steps for all of them. Every
+wrong item is reported, not only the first.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from uuid_utils.compat import uuid7
 
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.domain.job import JobSpec
-from detent.domain.registration import CursorPlace, PreparedJob, Timings, prepare
+from detent.domain.registration import CursorPlace, PreparedJob, Timings, is_costly, prepare
+from detent.domain.schedule.steps import BatchSteps
 from detent.errors import Conflict, ManyFaults, UsageError
 from detent.jobs.edits import Change, canonical
 from detent.jobs.moves import new_jobs
 from detent.jobs.register import ATTEMPTS, NameTaken, revise
 from detent.jobs.target_check import TargetCheck, TenantRules
+from detent.runtime.arithmetic import compute
 from detent.store import Store
 from detent.store.connection import Connection
 from detent.store.db import PoolName, Rejected, Row
@@ -118,11 +121,14 @@ class JobBatches:
         quota: TenantQuota,
         rules: TenantRules,
     ) -> BatchPlan:
-        planner = BatchPlanner(existing, quota, rules)
-        for position, item in enumerate(items):
-            if position % AT_A_TIME == 0:
+        planner = BatchPlanner(existing, quota, rules, len(items))
+        for start in range(0, len(items), AT_A_TIME):
+            some = items[start : start + AT_A_TIME]
+            if any(isinstance(item, JobSpec) and is_costly(item) for item in some):
+                await compute(planner.take_some, start, some)
+            else:
                 await asyncio.sleep(0)
-            planner.take(position, item)
+                planner.take_some(start, some)
         planner.check()
         plan = planner.plan
         return plan._replace(changed=await self._really_changed(plan))
@@ -144,17 +150,21 @@ class JobBatches:
 class BatchPlanner:
     """Reads the items one after another and collects their faults."""
 
-    def __init__(self, existing: Mapping[str, Row], quota: TenantQuota, rules: TenantRules) -> None:
+    def __init__(self, existing: Mapping[str, Row], quota: TenantQuota, rules: TenantRules, rows: int) -> None:
         self.plan = BatchPlan([], [], [], [])
         self._existing = existing
         self._rules = rules
         self._numbers = iter(quota.numbers)
         self._now = quota.now
         self._max_payload_bytes = quota.max_payload_bytes
-        self._timings = Timings()
+        self._timings = Timings(BatchSteps(rows))
         self._seen: dict[str, int] = {}
         self._faults: list[UsageError] = []
         self._wrong = 0
+
+    def take_some(self, start: int, items: Sequence[JobSpec | UsageError]) -> None:
+        for position, item in enumerate(items, start):
+            self.take(position, item)
 
     def take(self, position: int, item: JobSpec | UsageError) -> None:
         try:

@@ -19,6 +19,7 @@ from detent.domain.schedule.instants import parse_instant
 from detent.errors import DetentError, UsageError
 from detent.jobs.audit import no_longer_kept
 from detent.jobs.explanation import Facts, JobEvent, Leader, RuleInForce
+from detent.runtime.arithmetic import compute
 from detent.store import Store
 from detent.store.db import Row
 from detent.store.jobs import DEFAULT_TENANT, number_of
@@ -83,14 +84,7 @@ class TickExplainer:
         revision, made = None, None
         if row is not None:
             revision, made = row["revision"], JobEvent(row["made_at"], row["changed_by"])
-        schedule = segment.schedule
-        return facts._replace(
-            rule=RuleInForce(schedule, revision, made),
-            is_tick=schedule.latest(facts.at, facts.at) == facts.at,
-            fires_at=segment.fires_at(facts.at),
-            before=schedule.latest(facts.at - FAR, facts.at - timedelta(milliseconds=1)),
-            after=schedule.next_after(facts.at),
-        )
+        return await compute(_with_ticks, facts._replace(rule=RuleInForce(segment.schedule, revision, made)), segment)
 
     async def _with_status(
         self, facts: Facts, job: Row, reading: Reading, segment: LedgerSegment, tenant: int
@@ -147,6 +141,16 @@ class TickExplainer:
     async def _blocker(self, job: int, facts: Facts, tenant: int) -> Run | None:
         key = await self._records.blocking_run(job, facts.recorded_at or facts.at, LONGEST_RUN)
         return None if key is None else await self._store.runs.get(key, tenant=tenant)
+
+
+def _with_ticks(facts: Facts, segment: LedgerSegment) -> Facts:
+    schedule = segment.schedule
+    return facts._replace(
+        is_tick=schedule.latest(facts.at, facts.at) == facts.at,
+        fires_at=segment.fires_at(facts.at),
+        before=schedule.latest(facts.at - FAR, facts.at - timedelta(milliseconds=1)),
+        after=schedule.next_after(facts.at),
+    )
 
 
 def _moment(text: str, job: Row) -> datetime:

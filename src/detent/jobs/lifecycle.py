@@ -6,7 +6,6 @@ As in `register`, a change is computed from the row that was read and written on
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
@@ -24,6 +23,7 @@ from detent.errors import Conflict, JobNotFound, NotFound, UsageError
 from detent.jobs.edits import Expected
 from detent.jobs.moves import resumed, schedule_of_row, stopped
 from detent.jobs.register import ANYTHING, ATTEMPTS, busy
+from detent.runtime.arithmetic import compute
 from detent.store import Store
 from detent.store.connection import Connection
 from detent.store.db import PoolName, Row
@@ -68,7 +68,7 @@ class JobLifecycle:
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to pause.")
             _check_until(until, row["now"])
             if row["status"] == "active":
-                await move(connection, [await asyncio.to_thread(stopped, row, "paused")], by)
+                await move(connection, [await compute(stopped, row, "paused")], by)
                 await announce(connection, [row["job"]])
             await set_pause(connection, row["job"], reason, until, on_resume)
             return int(row["job"])
@@ -89,7 +89,7 @@ class JobLifecycle:
             if row["status"] == "completed":
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to continue with.")
             if row["status"] == "paused":
-                moved = await asyncio.to_thread(resumed, row, on_resume or row["on_resume"])
+                moved = await compute(resumed, row, on_resume or row["on_resume"])
                 await move(connection, [moved], by)
                 await announce(connection, [row["job"]])
             return int(row["job"])
@@ -103,7 +103,7 @@ class JobLifecycle:
 
         async def change(connection: Connection, row: Row) -> None:
             expected.check(row)
-            await move(connection, [await asyncio.to_thread(stopped, row, "deleted")], by)
+            await move(connection, [await compute(stopped, row, "deleted")], by)
             await cancel_waiting(connection, [row["job"]])
             await announce(connection, [row["job"]])
 
@@ -134,7 +134,7 @@ class JobLifecycle:
         """Skip the tick at this instant; the schedule continues after it."""
 
         async def change(connection: Connection, row: Row) -> Skip:
-            _check_tick(row, at)
+            await compute(_check_tick, row, at)
             skip = await add_skip(connection, row, at, reason, by)
             await announce(connection, [row["job"]])
             return skip

@@ -4,7 +4,7 @@ A change ends one span of ticks and begins the next (see the table `segments`). 
 read: ticks up to that time belong to the old span. Those that have not fired are recorded as skipped, with the reason.
 A pause is a span too: its ticks are skipped, or run, when it ends.
 
-Counting the ticks of a long pause takes up to half a second for some rules, so callers compute a move in a thread.
+Counting the ticks of a long pause takes a tenth of a second for some rules, so callers compute a move in a thread.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from detent.domain.job import JobSpec
 from detent.domain.misfire import AUTOMATIC, CatchUp, MissedRange, nth_tick, split_by_day
 from detent.domain.registration import CursorPlace, PreparedJob, next_tick, schedule_of
 from detent.domain.schedule import Schedule, tzdata_version
+from detent.domain.schedule.schedule import NO_LIMIT
+from detent.domain.schedule.steps import Steps
 from detent.errors import UsageError
 from detent.jobs.edits import NOWHERE, Edit
 from detent.store.db import Row
@@ -148,9 +150,9 @@ def _oldest(
     return split_by_day(schedule, schedule.next_after(last) or latest, latest, "paused"), CatchUp(first, last, most)
 
 
-def schedule_of_row(row: Row) -> Schedule:
+def schedule_of_row(row: Row, steps: Steps = NO_LIMIT) -> Schedule:
     spec = msgspec.json.decode(row["definition"], type=JobSpec)
-    return schedule_of(spec, row["job"], row["created_at"])
+    return schedule_of(spec, row["job"], row["created_at"], steps)
 
 
 def _readable(row: Row) -> bool:

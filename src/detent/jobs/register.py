@@ -7,8 +7,8 @@ accounted for twice. A due tick that an edit removes is recorded as skipped.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -18,19 +18,31 @@ from uuid_utils.compat import uuid7
 from detent.contract.job import Job
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.domain.job import JobSpec
-from detent.domain.registration import PreparedJob, Timings, prepare
+from detent.domain.registration import PreparedJob, Timings, is_costly, prepare
+from detent.domain.schedule.steps import BatchSteps
 from detent.errors import Conflict
 from detent.jobs.edits import Change, Expected, canonical, edit_of, patched
 from detent.jobs.moves import edited, new_jobs
 from detent.jobs.target_check import TargetCheck
+from detent.runtime.arithmetic import compute
 from detent.store import Store
 from detent.store.connection import Connection
 from detent.store.db import PoolName, Rejected, Row
 from detent.store.job_rows import new_job
-from detent.store.job_writes import NAME_INDEX, Moved, NamesInUse, Ownership, RevisedJob, announce, insert, move
+from detent.store.job_writes import (
+    NAME_INDEX,
+    Moved,
+    NamesInUse,
+    NewJob,
+    Ownership,
+    RevisedJob,
+    announce,
+    insert,
+    move,
+)
 from detent.store.job_writes import revise as write_revisions
 from detent.store.jobs import DEFAULT_TENANT
-from detent.store.tenants import payload_limit, reserved
+from detent.store.tenants import TenantQuota, payload_limit, reserved
 
 ATTEMPTS = 10
 ANYTHING = Expected()
@@ -63,14 +75,11 @@ class JobRegistration:
             return []
         rules = await self._targets.rules_for(tenant, specs)
         async with reserved(self._database, tenant, len(specs), self._max_payload_bytes) as quota:
-            now, timings = quota.now, Timings()
-            jobs = [
-                prepare(spec, uuid7(), number, now, max_payload_bytes=quota.max_payload_bytes, timings=timings)
-                for spec, number in zip(specs, quota.numbers, strict=True)
-            ]
-            for job in jobs:
-                rules.warn(job)
-            new = new_jobs([(job, timings.place(job, now)) for job in jobs], now)
+            now = quota.now
+            costly = any(map(is_costly, specs))
+            new = await compute(_prepare_new, specs, quota) if costly else _prepare_new(specs, quota)
+            for each in new:
+                rules.warn(each.job)
             try:
                 await insert(self._database, new, Ownership(tenant, owner, now, by), quota)
             except NamesInUse as error:
@@ -134,7 +143,8 @@ class JobRegistration:
     ) -> tuple[Job, Change] | None:
         """None: the job changed meanwhile."""
         limit = await payload_limit(self._database, row["tenant"], self._max_payload_bytes)
-        job = prepare(spec, row["id"], row["job"], row["created_at"], max_payload_bytes=limit, timings=Timings())
+        prepared = partial(prepare, spec, row["id"], row["job"], row["created_at"], max_payload_bytes=limit)
+        job = await compute(prepared) if is_costly(spec) else prepared()
         (await self._targets.rules_for(row["tenant"], [spec])).warn(job)
         change = await self._change_to(job, row, owner, by)
         if change is None:
@@ -161,19 +171,25 @@ class JobRegistration:
         return canonical(before) == canonical(after) or await self._store.jobs.same_definition(before, after)
 
 
+def _prepare_new(specs: Sequence[JobSpec], quota: TenantQuota) -> list[NewJob]:
+    timings = Timings(BatchSteps(len(specs)))
+    jobs = [
+        prepare(spec, uuid7(), number, quota.now, max_payload_bytes=quota.max_payload_bytes, timings=timings)
+        for spec, number in zip(specs, quota.numbers, strict=True)
+    ]
+    return new_jobs([(job, timings.place(job, quota.now)) for job in jobs], quota.now)
+
+
 async def revise(
     connection: Connection, changes: Sequence[tuple[PreparedJob, Row]], owner: str | None, by: str | None
 ) -> None:
     """Write new revisions of jobs, and move the cursors of those whose schedule changed; or raise Moved."""
-    edits = [edit_of(job, row) for job, row in changes]
+    edits = await compute(lambda: [edit_of(job, row) for job, row in changes])
     revised = [
         RevisedJob(job, row, edit.grace, edit.runs_left) for (job, row), edit in zip(changes, edits, strict=True)
     ]
     await write_revisions(connection, revised, owner, by)
-    # In a thread: counting the ticks of a long pause takes up to half a second, and this loop also fires.
-    moves = await asyncio.to_thread(
-        lambda: [edited(job, row, edit) for (job, row), edit in zip(changes, edits, strict=True)]
-    )
+    moves = await compute(lambda: [edited(job, row, edit) for (job, row), edit in zip(changes, edits, strict=True)])
     await move(connection, [each for each in moves if each is not None], by)
     await announce(connection, [job.number for job, _ in changes])
 

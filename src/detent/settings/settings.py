@@ -39,10 +39,12 @@ from detent.settings.readers import (
     whole,
     zero_or_seconds,
 )
+from detent.settings.toml import TooDeep, parse_toml
 
 CONFIG_FILE = "detent.toml"
 PREFIX = "DETENT_"
 FOREIGN_PREFIX = "DETENT_TEST_"
+IN_FILE = "api_url in "
 
 
 def _optional(raw: object) -> object:
@@ -197,6 +199,17 @@ class Settings:
         """Whether the port is the default, so that the next free one may be used instead."""
         return self.origins.get("port") == "default"
 
+    def check_key_address(self) -> None:
+        """Refuse to send a key of the environment to the address in a file that was found in the working folder: it may
+        have come with the repository of a stranger, who would get the key."""
+        key, address = self.origins.get("api_key", ""), self.origins.get("api_url", "")
+        if key.startswith(PREFIX) and address.startswith(IN_FILE):
+            file = address.removeprefix(IN_FILE)
+            raise UsageError(
+                f"{key} is set, but the address {self.api_url} is from {file}, which may be a stranger's file: to send "
+                f"the key there, set DETENT_API_URL={self.api_url}, give --api-url, or name the file with --config."
+            )
+
     @classmethod
     def load(
         cls,
@@ -209,8 +222,11 @@ class Settings:
         folder = Path.cwd() if cwd is None else cwd
         above = [*_from_environment(environ, folder), *_from_flags(flags, folder)]
         below = list(_from_file(flags, folder))
-        if context is not None and not any(name == "api_url" for name, *_ in above):
-            # A server and its key go together: no key is sent to a server it was not given for.
+        # A server and its key go together: no key is sent to a server it was not given for.
+        elsewhere = any(name == "api_url" for name, *_ in above)
+        if elsewhere and any(name == "api_url" for name, *_ in below):
+            below = [found for found in below if found[0] != "api_key"]
+        if context is not None and not elsewhere:
             below = [found for found in below if found[0] != "api_key"] + list(_from_context(context, folder))
         values: dict[str, Any] = {}
         origins = dict.fromkeys(SETTINGS, "default")
@@ -288,7 +304,9 @@ def _from_file(flags: Mapping[str, object], folder: Path) -> Iterable[Found]:
 
 def _toml(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return parse_toml(path.read_text("utf-8"))
+    except TooDeep as error:
+        raise UsageError(f"The settings file {path} cannot be read: {error}.") from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not valid TOML: {error}.") from error
     except (OSError, ValueError) as error:

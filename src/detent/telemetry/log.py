@@ -12,9 +12,13 @@ Log lines use the same keys everywhere:
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
-from typing import Any
+from collections.abc import MutableMapping
+from typing import Any, TextIO
+
+from detent.domain.text import visible
 
 _level = logging.INFO
 
@@ -39,7 +43,7 @@ def configure(log_format: str, level: str) -> None:
     pretty = log_format == "pretty" or (log_format == "auto" and sys.stderr.isatty())
     renderer: Any = (
         # Plain tracebacks: the rich ones show the values of variables, and some of those are secrets.
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_plain_traceback)
         if pretty
         else structlog.processors.JSONRenderer()
     )
@@ -48,7 +52,7 @@ def configure(log_format: str, level: str) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([] if pretty else [structlog.processors.format_exc_info]),
+            _spell_out if pretty else structlog.processors.format_exc_info,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
@@ -56,6 +60,22 @@ def configure(log_format: str, level: str) -> None:
         cache_logger_on_first_use=True,
     )
     _forward_logging(getattr(logging, level.upper()))
+
+
+def _spell_out(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """No name or error of a job may write to the terminal of whoever reads the log, or forge a second line."""
+    for key, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            event[key] = visible(value, "")
+    return event
+
+
+def _plain_traceback(written: TextIO, exc_info: Any) -> None:
+    import structlog
+
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    written.write(visible(text.getvalue()))
 
 
 class _Forward(logging.Handler):

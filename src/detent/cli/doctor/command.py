@@ -9,7 +9,14 @@ import click
 
 from detent.cli import base, output
 from detent.cli.base import command, option
-from detent.cli.invocation import client_settings, complete_job, format_options, invocation, server_options
+from detent.cli.invocation import (
+    check_key_address,
+    client_settings,
+    complete_job,
+    format_options,
+    invocation,
+    server_options,
+)
 from detent.cli.nodes import database_options
 from detent.cli.text import clean
 from detent.errors import DetentError, NotFound
@@ -152,6 +159,7 @@ def _machine(settings: Settings, state: EmbeddedState | None) -> list[CheckResul
     from detent.cli.doctor import cluster, machine
     from detent.client import JsonClient
 
+    check_key_address(settings)
     with JsonClient(settings.api_url, settings.api_key, timeout=5) as client:
         api, _ = cluster.check_api(settings, client)
     return [

@@ -12,7 +12,7 @@ from detent.api.bulk import BulkRequest, change_found, change_many
 from detent.api.context import Api
 from detent.contract.job import BulkAction
 from detent.dashboard.changes import ChangeAnswer, Form, FormChange, number_of, text_of
-from detent.domain.registration import is_job_id
+from detent.domain.names import is_job_id
 from detent.errors import UsageError
 from detent.store.job_search import JobSearch
 

@@ -13,8 +13,8 @@ from detent.api.context import Api
 from detent.api.dead_letters import ChosenRuns, discard_dead_letters, redrive_dead_letters
 from detent.dashboard.changes import ChangeAnswer, Form, FormChange, number_of, text_of
 from detent.domain.documents import utc_instant
+from detent.domain.names import is_job_id
 from detent.domain.pace import pace, read_rate
-from detent.domain.registration import is_job_id
 from detent.errors import UsageError
 from detent.store.dead_letters import MOST_AT_ONCE
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from detent.contract.job import Job
 from detent.dashboard.charts import Axis, DueStep, clock_marks, due_steps, lane
 from detent.dashboard.page import PageRequest, PageView
 from detent.errors import DetentError, UsageError
+from detent.runtime.arithmetic import compute
 from detent.runtime.clock import monotonic
 from detent.store.ledger import ExpectedTicks
 from detent.store.overview import MOST_OF_A_JOB, TimelineStep
@@ -71,7 +71,7 @@ async def _lanes(page: PageRequest, jobs: list[Job], axis: Axis) -> tuple[list[d
     expected = await page.api.store.ledger.expectations(ids, (axis.since, axis.until), tenant=page.tenant)
     kept = await page.api.store.ledger.kept_since()
     steps = await _past(page, jobs, axis)
-    due = await asyncio.to_thread(_due, expected, axis, page.now)
+    due = await compute(_due, expected, axis, page.now)
     lanes = [
         {"job": job, "marks": lane(steps[job.id], due.get(job.id, []), axis, _read_since(steps[job.id], kept))}
         for job in jobs

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from detent.domain.run import Call, Failed, NotBegun, Outcome
+from detent.domain.text import visible
 from detent.sdk.app import Detent
 from detent.targets.run import HandlerRun
 from detent.worker.execute import Runner
@@ -42,7 +43,7 @@ class ReportingRunner:
         began = time.monotonic()
         outcome = await self._runner(call)
         if not isinstance(outcome, NotBegun):
-            sys.stderr.write(f"{report(call, outcome, time.monotonic() - began)}\n")
+            sys.stderr.write(f"{visible(report(call, outcome, time.monotonic() - began), '')}\n")
         return outcome
 
 

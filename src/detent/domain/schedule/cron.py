@@ -17,7 +17,9 @@ from detent.domain.schedule.errors import ScheduleError
 DAY_SECONDS = 86_400
 EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 CYCLE_MONTHS = 400 * 12
-"""The calendar repeats after 400 years: what matches no day in that time matches none at all."""
+"""The calendar repeats after 400 years."""
+POSSIBLE_YEARS = 2000, 2027
+"""Leap years and others that begin with each weekday: what matches no day in these matches none at all."""
 FIRST_YEAR, LAST_YEAR = 1900, 9990
 CACHED_MONTHS = 1200
 MONTH_LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -62,7 +64,7 @@ class CronWalls:
 
     def check_possible(self, text: str) -> None:
         """Refuses an expression that names no day of any year, such as 30 February."""
-        low, high = 2000, 2399
+        low, high = POSSIBLE_YEARS
         if self.fields.year is not None:
             low = YEAR.low + _lowest(self.fields.year.mask)
             high = YEAR.low + self.fields.year.mask.bit_length() - 1

@@ -10,6 +10,7 @@ from detent.domain.schedule.errors import ScheduleError
 from detent.domain.schedule.instants import format_instant
 from detent.domain.schedule.preview import MOST_TICKS, clock_changes
 from detent.domain.schedule.schedule import Schedule
+from detent.domain.schedule.steps import QUESTION_STEPS, Steps
 
 
 def explain_text(
@@ -22,7 +23,8 @@ def explain_text(
     """Words, the next `count` ticks after `now` and warnings. `options` are those of Schedule.parse."""
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_TICKS:
         raise ScheduleError(f"count is {count!r}; ask for 1 to {MOST_TICKS} ticks.", "/count")
-    schedule = Schedule.parse(spec, timezone=timezone, **{"anchor": now} | options)
+    steps = Steps(QUESTION_STEPS, f"list its next {count} ticks" if count > 1 else "find its next tick")
+    schedule = Schedule.parse(spec, timezone=timezone, steps=steps, **{"anchor": now} | options)
     found = schedule.preview(now, count)
     return {
         "description": schedule.describe(),

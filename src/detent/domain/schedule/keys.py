@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 POINTER = "/idempotency_key_template"
 LONGEST_TEMPLATE = 200
 FIELD = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
-LOOKED_AT = 1_000
+LOOKED_AT = 400  # a year of daily ticks
 UNIQUE_FIELDS = {"scheduled_at", "scheduled_at_unix"}
 TIME_FIELDS: dict[str, Callable[[datetime], str]] = {
     "date": lambda local: local.strftime("%Y-%m-%d"),
@@ -101,13 +101,13 @@ def _read_fields(template: str) -> set[str]:
 def _first_shared(
     template: str, schedule: Schedule, timezone: str, now: datetime
 ) -> tuple[datetime, datetime, str] | None:
-    """Two ticks with one key: among the next thousand, or around the changes of the clock of the next year.
+    """Two ticks with one key: among the next ticks, or around the changes of the clock of the next year.
 
     Keys follow the wall clock, so ticks that share one are neighbours unless the clock was put back."""
     if schedule.kind == "interval" and schedule.anchor is None:
         schedule = schedule.anchored(now)
     zone = load_zone(timezone)
-    windows = [schedule.between(now, now + timedelta(days=3660), LOOKED_AT)]
+    windows = [schedule.between(now, now + timedelta(days=731), LOOKED_AT)]
     segment = zone.segment(to_ms(now) // 1000)
     while segment.end < to_ms(now) // 1000 + 366 * 86_400:
         change = now + timedelta(seconds=segment.end - to_ms(now) // 1000)

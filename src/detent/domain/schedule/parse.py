@@ -17,11 +17,13 @@ from detent.domain.schedule.errors import ScheduleError
 from detent.domain.schedule.instants import LOOKS_LIKE_INSTANT, check_range, parse_instant, to_ms
 from detent.domain.schedule.interval import IntervalTicks, format_every, parse_every
 from detent.domain.schedule.schedule import OnceTicks, Schedule, TickSource, WallTicks, stored_bounds
+from detent.domain.schedule.steps import Steps
 from detent.domain.schedule.zones import UTC_ZONE, Zone, load_zone
 
 FORMS = "{'cron': …}, {'rrule': …}, {'every': …, 'anchor': …} or {'at': …}"
 LONGEST_JITTER = 86_400
 PARSE_CACHE = 8_192
+CHARACTERS_OF_A_STEP = 4  # a date of an EXDATE list is read in four microseconds
 
 
 class ScheduleOptions(NamedTuple):
@@ -42,7 +44,7 @@ class ScheduleOptions(NamedTuple):
 DEFAULTS = ScheduleOptions()
 
 
-def parse_schedule(spec: str | Mapping[str, Any], options: ScheduleOptions) -> Schedule:
+def parse_schedule(spec: str | Mapping[str, Any], options: ScheduleOptions, steps: Steps, new: bool) -> Schedule:
     if isinstance(spec, str):
         kind, value, pointer = _recognise(spec), spec, "/schedule"
         if kind == "every":
@@ -59,7 +61,9 @@ def parse_schedule(spec: str | Mapping[str, Any], options: ScheduleOptions) -> S
         _check_options(options)
         if options.day_match is not None:
             raise ScheduleError("day_match is about cron expressions; take it out.", "/day_match")
-        return {"rrule": _parse_rrule, "every": _parse_every, "at": _parse_at}[kind](value, options)
+        if kind == "rrule":
+            return _parse_rrule(value, options, steps, new)
+        return {"every": _parse_every, "at": _parse_at}[kind](value, options)
     except ScheduleError as error:
         raise error.at(pointer) from None
 
@@ -198,19 +202,21 @@ def _wall_schedule(
     return Schedule(stored["kind"], WallTicks(resolver), zone, stored)
 
 
-def _parse_rrule(value: Any, options: ScheduleOptions) -> Schedule:
+def _parse_rrule(value: Any, options: ScheduleOptions, steps: Steps, new: bool) -> Schedule:
     from detent.domain.schedule.rrule import RuleWalls
     from detent.domain.schedule.rrule_parse import find_zone, parse_rrule
 
     text = _text(value)
+    steps.spend(1 + len(text) // CHARACTERS_OF_A_STEP)
     zone = _zone_for(find_zone(text), options, "TZID")
 
     def to_wall(moment: datetime) -> datetime:
         return moment.astimezone(zone.info).replace(tzinfo=None)
 
     rule = parse_rrule(text, to_wall, options.anchor)
-    walls = RuleWalls(rule)
-    walls.check_possible()
+    walls = RuleWalls(rule, steps)
+    if new:
+        walls.check_possible()
     stored: dict[str, Any] = {"kind": "rrule", "rrule": rule.text(), "timezone": zone.name}
     return _wall_schedule(stored, walls, walls.real_time, zone, options)
 
@@ -263,7 +269,7 @@ def schedule_from_stored(stored: Mapping[str, Any]) -> Schedule:
     if kind == "cron":
         return _parse_cron_cached(stored["cron"], options)
     if kind == "rrule":
-        return _parse_rrule(stored["rrule"], options)
+        return _parse_rrule(stored["rrule"], options, Steps(), new=False)
     if kind == "interval":
         return _interval_schedule(parse_every(stored["every"]), None, options)
     if kind == "once":

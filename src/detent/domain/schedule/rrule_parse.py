@@ -186,7 +186,8 @@ class _RuleReader:
         if found is None:
             raise ScheduleError(f"{name} has {text!r}, which is not a date; write for example '20300131T090000'.")
         try:
-            moment = datetime.strptime(found[1] + (found[2] or "000000"), "%Y%m%d%H%M%S")  # noqa: DTZ007
+            # Not strptime, which takes ten times as long: a rule may have a thousand dates.
+            moment = datetime.fromisoformat(f"{found[1]}T{found[2] or '000000'}")
         except ValueError:
             raise ScheduleError(f"{name} has {text!r}, a date that does not exist.") from None
         if not EARLIEST <= moment < LATEST:

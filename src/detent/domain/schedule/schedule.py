@@ -12,12 +12,17 @@ from detent.domain.schedule.dst import Resolver
 from detent.domain.schedule.instants import HIGHEST_MS, LOWEST_MS, format_instant, from_ms, to_ms
 from detent.domain.schedule.interval import IntervalTicks
 from detent.domain.schedule.memo import IDENTITY, MEMO
+from detent.domain.schedule.steps import Steps
 from detent.domain.schedule.zones import Zone
 
 if TYPE_CHECKING:
     from detent.domain.schedule.preview import SchedulePreview
 
 MISSING = object()
+NO_LIMIT = Steps()
+MONTH_MS = 30 * 86_400_000
+MONTH_STEPS = 10
+"""Most of it for the changes of the zone in that month, which take 13 microseconds to find."""
 MOST_PARSED = 8_192
 PARSED: dict[tuple[str, tuple[object, ...]], Schedule] = {}
 """Expressions without `H` mean the same for every job, and most jobs have one that was parsed before."""
@@ -90,10 +95,13 @@ class Schedule:
     neither the anchor of an interval nor the instant of a one-off: those belong to the job.
     """
 
-    __slots__ = ("_ends", "_identity", "_starts", "_stored", "_ticks", "kind", "zone")
+    __slots__ = ("_ends", "_identity", "_starts", "_steps", "_stored", "_ticks", "kind", "zone")
 
-    def __init__(self, kind: str, ticks: TickSource, zone: Zone, stored: dict[str, Any]) -> None:
+    def __init__(
+        self, kind: str, ticks: TickSource, zone: Zone, stored: dict[str, Any], steps: Steps = NO_LIMIT
+    ) -> None:
         self.kind = kind
+        self._steps = steps
         self.zone = zone
         self._ticks = ticks
         self._stored = stored
@@ -115,22 +123,32 @@ class Schedule:
         starts_at: datetime | None = None,
         ends_at: datetime | None = None,
         jitter_seconds: float = 0,
+        steps: Steps = NO_LIMIT,
+        new: bool = True,
     ) -> Schedule:
-        """Reads any form of schedule; a ScheduleError says what is wrong with it and what to write."""
+        """Reads any form of schedule; a ScheduleError says what is wrong with it and what to write. With `steps`, that
+        and every later question to this schedule is refused beyond their limit. One that is not `new` is not searched
+        for a first tick again."""
         policy = (timezone, dst_gap, dst_overlap, day_match, dialect, starts_at, ends_at, jitter_seconds)
         if isinstance(spec, str):
             found = PARSED.get((spec, policy))
             if found is not None:
-                return found
+                return found.metered(steps)
         from detent.domain.schedule.parse import ScheduleOptions, parse_schedule
 
         options = ScheduleOptions(timezone, anchor, hash_key, *policy[1:])
-        schedule = parse_schedule(spec, options)
+        schedule = parse_schedule(spec, options, Steps() if steps is NO_LIMIT else steps, new)
         if schedule.kind == "cron" and isinstance(spec, str) and not uses_hash(spec):
             if len(PARSED) >= MOST_PARSED:
                 PARSED.clear()
             PARSED[spec, policy] = schedule
-        return schedule
+        return schedule.metered(steps)
+
+    def metered(self, steps: Steps) -> Schedule:
+        """The same schedule, whose questions cost these steps."""
+        if steps is NO_LIMIT:
+            return self
+        return Schedule(self.kind, self._ticks, self.zone, self._stored, steps)
 
     @staticmethod
     def from_stored(stored: Mapping[str, Any]) -> Schedule:
@@ -191,13 +209,13 @@ class Schedule:
             ticks = OnceTicks(to_ms(moment))
         else:
             return self
-        return Schedule(self.kind, ticks, self.zone, self._stored)
+        return Schedule(self.kind, ticks, self.zone, self._stored, self._steps)
 
     def next_after(self, moment: datetime) -> datetime | None:
         """The first tick strictly after `moment`; None when there is none."""
         if not self._identity:
-            if not isinstance(self._ticks, WallTicks):
-                return self._compute_next(moment)  # cheaper than remembering
+            if self._steps is not NO_LIMIT or not isinstance(self._ticks, WallTicks):
+                return self._compute_next(moment)  # a limit counts every step; and others are cheaper than remembering
             self._identity = IDENTITY.number(self._canonical())
         key = (self._identity, moment)
         found = MEMO.young.get(key, MISSING)
@@ -213,7 +231,15 @@ class Schedule:
         if instant >= self._ends:
             return None
         tick = self._ticks.seen_from(asked).next(instant)
+        if self._steps is not NO_LIMIT:
+            self._spend(instant, tick)
         return None if tick is None or tick > self._ends else from_ms(tick)
+
+    def _spend(self, instant: int, reached: int | None) -> None:
+        """A step for the answer, and some for each month that was searched."""
+        if reached is None or not isinstance(self._ticks, WallTicks):
+            reached = instant
+        self._steps.spend(1 + abs(reached - instant) // MONTH_MS * MONTH_STEPS)
 
     def first_after(self, now: datetime) -> datetime | None:
         """The first tick of a job that is registered at `now`."""
@@ -226,6 +252,8 @@ class Schedule:
         if low > high:
             return None
         tick = self._ticks.seen_from(asked).latest(low, high)
+        if self._steps is not NO_LIMIT:
+            self._spend(high, tick)
         return None if tick is None else from_ms(tick)
 
     def between(self, after: datetime, until: datetime, limit: int) -> list[datetime]:
@@ -241,6 +269,8 @@ class Schedule:
         """How many ticks in (after, until], without walking through them."""
         asked = to_ms(after)
         low, high = max(asked, self._starts - 1), min(to_ms(until), self._ends)
+        if self._steps is not NO_LIMIT and low < high:
+            self._spend(low, high)
         return self._ticks.seen_from(asked).count(low, high) if low < high else 0
 
     def jitter(self, job_key: int, tick: datetime) -> timedelta:

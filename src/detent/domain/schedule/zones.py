@@ -24,6 +24,13 @@ CHUNK_BITS = 28
 PROBE_STEP = 2 * 86_400
 """No zone has ever changed its offset and changed it back within two days (checked by a test)."""
 
+RULED_FROM = 4_102_444_800
+RULED_PROBE_STEP = 14 * 86_400
+"""From 2100 on every zone follows a rule with at most two changes a year, months apart (checked by a test)."""
+
+MOST_CHUNKS = 32
+"""Of each zone; a preview may ask for any century, and what it asked for must not stay in memory for ever."""
+
 FIRST_INSTANT = -62_000_000_000
 LAST_INSTANT = 253_300_000_000
 """What datetime can hold, with some days to spare at either end: year 5 to year 9996."""
@@ -80,6 +87,8 @@ class Zone:
             OffsetSegment(start, end, self.offset(start), self.offset(start - 1), self.offset(end))
             for start, end in zip(starts, ends, strict=True)
         ]
+        if len(self._chunks) >= MOST_CHUNKS:
+            self._chunks.clear()
         self._chunks[index] = (starts, segments)
         return starts, segments
 
@@ -87,8 +96,9 @@ class Zone:
         """Every instant in (low, high) at which the offset changes."""
         changes: list[int] = []
         left, left_offset = low, self.offset(low)
+        step = PROBE_STEP if low < RULED_FROM else RULED_PROBE_STEP
         while left < high - 1:
-            right = min(left + PROBE_STEP, high - 1)
+            right = min(left + step, high - 1)
             right_offset = self.offset(right)
             if right_offset != left_offset:
                 changes.append(self._bisect(left, left_offset, right))

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
+from math import inf
 from typing import Any, NamedTuple, Protocol, TypedDict, TypeVar, Unpack
 from uuid import NAMESPACE_URL, uuid5
 
@@ -19,7 +20,7 @@ from detent.domain.documents import utc_instant
 from detent.domain.idempotency import idempotency_key
 from detent.domain.identity import MANUAL, MILLISECOND, RunKey, first_token, run_id
 from detent.domain.job import PythonTarget
-from detent.domain.registration import prepare, read_document
+from detent.domain.registration import Timings, prepare, read_document
 from detent.domain.retry import longest_delay, patient_delay
 from detent.domain.run import Call, Failed
 from detent.domain.states import RunStatus
@@ -295,7 +296,7 @@ def _jobs(app: App, now: datetime) -> Iterator[TestedJob]:
     for number, document in enumerate(app.jobs, 1):
         job_id = uuid5(NAMESPACE_URL, f"detent:{app.name or 'app'}:{document['name']}")
         try:
-            prepared = prepare(read_document(document), job_id, number, now)
+            prepared = prepare(read_document(document), job_id, number, now, timings=Timings(each=inf))
             target = prepared.spec.target
             if isinstance(target, PythonTarget) and target.function in app.functions:
                 yield TestedJob(prepared, app.functions[target.function], now)
