@@ -17,7 +17,8 @@ import pytest
 from starlette.requests import Request
 
 from detent.api.auth import KeyAuthenticator
-from detent.api.limits import Limiter
+from detent.api.failed_lookups import FailedLookups
+from detent.api.limits import TenantLimiter
 from detent.api.problems import Refusal
 from detent.node.database import check_keys
 from detent.settings.settings import Settings
@@ -186,7 +187,9 @@ async def test_a_request_that_came_through_a_proxy_needs_a_key(node: Pages) -> N
 
 async def test_a_peer_that_is_not_this_machine_needs_a_key(store: Store) -> None:
     """Whatever the request says of itself: the peer is the socket's."""
-    authenticator = KeyAuthenticator(store.keys, Limiter(0), keys_required=False)
+    authenticator = KeyAuthenticator(
+        store.keys, TenantLimiter(store.request_budgets, 0), FailedLookups(0), keys_required=False
+    )
     for peer in ("127.0.0.1", "127.8.9.1", "::1"):
         assert (await authenticator.authorise(request_of(peer), "admin")).tenant == DEFAULT_TENANT
     for stranger in ("192.0.2.1", "10.0.0.1", "::2", "fe80::1", "::ffff:192.0.2.1", "", None):
