@@ -166,7 +166,7 @@ async def test_schedules_are_computed_by_one_thread_and_not_by_the_loops() -> No
 @pytest.mark.parametrize("attack", ["twelve previews", "a hundred rules in a batch", "five batches"])
 async def test_probes_are_answered_and_the_loop_is_free_through_the_attack(api: ApiClient, attack: str) -> None:
     """The API runs on this loop, as a node's does: its lag is how late a tick fires."""
-    attacks = {
+    attacks: dict[str, list[tuple[str, Any]]] = {
         "twelve previews": [(PREVIEW, {"schedule": "0 0 1 1 *", "timezone": "Europe/Berlin", "count": 240})] * 12,
         "a hundred rules in a batch": [(BATCH, batch_of(NEVER, 100))],
         "five batches": [(BATCH, batch_of(RARE, 100))] * 5,
