@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.cli.command_line import CommandLine
-from tests.support.postgres import RUNTIME_ROLE, as_runtime_role
+from tests.support.postgres import RUNTIME_ROLE, TENANT_ROLE, as_runtime_role
 
 
 def test_a_database_is_migrated_once(detent: CommandLine, empty_database_url: str) -> None:
@@ -35,8 +35,11 @@ def test_a_role_for_run_time_is_granted_what_it_needs(detent: CommandLine, datab
     assert done.code == 2 and "which owns the tables" in done.err
     done = detent("db", "migrate", "--runtime-role", RUNTIME_ROLE, "--database-url", as_runtime_role(database_url))
     assert done.code == 7 and "Only the owner of the tables" in done.err
-    printed = detent("db", "sql", "--runtime-role", RUNTIME_ROLE)
+    done = detent("db", "migrate", "--tenant-role", TENANT_ROLE, *owner)
+    assert done.code == 0 and f"let requests take on {TENANT_ROLE}" in done.err
+    printed = detent("db", "sql", "--runtime-role", RUNTIME_ROLE, "--tenant-role", TENANT_ROLE)
     assert printed.code == 0
+    assert f'CREATE POLICY one_tenant ON "detent".jobs AS RESTRICTIVE TO "{TENANT_ROLE}"' in printed.out
     assert f'GRANT SELECT, INSERT, UPDATE ON "detent".api_keys TO "{RUNTIME_ROLE}";' in printed.out
 
 

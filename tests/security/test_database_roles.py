@@ -25,7 +25,7 @@ from detent.upkeep.retention import Keeper
 from tests.api.api_client import ApiClient
 from tests.api.api_server import Readiness, serving
 from tests.support import factories
-from tests.support.postgres import RUNTIME_ROLE, as_runtime_role
+from tests.support.postgres import RUNTIME_ROLE, TENANT_ROLE, as_runtime_role
 from tests.support.sessions import no_op
 from tests.support.waiting import until
 
@@ -290,11 +290,11 @@ async def acl(connection: Any) -> set[tuple[str, str, str]]:
 
 async def test_the_printed_script_grants_the_same_and_takes_away_what_was_granted_before(look: Any) -> None:
     granted = await acl(look)
+    assert {grantee for _, _, grantee in granted} == {RUNTIME_ROLE, TENANT_ROLE}
     await look.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA detent TO {RUNTIME_ROLE}")
     assert await acl(look) > granted
     await look.execute(grants.script(RUNTIME_ROLE, "detent"))
     assert await acl(look) == granted
-    assert {grantee for _, _, grantee in granted} == {RUNTIME_ROLE}
 
 
 @pytest.mark.parametrize(("role", "reason"), [("nobody", "no such role"), ("detent", "owns the tables")])

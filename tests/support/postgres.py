@@ -34,6 +34,8 @@ SCHEMA = "detent"
 TEMPLATE = "detent_template"
 # Owns nothing, and has in every migrated database exactly what `store/grants.py` lists.
 RUNTIME_ROLE = "detent_run"
+# Requests take it on: it sees the rows of one tenant.
+TENANT_ROLE = "detent_tenant"
 ROOM_IN_MEMORY = 6 * 2**30
 OPTIONS = {
     "fsync": "off",
@@ -99,12 +101,18 @@ class Postgres:
             await connection.close()
 
     async def make_template(self) -> None:
-        unprivileged = "LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
-        await self.execute(f"CREATE ROLE {RUNTIME_ROLE} {unprivileged}", f"CREATE DATABASE {TEMPLATE} OWNER {USER}")
+        unprivileged = "NOINHERIT NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
+        await self.execute(
+            f"CREATE ROLE {RUNTIME_ROLE} LOGIN {unprivileged}",
+            f"CREATE ROLE {TENANT_ROLE} NOLOGIN {unprivileged}",
+            f"GRANT {TENANT_ROLE} TO {RUNTIME_ROLE}",
+            f"CREATE DATABASE {TEMPLATE} OWNER {USER}",
+        )
         connection = await connect(self.url(TEMPLATE), SCHEMA)
         try:
             await migrate.migrate(connection)
             await grants.give(connection, RUNTIME_ROLE, SCHEMA)
+            await grants.raise_wall(connection, TENANT_ROLE, SCHEMA)
         finally:
             await connection.close()
 

@@ -60,6 +60,13 @@ class Caller:
             return "local, no key"
         return self.name or f"key:{self.key}"
 
+    @property
+    def wall(self) -> int | None:
+        """The tenant that its statements are held to. None for administrators of the default tenant, who manage all
+        tenants, and for public routes, which report on the node."""
+        manages_all = self.tenant == DEFAULT_TENANT and self.scope == "admin"
+        return None if manages_all or self.scope is None else self.tenant
+
     def check(self, needed: Scope) -> None:
         if needed == "public" or (self.scope is not None and needed in GRANTS[self.scope]):
             return

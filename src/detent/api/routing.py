@@ -43,6 +43,7 @@ from detent.api.request_parsing import (
     read_body,
 )
 from detent.contract.job import Job
+from detent.store.tenant_wall import walled
 
 Answer = TypeVar("Answer")
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Any]])
@@ -211,7 +212,8 @@ def _dispatcher(api: Api, methods: Mapping[str, Endpoint]) -> Callable[[Request]
         endpoint = methods["GET" if request.method == "HEAD" else request.method]
         try:
             caller = await api.authenticator.authorise(request, endpoint.scope)
-            return await endpoint(dataclasses.replace(api, caller=caller), request)
+            with walled(caller.wall):
+                return await endpoint(dataclasses.replace(api, caller=caller), request)
         except Exception as error:
             return problems.answer(error, request.headers)
 

@@ -31,6 +31,11 @@ def reaches_database(function: F) -> F:
 
 def role_options(function: F) -> F:
     function = option(
+        "--tenant-role",
+        metavar="ROLE",
+        help="Also hold requests, which take on this role, to the rows of their tenant.",
+    )(function)
+    function = option(
         "--role-settings", metavar="ROLE", help="Also give this role the settings that nodes need behind a pooler."
     )(function)
     return option(
@@ -49,7 +54,7 @@ def role_options(function: F) -> F:
 )
 @reaches_database
 @role_options
-def migrate(role_settings: str | None, runtime_role: str | None, **flags: str | None) -> None:
+def migrate(role_settings: str | None, runtime_role: str | None, tenant_role: str | None, **flags: str | None) -> None:
     """Apply the migrations that are missing."""
     from detent.store import grants, role
     from detent.store import migrate as migrations
@@ -63,6 +68,8 @@ def migrate(role_settings: str | None, runtime_role: str | None, **flags: str | 
         given = await role.give(connection, role_settings, settings.database_schema) if role_settings else []
         if runtime_role:
             await grants.give(connection, runtime_role, settings.database_schema)
+        if tenant_role:
+            await grants.raise_wall(connection, tenant_role, settings.database_schema)
         return applied, given
 
     applied, given = with_connection(settings, work)
@@ -71,6 +78,8 @@ def migrate(role_settings: str | None, runtime_role: str | None, **flags: str | 
     output.say(f"Applied {number}." if applied else "The schema is up to date.")
     if runtime_role:
         output.say(f"Granted {runtime_role} what nodes need at run time.")
+    if tenant_role:
+        output.say(f"Nodes that are started from now on let requests take on {tenant_role}.")
     if given:
         output.say("A pooler's existing connections need a reconnect to get these settings (PgBouncer: RECONNECT).")
 
@@ -103,7 +112,7 @@ def status(**flags: str | None) -> int:
 @command(db, "sql", examples=("detent db sql | psql detent", "detent db sql --runtime-role detent_run > detent.sql"))
 @config_option(hidden=True)
 @role_options
-def sql(role_settings: str | None, runtime_role: str | None) -> None:
+def sql(role_settings: str | None, runtime_role: str | None, tenant_role: str | None) -> None:
     """Print all migrations as one script, to apply by hand."""
     from detent.store import grants, pooler
     from detent.store import migrate as migrations
@@ -114,6 +123,8 @@ def sql(role_settings: str | None, runtime_role: str | None) -> None:
         print(f"\n{pooler.role_script(role_settings, schema)}", end="")
     if runtime_role:
         print(f"\n{grants.script(runtime_role, schema)}", end="")
+    if tenant_role:
+        print(f"\n{grants.wall_script(tenant_role, schema)}", end="")
 
 
 def with_connection(settings: Settings, work: Callable[[Connection], Awaitable[Any]]) -> Any:

@@ -31,6 +31,7 @@ from detent.dashboard.rendering import environment, parts_of
 from detent.dashboard.stream_limits import LimitedStream, StreamLimits
 from detent.errors import DetentError, NotAuthorised
 from detent.store.db import OutcomeUnknown
+from detent.store.tenant_wall import walled
 from detent.telemetry.log import logger
 
 log = logger("dashboard")
@@ -149,9 +150,10 @@ class Dashboard:
         return {**parts, "alarms": self._templates.get_template("alarms.html").render(alarms=values["alarms"])}
 
     async def _values(self, view: PageView, page: PageRequest) -> dict[str, Any]:
-        values = {**self._frame(view, page), **await view.load(page)}
-        if "alarms" not in values:
-            values["alarms"] = await self._alarms.of(page)
+        with walled(page.visitor.caller.wall):
+            values = {**self._frame(view, page), **await view.load(page)}
+            if "alarms" not in values:
+                values["alarms"] = await self._alarms.of(page)
         return values
 
     async def _page(self, request: Request, path: str | None = None) -> PageRequest | None:
@@ -190,7 +192,8 @@ class Dashboard:
         self._check(request, visitor, form)
         visitor.caller.check(change.scope)
         api = dataclasses.replace(self._api, caller=visitor.caller)
-        answer = await self._apply(change.apply(api, names_of(request), form))
+        with walled(visitor.caller.wall):
+            answer = await self._apply(change.apply(api, names_of(request), form))
         if change.modifies:
             self._alarms.reset()
             self.hub.wake()

@@ -36,6 +36,7 @@ from detent.store.pool import Pool
 from detent.store.servers import servers_of
 from detent.store.servers import unreachable as unreachable
 from detent.store.statement import Statement
+from detent.store.tenant_wall import TenantWall
 from detent.telemetry.log import logger
 
 log = logger("store")
@@ -57,7 +58,7 @@ POOLS = {
     PoolName.PULL: (3, 60.0),
 }
 FOR_REQUESTS = frozenset({PoolName.REQUEST, PoolName.SEPARATE})
-# Most processes serve no worker that pulls.
+WALLED = FOR_REQUESTS | {PoolName.PULL}
 OPENED_LATER = frozenset({PoolName.PULL})
 
 Result = TypeVar("Result")
@@ -217,6 +218,7 @@ class Database:
         self._generation = self.servers.generation
         self._looking: asyncio.Task[None] | None = None
         self._pools: dict[PoolName, Pool] = {}
+        self.wall = TenantWall(pooled=pooled)
 
     @property
     def answer_seconds(self) -> float:
@@ -229,6 +231,8 @@ class Database:
                 self._pools[name] = self._pool(name, size, idle_seconds=idle_seconds)
                 if name not in OPENED_LATER:
                     await self._pools[name].open()
+            async with self.connection(PoolName.REQUEST) as connection:
+                await self.wall.find(connection)
             options = driver_options(self.schema, self.limits[PoolName.REQUEST], pooled=self.pooled)
             self._looking = asyncio.create_task(self.servers.look_around(**options))
         except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
@@ -368,6 +372,8 @@ class Database:
         connection = await source.acquire(min(seconds, self.limits[pool].answer))
         unsettled = False
         try:
+            if pool in WALLED:
+                await self.wall.enter(connection)
             yield connection
         except DetentError:
             raise

@@ -65,6 +65,19 @@ TABLES = {
     "whereabouts": _READ,
 }
 
+# Whose rows name their tenant, and whose rows belong to a job.
+OF_TENANTS = (
+    *("api_keys", "incidents", "job_counts", "job_reservations", "jobs", "limits", "pull_leases", "pull_workers"),
+    *("queues", "requests", "run_minutes", "tenant_jobs", "tenants"),
+)
+# Not history itself: under a policy the server no longer says for which time a partition is missing, and a node has to
+# know it to add one.
+OF_JOBS = (
+    *("catchups", "cursors", "expectations", "job_revisions", "live_runs", "run_payloads", "segments", "set_aside"),
+    "skips",
+)
+VIEWS = ("runs", "set_aside_jobs", "spans", "told_incidents")
+
 FUNCTIONS = (
     "make_history_part(text, timestamptz)",
     "detach_history_part(text)",
@@ -76,13 +89,44 @@ SEQUENCES = ("jobs_job_seq",)
 
 def statements(role: str, schema: str) -> list[str]:
     """They replace whatever the role had in this schema; `role` is quoted where it needs it."""
+    return [*_of_tables(role, schema), _parts(role, schema)]
+
+
+def wall_statements(role: str, schema: str) -> list[str]:
+    """For the role that requests of a tenant take on: it has what a node has, and sees the rows of that tenant alone.
+
+    The policies name this role only, and one that inherits its rights is let through, so that nothing else changes for
+    anybody. What a statement inserts for a job is not checked: it may insert the job itself as well."""
+    inside = f'"{schema}"'
+    other = f"current_user <> '{_unquoted(role)}'"
+    tenant = f"{other} OR tenant = nullif(current_setting('detent.tenant', true), '')::integer"
+    lines = _of_tables(role, schema)
+    for table in OF_TENANTS:
+        lines += _policies(f"{inside}.{table}", role, f"USING ({tenant})")
+    for table in OF_JOBS:
+        own = f"{other} OR EXISTS (SELECT FROM {inside}.jobs j WHERE j.job = {table}.job)"
+        lines += _policies(f"{inside}.{table}", role, f"USING ({own}) WITH CHECK (true)")
+    # A view reads as its owner otherwise, who is subject to no policy.
+    return lines + [f"ALTER VIEW {inside}.{view} SET (security_invoker = true);" for view in VIEWS]
+
+
+def _policies(table: str, role: str, rule: str) -> list[str]:
+    return [
+        f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;",
+        *(f"DROP POLICY IF EXISTS {name} ON {table};" for name in ("everybody", "one_tenant")),
+        f"CREATE POLICY everybody ON {table} USING (true) WITH CHECK (true);",
+        f"CREATE POLICY one_tenant ON {table} AS RESTRICTIVE TO {role} {rule};",
+    ]
+
+
+def _of_tables(role: str, schema: str) -> list[str]:
     inside = f'"{schema}"'
     kinds = ("TABLES", "SEQUENCES", "FUNCTIONS")
     every = [f"REVOKE ALL ON ALL {kind} IN SCHEMA {inside} FROM {role};" for kind in kinds]
     tables = [f"GRANT {privileges} ON {inside}.{table} TO {role};" for table, privileges in TABLES.items()]
     sequences = [f"GRANT USAGE ON SEQUENCE {inside}.{each} TO {role};" for each in SEQUENCES]
     functions = [f"GRANT EXECUTE ON FUNCTION {inside}.{each} TO {role};" for each in FUNCTIONS]
-    return [*every, f"GRANT USAGE ON SCHEMA {inside} TO {role};", *tables, *sequences, *functions, _parts(role, schema)]
+    return [*every, f"GRANT USAGE ON SCHEMA {inside} TO {role};", *tables, *sequences, *functions]
 
 
 def _parts(role: str, schema: str) -> str:
@@ -90,28 +134,54 @@ def _parts(role: str, schema: str) -> str:
     return sql.database.GRANT_PARTS.text.format(schema=schema, role=role.replace("'", "''"))
 
 
+def _unquoted(role: str) -> str:
+    name = role[1:-1].replace('""', '"') if role.startswith('"') else role
+    return name.replace("'", "''")
+
+
 def script(role: str, schema: str) -> str:
-    """The same for psql; `role` as it is called."""
-    quoted = '"' + role.replace('"', '""') + '"'
-    return "\n".join(["BEGIN;", *statements(quoted, schema), "COMMIT;"]) + "\n"
+    """The grants of run time for psql; `role` as it is called."""
+    return _script(statements(_quoted(role), schema))
+
+
+def wall_script(role: str, schema: str) -> str:
+    return _script(wall_statements(_quoted(role), schema))
+
+
+def _script(lines: list[str]) -> str:
+    return "\n".join(["BEGIN;", *lines, "COMMIT;"]) + "\n"
+
+
+def _quoted(role: str) -> str:
+    return '"' + role.replace('"', '""') + '"'
 
 
 async def give(connection: Connection, role: str, schema: str) -> list[str]:
     """Grant the role what it needs for run time, and nothing else; returns the statements."""
+    return await _execute(connection, statements(await _checked(connection, "--runtime-role", role), schema))
+
+
+async def raise_wall(connection: Connection, role: str, schema: str) -> list[str]:
+    """Hold connections that take on this role to one tenant; returns the statements."""
+    return await _execute(connection, wall_statements(await _checked(connection, "--tenant-role", role), schema))
+
+
+async def _checked(connection: Connection, flag: str, role: str) -> str:
     row = await connection.fetchrow(sql.database.READ_ROLE_RIGHTS.text, role)
     if row is None:
-        raise UsageError(f"--runtime-role is {role!r}, and there is no such role: create it with CREATE ROLE … LOGIN.")
+        raise UsageError(f"{flag} is {role!r}, and there is no such role: create it with CREATE ROLE.")
     if row["superuser"] or row["owner"]:
         what = "is a superuser" if row["superuser"] else "owns the tables"
-        raise UsageError(
-            f"--runtime-role is {role!r}, which {what}: give a role that nodes connect as and that owns nothing."
-        )
+        raise UsageError(f"{flag} is {role!r}, which {what}: give a role that owns nothing.")
     if not row["grantable"]:
         raise Unavailable(
             f"Only the owner of the tables can grant {role} what it needs: run this with the role that migrated them."
         )
-    granted = statements(row["role"], schema)
+    return str(row["role"])
+
+
+async def _execute(connection: Connection, lines: list[str]) -> list[str]:
     async with connection.transaction():
-        for each in granted:
+        for each in lines:
             await connection.execute(each)
-    return granted
+    return lines

@@ -18,6 +18,7 @@ from detent.domain.registration import CursorPlace, PreparedJob
 from detent.store import sql
 from detent.store.connection import Connection
 from detent.store.db import Database, PoolName, Rejected, Row
+from detent.store.tenant_wall import has_policies
 from detent.store.tenants import TenantQuota, use_quota
 from detent.store.upkeep import JOBS_CHANNEL
 
@@ -137,7 +138,7 @@ async def insert_on(connection: Connection, jobs: Sequence[NewJob], whose: Owner
         )
         for job, where, _ in jobs
     ]  # fmt: skip
-    if len(jobs) < FEW:
+    if len(jobs) < FEW or has_policies(connection):
         await _insert_few(connection, jobs, cursors, whose)
     else:
         await _copy(connection, jobs, cursors, whose)

@@ -35,10 +35,11 @@ class PoolerConnection(asyncpg.Connection):  # type: ignore[misc]  # the driver 
     """A connection to a pooler: every transaction sets its own limits."""
 
     limits: ClassVar[StatementLimits] = REQUEST_LIMITS
+    wall = ""  # what holds its transactions to one tenant, see tenant_wall.py
 
     async def execute(self, query: str, *arguments: Any, timeout: float | None = None) -> str:
         if query.startswith("BEGIN"):  # as the driver begins a transaction
-            query += begin_with(self.limits, self.get_server_version().major)
+            query += begin_with(self.limits, self.get_server_version().major) + self.wall
         status: str = await super().execute(query, *arguments, timeout=timeout)
         return status
 

@@ -1,0 +1,79 @@
+"""The second wall between tenants: row-level security.
+
+Every statement of a request names the tenant of its caller. Should one forget to, the database shows and changes no row
+of another tenant, where the operator has given it a role for that (`grants.wall_statements`). A connection takes on
+that role, and the number of the tenant, for as long as requests of this tenant use it, so most requests pay no round
+trip for it. Behind a pooler both are sent with BEGIN.
+
+Nodes fire, claim and settle the runs of all tenants with their own role, to which no policy applies: their plans are
+the same with the wall and without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import cast
+from weakref import WeakKeyDictionary, WeakSet
+
+from detent.store import sql
+from detent.store.connection import Connection
+from detent.store.pooler import PoolerConnection
+
+VARIABLE = "detent.tenant"
+_tenant: ContextVar[int | None] = ContextVar("tenant", default=None)
+_UNKNOWN = -1
+_held: WeakKeyDictionary[Connection, int | None] = WeakKeyDictionary()
+_under_policies: WeakSet[Connection] = WeakSet()
+
+
+@contextmanager
+def walled(tenant: int | None) -> Iterator[None]:
+    """Hold the requests' statements in this block to the rows of one tenant; None: to no tenant's."""
+    before = _tenant.set(tenant)
+    try:
+        yield
+    finally:
+        _tenant.reset(before)
+
+
+def has_policies(connection: Connection) -> bool:
+    """Whether policies apply to this connection, even if they hold it to no tenant: COPY is refused then."""
+    return connection in _under_policies
+
+
+class TenantWall:
+    """Of the connections of one database."""
+
+    def __init__(self, *, pooled: bool) -> None:
+        self._pooled = pooled
+        self._role: str | None = None
+        self._always_policies = False
+
+    async def find(self, connection: Connection) -> None:
+        """Learn whether there is a role for it that this connection may take on, and whether policies apply to its
+        own role."""
+        (row,) = await connection.fetch(sql.database.READ_WALL.text)
+        self._role, self._always_policies = row["role"], row["policies"]
+
+    async def enter(self, connection: Connection) -> None:
+        """Before a statement of a request: hold the connection to the tenant of this block, or to none."""
+        tenant = None if self._role is None else _tenant.get()
+        if self._always_policies or tenant is not None:
+            _under_policies.add(connection)
+        else:
+            _under_policies.discard(connection)
+        if _held.get(connection) != tenant:
+            _held[connection] = _UNKNOWN  # until it is done: an interrupted change is made again
+            await self._change(connection, tenant)
+            _held[connection] = tenant
+
+    async def _change(self, connection: Connection, tenant: int | None) -> None:
+        role, value = ("none", "") if tenant is None else (str(self._role), str(tenant))
+        if not self._pooled:
+            await connection.fetch(sql.database.ENTER_WALL.text, role, value)
+            return
+        quoted = role.replace('"', '""')
+        text = f" SET LOCAL ROLE \"{quoted}\"; SET LOCAL {VARIABLE} = '{value}';"
+        cast("PoolerConnection", connection).wall = "" if tenant is None else text

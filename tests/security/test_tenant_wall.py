@@ -1,0 +1,199 @@
+"""The second wall: a statement that forgot the tenant of its request shows and changes nothing of another tenant."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import AsyncIterator
+from difflib import unified_diff
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from detent.store import Store, grants, role
+from detent.store.db import Database, PoolName, connect
+from detent.store.tenant_wall import walled
+from tests.security.test_database_roles import explainable
+from tests.support import factories
+from tests.support.pgbouncer import running_pgbouncer
+from tests.support.postgres import RUNTIME_ROLE, TENANT_ROLE, Postgres, as_runtime_role
+
+OURS, RIVAL = 2, 3
+# A row of a tenant or of a job in each table that the verbs below do not fill.
+ROWS = {
+    "api_keys": "(id, tenant, digest, scope) VALUES (repeat(chr(97 + {tenant}), 10), {tenant}, sha256(''), 'read')",
+    "incidents": "(tenant, job, kind, within, tick, misses) VALUES ({tenant}, {job}, 'start', '1s', now(), 1)",
+    "job_counts": "(tenant, status, jobs) VALUES ({tenant}, 'active', 1)",
+    "job_reservations": "(tenant, jobs) VALUES ({tenant}, 1)",
+    "limits": "(tenant, queue, max_concurrent) VALUES ({tenant}, 'q', 1)",
+    "pull_workers": "(tenant, name) VALUES ({tenant}, 'w')",
+    "pull_leases": "(job, scheduled_at, serial, token, worker, tenant, lane, ends_at, lease, lease_until)"
+    " VALUES ({job}, now(), 0, 1, 1, {tenant}, 0, now(), '1s', now())",
+    "requests": "(tenant, key, digest, status, headers, body) VALUES ({tenant}, 'k', sha256(''), 200, '{{}}', '')",
+    "run_minutes": "(tenant, minute, status, bucket, runs) VALUES ({tenant}, now(), 1, 0, 1)",
+    "catchups": "(job, partition, kind, schedule, since, until, next_tick, left_over)"
+    " VALUES ({job}, 0, 'missed', 1, now(), now(), now(), 1)",
+    "expectations": "(job, kind, partition, within, notify_after, judged, check_at)"
+    " VALUES ({job}, 'start', 0, '1s', 1, now(), now())",
+    "job_revisions": "(job, revision, definition) VALUES ({job}, 1, '{{}}')",
+    "live_runs": "(job, scheduled_at, token, not_before, queue, revision, lane, priority)"
+    " VALUES ({job}, now(), 1, now(), 1, 1, 0, 5)",
+    "queues": "(tenant, name, needs) VALUES ({tenant}, 'q', '')",
+    "run_payloads": "(job, scheduled_at, payload) VALUES ({job}, now(), '{{}}')",
+    "segments": "(job, since, until, schedule, opened, closed)"
+    " VALUES ({job}, now(), now() + interval '1h', 1, 'created', 'edited')",
+    "set_aside": "(job, kind, tick, generation, why, node) VALUES ({job}, 'tick', now(), 1, 'x', 1)",
+    "skips": "(job, tick) VALUES ({job}, now())",
+}
+HELD = (*grants.OF_TENANTS, *grants.OF_JOBS)
+
+
+@dataclasses.dataclass
+class Unfiltered:
+    """A statement that forgot its condition."""
+
+    text: str
+    name: str = "unfiltered"
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    opened = Database(as_runtime_role(database_url))
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def rows(look: Any, database: Database) -> None:
+    """One row of each of two tenants in every table that is held to one."""
+    for name, tenant in (("ours", OURS), ("rival", RIVAL)):
+        await Store(database).tenants.add(name)
+        job = await factories.add_job(look, None, name=name)
+        await look.execute("UPDATE jobs SET tenant = $1 WHERE job = $2", tenant, job)
+        for table, values in ROWS.items():
+            await look.execute(f"INSERT INTO {table} {values.format(tenant=tenant, job=job)}")
+
+
+def of_rival(table: str) -> str:
+    if table in grants.OF_TENANTS:
+        return f"SELECT count(*) FROM {table} WHERE tenant = {RIVAL}"
+    return f"SELECT count(*) FROM {table} WHERE job IN (SELECT job FROM jobs WHERE tenant = {RIVAL})"
+
+
+async def test_an_unfiltered_statement_of_a_request_reaches_no_row_of_another_tenant(
+    look: Any, database: Database, rows: None
+) -> None:
+    seen, unfilled = {}, []
+    for table in HELD:
+        if await look.fetchval(of_rival(table)) != 1:
+            unfilled.append(table)
+        with walled(OURS):
+            found = await database.fetch(PoolName.REQUEST, Unfiltered(f"SELECT count(*) FROM {table}"))  # type: ignore[arg-type]  # stands for a file
+        seen[table] = found[0]["count"]
+    assert (unfilled, seen) == ([], dict.fromkeys(HELD, 1))
+    everything = await database.fetch(PoolName.REQUEST, Unfiltered("SELECT count(*) FROM tenants"))  # type: ignore[arg-type]  # as above
+    assert everything[0]["count"] == 3
+
+
+@pytest.mark.parametrize("verb", ["DELETE FROM {table}", "UPDATE {table} SET {column} = {column}"])
+async def test_an_unfiltered_change_of_a_request_changes_no_row_of_another_tenant(
+    look: Any, database: Database, rows: None, verb: str
+) -> None:
+    for table in HELD:
+        column = "name" if table == "tenants" else "tenant" if table in grants.OF_TENANTS else "job"
+        with walled(OURS):
+            async with database.connection(PoolName.REQUEST) as connection:
+                assert await rows_changed(connection, verb.format(table=table, column=column)) <= 1, table
+        assert await look.fetchval(of_rival(table)) == 1
+
+
+class Undo(Exception):  # noqa: N818 - no error
+    pass
+
+
+async def rows_changed(connection: Any, statement: str) -> int:
+    """By a statement that is undone; 0: the role may not change rows of its own tenant either, or others need them."""
+    status = "0"
+    try:
+        async with connection.transaction():
+            status = await connection.execute(statement)
+            raise Undo
+    except (Undo, asyncpg.InsufficientPrivilegeError, asyncpg.ForeignKeyViolationError):
+        return int(status.split()[-1])
+
+
+async def test_no_statement_of_a_node_is_planned_otherwise_because_of_the_wall(look: Any, database: Database) -> None:
+    async with database.connection(PoolName.WORK) as connection:
+        with_wall = await plans(connection)
+        for table in HELD:
+            await look.execute(f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")
+        for view in grants.VIEWS:
+            await look.execute(f"ALTER VIEW {view} RESET (security_invoker)")
+        without = await plans(connection)
+    assert [line for name in without for line in unified_diff(without[name], with_wall[name], name, lineterm="")] == []
+
+
+async def plans(connection: Any) -> dict[str, list[str]]:
+    """Of every statement with which nodes fire, claim, settle and keep house."""
+    found = {}
+    await connection.execute("SET plan_cache_mode = force_generic_plan")
+    for name, text in explainable():
+        if name.partition("/")[0] in ("run", "cursor", "catch_up", "limit", "node", "partition", "upkeep", "pull"):
+            await connection.execute(f"PREPARE planned AS {text}")
+            types = await connection.fetchval(
+                "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'planned'"
+            )
+            given = f"({', '.join(['NULL'] * len(types))})" if types else ""
+            found[name] = [_plain(row[0]) for row in await connection.fetch(f"EXPLAIN EXECUTE planned{given}")]
+            await connection.execute("DEALLOCATE planned")
+    return found
+
+
+def _plain(line: str) -> str:
+    """The sides of an equation in a filter may be shown in either order."""
+    return " ".join(sorted(re.findall(r"[\w.]+", line))) if line.lstrip().startswith("Filter:") else line
+
+
+async def test_a_role_that_inherits_the_tenants_rights_is_not_held_to_one_tenant(
+    postgres: Postgres, database_url: str, rows: None
+) -> None:
+    """Otherwise a membership granted in the usual way would hide every job from the nodes."""
+    await postgres.execute("DROP ROLE IF EXISTS heir", f"CREATE ROLE heir LOGIN INHERIT IN ROLE {TENANT_ROLE}")
+    heir = await connect(database_url.replace("//detent@", "//heir@"), "detent")
+    assert await heir.fetchval("SELECT count(*) FROM jobs") == 2
+    await heir.close()
+    await postgres.execute("DROP ROLE heir")
+
+
+async def seen_in_turn(database: Database) -> list[list[str]]:
+    """The names of jobs that statements of two tenants, of a node and of a tenant again see."""
+    seen = []
+    for tenant in (OURS, RIVAL, None, OURS):
+        with walled(tenant):
+            found = await database.fetch(PoolName.REQUEST, Unfiltered("SELECT name FROM jobs ORDER BY name"))  # type: ignore[arg-type]  # as above
+        seen.append([row["name"] for row in found])
+    return seen
+
+
+IN_TURN = [["ours"], ["rival"], ["ours", "rival"], ["ours"]]
+
+
+async def test_one_connection_serves_tenants_and_nodes_in_turn(database: Database, rows: None) -> None:
+    assert await seen_in_turn(database) == IN_TURN
+
+
+@pytest.mark.long
+async def test_the_wall_stands_behind_a_pooler(postgres: Postgres, database_url: str, rows: None) -> None:
+    admin = await connect(postgres.admin_url(urlsplit(database_url).path[1:]), "detent")
+    await role.give(admin, RUNTIME_ROLE, "detent")
+    await admin.close()
+    with running_pgbouncer(postgres.server.url, size=1, users=(RUNTIME_ROLE,)) as bouncer:
+        database = Database(bouncer.url(as_runtime_role(database_url)), pooled=True)
+        await database.open()
+        try:
+            assert await seen_in_turn(database) == IN_TURN
+        finally:
+            await database.close()
