@@ -65,6 +65,13 @@ PURPOSES = {
     "production": "Refuse settings that are for tests only.",
     "max_payload_bytes": "The largest payload of a job.",
     "max_result_bytes": "How much of a result or an output is stored.",
+    "max_connections": "How many connections a server has at once; fewer if the process may not open so many files. "
+    "One address may hold half of them.",
+    "max_header_bytes": "The largest request line and headers of a request, together.",
+    "request_header_seconds": "How long the headers of a request may take.",
+    "request_body_seconds": "How long the body of a request may take, and one second more for each MiB.",
+    "max_request_memory_bytes": "How many bytes of request bodies, and of answers that are not read, a server holds; "
+    "at least one payload.",
     "requests_per_second": "How many requests per second one key may send to one server; 0: no limit.",
 }
 UNSET = {

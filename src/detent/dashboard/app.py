@@ -20,7 +20,7 @@ from detent.api.problems import Refusal
 from detent.dashboard import actions, views
 from detent.dashboard.assets import Assets
 from detent.dashboard.authentication import Visitor, VisitorAuthenticator, login_path, safe_next, set_cookie
-from detent.dashboard.changes import ChangeAnswer, Form, FormChange, read_form, text_of
+from detent.dashboard.changes import LOGIN_BYTES, ChangeAnswer, Form, FormChange, read_form, text_of
 from detent.dashboard.error_text import change_error_text, page_error_text
 from detent.dashboard.formatting import iso
 from detent.dashboard.heartbeat import DatabaseHeartbeat, DatabaseSilent, while_answering, within
@@ -189,7 +189,7 @@ class Dashboard:
         visitor = await within(PAGE_SECONDS, self._authenticator.visitor(request))
         if visitor is None:
             return self._to_login(request)
-        form = await read_form(request, self._api)
+        form = await read_form(request, change.max_bytes(self._api))
         self._check(request, visitor, form)
         visitor.caller.check(change.scope)
         api = dataclasses.replace(self._api, caller=visitor.caller)
@@ -224,7 +224,7 @@ class Dashboard:
         return self._html("login.html", 200, next=safe_next(request.query_params.get("next")), wrong=None)
 
     async def _log_in(self, request: Request) -> Response:
-        form = await read_form(request, self._api)
+        form = await read_form(request, LOGIN_BYTES)
         key, next_path = text_of(form, "key"), safe_next(text_of(form, "next"))
         address = request.client.host if request.client else ""
         try:
@@ -241,7 +241,7 @@ class Dashboard:
     async def _log_out(self, request: Request) -> Response:
         visitor = await within(PAGE_SECONDS, self._authenticator.visitor(request))
         if visitor is not None:
-            self._check(request, visitor, await read_form(request, self._api))
+            self._check(request, visitor, await read_form(request, LOGIN_BYTES))
             await within(PAGE_SECONDS, self._authenticator.log_out(visitor))
         response = RedirectResponse("/login", 303, HEADERS)
         set_cookie(response, request, None)
