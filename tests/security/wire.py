@@ -53,14 +53,16 @@ class Wire:
         await self.send(data)
         return await self.answer()
 
-    async def answer(self) -> WireAnswer:
+    async def answer(self, *, head: bool = False) -> WireAnswer:
+        """`head`: the request's method was HEAD, to which no body is sent."""
         async with asyncio.timeout(ANSWER_SECONDS):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             headers = {name.lower(): text for name, _, text in (line.partition(": ") for line in head[1:] if line)}
             status = int(head[0].split(" ")[1])
             if status == 100:
-                return await self.answer()
-            return WireAnswer(status, headers, await self._body(headers))
+                return await self.answer(head=head)
+            empty = head or status in (204, 304)
+            return WireAnswer(status, headers, b"" if empty else await self._body(headers))
 
     async def _body(self, headers: dict[str, str]) -> bytes:
         if headers.get("content-type", "").startswith("text/event-stream"):

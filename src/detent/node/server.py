@@ -54,7 +54,7 @@ class ApiServer:
         option that chooses the port."""
         self._host = host
         self._port = port
-        self._app = app
+        self.app = app
         self.connections = Connections(settings or Settings())
         config = uvicorn.Config(
             ReleaseBodies(app, self.connections),
@@ -93,7 +93,7 @@ class ApiServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.should_exit = True
-        await self._app.state.close()  # answers requests that wait, instead of cutting them off later
+        await self.app.state.close()  # answers requests that wait, instead of cutting them off later
         if self._task is not None:
             await self._task
         await self._sweeps.abort()
