@@ -36,7 +36,14 @@ TEXTS: tuple[str, ...] = (
         "{{7*7}}",
         "../../etc/passwd",
     ),
-    *("00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff", "\r\nX-Injected: 1", "\ud800"),
+    *(
+        "00000000-0000-0000-0000-000000000000",
+        "ffffffff-ffff-ffff-ffff-ffffffffffff",
+        "\r\nX-Injected: 1",
+        "\ud800",
+        "//[",
+        "http://[",
+    ),
     *("name:*", "tag:a AND", "status:(", 'name:"', "next<", "after:9999", "a" * 70_000),
 )
 NUMBERS: tuple[Any, ...] = (0, -1, 1, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 2**64, 10**30, 1e308, -0.0, 0.1, 1e-320)
@@ -82,6 +89,7 @@ HEADERS: tuple[str, ...] = (
     *("X-Forwarded-Proto: https", "Content-Encoding: gzip", "TE: trailers", "Content-Type: text/plain", "Via: 1.1 x"),
 )
 MEDIA = ("application/json; charset=utf-16", "application/x-ndjson", "text/plain", "", "multipart/form-data", "\xff")
+HOSTS = ("", "[::1", "[", "localhost:99999999", "localhost:x", "127.0.0.1:", "\xff", "localhost, evil", "a" * 3000)
 METHODS = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH", "POST", "TRACE", "PROPFIND", "FUZZ", "CONNECT")
 FORM_FIELDS = (
     *("name", "schedule", "timezone", "target_type", "url", "method", "headers", "payload", "action", "search", "id"),
@@ -213,7 +221,7 @@ class Fuzzer:
             pairs += [("unknown", "1"), *pairs[:1]]
         query = urlencode(pairs, errors="surrogatepass")[:12_000]
         return f"?{query}" + (
-            self._chance.choice(("&%ff", "&a" * 80, "&=", "&;", "&%00=1")) if self._often(0.1) else ""
+            self._chance.choice(("&%ff", "&\xff", "&a" * 80, "&=", "&;", "&%00=1")) if self._often(0.1) else ""
         )
 
     def _text(self) -> str:
@@ -227,7 +235,7 @@ class Fuzzer:
         return self._chance.choice((*ZONES, self.known.job, self.known.run, "true", "dead", "succeeded", "10"))
 
     def _headers(self, media: str | None) -> list[str]:
-        lines = ["Host: localhost"]
+        lines = [f"Host: {self._chance.choice(HOSTS) if self._often(0.05) else 'localhost'}"]
         if self._often(0.95):
             lines.append(f"Authorization: {self.known.authorization}")
         if self.known.cookie:

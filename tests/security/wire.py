@@ -56,9 +56,9 @@ class Wire:
     async def answer(self, *, head: bool = False) -> WireAnswer:
         """`head`: the request's method was HEAD, to which no body is sent."""
         async with asyncio.timeout(ANSWER_SECONDS):
-            head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-            headers = {name.lower(): text for name, _, text in (line.partition(": ") for line in head[1:] if line)}
-            status = int(head[0].split(" ")[1])
+            lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            headers = {name.lower(): text for name, _, text in (line.partition(": ") for line in lines[1:] if line)}
+            status = int(lines[0].split(" ")[1])
             if status == 100:
                 return await self.answer(head=head)
             empty = head or status in (204, 304)

@@ -265,7 +265,7 @@ class Dashboard:
             try:
                 return await handler(request)
             except Refusal as error:
-                return self._refused(request, error.kind.status, error.detail)
+                return self._refused(request, error.kind.status, error.detail, error.headers)
             except DetentError as error:
                 return self._failed(request, error)
             except Exception as error:
@@ -286,7 +286,7 @@ class Dashboard:
             return self._html("unavailable.html", status, {"Retry-After": "2"}, text=text)
         return self._refused(request, status, text)
 
-    def _refused(self, request: Request, status: int, text: str) -> Response:
+    def _refused(self, request: Request, status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
         if "hx-request" in request.headers:
-            return self._html("toast.html", status, {"HX-Reswap": "none"}, kind="bad", text=text)
-        return self._html("refused.html", status, code=status, text=text)
+            return self._html("toast.html", status, {"HX-Reswap": "none", **(headers or {})}, kind="bad", text=text)
+        return self._html("refused.html", status, headers, code=status, text=text)

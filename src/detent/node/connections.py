@@ -152,9 +152,7 @@ class Connections(ServerState):
         """One line a minute: an attacker must not fill the disk."""
         if self._refused and now >= self._log_next:
             self._log_next = now + LOG_SECONDS
-            log.warning(
-                "connections closed or refused", **{name: self._refused[name] for name in sorted(self._refused)}
-            )
+            log.warning("connections closed or refused", counts=dict(sorted(self._refused.items())))
             self._refused.clear()
 
 
