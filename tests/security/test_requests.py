@@ -201,9 +201,7 @@ async def unreading(server: ApiServer, client: Wire) -> Any:
     address = client.writer.get_extra_info("sockname")
 
     async def stuck() -> Any:
-        own = [
-            each for each in server.connections.connections if each.client == client.writer.get_extra_info("sockname")
-        ]
+        own = [each for each in server.connections.connections if each.client == address]
         if own and not own[0].pipeline:
             await client.send(request("GET", "/openapi.json") * protocol.MAX_PIPELINED)
         return next((each for each in own if unread(each)), None)

@@ -43,10 +43,17 @@ class LocalGuard:
             detail = f"This server answers to localhost only, and the request names {host or 'no host'!r}: "
             return Refusal(421, "wrong-host", detail + "use http://localhost or its address.")
         origin = headers.get("origin")
-        if origin is not None and method not in SAFE and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and method not in SAFE and _host_of(origin) != host.lower():
             return Refusal(
                 403, "cross-origin", f"Changes from web pages of another origin, here {origin!r}, are refused."
             )
+        return None
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
         return None
 
 

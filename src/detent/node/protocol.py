@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import httptools
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -29,6 +30,7 @@ MAX_PIPELINED = 16
 BODY_BYTES_PER_SECOND = 1_048_576  # a large body has longer
 IDLE_SECONDS = 5
 CLOSE_SECONDS = 5.0
+IGNORED_BYTES = 4_194_304  # of a client that goes on sending after it was refused
 SEND_SECONDS = 30.0
 READ_BYTES_PER_SECOND = 1024  # a client that reads its answer more slowly is disconnected
 PROBES = (b"/livez", b"/readyz")
@@ -48,6 +50,15 @@ class _Refused(Exception):  # noqa: N818 - an answer, not an error
     def __init__(self, refusal: Refusal | None) -> None:
         super().__init__()
         self.refusal = refusal
+
+
+class _AnswerTransport:
+    """What uvicorn writes an answer to. To close is left to the protocol, which knows what the client still sends."""
+
+    def __init__(self, transport: asyncio.Transport, finish: Callable[[], None]) -> None:
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.close = finish
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -71,6 +82,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unparsed = 0
         self._length = 0
         self._received = 0
+        self._ignored = 0
         self._closing_at: float | None = None
         self._unread_at: tuple[float, int] | None = None
 
@@ -78,15 +90,21 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
+        # It has all of a transport that an answer needs.
+        self._answers = cast("asyncio.Transport", _AnswerTransport(transport, self._finish))
         self._for_probe = not self._all.admit(self)
         self.enter(self._all.reading)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._all.forget(self)
         self.enter(None)
-        for cycle, _ in self.pipeline:  # never started, so no handler releases their bodies
-            self._all.release(cycle.scope["state"])
+        self._drop_pipeline()
         super().connection_lost(exc)
+
+    def _drop_pipeline(self) -> None:
+        """These requests never start, so no handler releases their bodies."""
+        while self.pipeline:
+            self._all.release(self.pipeline.pop()[0].scope["state"])
 
     def enter(self, lane: Lane | None) -> None:
         """Wait for the client in this lane; None: the server has something to do."""
@@ -100,6 +118,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
+            self._ignore(len(data))
             return
         self._unset_keepalive_if_required()
         if self._phase is Phase.REQUEST:
@@ -131,10 +150,12 @@ class LimitedProtocol(HttpToolsProtocol):
                 raise _Refused(_headers_too_large(f"larger than {limit} bytes"))
 
     def _wait(self) -> None:
-        if self._refused or self.transport.is_closing():
+        if self.transport.is_closing():
             self.enter(None)
-        elif self._phase is Phase.HEADERS:
+        elif self._closing_at is not None or (self._phase is Phase.HEADERS and not self._refused):
             self.enter(self._all.reading)
+        elif self._refused:
+            self.enter(None)
         elif self._phase is Phase.BODY:
             self.enter(self._all.bodies)
         elif self.cycle is None or self.cycle.response_complete:
@@ -168,6 +189,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._check_request()
         self._phase, self.since = Phase.BODY, monotonic()
         super().on_headers_complete()
+        self.cycle.transport = self._answers
         if self._for_probe:
             self.cycle.keep_alive = False
 
@@ -220,13 +242,33 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._answer(refusal)
                 cycle.disconnected = True  # for its handler
                 cycle.message_event.set()
-            self.transport.close()
+            self._finish()
         elif cycle is not None and not cycle.response_complete:
             cycle.keep_alive = False  # the requests before this one are answered first
         else:
             if refusal is not None:
                 self._answer(refusal)
+            self._finish()
+
+    def _finish(self) -> None:
+        """Close the connection, but not before a client that is still sending has had time to read the answer: closing
+        what was not read yet resets the connection, and the answer is lost."""
+        self._drop_pipeline()
+        if self._phase is Phase.REQUEST or self.transport.is_closing():
             self.transport.close()
+        elif self._closing_at is None:
+            self._refused, self._closing_at = True, monotonic()
+            self.enter(self._all.reading)
+            self.flow.resume_reading()
+            try:
+                self.transport.write_eof()
+            except OSError:  # the client has left
+                self.transport.abort()
+
+    def _ignore(self, size: int) -> None:
+        self._ignored += size
+        if self._ignored > IGNORED_BYTES:
+            self.transport.abort()
 
     def _ignore_the_rest(self) -> None:
         """The client wants another protocol. It gets the answer to its request, and nothing else."""
@@ -243,7 +285,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def check(self, now: float) -> None:
         """End the connection if its client takes too long."""
-        if self.transport.is_closing():
+        if self._closing_at is not None or self.transport.is_closing():
             self._check_closing(now)
             return
         self._check_reader(now)

@@ -62,6 +62,7 @@ class ApiServer:
             timeout_keep_alive=IDLE_SECONDS,
             log_config=None,
             access_log=False,
+            proxy_headers=False,  # by default it would believe X-Forwarded-For of every local process
             lifespan="off",
             timeout_graceful_shutdown=STOP_SECONDS,
             ws="none",
