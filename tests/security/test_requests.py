@@ -17,6 +17,7 @@ LIMIT = 32_768
 LINE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = b"POST /livez HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 CLAIM = b'{"worker": "w", "wait_seconds": 20, "targets": ["http"]}'
+JOB = b'{"schedule": "@daily", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}'
 JSON = "Content-Type: application/json"
 NDJSON = "Content-Type: application/x-ndjson"
 FORM = "Content-Type: application/x-www-form-urlencoded"
@@ -25,18 +26,13 @@ FORM = "Content-Type: application/x-www-form-urlencoded"
 # --- bytes of headers ---
 
 
-@pytest.mark.parametrize(
-    ("begin", "rest"),
-    [(LINE + b"X-Long: ", b"a"), (b"", b"\r\n"), (LINE + b"X-Long: a", b"\n ")],
-    ids=["one header", "empty lines", "folded lines"],
-)
-async def test_headers_that_never_end_are_refused_after_32_kib(begin: bytes, rest: bytes) -> None:
-    endless = begin + rest * (LIMIT // len(rest))
-    async with probes() as server, wire(server.url) as client:
-        answer = await client.ask(endless[:LIMIT])
-        assert answer.status in (400, 431)
-        assert answer.problem in ("headers-too-large", "malformed-request")
-        assert await client.ended() == b""
+async def test_headers_that_never_end_are_refused_after_32_kib() -> None:
+    async with probes() as server:
+        for begin, rest in ((LINE + b"X-Long: ", b"a"), (b"", b"\r\n"), (LINE + b"X-Long: a", b"\t a")):
+            async with wire(server.url) as client:
+                refused = await client.ask((begin + rest * LIMIT)[:LIMIT])
+                assert (refused.status, refused.problem) == (431, "headers-too-large")
+                assert await client.ended() == b""
 
 
 async def test_headers_may_have_32_kib_and_not_a_byte_more() -> None:
@@ -62,17 +58,16 @@ async def test_a_path_of_more_than_16_kib_is_refused() -> None:
         assert (refused.status, refused.problem) == (414, "uri-too-long")
 
 
-@pytest.mark.parametrize("begin", [b"1;", b"1\r\nx\r\n0\r\nX-Trailer: "], ids=["of a chunk", "after the last chunk"])
-async def test_what_a_chunked_body_says_beside_its_data_is_limited_like_headers(
-    begin: bytes, database_url: str
-) -> None:
+async def test_what_a_chunked_body_says_beside_its_data_is_limited_like_headers(database_url: str) -> None:
     """The parser keeps a trailer until it is complete, and knows no limit of its own."""
     head = request("POST", "/api/v1/jobs", JSON, "Transfer-Encoding: chunked")
-    async with whole_server(database_url) as (server, _), wire(server.url) as client:
-        await client.send(head + begin)
-        await until(lambda: server.connections.bodies)
-        refused = await client.ask(b"a" * LIMIT)
-        assert (refused.status, refused.problem) == (431, "headers-too-large")
+    async with whole_server(database_url) as (server, _):
+        for begin in (b"1;", b"1\r\nx\r\n0\r\nX-Trailer: "):
+            async with wire(server.url) as client:
+                await client.send(head + begin)
+                await until(lambda: server.connections.bodies)
+                refused = await client.ask(b"a" * LIMIT)
+                assert (refused.status, refused.problem) == (431, "headers-too-large")
 
 
 async def test_trailers_are_read_and_not_kept() -> None:
@@ -116,39 +111,48 @@ async def test_only_a_few_pipelined_requests_are_kept() -> None:
 # --- bodies ---
 
 
-@pytest.mark.parametrize("framing", [f"Content-Length: {16_385}", "Transfer-Encoding: chunked"])
-async def test_a_login_of_more_than_16_kib_is_refused(database_url: str, framing: str) -> None:
+async def test_a_login_of_more_than_16_kib_is_refused(database_url: str) -> None:
+    """Also if it is sent to its end: the answer is not lost."""
+    chunk = b"10000\r\n" + b"a" * 0x10000
+    async with whole_server(database_url, host="0.0.0.0") as (server, _):
+        for framing, body in (("Content-Length: 16385", b""), ("Transfer-Encoding: chunked", chunk)):
+            async with wire(server.url) as client:
+                refused = await client.ask(request("POST", "/login", FORM, framing) + body)
+                assert (refused.status, refused.headers["connection"]) == (413, "close")
+                assert await client.ended() == b""
+
+
+async def test_a_client_that_goes_on_sending_is_disconnected(database_url: str) -> None:
     async with whole_server(database_url, host="0.0.0.0") as (server, _), wire(server.url) as client:
-        chunk = b"4001\r\n" + b"a" * 0x4001 if "chunked" in framing else b""
-        refused = await client.ask(request("POST", "/login", FORM, framing) + chunk)
+        refused = await client.ask(request("POST", "/login", FORM, "Content-Length: 99999999"))
         assert refused.status == 413
-        assert refused.headers["connection"] == "close"
+        with pytest.raises(OSError):
+            while True:
+                await client.send(b"a" * 65_536)
 
 
-@pytest.mark.parametrize("announced", [True, False], ids=["announced", "chunked"])
-async def test_bodies_of_all_requests_together_are_limited(database_url: str, announced: bool) -> None:
+async def test_bodies_of_all_requests_together_are_limited(database_url: str) -> None:
     """What does not fit is refused, small requests are served all the same, and what is over makes place."""
-    size = 900_000
-    body = b" " * size if announced else b"%x\r\n" % size + b" " * size + b"\r\n"
-    framing = f"Content-Length: {size + 100}" if announced else "Transfer-Encoding: chunked"
-    upload = request("POST", "/api/v1/jobs/batch", NDJSON, framing)
     limits: dict[str, Any] = {"max_request_memory_bytes": 1_048_576, "max_payload_bytes": 1000}
+    size = 900_000
+    announced = (f"Content-Length: {size + 100}", b" " * size, b" " * 100)
+    chunked = ("Transfer-Encoding: chunked", b"%x\r\n" % size + b" " * size + b"\r\n", b"0\r\n\r\n")
     async with whole_server(database_url, **limits) as (server, _):
         held = server.connections
-        async with wire(server.url) as first, wire(server.url) as second, wire(server.url) as third:
-            await first.send(upload + body)
-            await until(lambda: held.held >= size - connections.SMALL_BODY_BYTES)
-            refused = await second.ask(upload + (b"" if announced else body))
-            assert (refused.status, refused.problem) == (503, "busy")
-            assert refused.headers["retry-after"] == "1"
-            assert held.held <= held.most_held
-            small = b'{"schedule": "@daily", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}'
-            assert (await third.ask(request("POST", "/api/v1/jobs", JSON, body=small))).status == 201
-        await until(lambda: held.held == 0)
-        async with wire(server.url) as client:
-            end = b" " * 100 if announced else b"0\r\n\r\n"
-            assert (await client.ask(upload + body + end)).problem == "invalid"  # it was read: it has no job
-        await until(lambda: held.held == 0)
+        for framing, body, end in (announced, chunked):
+            upload = request("POST", "/api/v1/jobs/batch", NDJSON, framing)
+            async with wire(server.url) as first, wire(server.url) as second, wire(server.url) as third:
+                await first.send(upload + body)
+                await until(lambda: held.held >= size - connections.SMALL_BODY_BYTES)
+                refused = await second.ask(upload + (b"" if framing.startswith("Content") else body))
+                assert (refused.status, refused.problem) == (503, "busy")
+                assert refused.headers["retry-after"] == "1"
+                assert held.held <= held.most_held
+                assert (await third.ask(request("POST", "/api/v1/jobs", JSON, body=JOB))).status == 201
+            await until(lambda: held.held == 0)
+            async with wire(server.url) as client:
+                assert (await client.ask(upload + body + end)).problem == "invalid"  # it was read: it has no job
+            await until(lambda: held.held == 0)
 
 
 async def test_a_body_that_could_never_be_held_is_refused_by_its_length(database_url: str) -> None:

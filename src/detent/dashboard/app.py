@@ -25,7 +25,7 @@ from detent.dashboard.error_text import change_error_text, page_error_text
 from detent.dashboard.formatting import iso
 from detent.dashboard.heartbeat import DatabaseHeartbeat, DatabaseSilent, while_answering, within
 from detent.dashboard.live import Hub
-from detent.dashboard.page import PageRequest, PageView, names_of
+from detent.dashboard.page import PageRequest, PageView, names_of, query_of
 from detent.dashboard.problems import AlarmCount
 from detent.dashboard.rendering import environment, parts_of
 from detent.errors import DetentError, NotAuthorised
@@ -164,7 +164,7 @@ class Dashboard:
         visitor.caller.check("read")
         api = dataclasses.replace(self._api, caller=visitor.caller)
         names, now = names_of(request), await self._api.store.upkeep.now()
-        return PageRequest(api, visitor, path or request.scope["path"], dict(request.query_params), names, now)
+        return PageRequest(api, visitor, path or request.scope["path"], query_of(request), names, now)
 
     def _frame(self, view: PageView, page: PageRequest) -> dict[str, Any]:
         visitor = page.visitor

@@ -58,9 +58,13 @@ async def read_form(request: Request, max_bytes: int) -> Form:
     check_content_type(request, (FORM,))
     raw = await read_body(request, max_bytes)
     try:
-        return parse_qs(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+        form = parse_qs(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError as error:
         raise UsageError(f"The form cannot be read ({error}): reload the page and try again.") from error
+    for name, texts in form.items():
+        if any("\0" in text for text in texts):
+            raise UsageError(f"The field {name} has a NUL character: remove it.", f"/{name}")
+    return form
 
 
 def number_of(form: Form, name: str) -> int:
