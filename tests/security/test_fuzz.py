@@ -78,11 +78,11 @@ class Fuzzing:
                 client = client or await connect(self._url)
                 answer = await self._sent(client, each)
                 if answer is None or answer.headers.get("connection") == "close" or _endless(answer):
-                    client.close()
+                    await client.close()
                     client = None
         finally:
             if client is not None:
-                client.close()
+                await client.close()
 
     async def _sent(self, client: Wire, each: FuzzedRequest) -> WireAnswer | None:
         self.routes[each.route.method, each.route.path] += 1

@@ -83,8 +83,10 @@ class Wire:
                 return await self.reader.read()
         return b""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self.writer.transport.abort()
+        with suppress(OSError):
+            await self.writer.wait_closed()
 
 
 @asynccontextmanager
@@ -94,7 +96,7 @@ async def wire(url: str, address: str = "127.0.0.1", *, receives: int | None = N
     try:
         yield opened
     finally:
-        opened.close()
+        await opened.close()
 
 
 async def connect(url: str, address: str = "127.0.0.1", *, receives: int | None = None) -> Wire:

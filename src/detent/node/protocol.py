@@ -30,7 +30,7 @@ MAX_PIPELINED = 16
 BODY_BYTES_PER_SECOND = 1_048_576  # a large body has longer
 IDLE_SECONDS = 5
 CLOSE_SECONDS = 5.0
-IGNORED_BYTES = 4_194_304  # of a client that goes on sending after it was refused
+IGNORED_BYTES = 262_144  # of a client that goes on sending after it was refused; then it has to wait
 SEND_SECONDS = 30.0
 READ_BYTES_PER_SECOND = 1024  # a client that reads its answer more slowly is disconnected
 PROBES = (b"/livez", b"/readyz")
@@ -105,6 +105,12 @@ class LimitedProtocol(HttpToolsProtocol):
         """These requests never start, so no handler releases their bodies."""
         while self.pipeline:
             self._all.release(self.pipeline.pop()[0].scope["state"])
+
+    def shutdown(self) -> None:
+        if self._closing_at is None:
+            super().shutdown()
+        else:
+            self.transport.close()
 
     def enter(self, lane: Lane | None) -> None:
         """Wait for the client in this lane; None: the server has something to do."""
@@ -268,7 +274,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _ignore(self, size: int) -> None:
         self._ignored += size
         if self._ignored > IGNORED_BYTES:
-            self.transport.abort()
+            self.flow.pause_reading()
 
     def _ignore_the_rest(self) -> None:
         """The client wants another protocol. It gets the answer to its request, and nothing else."""
