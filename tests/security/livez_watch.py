@@ -64,6 +64,8 @@ def main(port: int, process: int) -> None:
     over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
     before = most = memory(process)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     waits, bare_waits = [], []
     while not over.wait(PAUSE):
         waits.append(ask(port))

@@ -46,6 +46,8 @@ class Watch:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"ready\n"  # it has seen how much memory the node has now
         self.grown = 0
         self.waits: list[float] = []
         self.bare_waits: list[float] = []
@@ -108,20 +110,22 @@ async def endless_headers(url: str, until: float) -> None:
 
 async def unfinished_logins(url: str, until: float) -> None:
     """150 logins of 3 MB that stop before their end, and 300 that send a byte now and then."""
-    large = [await connect(url) for _ in range(150)]
-    for client in large:
-        with suppress(OSError):
-            client.writer.write(
-                request("POST", "/login", FORM, f"Content-Length: {3 * MEGABYTE}") + b"a" * (3 * MEGABYTE - 1)
-            )
-    slow = [await connect(url) for _ in range(300)]
-    for client in slow:
-        client.writer.write(request("POST", "/login", FORM, "Content-Length: 16000"))
+    size = 3 * MEGABYTE
+    large = []
+    for _ in range(150):
+        large.append(await connect(url))
+        large[-1].writer.write(request("POST", "/login", FORM, f"Content-Length: {size}") + b"a" * (size - 1))
+        await asyncio.sleep(0.02)
+    slow = []
+    for _ in range(300):
+        slow.append(await connect(url))
+        slow[-1].writer.write(request("POST", "/login", FORM, "Content-Length: 16000"))
+        await asyncio.sleep(0.01)
     while time.monotonic() < until:
         for client in slow:
             with suppress(OSError):
                 client.writer.write(b"a")
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1)
     await _close([*large, *slow])
 
 
