@@ -35,9 +35,10 @@ async def serving(url: str, readiness: Readiness, **settings: Any) -> AsyncItera
     database = Database(as_tested(url))
     await database.open()
     store = Store(database)
-    app = create_app(store, settings=Settings(**settings), readiness=readiness, metrics=readiness.metrics)
+    chosen = Settings(**settings)
+    app = create_app(store, settings=chosen, readiness=readiness, metrics=readiness.metrics)
     try:
-        async with ApiServer(app, "127.0.0.1", 0) as server, aiohttp.ClientSession() as session:
+        async with ApiServer(app, "127.0.0.1", 0, settings=chosen) as server, aiohttp.ClientSession() as session:
             yield ApiClient(server.url, session, store)
     finally:
         await database.close()

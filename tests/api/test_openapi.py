@@ -123,7 +123,8 @@ def test_what_a_client_may_stumble_over_is_reported(what: str) -> None:
 
 
 def test_every_problem_has_its_page_and_every_page_its_problem() -> None:
-    source = "\n".join(file.read_text("utf-8") for file in SOURCES.glob("*.py") if file.name != "problem_pages.py")
+    files = [*SOURCES.glob("*.py"), SOURCES.parent / "node" / "protocol.py"]
+    source = "\n".join(file.read_text("utf-8") for file in files if file.name != "problem_pages.py")
     kinds = re.findall(r'(?:Kind|Refusal)\(\s*(\d{3}),\s*"([a-z-]+)"', source)
     slugs = set(re.findall(r'"((?:bad|invalid)[a-z-]*)"', source.partition("def _slug_for")[2].partition("\n\n")[0]))
     used = {(int(status), slug) for status, slug in kinds} | {(422, slug) for slug in slugs}

@@ -67,6 +67,7 @@ async def test_the_main_views_of_a_live_node_are_clean(cluster: Nodes, filled: d
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 async def test_every_view_is_clean_in_both_themes_and_on_a_narrow_screen(
     cluster: Nodes, filled: dict[str, str]
 ) -> None:

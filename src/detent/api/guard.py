@@ -50,7 +50,7 @@ class OriginGuard:
             detail = f"This cluster has no keys yet, so it answers to localhost only, and the request names {named!r}: "
             return Refusal(421, "wrong-host", detail + "use http://localhost or its address.")
         origin = headers.get("origin")
-        if origin is not None and method not in SAFE and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and method not in SAFE and _host_of(origin) != host.lower():
             return Refusal(
                 403, "cross-origin", f"Changes from web pages of another origin, here {origin!r}, are refused."
             )
@@ -79,6 +79,13 @@ def comes_directly(request: HTTPConnection) -> bool:
 
 def _is_of_a_proxy(header: str) -> bool:
     return header in PROXY_HEADERS or header.startswith(PROXY_HEADER_PREFIX)
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def host_name(host: str) -> str:

@@ -36,9 +36,9 @@ TEXTS: dict[str, tuple[int, str]] = {
     ),
     "malformed-request": (
         400,
-        "A part of the request that belongs to HTTP cannot be read: the header `If-Match`, `If-None-Match` or "
-        "`Idempotency-Key`, or the connection ended before the body did. The detail names the header and its "
-        "form.",
+        "A part of the request that belongs to HTTP cannot be read: the request line, a header such as `If-Match`, "
+        "`If-None-Match` or `Idempotency-Key`, or the connection ended before the body did. The detail names the "
+        "part and its form.",
     ),
     "not-authenticated": (
         401,
@@ -76,8 +76,13 @@ TEXTS: dict[str, tuple[int, str]] = {
     ),
     "body-too-slow": (
         408,
-        "The body did not arrive in time: 30 seconds, and one more second for each announced megabyte. "
-        "Send it again over a better connection, or in parts.",
+        "The body did not arrive in time: the setting `request_body_seconds`, and one more second for each announced "
+        "megabyte. Send it again over a better connection, or in parts.",
+    ),
+    "headers-too-slow": (
+        408,
+        "The headers did not arrive within the setting `request_header_seconds`, counted from the connection or from "
+        "the first byte of the request. Send the request again, over a better connection.",
     ),
     "conflict": (
         409,
@@ -110,7 +115,12 @@ TEXTS: dict[str, tuple[int, str]] = {
     "body-too-large": (
         413,
         "The body is larger than the server accepts: the setting `max_payload_bytes` and 64 KiB more, or 64 MiB "
-        "for a batch. Store large data elsewhere and send a reference to it; send a batch in parts.",
+        "for a batch. A login may have 16 KiB, and no body may be larger than the setting "
+        "`max_request_memory_bytes`. Store large data elsewhere and send a reference to it; send a batch in parts.",
+    ),
+    "uri-too-long": (
+        414,
+        "The path and the query are longer than 16 KiB. Send a shorter query, or a request that has a body.",
     ),
     "unsupported-media-type": (
         415,
@@ -171,9 +181,20 @@ TEXTS: dict[str, tuple[int, str]] = {
         "valid came from this network. Wait as long as `Retry-After` says; a batch or a larger `limit` needs fewer "
         "requests.",
     ),
+    "headers-too-large": (
+        431,
+        "The request line and the headers are larger than the setting `max_header_bytes`, or there are more than a "
+        "hundred headers. Cookies of other programs under the same name are a common cause. Send less in them.",
+    ),
     "internal": (
         500,
         "An unexpected error inside the server. Its log has the details under the `trace_id`; please report it.",
+    ),
+    "busy": (
+        503,
+        "The server has as many connections as the setting `max_connections` allows (one address may hold half of "
+        "them), or holds as many bytes of request bodies as `max_request_memory_bytes` allows. Nothing was changed. "
+        "Wait as long as `Retry-After` says and try again. `/livez` and `/readyz` are always answered.",
     ),
     "outcome-unknown": (
         503,

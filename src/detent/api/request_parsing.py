@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import typing
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
@@ -17,8 +16,6 @@ from detent.domain.documents import MAX_DEPTH, check_text, plain, utc_instants
 from detent.domain.refusal import nearest, refused
 from detent.errors import NotFound, UsageError
 
-BODY_SECONDS = 30.0
-BODY_BYTES_PER_SECOND = 1_048_576  # a large body has longer
 MAX_QUERY_FIELDS = 50
 FLAGS = {"": True, "true": True, "1": True, "false": False, "0": False}
 
@@ -26,7 +23,8 @@ Value = TypeVar("Value")
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body; refused as soon as it is known to be too large."""
+    """The whole body; refused as soon as it is known to be too large. How long it may take, and how many bytes of all
+    requests are held, the server limits (`node/protocol.py`)."""
     too_large = Refusal(
         413,
         "body-too-large",
@@ -37,16 +35,11 @@ async def read_body(request: Request, limit: int) -> bytes:
     if not length.isdecimal() or int(length) > limit:
         raise too_large
     body = bytearray()
-    seconds = BODY_SECONDS + int(length) / BODY_BYTES_PER_SECOND
     try:
-        async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > limit:
-                    raise too_large
-    except TimeoutError:
-        detail = f"The body did not arrive within {seconds:.0f} seconds: send it again, faster."
-        raise Refusal(408, "body-too-slow", detail, {"Connection": "close"}) from None
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > limit:
+                raise too_large
     except ClientDisconnect:
         raise Refusal(400, "malformed-request", "The connection was closed before the body was sent.") from None
     return bytes(body)

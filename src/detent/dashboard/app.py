@@ -20,12 +20,12 @@ from detent.api.problems import Refusal
 from detent.dashboard import actions, views
 from detent.dashboard.assets import Assets
 from detent.dashboard.authentication import Visitor, VisitorAuthenticator, login_path, safe_next, set_cookie
-from detent.dashboard.changes import ChangeAnswer, Form, FormChange, read_form, text_of
+from detent.dashboard.changes import LOGIN_BYTES, ChangeAnswer, Form, FormChange, read_form, text_of
 from detent.dashboard.error_text import change_error_text, page_error_text
 from detent.dashboard.formatting import iso
 from detent.dashboard.heartbeat import DatabaseHeartbeat, DatabaseSilent, while_answering, within
 from detent.dashboard.live import Hub, event
-from detent.dashboard.page import PageRequest, PageView, names_of
+from detent.dashboard.page import PageRequest, PageView, names_of, query_of
 from detent.dashboard.problems import AlarmCount
 from detent.dashboard.rendering import environment, parts_of
 from detent.dashboard.stream_limits import LimitedStream, StreamLimits
@@ -163,7 +163,7 @@ class Dashboard:
         visitor.caller.check("read")
         api = dataclasses.replace(self._api, caller=visitor.caller)
         names, now = names_of(request), await self._api.store.upkeep.now()
-        return PageRequest(api, visitor, path or request.scope["path"], dict(request.query_params), names, now)
+        return PageRequest(api, visitor, path or request.scope["path"], query_of(request), names, now)
 
     def _frame(self, view: PageView, page: PageRequest) -> dict[str, Any]:
         visitor = page.visitor
@@ -188,7 +188,7 @@ class Dashboard:
         visitor = await within(PAGE_SECONDS, self._authenticator.visitor(request))
         if visitor is None:
             return self._to_login(request)
-        form = await read_form(request, self._api)
+        form = await read_form(request, change.max_bytes(self._api))
         self._check(request, visitor, form)
         visitor.caller.check(change.scope)
         api = dataclasses.replace(self._api, caller=visitor.caller)
@@ -224,7 +224,7 @@ class Dashboard:
         return self._html("login.html", 200, next=safe_next(request.query_params.get("next")), wrong=None)
 
     async def _log_in(self, request: Request) -> Response:
-        form = await read_form(request, self._api)
+        form = await read_form(request, LOGIN_BYTES)
         key, next_path = text_of(form, "key"), safe_next(text_of(form, "next"))
         try:
             token = await within(PAGE_SECONDS, self._authenticator.log_in(key, request))
@@ -240,7 +240,7 @@ class Dashboard:
     async def _log_out(self, request: Request) -> Response:
         visitor = await within(PAGE_SECONDS, self._authenticator.visitor(request))
         if visitor is not None:
-            self._check(request, visitor, await read_form(request, self._api))
+            self._check(request, visitor, await read_form(request, LOGIN_BYTES))
             await within(PAGE_SECONDS, self._authenticator.log_out(visitor))
         response = RedirectResponse("/login", 303, HEADERS)
         set_cookie(response, request, None)
@@ -264,7 +264,7 @@ class Dashboard:
             try:
                 return await handler(request)
             except Refusal as error:
-                return self._refused(request, error.kind.status, error.detail)
+                return self._refused(request, error.kind.status, error.detail, error.headers)
             except DetentError as error:
                 return self._failed(request, error)
             except Exception as error:
@@ -285,7 +285,7 @@ class Dashboard:
             return self._html("unavailable.html", status, {"Retry-After": "2"}, text=text)
         return self._refused(request, status, text)
 
-    def _refused(self, request: Request, status: int, text: str) -> Response:
+    def _refused(self, request: Request, status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
         if "hx-request" in request.headers:
-            return self._html("toast.html", status, {"HX-Reswap": "none"}, kind="bad", text=text)
-        return self._html("refused.html", status, code=status, text=text)
+            return self._html("toast.html", status, {"HX-Reswap": "none", **(headers or {})}, kind="bad", text=text)
+        return self._html("refused.html", status, headers, code=status, text=text)

@@ -107,13 +107,17 @@ def set_cookie(response: Response, request: Request, token: str | None) -> None:
 
 def login_path(request: Request) -> str:
     """The login page, which returns here afterwards."""
-    here = request.scope["path"] + (f"?{request.url.query}" if request.url.query else "")
+    query = request.scope["query_string"].decode("latin-1")  # as it was sent: it may be no UTF-8
+    here = request.scope["path"] + (f"?{query}" if query else "")
     return "/login" if here == "/" else f"/login?next={quote(here, safe='/')}"
 
 
 def safe_next(text: str | None) -> str:
     """The requested path if it is on this server, else `/`."""
-    parts = urlsplit(text or "/")
+    try:
+        parts = urlsplit(text or "/")
+    except ValueError:
+        return "/"
     if parts.scheme or parts.netloc or not parts.path.startswith("/") or parts.path.startswith(("//", "/\\")):
         return "/"
     return parts.path + (f"?{parts.query}" if parts.query else "")

@@ -18,6 +18,10 @@ FORM = "application/x-www-form-urlencoded"
 MAX_FIELDS = 2_000
 # Form encoding can turn each byte of a payload into three.
 ENCODED_BYTES = 3
+# A key and a path; anybody may send them.
+LOGIN_BYTES = 16_384
+# Everything but a payload: a page full of chosen runs is the most.
+FORM_BYTES = 262_144
 
 Form = Mapping[str, list[str]]
 
@@ -37,21 +41,30 @@ Apply = Callable[[Api, Mapping[str, str], Form], Coroutine[Any, Any, ChangeAnswe
 
 @dataclass(frozen=True, slots=True)
 class FormChange:
-    """A form that a page can post. `modifies`: it changes data, so open pages are refreshed afterwards."""
+    """A form that a page can post. `modifies`: it changes data, so open pages are refreshed afterwards. `payload`: it
+    has a field for a job's payload, so it may be large."""
 
     path: str
     scope: Scope
     apply: Apply
     modifies: bool = True
+    payload: bool = False
+
+    def max_bytes(self, api: Api) -> int:
+        return api.max_body_bytes * ENCODED_BYTES if self.payload else FORM_BYTES
 
 
-async def read_form(request: Request, api: Api) -> Form:
+async def read_form(request: Request, max_bytes: int) -> Form:
     check_content_type(request, (FORM,))
-    raw = await read_body(request, api.max_body_bytes * ENCODED_BYTES)
+    raw = await read_body(request, max_bytes)
     try:
-        return parse_qs(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+        form = parse_qs(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError as error:
         raise UsageError(f"The form cannot be read ({error}): reload the page and try again.") from error
+    for name, texts in form.items():
+        if any("\0" in text for text in texts):
+            raise UsageError(f"The field {name} has a NUL character: remove it.", f"/{name}")
+    return form
 
 
 def number_of(form: Form, name: str) -> int:

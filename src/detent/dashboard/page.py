@@ -12,6 +12,7 @@ from starlette.requests import Request
 from detent.api.context import Api
 from detent.api.request_parsing import decode_segment
 from detent.dashboard.authentication import Visitor
+from detent.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,14 @@ class PageView:
     @property
     def file(self) -> str:
         return self.template or f"{self.name}.html"
+
+
+def query_of(request: Request) -> dict[str, str]:
+    query = dict(request.query_params)
+    for name, text in query.items():
+        if "\0" in text:
+            raise UsageError(f"The query parameter {name} has a NUL character: remove it.", f"/{name}")
+    return query
 
 
 def names_of(request: Request) -> dict[str, str]:

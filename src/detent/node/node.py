@@ -175,13 +175,14 @@ class Node:
         from detent.dashboard.app import add_dashboard
         from detent.node.server import ApiServer
 
-        app = create_app(store, settings=self._settings, readiness=self._readiness, metrics=self._metrics)
+        chosen = self._settings
+        app = create_app(store, settings=chosen, readiness=self._readiness, metrics=self._metrics)
         # Asked before the first request: on a keyed cluster no probe then waits for the database.
         self._keys_needed = await app.state.api.authenticator.keys_needed()
         add_dashboard(app)
         if self._demo:
             self._demo.add_routes(app)
-        server = ApiServer(app, self._settings.host, self._settings.port, seek=self._settings.seeks_port)
+        server = ApiServer(app, chosen.host, chosen.port, settings=chosen, seek=chosen.seeks_port)
         await stack.enter_async_context(server)
         if server.note:
             say(server.note)
@@ -189,13 +190,14 @@ class Node:
 
     async def _start_probes(self, stack: AsyncExitStack) -> None:
         """Health and metrics on their own port: for processes without an API, or to expose nothing else."""
-        if self._settings.metrics_port is None:
+        chosen = self._settings
+        if chosen.metrics_port is None:
             return
         from detent.api.health import create_probes
         from detent.node.server import ApiServer
 
         app = create_probes(self._readiness, self._metrics)
-        server = ApiServer(app, self._settings.host, self._settings.metrics_port, flag="--metrics-port")
+        server = ApiServer(app, chosen.host, chosen.metrics_port, settings=chosen, flag="--metrics-port")
         await stack.enter_async_context(server)
         say(f"metrics on {server.url}/metrics")
 

@@ -13,14 +13,20 @@ import uvicorn
 from starlette.applications import Starlette
 
 from detent.errors import Unavailable
+from detent.node.connections import SWEEP_SECONDS, Connections
+from detent.node.protocol import IDLE_SECONDS, LimitedProtocol, ReleaseBodies
+from detent.runtime.clock import monotonic
+from detent.runtime.service import Loop
+from detent.settings.settings import Settings
 
 STOP_SECONDS = 2
 SOUGHT = 100
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
         super().__init__(config)
+        self.server_state = connections
         self.ready = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -34,22 +40,37 @@ class _Server(uvicorn.Server):
 
 
 class ApiServer:
-    def __init__(self, app: Starlette, host: str, port: int, *, seek: bool = False, flag: str = "--port") -> None:
-        """`seek`: when the port is in use, take the next free one. `flag` is the option that chooses the port."""
+    def __init__(
+        self,
+        app: Starlette,
+        host: str,
+        port: int,
+        *,
+        settings: Settings | None = None,
+        seek: bool = False,
+        flag: str = "--port",
+    ) -> None:
+        """`settings` has the limits of clients. `seek`: when the port is in use, take the next free one. `flag` is the
+        option that chooses the port."""
         self._host = host
         self._port = port
-        self._app = app
+        self.app = app
+        self.connections = Connections(settings or Settings())
         config = uvicorn.Config(
-            app,
+            ReleaseBodies(app, self.connections),
+            http=LimitedProtocol,
+            timeout_keep_alive=IDLE_SECONDS,
             log_config=None,
             access_log=False,
+            proxy_headers=False,  # by default it would believe X-Forwarded-For of every local process
             lifespan="off",
             timeout_graceful_shutdown=STOP_SECONDS,
             ws="none",
             # Otherwise uvicorn believes X-Forwarded-For of every local peer: trusted_proxies decides that.
             proxy_headers=False,
         )
-        self._server = _Server(config)
+        self._server = _Server(config, self.connections)
+        self._sweeps = Loop("connections", self._sweep)
         self._task: asyncio.Task[None] | None = None
         self._seek = seek
         self._flag = flag
@@ -64,15 +85,21 @@ class ApiServer:
         self.url = f"http://{host}:{sock.getsockname()[1]}"
         self._task = asyncio.create_task(self._server.serve(sockets=[sock]))
         await self._server.ready.wait()
+        self._sweeps.start()
         return self
+
+    async def _sweep(self) -> float:
+        self.connections.sweep(monotonic())
+        return SWEEP_SECONDS
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.should_exit = True
-        await self._app.state.close()  # answers requests that wait, instead of cutting them off later
+        await self.app.state.close()  # answers requests that wait, instead of cutting them off later
         if self._task is not None:
             await self._task
+        await self._sweeps.abort()
 
 
 def seek(host: str, port: int) -> socket.socket:

@@ -172,6 +172,13 @@ class Settings:
         (), networks, "one or more addresses or networks such as 10.0.0.0/8, separated by commas"
     )
     max_live_streams: int = _setting(100, whole(1, 500), "a whole number between 1 and 500")
+    max_connections: int = _setting(1000, whole(2, 1_000_000), "a whole number between 2 and 1000000")
+    max_header_bytes: int = _setting(32_768, whole(1024, 1_048_576), "a whole number of bytes between 1024 and 1048576")
+    request_header_seconds: float = _setting(10.0, seconds(1, 3600), "a number of seconds between 1 and 3600")
+    request_body_seconds: float = _setting(30.0, seconds(1, 3600), "a number of seconds between 1 and 3600")
+    max_request_memory_bytes: int = _setting(
+        67_108_864, whole(1_048_576, 17_179_869_184), "a whole number of bytes between 1048576 and 17179869184"
+    )
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @property

@@ -147,12 +147,12 @@ def _instant(text: str, name: str) -> datetime | None:
 
 
 changes = (
-    FormChange("/jobs", "write", create),
-    FormChange("/jobs/preview", "read", preview, modifies=False),
-    FormChange("/jobs/{id}/edit", "write", edit),
+    FormChange("/jobs", "write", create, payload=True),
+    FormChange("/jobs/preview", "read", preview, modifies=False, payload=True),
+    FormChange("/jobs/{id}/edit", "write", edit, payload=True),
     FormChange("/jobs/{id}/pause", "operate", pause),
     FormChange("/jobs/{id}/resume", "operate", resume),
-    FormChange("/jobs/{id}/trigger", "operate", trigger),
+    FormChange("/jobs/{id}/trigger", "operate", trigger, payload=True),
     FormChange("/jobs/{id}/retry", "operate", retry),
     FormChange("/jobs/{id}/cancel", "operate", cancel),
     FormChange("/jobs/{id}/skip", "operate", skip),
