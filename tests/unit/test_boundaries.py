@@ -13,7 +13,7 @@ ROOT = Path(detent.__file__).parent
 # Errors whose message the caller writes for a person; those with a message of their own (JobNotFound) may be raised.
 WORDED = {"UsageError", "ManyFaults", "NotFound", "NotAuthorised", "RunFailed", "Conflict", "QuotaReached"}
 # The role and the embedded server are set up by an operator, who reads what is wrong with them.
-SETTING_UP = {"role.py", "servers.py", "pooler.py", "migrate.py", "embedded.py", "embedded_host.py"}
+SETTING_UP = {"role.py", "servers.py", "pooler.py", "migrate.py", "embedded.py", "embedded_host.py", "grants.py"}
 
 
 def modules(room: str) -> list[Path]:

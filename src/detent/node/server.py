@@ -66,8 +66,6 @@ class ApiServer:
             lifespan="off",
             timeout_graceful_shutdown=STOP_SECONDS,
             ws="none",
-            # Otherwise uvicorn believes X-Forwarded-For of every local peer: trusted_proxies decides that.
-            proxy_headers=False,
         )
         self._server = _Server(config, self.connections)
         self._sweeps = Loop("connections", self._sweep)

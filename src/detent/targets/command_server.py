@@ -78,14 +78,14 @@ def _prctl(option: int, value: int) -> None:
 def serve(requests: socket.socket) -> None:
     """Until the node has closed its end and no supervisor is left."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    wakeup = Wakeup()
+    child_exits = ChildExitPipe()
     supervisors: set[int] = set()
     accepting, orphans = True, False
     while accepting or supervisors:
-        ready = _wait([wakeup.readable, *([requests.fileno()] if accepting else [])])
+        ready = _wait([child_exits.readable, *([requests.fileno()] if accepting else [])])
         if requests.fileno() in ready:
             accepting = _accept(requests, supervisors)
-        wakeup.clear()
+        child_exits.clear()
         for pid, status in _reap()[0].items():
             if pid in supervisors:
                 supervisors.discard(pid)
@@ -134,7 +134,7 @@ class Supervisor:
     def __init__(self, control: int) -> None:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # not inherited
         self._control = socket.socket(fileno=control)
-        self._wakeup = Wakeup()
+        self._child_exits = ChildExitPipe()
 
     def run(self, description: int, source: int, output: int) -> bool:
         """Start the command and watch over it; whether nothing is left of it."""
@@ -152,19 +152,19 @@ class Supervisor:
             if deadline is not None and time.monotonic() > deadline:
                 return False  # it hangs inside the kernel, or forks faster than it can be killed
             deadline = self._step(leader, deadline)
-            self._wakeup.clear()
+            self._child_exits.clear()
 
     def _step(self, leader: int, deadline: float | None) -> float | None:
         """Wait for the end of a child or an order, and carry it out; until when to kill, if that was the order."""
         if deadline is None:
-            if self._control.fileno() not in _wait([self._wakeup.readable, self._control.fileno()]):
+            if self._control.fileno() not in _wait([self._child_exits.readable, self._control.fileno()]):
                 return None
             if self._order() == TERMINATE:
                 signal_descendants(signal.SIGTERM, leader=leader)
                 return None
             deadline = time.monotonic() + KILL_SECONDS
         signal_descendants(signal.SIGKILL, leader=leader)
-        _wait([self._wakeup.readable], _KILL_PAUSE)
+        _wait([self._child_exits.readable], _KILL_PAUSE)
         return deadline
 
     def _order(self) -> bytes:
@@ -233,7 +233,7 @@ def _become(
 # --- children and their children ---
 
 
-class Wakeup:
+class ChildExitPipe:
     """A pipe that becomes readable when a child ends."""
 
     def __init__(self) -> None:
