@@ -56,13 +56,18 @@ def serve_bare(told: Connection) -> None:
     asyncio.run(serve())
 
 
+def set_at_end_of_input(over: threading.Event) -> None:
+    sys.stdin.read()
+    over.set()
+
+
 def main(port: int, process: int) -> None:
     here, there = multiprocessing.Pipe()
     bare = multiprocessing.get_context("fork").Process(target=serve_bare, args=(there,), daemon=True)
     bare.start()
     bare_port = here.recv()
     over = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+    threading.Thread(target=set_at_end_of_input, args=(over,), daemon=True).start()
     before = most = memory(process)
     sys.stdout.write("ready\n")
     sys.stdout.flush()

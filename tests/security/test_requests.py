@@ -355,7 +355,7 @@ async def test_connections_for_probes_are_few() -> None:
 
 
 async def test_there_are_descriptors_left_when_all_connections_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections.resource, "getrlimit", lambda _: (1024, 4096))
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1024, 4096))
     async with probes(max_connections=5000) as server:
         assert server.connections.most == 1024 - connections.OTHER_DESCRIPTORS
 

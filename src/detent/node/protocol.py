@@ -298,18 +298,21 @@ class LimitedProtocol(HttpToolsProtocol):
         waited = now - self.since
         if self._refused:
             return
-        if self._phase is Phase.HEADERS and self.cycle is None and not self._unparsed:
-            if waited > self._limits.request_header_seconds:
-                self.transport.close()  # it was never used
-        elif self._phase is Phase.HEADERS and waited > self._limits.request_header_seconds:
-            seconds = f"{self._limits.request_header_seconds:g} seconds"
-            detail = f"The headers did not arrive within {seconds}: send the request again, faster."
-            self._refuse(Refusal(408, "headers-too-slow", detail))
+        if self._phase is Phase.HEADERS and waited > self._limits.request_header_seconds:
+            self._headers_overdue()
         elif self._phase is Phase.BODY and waited > self._body_seconds():
             detail = f"The body did not arrive within {self._body_seconds():.0f} seconds: send it again, faster."
             self._refuse(Refusal(408, "body-too-slow", detail))
         elif self._lane is self._all.idle and waited > IDLE_SECONDS:
             self.transport.close()
+
+    def _headers_overdue(self) -> None:
+        if not self._unparsed:
+            self.transport.close()  # nothing was sent
+            return
+        seconds = f"{self._limits.request_header_seconds:g} seconds"
+        detail = f"The headers did not arrive within {seconds}: send the request again, faster."
+        self._refuse(Refusal(408, "headers-too-slow", detail))
 
     def _body_seconds(self) -> float:
         length = min(max(self._length, self._received), self._all.most_held)
