@@ -16,6 +16,7 @@ from detent.settings.settings import Settings
 from detent.store import Database, Store
 from detent.telemetry.health import Check
 from detent.telemetry.metrics import Metrics
+from tests.support.postgres import as_tested
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -79,7 +80,7 @@ async def _ready() -> dict[str, Check]:
 
 @asynccontextmanager
 async def serving(url: str, **settings: Any) -> AsyncIterator[Pages]:
-    database = Database(url)
+    database = Database(as_tested(url))
     await database.open()
     store = Store(database)
     app = create_app(store, settings=Settings(**settings), readiness=_ready, metrics=Metrics())

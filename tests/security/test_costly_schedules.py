@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from datetime import UTC, datetime
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -161,16 +160,14 @@ async def test_schedules_are_computed_by_one_thread_and_not_by_the_loops() -> No
     assert found[0] is not threading.current_thread()
 
 
-@pytest.mark.long
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("attack", ["twelve previews", "a hundred rules in a batch", "five batches"])
-async def test_probes_are_answered_and_the_loop_is_free_through_the_attack(api: ApiClient, attack: str) -> None:
-    """The API runs on this loop, as a node's does: its lag is how late a tick fires."""
-    attacks: dict[str, list[tuple[str, Any]]] = {
-        "twelve previews": [(PREVIEW, {"schedule": "0 0 1 1 *", "timezone": "Europe/Berlin", "count": 240})] * 12,
-        "a hundred rules in a batch": [(BATCH, batch_of(NEVER, 100))],
-        "five batches": [(BATCH, batch_of(RARE, 100))] * 5,
-    }
+class Lateness(NamedTuple):
+    """The most that a timer of the loop was late, and that a probe took; in seconds."""
+
+    loop: float
+    livez: float
+
+
+async def lateness_during(api: ApiClient, attack: Awaitable[object]) -> Lateness:
     ended = asyncio.Event()
     lags: list[float] = []
     probes: list[float] = []
@@ -188,11 +185,26 @@ async def test_probes_are_answered_and_the_loop_is_free_through_the_attack(api: 
             probes.append(monotonic() - began)
 
     watching = [asyncio.create_task(watch_loop()), asyncio.create_task(probe())]
-    await asyncio.gather(*(api.ask("POST", path, json=body) for path, body in attacks[attack]))
+    await attack
     ended.set()
     await asyncio.gather(*watching)
-    figures = (
-        f"loop late by {max(lags):.3f} s at most, median {statistics.median(lags):.4f}; /livez {max(probes):.3f} s"
+    return Lateness(max(lags), max(probes))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("attack", ["twelve previews", "a hundred rules in a batch", "five batches"])
+async def test_probes_are_answered_and_the_loop_is_free_through_the_attack(api: ApiClient, attack: str) -> None:
+    """The API runs on this loop, as a node's does: its lag is how late a tick fires."""
+    attacks: dict[str, list[tuple[str, Any]]] = {
+        "twelve previews": [(PREVIEW, {"schedule": "0 0 1 1 *", "timezone": "Europe/Berlin", "count": 240})] * 12,
+        "a hundred rules in a batch": [(BATCH, batch_of(NEVER, 100))],
+        "five batches": [(BATCH, batch_of(RARE, 100))] * 5,
+    }
+    quiet = await lateness_during(api, asyncio.sleep(3))
+    attacked = await lateness_during(
+        api, asyncio.gather(*(api.ask("POST", path, json=b) for path, b in attacks[attack]))
     )
-    assert max(lags) < 0.1, figures
-    assert max(probes) < 0.1, figures
+    # A busy machine makes everything late: what counts is what the attack adds.
+    assert attacked.loop < quiet.loop + 0.1, (quiet, attacked)
+    assert attacked.livez < quiet.livez + 0.1, (quiet, attacked)

@@ -65,8 +65,8 @@ def check_seen(text: str, what: str, pointer: str = "") -> None:
     for character in "" if _is_seen(text) else text:
         if is_unseen(character):
             raise UsageError(
-                f"{what} {visible(text, '')!r} has the character U+{ord(character):04X} ({_name_of(character)}), which "
-                "cannot be seen: remove it.",
+                f'{what} "{visible(text, "")}" has the character U+{ord(character):04X} ({_name_of(character)}), '
+                "which cannot be seen: remove it.",
                 pointer,
             )
 
