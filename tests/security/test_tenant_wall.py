@@ -40,6 +40,8 @@ ROWS = {
     "job_revisions": "(job, revision, definition) VALUES ({job}, 1, '{{}}')",
     "live_runs": "(job, scheduled_at, token, not_before, queue, revision, lane, priority)"
     " VALUES ({job}, now(), 1, now(), 1, 1, 0, 5)",
+    "request_budgets": "(tenant, tokens, granted, refilled_at) VALUES ({tenant}, 1, 1, now())",
+    "tenant_targets": "(tenant, pattern) VALUES ({tenant}, 'private')",
     "queues": "(tenant, name, needs) VALUES ({tenant}, 'q', '')",
     "run_payloads": "(job, scheduled_at, payload) VALUES ({job}, now(), '{{}}')",
     "segments": "(job, since, until, schedule, opened, closed)"
@@ -81,6 +83,15 @@ def of_rival(table: str) -> str:
     if table in grants.OF_TENANTS:
         return f"SELECT count(*) FROM {table} WHERE tenant = {RIVAL}"
     return f"SELECT count(*) FROM {table} WHERE job IN (SELECT job FROM jobs WHERE tenant = {RIVAL})"
+
+
+async def test_every_table_whose_rows_name_a_tenant_is_behind_the_wall(look: Any) -> None:
+    found = await look.fetch(
+        "SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid"
+        " WHERE c.relkind = 'r' AND a.attname = 'tenant' AND NOT a.attisdropped"
+        " AND c.relnamespace = current_schema()::regnamespace AND NOT c.relispartition"
+    )
+    assert {row["relname"] for row in found} == set(grants.OF_TENANTS)
 
 
 async def test_an_unfiltered_statement_of_a_request_reaches_no_row_of_another_tenant(
