@@ -56,9 +56,14 @@ class _AnswerTransport:
     """What uvicorn writes an answer to. To close is left to the protocol, which knows what the client still sends."""
 
     def __init__(self, transport: asyncio.Transport, finish: Callable[[], None]) -> None:
-        self.write = transport.write
+        self._transport = transport
         self.is_closing = transport.is_closing
         self.close = finish
+
+    def write(self, data: bytes) -> None:
+        """uvicorn does not tell the handlers of earlier pipelined requests that the client has left."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
 
 class LimitedProtocol(HttpToolsProtocol):
