@@ -312,7 +312,8 @@ async def test_a_superuser_is_granted_nothing(look: Any) -> None:
 
 async def test_the_product_runs_as_a_role_that_owns_nothing(look: Any, store: Store, api: ApiClient) -> None:
     await store.tenants.add("acme")
-    await store.keys.add("write", tenant=2)
+    key = await store.keys.add("admin", tenant=1)
+    api.session.headers["Authorization"] = f"Bearer {key.key}"
     job = await api.create(name="often", schedule="every 1s", retry_base_seconds=0)
     many = [{"name": f"many-{n}", "schedule": "every 1h", "target": job["target"]} for n in range(20)]
     await api.good("POST", "/api/v1/jobs/batch", json=many)

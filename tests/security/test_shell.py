@@ -22,6 +22,7 @@ from detent.domain.job import JobSpec
 from detent.domain.run import Call, Outcome, Succeeded
 from detent.errors import UsageError
 from detent.jobs import JobOperations
+from detent.node.database import check_keys
 from detent.node.session import Session
 from detent.node.shell import refuse_owner, shell_access
 from detent.settings.settings import Settings
@@ -111,9 +112,10 @@ async def test_no_worker_runs_commands_in_a_cluster_without_keys(store: Store) -
     """A worker without an API too: another node may have one."""
     settings = Settings(allow_shell=("default",))
     with pytest.raises(UsageError, match="detent key create --local --scope admin"):
-        await shell_access(settings, ("worker",), store)
+        await check_keys(settings, store, serves_api=False)
     assert settings.keys_required
     await store.keys.add("admin", tenant=1)
+    await check_keys(settings, store, serves_api=False)
     assert (await shell_access(settings, ("worker",), store)).tenants == {1: "default"}
     assert (await shell_access(settings, ("api", "scheduler"), store)).tenants == {}
 
