@@ -47,8 +47,10 @@ def test_a_database_that_is_not_there_is_exit_code_7(detent: CommandLine) -> Non
     for verb in ("status", "migrate"):
         done = detent("db", verb, "--database-url", "postgresql://user:hidden@127.0.0.1:1/detent")
         assert (done.code, done.out) == (7, "")
-        assert done.err.startswith("error: The database at postgresql://127.0.0.1:1/detent cannot be reached")
-        assert done.err.count("\n") == 1 and "hidden" not in done.err
+        warning, error = done.err.splitlines()
+        assert warning.startswith("warning: The password in --database-url is visible")
+        assert error.startswith("error: The database at postgresql://127.0.0.1:1/detent cannot be reached")
+        assert "hidden" not in done.err
 
 
 def test_a_data_folder_that_cannot_be_used_is_one_sentence(detent: CommandLine) -> None:

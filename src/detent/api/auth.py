@@ -8,7 +8,7 @@ listens decides nothing. A key that is sent is always checked, and every bad key
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
@@ -23,6 +23,7 @@ from detent.api.limits import TenantLimiter
 from detent.api.problems import Refusal
 from detent.contract.key import KeyScope
 from detent.errors import NotAuthorised
+from detent.runtime.service import Batcher
 from detent.store.jobs import DEFAULT_TENANT
 from detent.store.keys import Credential, KeyStore, read_key
 
@@ -95,6 +96,7 @@ class KeyAuthenticator:
         self._keys = keys
         self._limiter = limiter
         self._keys_needed = keys_required
+        self._is_keyed = Batcher(self._ask_for_all)
         self._now = now
         self._valid = ValidDigests(keys.valid_digests, now)
         self.clients = clients or ClientAddresses()
@@ -118,9 +120,13 @@ class KeyAuthenticator:
     async def keys_needed(self) -> bool:
         """Whether every request needs a key. A no is never remembered, so that the first key counts on every node
         from its commit on. A yes is final: keys are revoked, not removed."""
-        if not self._keys_needed and await self._keys.cluster_is_keyed():
+        if not self._keys_needed and await self._is_keyed(None):
             self._keys_needed = True
         return self._keys_needed
+
+    async def _ask_for_all(self, waiting: Sequence[None]) -> list[bool]:
+        """One statement for all requests that came before it, so that many at once do not take many connections."""
+        return [await self._keys.cluster_is_keyed()] * len(waiting)
 
     async def authenticate(self, text: str, address: str) -> Caller | None:
         """The caller whose key this text is, for a login. Guessing is limited as for every request."""
