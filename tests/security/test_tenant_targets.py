@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -23,7 +24,7 @@ from detent.node.server import ApiServer
 from detent.store import Store
 from detent.targets.http import HttpTargetRunner
 from detent.targets.messenger import Message, Messenger
-from detent.targets.policies import VALID_SECONDS, ClusterPolicies, FixedPolicy
+from detent.targets.policies import FRESH_SECONDS, LAST_KNOWN_SECONDS, VALID_SECONDS, ClusterPolicies, FixedPolicy
 from tests.api.api_client import ApiClient
 from tests.api.api_server import Readiness, serving
 from tests.support.processes import Nodes
@@ -186,7 +187,9 @@ async def test_ports_of_databases_are_refused_also_where_private_addresses_are_o
     assert "`detent tenant allow default 127.0.0.1:5432`" in sentence
 
 
-async def test_private_addresses_are_refused_while_the_allow_lists_cannot_be_read(sink: Sink, clock: Clock) -> None:
+async def test_private_addresses_are_refused_when_the_allow_lists_cannot_be_read_for_long(
+    sink: Sink, clock: Clock
+) -> None:
     class Unreadable:
         broken = False
 
@@ -202,7 +205,9 @@ async def test_private_addresses_are_refused_while_the_allow_lists_cannot_be_rea
     runner = HttpTargetRunner(ClusterPolicies(reader, clock))
     for number in (1, 2):
         succeeded(await runner(http_call(sink.url, tenant=number)))
-    reader.broken, clock.now = True, VALID_SECONDS
+    reader.broken, clock.now = True, LAST_KNOWN_SECONDS - 1
+    succeeded(await runner(http_call(sink.url)))  # a database that restarts stops no call
+    clock.now = LAST_KNOWN_SECONDS
     for number in (1, 2, 3):
         outcome = await runner(http_call(sink.url, tenant=number))
         assert isinstance(outcome, Failed) and outcome.retryable
@@ -210,7 +215,30 @@ async def test_private_addresses_are_refused_while_the_allow_lists_cannot_be_rea
     reader.broken = False
     succeeded(await runner(http_call(sink.url)))
     await runner.close()
-    assert len(sink.received) == 3
+    assert len(sink.received) == 4
+
+
+async def test_no_call_waits_for_a_database_that_hangs(sink: Sink, clock: Clock) -> None:
+    class Hanging:
+        answers = asyncio.Event()
+
+        async def allow_lists(self) -> AllowLists:
+            await self.answers.wait()
+            return AllowLists(False, {})
+
+        async def name_of(self, tenant: int) -> str:
+            return "default"
+
+    reader = Hanging()
+    reader.answers.set()
+    runner = HttpTargetRunner(ClusterPolicies(reader, clock))
+    succeeded(await runner(http_call(sink.url)))
+    reader.answers.clear()
+    for age in (FRESH_SECONDS, VALID_SECONDS):
+        clock.now = age
+        succeeded(await runner(http_call(sink.url)))
+    reader.answers.set()
+    await runner.close()
 
 
 # -- messages

@@ -1,8 +1,9 @@
 """The rules of every tenant, as the database has them, in each process that calls addresses.
 
-They are read when a call needs them and the last reading is too old, once for all tenants. So every process of the
-cluster obeys a change within `VALID_SECONDS`, whatever it was started with, and a call usually costs a look-up. When
-the database does not answer, private addresses are refused until it does.
+They are read when a call needs them and the last reading is too old, once for all tenants: in the background while it
+is younger than `VALID_SECONDS`, so that a busy worker never waits for it. So every process of the cluster obeys a
+change within that time, whatever it was started with. While the database does not answer, nothing can be changed in it either:
+calls go on under the last rules for `LAST_KNOWN_SECONDS`; then private addresses are refused until it answers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from detent.telemetry.log import logger
 
 log = logger("targets")
 
+FRESH_SECONDS = 1.0
 VALID_SECONDS = 2.0
+# A call waits this long for a reading at most, while the last rules may still be used.
+PATIENCE_SECONDS = 0.5
+LAST_KNOWN_SECONDS = 60.0
 
 
 class AllowListReader(Protocol):
@@ -59,21 +64,26 @@ class ClusterPolicies:
     def __init__(self, reader: AllowListReader, now: Callable[[], float] = monotonic) -> None:
         self._reader = reader
         self._now = now
-        self._read_at = -VALID_SECONDS
+        self._read_at = -LAST_KNOWN_SECONDS
         self._lists: AllowLists | None = None
         self._rules: dict[int, TargetRules] = {}
         self._names: dict[int, str] = {}
         self._reading: asyncio.Task[None] | None = None
 
     async def rules_of(self, tenant: int) -> TargetRules:
-        if self._now() - self._read_at >= VALID_SECONDS:
-            await self._refresh()
+        age = self._now() - self._read_at
+        if age >= FRESH_SECONDS:
+            reading = self._start_reading()
+            if self._lists is None or age >= LAST_KNOWN_SECONDS:
+                await asyncio.shield(reading)
+            elif age >= VALID_SECONDS:
+                await asyncio.wait([reading], timeout=PATIENCE_SECONDS)
         return self._known(tenant)
 
     async def renewed(self, tenant: int) -> TargetRules:
         if self._reading is not None:  # it may have begun before the change
             await asyncio.shield(self._reading)
-        await self._refresh()
+        await asyncio.shield(self._start_reading())
         return self._known(tenant)
 
     async def sentence(self, fault: TargetFault, tenant: int) -> str:
@@ -90,14 +100,14 @@ class ClusterPolicies:
             rules = NOTHING_READ if self._lists is None else rules_of(self._lists, tenant, ())
         return rules
 
-    async def _refresh(self) -> None:
-        """One reading for all calls that wait for it; a call that is cancelled does not cancel it for the others."""
+    def _start_reading(self) -> asyncio.Task[None]:
+        """One reading for all calls that need it; a call that is cancelled does not cancel it for the others."""
         if self._reading is None:
             self._reading = asyncio.create_task(self._read())
-            self._reading.add_done_callback(self._forget_reading)
-        await asyncio.shield(self._reading)
+            self._reading.add_done_callback(self._reading_ended)
+        return self._reading
 
-    def _forget_reading(self, task: asyncio.Task[None]) -> None:
+    def _reading_ended(self, task: asyncio.Task[None]) -> None:
         self._reading = None
 
     async def _read(self) -> None:
@@ -105,8 +115,9 @@ class ClusterPolicies:
         try:
             lists = await self._reader.allow_lists()
         except DetentError as error:
-            log.warning("allow lists not read: private addresses are refused meanwhile", error=str(error))
-            self._lists, self._rules = None, {}
+            if self._now() - self._read_at >= LAST_KNOWN_SECONDS:
+                log.warning("allow lists not read: private addresses are refused meanwhile", error=str(error))
+                self._lists, self._rules = None, {}
             return
         if lists != self._lists:  # else the rules stay the same objects, and so do their sessions
             self._rules = {
