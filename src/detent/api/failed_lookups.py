@@ -17,7 +17,7 @@ from typing import TypeVar
 from detent.api.limits import Limiter, network_of, too_many
 from detent.errors import DetentError
 
-# All networks together may have so many times the failures of one: somebody may have many networks.
+# All networks together may have so many times the failures of one: one attacker may have many networks.
 NETWORKS = 10
 # How old the digests may be.
 KNOWN_SECONDS = 2.0

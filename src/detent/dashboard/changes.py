@@ -18,7 +18,7 @@ FORM = "application/x-www-form-urlencoded"
 MAX_FIELDS = 2_000
 # Form encoding can turn each byte of a payload into three.
 ENCODED_BYTES = 3
-# A key and a path; anybody may send them.
+# A key and a path. The login form needs no session, so any client may send it.
 LOGIN_BYTES = 16_384
 # Everything but a payload: a page full of chosen runs is the most.
 FORM_BYTES = 262_144

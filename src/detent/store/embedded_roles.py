@@ -29,7 +29,7 @@ ADMIN = "detent_admin"
 SUBSTITUTE = "detent_substitute"
 MAINTENANCE = "postgres"
 
-# Older nodes that still use the server hold their locks for less; an idle transaction of somebody else does not end.
+# Older nodes that still use the server hold their locks for less; an idle transaction of another program does not end.
 LOCK_TIMEOUT = "30s"
 
 

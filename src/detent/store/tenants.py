@@ -97,7 +97,7 @@ class TenantStore:
     # -- which addresses their jobs may call
 
     async def change_targets(self, name: str, edit: Callable[[Sequence[str]], Sequence[str]], by: str) -> Tenant:
-        """Change the allow list to what `edit` makes of it, while nobody else changes it."""
+        """Change the allow list to what `edit` makes of it, under a lock against other changes."""
 
         async def write(connection: Connection) -> None:
             rows = await connection.fetch(sql.tenant.LOCK.text, name)

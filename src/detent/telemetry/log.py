@@ -63,7 +63,7 @@ def configure(log_format: str, level: str) -> None:
 
 
 def _spell_out(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """No name or error of a job may write to the terminal of whoever reads the log, or forge a second line."""
+    """No name or error of a job may write to the terminal on which the log is read, or forge a second line."""
     for key, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             event[key] = visible(value, "")
