@@ -54,10 +54,9 @@ async def prepare_database(url: str, schema: str, *, migrate: bool, pooled: bool
     """Check or migrate the schema. If this version cannot use it, raises an error with the command to run."""
     from detent.store import migrate as migrations
     from detent.store import role
-    from detent.store.db import connect
+    from detent.store.db import connected
 
-    connection = await connect(url, schema, pooled=pooled)
-    try:
+    async with connected(url, schema, pooled=pooled) as connection:
         if pooled:
             await role.verify(connection, url, schema)
             if migrate and await migrations.pending(connection):
@@ -66,8 +65,6 @@ async def prepare_database(url: str, schema: str, *, migrate: bool, pooled: bool
             await migrations.check(connection)
         elif applied := await migrations.migrate(connection):
             log.info("database migrated", migrations=len(applied), newest=applied[-1])
-    finally:
-        await connection.close()
 
 
 FIRST_KEY = "`detent key create --local --scope admin`"

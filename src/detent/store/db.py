@@ -138,6 +138,18 @@ async def connect(url: str, schema: str, limits: StatementLimits = STANDARD, *, 
     return await servers_of(url).connect(**driver_options(schema, limits, pooled=pooled))
 
 
+@asynccontextmanager
+async def connected(url: str, schema: str, *, pooled: bool = False) -> AsyncIterator[Connection]:
+    """One connection outside any pool, for the statements of this block; driver errors become one of the four
+    meanings. It is not closed politely, because a server that does not answer would be waited for."""
+    connection = await connect(url, schema, pooled=pooled)
+    try:
+        with _translated():
+            yield connection
+    finally:
+        connection.terminate()
+
+
 def _time_without_partition(error: Exception) -> datetime | None:
     """The time of a row for which history has no partition. The server names no constraint then, and its message
     depends on its language; the value is in the last parentheses of the detail."""
@@ -262,12 +274,8 @@ class Database:
     @asynccontextmanager
     async def unpooled(self) -> AsyncIterator[Connection]:
         """A new connection outside the pools, whose connections may still lead to a former primary."""
-        connection = await connect(self.url, self.schema, pooled=self.pooled)
-        try:
-            with _translated():
-                yield connection
-        finally:
-            connection.terminate()
+        async with connected(self.url, self.schema, pooled=self.pooled) as connection:
+            yield connection
 
     async def close(self) -> None:
         if self._looking is not None:

@@ -32,6 +32,8 @@ class Direction:
         self.whole = asyncio.Event()
         self.whole.set()
         self.swallows = False
+        self.left: int | None = None
+        """How many more messages pass before the connection ends, if that is counted."""
 
 
 class Connection:
@@ -79,6 +81,10 @@ class Link:
         for way in self._ways.values():
             way.whole.set()
 
+    def end_after(self, messages: int) -> None:
+        """The next request after so many ends its connection, without an answer."""
+        self._ways[REQUESTS].left = messages
+
     def switch(self, target: int | Path) -> None:
         """From now on to another server; what is connected to the old one is reset."""
         self.target = target
@@ -124,7 +130,9 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, w
     """Until the sender is done; its end is passed on, or noticed. A way that has swallowed something stays dead."""
     dead = False
     try:
-        while data := await reader.read(CHUNK):
+        while (data := await reader.read(CHUNK)) and way.left != 0:
+            if way.left is not None:
+                way.left -= 1
             if not way.whole.is_set():
                 dead = dead or way.swallows
                 if not dead:
@@ -161,6 +169,9 @@ class Links:
 
     def heal(self, link: Link) -> None:
         self._loop.call_soon_threadsafe(link.heal)
+
+    def end_after(self, link: Link, messages: int) -> None:
+        self._loop.call_soon_threadsafe(link.end_after, messages)
 
     def switch(self, link: Link, target: int) -> None:
         self._loop.call_soon_threadsafe(link.switch, target)
