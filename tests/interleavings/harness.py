@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from detent.store.db import session_settings
+from detent.store.connection_settings import session_settings
 from detent.store.statement import STATEMENTS
 
 # How long a statement may take before the server is asked whether it is blocked. It decides nothing.

@@ -21,9 +21,9 @@ from detent.node.session import Session
 from detent.scheduler import scheduler
 from detent.settings.settings import Settings
 from detent.store import Store
-from detent.store.db import STANDARD
 from detent.store.effects import EffectPool
 from detent.store.feed import Feed
+from detent.store.limits import STANDARD
 from detent.store.pull import Wanted
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from tests.support.pgbouncer import PgBouncer

@@ -17,8 +17,8 @@ from detent.node.readiness import _of_membership
 from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Database, Store
-from detent.store.db import STANDARD
 from detent.store.effects import EffectPool
+from detent.store.limits import STANDARD
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker.queues import book
 from tests.support import factories

@@ -14,8 +14,8 @@ from detent.errors import OwnershipLost, UsageError
 from detent.node.session import Session
 from detent.settings.settings import Settings
 from detent.store import Database, Store
-from detent.store.db import STANDARD
 from detent.store.effects import EffectPool
+from detent.store.limits import STANDARD
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker.queues import book
 from tests.support import factories

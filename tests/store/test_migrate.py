@@ -14,7 +14,8 @@ import pytest
 
 from detent.errors import Unavailable
 from detent.store import migrate
-from detent.store.db import STANDARD, connect
+from detent.store.db import connect
+from detent.store.limits import STANDARD
 from tests.support.postgres import Postgres
 from tests.support.waiting import until
 

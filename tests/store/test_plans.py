@@ -17,7 +17,7 @@ import asyncpg
 import pytest
 
 from detent.store import sql
-from detent.store.db import session_settings
+from detent.store.connection_settings import session_settings
 from detent.store.limits import REQUEST_LIMITS
 from detent.store.statement import STATEMENTS
 from tests.support.factories import LONG_AGO, add_node

@@ -13,8 +13,9 @@ import pytest
 from detent.domain.run import Claim
 from detent.errors import OwnershipLost, Unavailable
 from detent.store import listen, sql
-from detent.store.db import STANDARD, Database, OutcomeUnknown, PoolName
+from detent.store.db import Database, OutcomeUnknown, PoolName
 from detent.store.effects import EffectPool
+from detent.store.limits import STANDARD
 from detent.store.live_runs import Settlement
 from tests.support.factories import LONG_AGO
 from tests.support.fleet.network import HOLD, REPLIES, SWALLOW, Link, Links

@@ -128,7 +128,7 @@ async def test_a_run_is_cancelled_while_it_waits_and_while_it_runs(cluster: Node
     document = {"schedule": {"every": "1h"}, "target": http_target(sink, "hang"), "concurrent_policy": "ALLOW"}
     node.client.create_job({"name": "long", **document})
     running, *others = [node.client.trigger_job("long")["id"] for _ in range(4)]
-    await until(lambda: [call.run_id for call in sink.calls] == [running])
+    await until(lambda: [call.run_id for call in sink.calls] == [running], what="the first run to be called")
     await detent(node, folder, "run", "cancel", others[-1], "--yes")
     node.client.cancel_run(running)
     assert (await ended(node.client, running))["status"] == "cancelled"

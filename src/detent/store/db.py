@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import asyncpg
 
@@ -30,8 +30,9 @@ from detent.runtime import failpoints
 from detent.store import pooler, sql
 from detent.store.connection import Connection
 from detent.store.connection import Row as Row
+from detent.store.connection_settings import driver_options
+from detent.store.limits import DEFAULT_TTL, STANDARD, StatementLimits, milliseconds, pool_limits
 from detent.store.limits import PoolName as PoolName
-from detent.store.limits import StatementLimits, milliseconds, pool_limits, work_limits
 from detent.store.pool import Pool
 from detent.store.servers import servers_of
 from detent.store.servers import unreachable as unreachable
@@ -43,10 +44,8 @@ log = logger("store")
 
 # How long to wait while all connections of a pool are in use.
 CONNECTION_SECONDS = 4.0
-DEFAULT_TTL = 5.0
 # How many missing partitions of history one statement may run into: each is added, and the statement tried again.
 MAX_MISSING_PARTITIONS = 20
-STANDARD = work_limits(DEFAULT_TTL)
 # How many connections each pool may have, and after how many seconds without use it closes all but one. The node's own
 # pools keep their connections: when other clients have taken all that the server has, the node can go on.
 POOLS = {
@@ -98,41 +97,6 @@ class OutcomeUnknown(DetentError):  # noqa: N818 - as above
         super().__init__(f"The database's answer was lost ({reason}).")
 
 
-def session_settings(schema: str, limits: StatementLimits = STANDARD) -> dict[str, str]:
-    """The settings that a connection asks for when it is opened."""
-    return {
-        "application_name": "detent",
-        **pooler.role_settings(schema),
-        **limits.settings(),
-        **network_settings(),
-    }
-
-
-def driver_options(schema: str, limits: StatementLimits, *, pooled: bool) -> dict[str, Any]:
-    """How the driver opens a connection."""
-    common = {"timeout": 10, "command_timeout": limits.answer}
-    if not pooled:
-        return {**common, "server_settings": session_settings(schema, limits)}
-    # A pooler keeps these two for each of its clients, and refuses all others.
-    kept = {"application_name": "detent", "timezone": "UTC"}
-    return {
-        **common,
-        "server_settings": kept,
-        "statement_cache_size": 0,
-        "connection_class": pooler.connection_class(limits),
-    }
-
-
-def network_settings() -> dict[str, str]:
-    """With these the server notices within seconds that a client has disappeared."""
-    return {
-        "tcp_keepalives_idle": "2",
-        "tcp_keepalives_interval": "1",
-        "tcp_keepalives_count": "3",
-        "tcp_user_timeout": "5s",
-    }
-
-
 async def connect(url: str, schema: str, limits: StatementLimits = STANDARD, *, pooled: bool = False) -> Connection:
     """One connection outside any pool: for heartbeats, notifications and migrations."""
     return await servers_of(url).connect(**driver_options(schema, limits, pooled=pooled))
@@ -140,8 +104,7 @@ async def connect(url: str, schema: str, limits: StatementLimits = STANDARD, *, 
 
 @asynccontextmanager
 async def connected(url: str, schema: str, *, pooled: bool = False) -> AsyncIterator[Connection]:
-    """One connection outside any pool, for the statements of this block; driver errors become one of the four
-    meanings. It is not closed politely, because a server that does not answer would be waited for."""
+    """One connection outside any pool, for the statements of this block; driver errors become their meanings."""
     connection = await connect(url, schema, pooled=pooled)
     try:
         with _translated():

@@ -19,7 +19,8 @@ import asyncpg
 from detent.errors import DetentError, Unavailable
 from detent.store import migrate, original, role, sql
 from detent.store.connection import Connection
-from detent.store.db import Row, connect, session_settings, unreachable
+from detent.store.connection_settings import session_settings
+from detent.store.db import Row, connect, unreachable
 from detent.store.original import DatabaseIdentity
 from detent.store.statement import Statement
 

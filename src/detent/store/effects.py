@@ -17,7 +17,8 @@ import asyncpg
 
 from detent.errors import OwnershipLost, Unavailable
 from detent.store import sql
-from detent.store.db import MissingHistoryPartition, keep, network_settings, translate
+from detent.store.connection_settings import network_settings
+from detent.store.db import MissingHistoryPartition, keep, translate
 from detent.store.limits import StatementLimits, milliseconds
 from detent.store.live_runs import Settlement, settle_columns
 from detent.store.pooler import HandlerConnection, role_settings

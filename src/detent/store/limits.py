@@ -65,6 +65,10 @@ def work_limits(ttl: float) -> StatementLimits:
     return StatementLimits(statement, statement, statement, transaction, max(2 * statement, SHORTEST_ANSWER))
 
 
+DEFAULT_TTL = 5.0
+STANDARD = work_limits(DEFAULT_TTL)
+
+
 def pool_limits(ttl: float) -> dict[PoolName, StatementLimits]:
     work = work_limits(ttl)
     fire = work._replace(lock=min(FIRE_LOCK, work.lock))
