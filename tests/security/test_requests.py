@@ -358,10 +358,14 @@ async def test_connections_for_probes_are_few() -> None:
             await client.close()
 
 
-async def test_there_are_descriptors_left_when_all_connections_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("metrics_port", "servers"), [(None, 1), (0, 2)])
+async def test_there_are_descriptors_left_when_all_connections_are_taken(
+    monkeypatch: pytest.MonkeyPatch, metrics_port: int | None, servers: int
+) -> None:
+    """Also if the process has a second server, for metrics."""
     monkeypatch.setattr("resource.getrlimit", lambda _: (1024, 4096))
-    async with probes(max_connections=5000) as server:
-        assert server.connections.most == 1024 - connections.OTHER_DESCRIPTORS
+    async with probes(max_connections=5000, metrics_port=metrics_port) as server:
+        assert server.connections.most * servers == 1024 - connections.OTHER_DESCRIPTORS
 
 
 async def test_refusals_are_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

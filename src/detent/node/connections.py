@@ -50,7 +50,7 @@ class Connections(ServerState):
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self.settings = settings
-        self.most = _within_descriptors(settings.max_connections)
+        self.most = _within_descriptors(settings.max_connections, servers=1 if settings.metrics_port is None else 2)
         self.most_of_one_peer = max(1, self.most // 2)
         self._proxies = ClientAddresses(settings.trusted_proxies)
         # A payload that the settings allow must fit, or it could never be sent.
@@ -176,9 +176,10 @@ class ReleaseBodies:
             self._connections.release(scope["state"])
 
 
-def _within_descriptors(wanted: int) -> int:
-    """As many connections as this process can have descriptors for: with none left, it could accept no probe."""
+def _within_descriptors(wanted: int, *, servers: int) -> int:
+    """As many connections as each server of this process can have descriptors for: with none left, it could accept no
+    probe."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if allowed == resource.RLIM_INFINITY:
         return wanted
-    return min(wanted, max(allowed - OTHER_DESCRIPTORS, allowed // 2, 1))
+    return min(wanted, max(max(allowed - OTHER_DESCRIPTORS, allowed // 2) // servers, 1))
