@@ -1,4 +1,4 @@
-"""Sessions in this process, and a connection to look at the tables."""
+"""Sessions in this process, and a connection that reads the tables."""
 
 from tests.support.sessions import looking_often, start
 

@@ -1,4 +1,4 @@
-"""Keys that are not valid, as somebody who guesses sends them."""
+"""Keys that are not valid, as an attacker who guesses sends them."""
 
 from __future__ import annotations
 

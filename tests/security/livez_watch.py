@@ -1,9 +1,9 @@
-"""A process that asks a node for /livez again and again, and looks at its memory, until its standard input ends.
+"""A process that asks a node for /livez again and again, and reads its memory use, until its standard input ends.
 
     python -m tests.security.livez_watch PORT PID
 
 It is a process of its own, since the one that attacks has no time to measure. On a busy machine every answer is late,
-so it asks a bare server beside the node as often, and prints both as JSON.
+so it asks a bare server as often as the node, and prints both as JSON.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def ask(port: int) -> float:
         return NO_ANSWER
 
 
-def serve_bare(told: Connection) -> None:
+def serve_bare(port: Connection) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(ANSWER)
@@ -50,7 +50,7 @@ def serve_bare(told: Connection) -> None:
 
     async def serve() -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        told.send(server.sockets[0].getsockname()[1])
+        port.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 
     asyncio.run(serve())

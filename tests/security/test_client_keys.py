@@ -42,7 +42,7 @@ class CommandLine:
 
 @pytest.fixture
 def cloned(server: ContractServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    """In a repository of a stranger, whose detent.toml names the stranger's server."""
+    """In a cloned repository, whose detent.toml names a server of its author."""
     (tmp_path / "detent.toml").write_text(f'api_url = "{server.url}"\n')
     return CommandLine(tmp_path, capsys)
 

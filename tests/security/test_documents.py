@@ -41,6 +41,8 @@ HOSTILE = {
     "key.toml": ("a" + ".a" * 50_000 + " = 1", DEEP),
     "quoted-key.toml": ("a = {" + "a" + ".'a'" * 50_000 + " = 1}", DEEP),
     "header.toml": ("[a" + " . a" * 50_000 + "]", DEEP),
+    # The fourth quote belongs to the text, and opens no other one.
+    "quotes.toml": ('a = ["""x"""", ' + "[" * 20_000 + '"', DEEP),
 }
 
 
@@ -62,6 +64,12 @@ def test_what_a_person_writes_with_aliases_and_dots_is_read() -> None:
     quoted = "[[jobs]]\nname = '" + "a." * 70 + "'\nschedule = 'every 1h'  # " + "[" * 100 + "\n"
     quoted += "target.type = 'http'\ntarget.url = 'https://example.org/'\n"
     assert not read_files([("jobs.toml", quoted)], NOW).faults
+
+
+@pytest.mark.parametrize("text", ['\\"', '\\"""\n'])
+def test_a_file_of_texts_that_are_not_closed_is_refused_without_a_search_for_each(text: str) -> None:
+    (fault,) = read_files([("open.toml", text * 100_000 + "\\")], NOW).faults
+    assert fault.message.startswith("This is not TOML")
 
 
 def test_a_settings_file_that_nests_without_end_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A node under clients that mean it no good: /livez answers within 100 ms, and memory does not grow.
+"""A node under attack: /livez answers within 100 ms, and memory does not grow.
 
 The figures are those of the machine, so all of this is long. The rules behind it are tested in `test_requests.py`.
 """
@@ -37,7 +37,7 @@ Attack = Callable[[str, float], Awaitable[None]]
 
 
 class Watch:
-    """Asks /livez all the time, and looks at the memory of the process."""
+    """Asks /livez all the time, and reads the memory use of the process."""
 
     def __init__(self, node: Node) -> None:
         arguments = [str(urlsplit(node.url).port), str(node.process.pid)]

@@ -118,8 +118,8 @@ def _endless(answer: WireAnswer) -> bool:
 
 
 def check(fuzzing: Fuzzing, seed: int, count: int) -> None:
-    told = "\n".join(fuzzing.wrong[:20])
-    assert not fuzzing.wrong, f"seed {seed}: {len(fuzzing.wrong)} of {count} requests went wrong\n{told}"
+    first = "\n".join(fuzzing.wrong[:20])
+    assert not fuzzing.wrong, f"seed {seed}: {len(fuzzing.wrong)} of {count} requests have a wrong answer\n{first}"
     assert sum(fuzzing.statuses.values()) == count
     assert sum(fuzzing.statuses[status] for status in (200, 201, 202, 204)) > count // 20, fuzzing.statuses
     assert fuzzing.statuses[422] > count // 20, fuzzing.statuses

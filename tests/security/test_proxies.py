@@ -15,6 +15,8 @@ from detent.settings.settings import Settings
 from tests.api.api_client import ApiClient
 from tests.api.api_server import Readiness, serving
 from tests.security.guessing import bearer, wrong_key
+from tests.security.wire import connect, probes, request
+from tests.support.waiting import until
 
 FAILURES = int(bucket_size(Settings().failed_keys_per_second))
 PROXIES = ClientAddresses(["10.0.0.0/8", "2001:db8:1::/48"])
@@ -81,6 +83,15 @@ def test_a_header_in_several_lines_is_one_list() -> None:
 def test_a_connection_without_an_address_is_not_trusted() -> None:
     raw = [(b"x-forwarded-for", b"203.0.113.5")]
     assert PROXIES.of(Request({"type": "http", "headers": raw, "client": None})) == ""
+
+
+async def test_a_trusted_proxy_may_have_more_than_half_of_the_connections() -> None:
+    async with probes(max_connections=4, trusted_proxies=("127.0.0.2/32",)) as server:
+        proxied = [await connect(server.url, "127.0.0.2") for _ in range(4)]
+        await until(lambda: len(server.connections.connections) == 4)
+        for client in proxied:
+            assert (await client.ask(request("GET", "/livez"))).status == 200
+            await client.close()
 
 
 def test_trusted_proxies_are_networks(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A tenant's requests are limited once for the cluster, and wrong keys lock nobody out."""
+"""A tenant's requests are limited once for the cluster, and wrong keys lock no valid key out."""
 
 from __future__ import annotations
 
@@ -219,6 +219,26 @@ async def test_a_network_that_guesses_keys_reaches_the_database_ten_times_a_seco
     assert 429 in await guess(100)
     assert (await authenticator.authorise(request_of(new.key), "read")).key == new.id
     assert lookups.lists == 2
+
+
+async def test_a_valid_key_costs_its_network_nothing_while_all_networks_guess(store: Store) -> None:
+    now = [0.0]
+    failures = FailedLookups(1, now=lambda: now[0])  # two at once for a network, twenty for all
+    authenticator = KeyAuthenticator(
+        *(store.keys, TenantLimiter(store.request_budgets, 0), failures), keys_required=True, now=lambda: now[0]
+    )
+    keys = [await store.keys.add("read", tenant=DEFAULT_TENANT) for _ in range(5)]
+
+    async def guess(client: str) -> int:
+        with pytest.raises(Refusal) as refused:
+            await authenticator.authorise(request_of(wrong_key(), client), "read")
+        return refused.value.kind.status
+
+    assert [await guess(f"198.51.100.{number}") for number in range(21)] == [401] * 20 + [429]
+    for key in keys:
+        await authenticator.authorise(request_of(key.key), "read")
+    now[0] += 1.0
+    assert [await guess("192.0.2.1") for _ in range(3)] == [401, 401, 429]
 
 
 async def test_a_valid_key_costs_its_network_nothing(store: Store) -> None:

@@ -16,6 +16,10 @@ from tests.support.waiting import until
 LIMIT = 32_768
 LINE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = b"POST /livez HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+NONSENSE = (
+    *(b"\x16\x03\x01\x02\x00\x01\x00", b"GET / HTTP/9.9\r\n\r\n", b"GET \xff HTTP/1.1\r\n\r\n"),
+    *(b"GET http://localhost HTTP/1.1\r\n\r\n", b"CONNECT localhost:80 HTTP/1.1\r\n\r\n"),  # the parser accepts these
+)
 CLAIM = b'{"worker": "w", "wait_seconds": 20, "targets": ["http"]}'
 JOB = b'{"schedule": "@daily", "target": {"type": "http", "url": "http://127.0.0.1:9/"}}'
 JSON = "Content-Type: application/json"
@@ -58,7 +62,7 @@ async def test_a_path_of_more_than_16_kib_is_refused() -> None:
         assert (refused.status, refused.problem) == (414, "uri-too-long")
 
 
-async def test_what_a_chunked_body_says_beside_its_data_is_limited_like_headers(database_url: str) -> None:
+async def test_what_a_chunked_body_has_besides_its_data_is_limited_like_headers(database_url: str) -> None:
     """The parser keeps a trailer until it is complete, and knows no limit of its own."""
     head = request("POST", "/api/v1/jobs", JSON, "Transfer-Encoding: chunked")
     async with whole_server(database_url) as (server, _):
@@ -80,7 +84,7 @@ async def test_trailers_are_read_and_not_kept() -> None:
 async def test_what_is_not_http_gets_a_problem_and_no_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with probes() as server:
-            for nonsense in (b"\x16\x03\x01\x02\x00\x01\x00", b"GET / HTTP/9.9\r\n\r\n", b"GET \xff HTTP/1.1\r\n\r\n"):
+            for nonsense in NONSENSE:
                 async with wire(server.url) as client:
                     refused = await client.ask(nonsense)
                     assert (refused.status, refused.problem) == (400, "malformed-request")
@@ -135,7 +139,7 @@ async def test_a_client_that_goes_on_sending_after_a_refusal_is_disconnected(
 
 
 async def test_bodies_of_all_requests_together_are_limited(database_url: str) -> None:
-    """What does not fit is refused, small requests are served all the same, and what is over makes place."""
+    """What does not fit is refused, small requests are still served, and a finished request frees its bytes."""
     limits: dict[str, Any] = {"max_request_memory_bytes": 1_048_576, "max_payload_bytes": 1000}
     size = 900_000
     announced = (f"Content-Length: {size + 100}", b" " * size, b" " * 100)
@@ -293,7 +297,7 @@ async def test_half_sent_requests_of_many_addresses_make_way_for_the_next_reques
             await client.close()
 
 
-async def test_connections_that_send_nothing_keep_nobody_out() -> None:
+async def test_connections_that_send_nothing_keep_no_other_client_out() -> None:
     async with probes(max_connections=50) as server:
         silent = [await connect(server.url) for _ in range(200)]
         assert (await asked(server.url, "/livez")).status == 200
@@ -354,14 +358,19 @@ async def test_connections_for_probes_are_few() -> None:
             await client.close()
 
 
-async def test_there_are_descriptors_left_when_all_connections_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("metrics_port", "servers"), [(None, 1), (0, 2)])
+async def test_there_are_descriptors_left_when_all_connections_are_taken(
+    monkeypatch: pytest.MonkeyPatch, metrics_port: int | None, servers: int
+) -> None:
+    """Also if the process has a second server, for metrics."""
     monkeypatch.setattr("resource.getrlimit", lambda _: (1024, 4096))
-    async with probes(max_connections=5000) as server:
-        assert server.connections.most == 1024 - connections.OTHER_DESCRIPTORS
+    async with probes(max_connections=5000, metrics_port=metrics_port) as server:
+        assert server.connections.most * servers == 1024 - connections.OTHER_DESCRIPTORS
 
 
 async def test_refusals_are_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[Any] = []
+    monkeypatch.setattr("detent.node.server.SWEEP_SECONDS", 3600.0)  # the passes are those of the test
     monkeypatch.setattr(connections.log, "warning", lambda *words, **facts: lines.append(facts))
     async with probes() as server:
         for _ in range(20):

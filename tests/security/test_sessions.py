@@ -20,6 +20,7 @@ from tests.api.api_server import Readiness, serving
 from tests.dashboard.pages import Pages
 from tests.dashboard.pages import serving as serving_pages
 from tests.security.guessing import bearer
+from tests.security.wire import request, whole_server, wire
 from tests.support.sessions import StartSession, looking_often, start
 from tests.support.waiting import until
 
@@ -95,6 +96,7 @@ async def test_the_first_key_ends_the_pages_of_visitors_without_one(database_url
         stream = await opened(stack, local)
         await local.store.keys.add("admin", tenant=DEFAULT_TENANT)
         assert "event: ended" in await rest_of(stream)
+        assert (await local.get("/live/jobs")).status == 303
 
 
 async def test_a_claim_that_waits_gets_no_run_once_its_key_is_revoked(database_url: str) -> None:
@@ -113,6 +115,16 @@ async def test_a_claim_that_waits_gets_no_run_once_its_key_is_revoked(database_u
         other = bearer((await api.store.keys.add("work", tenant=DEFAULT_TENANT)).key)
         claimed = await api.good("POST", "/api/v1/queues/mail/claim", json=body, headers=other)
         assert len(claimed["runs"]) == 1
+
+
+async def test_a_claim_without_a_key_that_waits_ends_with_the_first_key(database_url: str) -> None:
+    async with whole_server(database_url) as (server, store), wire(server.url) as client:
+        body = b'{"worker": "w", "targets": ["http"], "wait_seconds": 30}'
+        await client.send(request("POST", "/api/v1/queues/mail/claim", "Content-Type: application/json", body=body))
+        await until(lambda: server.app.state.api.access._open)
+        await store.keys.add("admin", tenant=DEFAULT_TENANT)
+        refused = await client.answer()
+        assert (refused.status, b"needs a key" in refused.body) == (401, True)
 
 
 async def _claim(api: ApiClient, key: str, body: dict[str, Any]) -> Any:
@@ -204,10 +216,10 @@ async def test_a_session_and_a_tenant_open_a_limited_number_of_live_pages(pages:
         assert (await opened(stack, other)).status == 200
         first[0].close()  # a browser that is gone
 
-        async def has_room() -> bool:
+        async def has_capacity() -> bool:
             return (await opened(stack, two)).status == 200
 
-        await until(has_room, what="the place of a closed page")
+        await until(has_capacity, what="the capacity of a closed page")
 
 
 async def test_many_streams_that_are_opened_at_once_are_counted(pages: Pages) -> None:

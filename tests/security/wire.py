@@ -137,7 +137,7 @@ async def whole_server(database_url: str, **settings: Any) -> AsyncIterator[tupl
     await database.open()
     store, chosen = Store(database), Settings(**settings)
     app = create_app(store, settings=chosen, readiness=_ready, metrics=Metrics())
-    add_dashboard(app)
+    app.state.dashboard = add_dashboard(app)
     try:
         async with ApiServer(app, "127.0.0.1", 0, settings=chosen) as server:
             yield server, store

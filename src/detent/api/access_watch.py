@@ -24,7 +24,7 @@ OnEnd = Callable[[], None]
 
 
 class OpenAccess(NamedTuple):
-    """What a request came in with: a session, or a key, or neither, where the cluster has no keys."""
+    """What authenticated an open request: a session, or a key, or neither, where the cluster has no keys."""
 
     key: str | None
     session: bytes | None = None
@@ -68,10 +68,12 @@ class AccessWatch:
         keys = {access.key for access in asked if access.session is None and access.key is not None}
         try:
             ended = await self._sessions.ended(keys, {access.session for access in asked if access.session is not None})
-        except DetentError as error:
+        except Exception as error:
+            expected = isinstance(error, DetentError)
             if self.confirmed:
-                log.warning("keys and sessions of open requests cannot be checked; it is retried", error=str(error))
-            self.confirmed = False
+                text = "keys and sessions of open requests cannot be checked; it is retried"
+                log.warning(text, error=str(error), exc_info=not expected)
+            self.confirmed = False  # also after an error that was not expected: what is unknown is not confirmed
             return CHECK_EVERY
         self.confirmed = True
         for access in asked:

@@ -146,7 +146,7 @@ class KeyAuthenticator:
         credential = _credential(request.headers)
         caller = self._known(credential) or await self._look_up(credential, self.clients.of(request))
         if caller is None:
-            raise _no_key() if "authorization" not in request.headers else bad_key()
+            raise no_key() if "authorization" not in request.headers else bad_key()
         await self.count(caller)
         return caller
 
@@ -175,7 +175,7 @@ def _credential(headers: Headers) -> Credential | None:
     return read_key(text.strip()) if scheme.lower() == "bearer" else None
 
 
-def _no_key() -> Refusal:
+def no_key() -> Refusal:
     return Refusal(
         401,
         "not-authenticated",

@@ -1,8 +1,9 @@
 """The address of the client behind a request.
 
 It is the peer of the connection. Only a peer that is a trusted proxy is believed when it names the client in
-`X-Forwarded-For` or `Forwarded`: everybody else can write anything there. Each proxy appends the address it was called
-from, so the client is the last address that is not itself a trusted proxy; what stands before it is the client's own.
+`X-Forwarded-For` or `Forwarded`: any other client can write anything there. Each proxy appends the address it was
+called from, so the client is the last address that is not itself a trusted proxy; the client itself wrote all that
+comes before.
 """
 
 from __future__ import annotations
@@ -31,12 +32,17 @@ class ClientAddresses:
         # A proxy appends to one of the two headers. Where they disagree, the other one is the client's own.
         return str(named.pop()) if len(named) == 1 else peer
 
+    def trusts(self, peer: str) -> bool:
+        """Whether this peer is a trusted proxy."""
+        address = _read(peer)
+        return address is not None and self._trusts(address)
+
     def _client(self, chain: list[str], peer: Address) -> Address:
         last = peer
         for text in reversed(chain):
             address = _read(text)
             if address is None:
-                return last  # not an address: what stands before it cannot be attributed
+                return last  # not an address: what comes before it cannot be attributed
             last = address
             if not self._trusts(address):
                 break

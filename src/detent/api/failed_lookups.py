@@ -47,7 +47,7 @@ class ValidDigests:
                 self._digests = await self._read()
                 self._read_at = self._now() + KNOWN_SECONDS
         if isinstance(self._digests, DetentError):
-            raise self._digests
+            raise self._digests.with_traceback(None)  # or each request would add its frames to those of all others
         return digest in self._digests
 
     async def _read(self) -> frozenset[bytes] | DetentError:
@@ -71,11 +71,13 @@ class FailedLookups:
         refusal, unless the digest is among the valid ones."""
         network = network_of(address)
         # Charged before, so that look-ups under way count too, and given back if the key is valid.
-        wait = self._failures.wait(network) or self._of_all.wait("all")
+        own_wait = self._failures.wait(network)
+        wait = own_wait or self._of_all.wait("all")
         if wait and not await valid.has(digest):
             raise too_many(self._rate, wait, FAILED, ADVICE)
         found = await find()
-        if found is not None and not wait:
+        if found is not None and not own_wait:
             self._failures.give_back(network)
+        if found is not None and not wait:
             self._of_all.give_back("all")
         return found

@@ -1,8 +1,8 @@
 """Refuses calls that nodes send for jobs: a job does not use the cluster it runs in.
 
-Whoever may create a job could otherwise let a worker talk to a node, from an address that node may trust. Every call of
-an HTTP target, notice and ping carries a header that no job can set or remove; clients never send it, so a handler that
-calls the API with a key is not refused.
+Otherwise a key that may only create jobs could make a worker call a node, from an address that this node may trust.
+Every call of an HTTP target, notice and ping carries a header that no job can set or remove; clients never send it, so
+a handler that calls the API with a key is not refused.
 """
 
 from __future__ import annotations

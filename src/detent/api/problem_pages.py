@@ -62,8 +62,8 @@ TEXTS: dict[str, tuple[int, str]] = {
     "own-call": (
         403,
         "The request is a call of an HTTP job, a notice or a ping of a detent node, recognised by its header "
-        "`Detent-Call`. No server of a cluster answers such calls: whoever may create a job could otherwise use the "
-        "API from inside your network. Call the API from a handler or another program, with a key.",
+        "`Detent-Call`. No server of a cluster answers such calls: otherwise a key that may only create jobs could use "
+        "the API from inside your network. Call the API from a handler or another program, with a key.",
     ),
     "not-found": (
         404,
@@ -184,7 +184,7 @@ TEXTS: dict[str, tuple[int, str]] = {
     "headers-too-large": (
         431,
         "The request line and the headers are larger than the setting `max_header_bytes`, or there are more than a "
-        "hundred headers. Cookies of other programs under the same name are a common cause. Send less in them.",
+        "hundred headers. Cookies of other programs under the same host name are a common cause. Send fewer of them.",
     ),
     "internal": (
         500,
@@ -193,7 +193,8 @@ TEXTS: dict[str, tuple[int, str]] = {
     "busy": (
         503,
         "The server has as many connections as the setting `max_connections` allows (one address may hold half of "
-        "them), or holds as many bytes of request bodies as `max_request_memory_bytes` allows. Nothing was changed. "
+        "them, a proxy in `trusted_proxies` all), or holds as many bytes of request bodies as "
+        "`max_request_memory_bytes` allows. Nothing was changed. "
         "Wait as long as `Retry-After` says and try again. `/livez` and `/readyz` are always answered.",
     ),
     "outcome-unknown": (

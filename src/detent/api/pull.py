@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from detent.api.access_watch import OpenAccess
-from detent.api.auth import bad_key
+from detent.api.auth import bad_key, no_key
 from detent.api.context import PREFIX, Api
 from detent.api.pull_waiters import ClaimTerms
 from detent.api.routing import Routes
@@ -109,7 +109,7 @@ async def _claim(
         pulled = await api.waiters.claim(asking, wait, left)
     if ended.is_set():
         await api.waiters.put_back(pulled)
-        raise bad_key()
+        raise no_key() if api.caller.key is None else bad_key()
     return pulled
 
 

@@ -75,7 +75,7 @@ _working = _options(
     option(
         "--allow-shell",
         metavar="TENANTS",
-        help="Run shell jobs of these tenants, such as default,ops. Who can create their jobs can run commands here.",
+        help="Run shell jobs of these tenants, such as default,ops. A key that creates their jobs runs commands here.",
     ),
     option("--shell-user", metavar="NAME", help="Run commands as this user; needs root. [the user of the worker]"),
 )

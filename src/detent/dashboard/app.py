@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -55,7 +55,7 @@ HEADERS = {
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def add_dashboard(app: Starlette) -> None:
+def add_dashboard(app: Starlette) -> Dashboard:
     """Add the pages to an application that `create_app` made."""
     dashboard = Dashboard(app.state.api)
     close_api = app.state.close
@@ -66,6 +66,7 @@ def add_dashboard(app: Starlette) -> None:
 
     app.router.routes.extend(dashboard.routes())
     app.state.close = close
+    return dashboard
 
 
 class Dashboard:
@@ -126,7 +127,7 @@ class Dashboard:
         headers = {**HEADERS, "X-Accel-Buffering": "no"}
         return LimitedStream(self._limits, page.visitor, self._updates(view, page), headers)
 
-    async def _updates(self, view: PageView, page: PageRequest) -> AsyncIterator[bytes]:
+    async def _updates(self, view: PageView, page: PageRequest) -> AsyncGenerator[bytes, None]:
         with (
             self.hub.stream((view.name, *page.key), partial(self._parts, view, page)) as stream,
             self._api.access.watching(page.visitor.access, partial(stream.end, SESSION_ENDED)),

@@ -37,7 +37,7 @@ class Visitor:
 
     @property
     def access(self) -> OpenAccess:
-        """What a stream of this visitor ends with."""
+        """The session or key whose end closes this visitor's streams."""
         return OpenAccess(self.caller.key, None if self.session is None else session_digest(self.session))
 
     def may(self, scope: Scope) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Hashable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -46,18 +46,21 @@ class StreamLimits:
 
 
 class LimitedStream(StreamingResponse):
-    """A stream that counts from before its first byte until after its last, however it ends."""
+    """A stream that counts from before its first byte until after its last, however it ends. `content` is closed with
+    it: a client that stopped reading and left would keep its page rendered until the next garbage collection."""
 
     def __init__(
-        self, limits: StreamLimits, visitor: Visitor, content: AsyncIterator[bytes], headers: Mapping[str, str]
+        self, limits: StreamLimits, visitor: Visitor, content: AsyncGenerator[bytes, None], headers: Mapping[str, str]
     ) -> None:
         super().__init__(content, 200, headers, media_type="text/event-stream")
         self._limits = limits
         self._visitor = visitor
+        self._content = content
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._limits.opened(self._visitor):
-            await super().__call__(scope, receive, send)
+            async with aclosing(self._content):
+                await super().__call__(scope, receive, send)
 
 
 def _refusal(why: str) -> Refusal:

@@ -15,8 +15,10 @@ from collections import Counter
 from collections.abc import Iterable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from detent.api.client_addresses import ClientAddresses
 from detent.api.limits import network_of
 from detent.runtime.clock import monotonic
 from detent.settings.settings import Settings
@@ -48,8 +50,9 @@ class Connections(ServerState):
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self.settings = settings
-        self.most = _within_descriptors(settings.max_connections)
+        self.most = _within_descriptors(settings.max_connections, servers=1 if settings.metrics_port is None else 2)
         self.most_of_one_peer = max(1, self.most // 2)
+        self._proxies = ClientAddresses(settings.trusted_proxies)
         # A payload that the settings allow must fit, or it could never be sent.
         self.most_held = max(settings.max_request_memory_bytes, settings.max_payload_bytes + 65_536)
         self.held = 0
@@ -65,8 +68,11 @@ class Connections(ServerState):
 
     def admit(self, connection: LimitedProtocol) -> bool:
         """Count a new connection; False: it is one too many, and may only be used for a probe."""
-        connection.peer = network_of(connection.client[0]) if connection.client else ""
-        if self._has_place(connection.peer):
+        address = connection.client[0] if connection.client else ""
+        trusted = self._proxies.trusts(address)
+        connection.peer = address if trusted else network_of(address)
+        # A trusted proxy has the connections of many clients.
+        if self._has_capacity(connection.peer, limited=not trusted):
             self._peers[connection.peer] += 1
             return True
         self._for_probes[connection] = None
@@ -74,13 +80,13 @@ class Connections(ServerState):
             self._evict(next(iter(self._for_probes)))
         return False
 
-    def _has_place(self, peer: str) -> bool:
-        if self._peers[peer] >= self.most_of_one_peer and not self._make_place(peer):
+    def _has_capacity(self, peer: str, *, limited: bool) -> bool:
+        if limited and self._peers[peer] >= self.most_of_one_peer and not self._free_one(peer):
             return False
         others = len(self.connections) - len(self._for_probes) - 1
-        return others < self.most or self._make_place(None)
+        return others < self.most or self._free_one(None)
 
-    def _make_place(self, peer: str | None) -> bool:
+    def _free_one(self, peer: str | None) -> bool:
         """Close the connection that has waited longest for its client; of this peer, if one is given."""
         slow_since = monotonic() - SLOW_BODY_SECONDS
         for lane in (self.reading, self.idle, self.bodies):
@@ -156,9 +162,24 @@ class Connections(ServerState):
             self._refused.clear()
 
 
-def _within_descriptors(wanted: int) -> int:
-    """As many connections as this process can have descriptors for: with none left, it could accept no probe."""
+class ReleaseBodies:
+    """Around the application: the body of a request is held until its handler is done, even if the client left."""
+
+    def __init__(self, app: ASGIApp, connections: Connections) -> None:
+        self._app = app
+        self._connections = connections
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._connections.release(scope["state"])
+
+
+def _within_descriptors(wanted: int, *, servers: int) -> int:
+    """As many connections as each server of this process can have descriptors for: with none left, it could accept no
+    probe."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if allowed == resource.RLIM_INFINITY:
         return wanted
-    return min(wanted, max(allowed - OTHER_DESCRIPTORS, allowed // 2, 1))
+    return min(wanted, max(max(allowed - OTHER_DESCRIPTORS, allowed // 2) // servers, 1))

@@ -76,7 +76,7 @@ async def check_keys(settings: Settings, store: Store, *, serves_api: bool) -> N
     if reason and not await store.keys.cluster_is_keyed():
         raise UsageError(f"{reason}, and there is no API key yet: create the first one with {FIRST_KEY}, or {instead}.")
     if serves_api and await store.keys.cluster_is_keyed() and not await store.keys.exists():
-        log.warning(f"Every API key is revoked or expired, so nobody can use the API: create one with {FIRST_KEY}.")
+        log.warning(f"Every API key is revoked or expired, so every request is refused: create one with {FIRST_KEY}.")
 
 
 def _reason_for_keys(settings: Settings, serves_api: bool) -> tuple[str, str]:

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
-from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from detent.api import problems
@@ -53,16 +52,17 @@ class _Refused(Exception):  # noqa: N818 - an answer, not an error
 
 
 class _AnswerTransport:
-    """What uvicorn writes an answer to. To close is left to the protocol, which knows what the client still sends."""
+    """What uvicorn writes an answer to. To close is left to the protocol, which knows what the client still sends.
+    `finished`: the connection is being closed, and what a handler still writes is dropped."""
 
     def __init__(self, transport: asyncio.Transport, finish: Callable[[], None]) -> None:
         self._transport = transport
         self.is_closing = transport.is_closing
         self.close = finish
+        self.finished = False
 
     def write(self, data: bytes) -> None:
-        """uvicorn does not tell the handlers of earlier pipelined requests that the client has left."""
-        if not self._transport.is_closing():
+        if not self.finished and not self._transport.is_closing():
             self._transport.write(data)
 
 
@@ -81,6 +81,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._all = server_state
         self._limits = server_state.settings
         self._phase = Phase.HEADERS
+        self._answering: RequestResponseCycle | None = None
         self._lane: Lane | None = None
         self._for_probe = False
         self._refused = False
@@ -95,8 +96,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
-        # It has all of a transport that an answer needs.
-        self._answers = cast("asyncio.Transport", _AnswerTransport(transport, self._finish))
+        self._answers = _AnswerTransport(transport, self._finish)
         self._for_probe = not self._all.admit(self)
         self.enter(self._all.reading)
 
@@ -104,12 +104,20 @@ class LimitedProtocol(HttpToolsProtocol):
         self._all.forget(self)
         self.enter(None)
         self._drop_pipeline()
+        self._disconnect_handler()
         super().connection_lost(exc)
 
     def _drop_pipeline(self) -> None:
         """These requests never start, so no handler releases their bodies."""
         while self.pipeline:
             self._all.release(self.pipeline.pop()[0].scope["state"])
+
+    def _disconnect_handler(self) -> None:
+        """uvicorn reports a disconnect to the newest request only, and another one may be answered before it: a stream
+        would never end."""
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
 
     def shutdown(self) -> None:
         if self._closing_at is None:
@@ -133,7 +141,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         if self._phase is Phase.REQUEST:
-            self._phase, self.since = Phase.HEADERS, monotonic()
+            self._begin(Phase.HEADERS)
         try:
             self._feed(data)
         except httptools.HttpParserUpgrade:
@@ -160,6 +168,11 @@ class LimitedProtocol(HttpToolsProtocol):
             if self._unparsed >= limit:
                 raise _Refused(_headers_too_large(f"larger than {limit} bytes"))
 
+    def _begin(self, phase: Phase) -> None:
+        """It waits from now on, so it goes to the end of its lane, even if that is the lane it is in."""
+        self._phase, self.since = phase, monotonic()
+        self.enter(None)
+
     def _wait(self) -> None:
         if self.transport.is_closing():
             self.enter(None)
@@ -180,7 +193,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         if self._phase is Phase.REQUEST:  # pipelined: it came with the request before it
-            self._phase, self.since = Phase.HEADERS, monotonic()
+            self._begin(Phase.HEADERS)
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
@@ -198,9 +211,12 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._unparsed = 0
         self._check_request()
-        self._phase, self.since = Phase.BODY, monotonic()
-        super().on_headers_complete()
-        self.cycle.transport = self._answers
+        super().on_headers_complete()  # raises if the target is not one of HTTP: there is no request then
+        self._begin(Phase.BODY)
+        # It has all of a transport that an answer needs.
+        self.cycle.transport = cast("asyncio.Transport", self._answers)
+        if not self.pipeline:
+            self._answering = self.cycle
         if self._for_probe:
             self.cycle.keep_alive = False
 
@@ -225,7 +241,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.cycle.response_complete or self.transport.is_closing():
             return
         self._received += len(body)
-        large = min(len(body), self._received - SMALL_BODY_BYTES)
+        # One small body per connection, not one for each request that waits on it.
+        large = len(body) if self.pipeline else min(len(body), self._received - SMALL_BODY_BYTES)
         if large > 0:
             if not self._all.fits(large):
                 raise _Refused(_busy("The server holds as many bytes of requests as it may"))
@@ -237,6 +254,8 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        if self.pipeline:
+            self._answering = self.pipeline[-1][0]
         super().on_response_complete()
         if self._phase is Phase.REQUEST:
             self._wait()
@@ -247,24 +266,23 @@ class LimitedProtocol(HttpToolsProtocol):
         """Answer, if nothing else has to be or was answered, and read nothing more."""
         self._refused = True
         self._all.count(refusal.kind.slug if refusal else "pipelined")
-        cycle = self.cycle
-        if self._phase is Phase.BODY:
-            if refusal is not None and not self.pipeline and not cycle.response_started:
-                self._answer(refusal)
-                cycle.disconnected = True  # for its handler
-                cycle.message_event.set()
-            self._finish()
-        elif cycle is not None and not cycle.response_complete:
-            cycle.keep_alive = False  # the requests before this one are answered first
-        else:
-            if refusal is not None:
-                self._answer(refusal)
-            self._finish()
+        begun = self._phase is Phase.BODY and not self.pipeline  # its handler runs
+        if self._phase is Phase.BODY and self.pipeline:  # it waits behind others, and is not started
+            self._all.release(self.pipeline.popleft()[0].scope["state"])
+        before = self.pipeline[0][0] if self.pipeline else self._answering
+        if not begun and before is not None and not before.response_complete:
+            before.keep_alive = False  # the requests before this one are answered first
+            return
+        if refusal is not None and not (begun and self.cycle.response_started):
+            self._answer(refusal)
+        self._finish()
 
     def _finish(self) -> None:
         """Close the connection, but not before a client that is still sending has had time to read the answer: closing
         what was not read yet resets the connection, and the answer is lost."""
+        self._answers.finished = True
         self._drop_pipeline()
+        self._disconnect_handler()
         if self._phase is Phase.REQUEST or self.transport.is_closing():
             self.transport.close()
         elif self._closing_at is None:
@@ -349,20 +367,6 @@ class LimitedProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         self._unread_at = None
         super().resume_writing()
-
-
-class ReleaseBodies:
-    """Around the application: the body of a request is held until its handler is done, even if the client left."""
-
-    def __init__(self, app: ASGIApp, connections: Connections) -> None:
-        self._app = app
-        self._connections = connections
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._connections.release(scope["state"])
 
 
 def _malformed() -> Refusal:

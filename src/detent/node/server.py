@@ -13,8 +13,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 from detent.errors import Unavailable
-from detent.node.connections import SWEEP_SECONDS, Connections
-from detent.node.protocol import IDLE_SECONDS, LimitedProtocol, ReleaseBodies
+from detent.node.connections import SWEEP_SECONDS, Connections, ReleaseBodies
+from detent.node.protocol import IDLE_SECONDS, LimitedProtocol
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
 from detent.settings.settings import Settings

@@ -207,14 +207,15 @@ class Settings:
         return self.origins.get("port") == "default"
 
     def check_key_address(self) -> None:
-        """Refuse to send a key of the environment to the address in a file that was found in the working folder: it may
-        have come with the repository of a stranger, who would get the key."""
+        """Refuse to send a key of the environment to the address in a file that was found in the working folder: the
+        file may have come with a repository of others, who would get the key."""
         key, address = self.origins.get("api_key", ""), self.origins.get("api_url", "")
         if key.startswith(PREFIX) and address.startswith(IN_FILE):
             file = address.removeprefix(IN_FILE)
             raise UsageError(
-                f"{key} is set, but the address {self.api_url} is from {file}, which may be a stranger's file: to send "
-                f"the key there, set DETENT_API_URL={self.api_url}, give --api-url, or name the file with --config."
+                f"{key} is set, but the address {self.api_url} is from {file}, which may have come with other "
+                f"people's files: to send the key there, set DETENT_API_URL={self.api_url}, give --api-url, or name "
+                "the file with --config."
             )
 
     @classmethod

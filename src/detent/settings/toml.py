@@ -9,8 +9,13 @@ from typing import Any
 
 MAX_DEPTH = 64
 
-# Text and comments; only their line breaks are kept, so that brackets and dots inside them do not count.
-_TEXT = re.compile(r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*', re.DOTALL)
+# Text and comments; only their line breaks are kept, so that brackets and dots inside them do not count. Three quotes
+# that close a text may follow one or two of its own. Text that is not closed ends with its line or the document: a
+# search for its end, repeated for every quote, takes quadratic time.
+_TEXT = re.compile(
+    r'"""(?:[^\\]|\\.|\\\Z)*?(?:"{3,5}|\Z)|\'\'\'.*?(?:\'{3,5}|\Z)|"(?:[^"\\\n]|\\.)*"?|\'[^\'\n]*\'?|#[^\n]*',
+    re.DOTALL,
+)
 _BRACKET = re.compile(r"[\[\]{}]")
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{MAX_DEPTH}}}")
 

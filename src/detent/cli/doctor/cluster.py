@@ -117,7 +117,7 @@ def check_keys(ever_created: bool, any_valid: bool) -> CheckResult:
         return CheckResult("keys", "ok", text)
     if any_valid:
         return CheckResult("keys", "ok", "The cluster has API keys: every request needs one.")
-    text = "Every API key is revoked or expired: nobody can use the API."
+    text = "Every API key is revoked or expired: the API refuses every request."
     return CheckResult("keys", "warn", text, "Create one with `detent key create --local --scope admin`.")
 
 
@@ -125,7 +125,7 @@ def check_calls(row: Row) -> Iterator[CheckResult]:
     """Runs that died because their tenant may not call their address."""
     if row["jobs"]:
         found = f"Runs of {number(row['jobs'], 'job')} died because their address is not allowed."
-        advice = f"Allow it if it is meant, then `detent dlq redrive` repeats the runs. The newest: {row['error']}"
+        advice = f"Allow it if you trust it; `detent dlq redrive` then retries the runs. The newest: {row['error']}"
         yield CheckResult("calls", "warn", found, advice)
 
 

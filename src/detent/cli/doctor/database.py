@@ -153,7 +153,7 @@ async def _role(doctor: Doctor, pooling: Pooling) -> CheckResult:
 
 
 async def check_role(doctor: Doctor) -> CheckResult:
-    """The embedded server is the exception: nobody else administers its database."""
+    """Owning the tables is normal on the embedded server, which has no other administrator."""
     row = await doctor.one(sql.doctor.ROLE)
     advice = (
         "Let nodes connect as a role that owns nothing, which `detent db migrate --runtime-role NAME` grants what it "
