@@ -120,7 +120,7 @@ class Timings:
         found = self._timings.get(key)
         self._steps.spent = 0
         if found is None:
-            found = _timing(schedule_of(spec, number, created_at, self._steps), created_at)
+            found = _timing(schedule_of(spec, number, created_at, self._steps, new=True), created_at)
             if found.schedule.kind != "cron" or not _may_hash(spec.schedule):
                 self._timings[key] = found
         return found
@@ -211,8 +211,10 @@ def _may_hash(schedule: str | dict[str, Any]) -> bool:
     return uses_hash(schedule if isinstance(schedule, str) else schedule["cron"])
 
 
-def schedule_of(spec: JobSpec, number: int, created_at: datetime, steps: Steps = NO_LIMIT) -> Schedule:
-    """The schedule of a job; an interval counts from the creation of its job. New ones have `steps`."""
+def schedule_of(
+    spec: JobSpec, number: int, created_at: datetime, steps: Steps = NO_LIMIT, *, new: bool = False
+) -> Schedule:
+    """The schedule of a job; an interval counts from the creation of its job. A new one that never ticks is refused."""
     try:
         return Schedule.parse(
             spec.schedule,
@@ -227,7 +229,7 @@ def schedule_of(spec: JobSpec, number: int, created_at: datetime, steps: Steps =
             ends_at=spec.ends_at,
             jitter_seconds=spec.jitter_seconds,
             steps=steps,
-            new=steps is not NO_LIMIT,
+            new=new,
         )
     except ScheduleError as error:
         raise UsageError(error.message, error.pointer or "/schedule") from error
