@@ -35,7 +35,7 @@ from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.keys import check_key_template
 from detent.domain.schedule.rrule_parse import looks_like_rrule
 from detent.domain.schedule.schedule import NO_LIMIT
-from detent.domain.schedule.steps import QUESTION_STEPS, Steps
+from detent.domain.schedule.steps import QUESTION_STEPS, CostlySchedule, Steps, batch_limit
 from detent.domain.target_rules import check_target
 from detent.domain.target_url import TargetError, check_url
 from detent.errors import UsageError
@@ -233,6 +233,24 @@ def schedule_of(
         )
     except ScheduleError as error:
         raise UsageError(error.message, error.pointer or "/schedule") from error
+
+
+class Descriptions:
+    """The schedules of the jobs of a page in words. Reading them has the steps of a batch; a rule beyond that is not
+    read."""
+
+    def __init__(self, rows: int) -> None:
+        self._steps = Steps(batch_limit(rows))
+
+    def of(self, spec: JobSpec, number: int, created_at: datetime) -> str:
+        before = self._steps.spent
+        try:
+            return schedule_of(spec, number, created_at, self._steps).describe()
+        except CostlySchedule:
+            self._steps.spent = before  # so that shorter rules after it are read
+            return "A long recurrence rule"
+        except UsageError as error:
+            return error.message
 
 
 def place(job: PreparedJob, now: datetime, last_tick: datetime | None = None) -> CursorPlace:
