@@ -89,6 +89,17 @@ def test_a_cron_expression_that_matches_no_day_is_refused(days: str) -> None:
         Schedule.parse(f"0 0 {days}", day_match="and")
 
 
+def test_a_rule_that_excludes_its_far_dates_is_refused_although_its_first_tick_is_near() -> None:
+    """Its second tick is looked for by the loop that fires, through all the centuries whose dates are excluded."""
+    rule = "DTSTART:20261116T090000\nRRULE:FREQ=MINUTELY;INTERVAL=9973;BYHOUR=9;BYMINUTE=0"
+    assert cost(rule) < QUESTION_STEPS / 2
+    ticks = Schedule.parse(rule).between(NOW, NOW + timedelta(days=365 * 100), 10)
+    assert len(ticks) == 4
+    dates = ",".join(f"{tick:%Y%m%dT%H%M%S}" for tick in ticks[1:])
+    with pytest.raises(CostlySchedule):
+        cost(f"{rule}\nEXDATE:{dates}")
+
+
 def test_each_value_of_a_rule_costs_a_step_in_every_kind_of_year() -> None:
     spent = []
     for days in ("40", ",".join(map(str, range(1, 367)))):
@@ -182,7 +193,7 @@ async def test_a_bulk_change_of_costly_jobs_is_made_in_smaller_chunks_and_to_all
 ) -> None:
     await add_costly_jobs(api, 30)
     await api.good("POST", BULK, json={"action": "pause", "filter": "name:*"})
-    chunks = []
+    chunks: list[int] = []
     cursor = None
     while not chunks or cursor is not None:
         answer = await api.good("POST", BULK, json={"action": action, "filter": "name:*", "cursor": cursor})
