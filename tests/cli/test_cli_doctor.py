@@ -132,6 +132,13 @@ def test_a_role_that_can_do_more_than_it_needs_is_reported(
     assert (superuser["status"], "superuser" in superuser["found"]) == ("warn", True)
 
 
+def test_a_wall_between_tenants_that_nodes_cannot_use_is_reported(detent: CommandLine, patient: Patient) -> None:
+    patient.do("ALTER POLICY one_tenant ON jobs TO detent")  # of which the role for run time is no member
+    role = Patient(detent, as_runtime_role(patient.url)).checks()["role"]
+    assert (role["status"], "requests are not held to their tenant" in role["found"]) == ("warn", True)
+    assert role["advice"].startswith("Run GRANT detent TO detent_run")
+
+
 def test_a_database_without_nodes_fires_nothing(patient: Patient) -> None:
     code, document = patient.examine()
     failed = {check["check"] for check in document["checks"] if check["status"] == "fail"}

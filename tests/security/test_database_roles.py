@@ -1,4 +1,4 @@
-"""What a statement of the product can do to the database and to the machine of its server, however it came about."""
+"""What a statement of the product can do to the database and to the machine of its server, even if it was injected."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -25,7 +26,7 @@ from detent.upkeep.retention import Keeper
 from tests.api.api_client import ApiClient
 from tests.api.api_server import Readiness, serving
 from tests.support import factories
-from tests.support.postgres import RUNTIME_ROLE, TENANT_ROLE, as_runtime_role
+from tests.support.postgres import RUNTIME_ROLE, TENANT_ROLE, Postgres, as_runtime_role
 from tests.support.sessions import no_op
 from tests.support.waiting import until
 
@@ -218,7 +219,7 @@ async def test_a_table_of_the_session_is_not_taken_for_one_of_the_functions_of_t
         await runtime.execute("SELECT drop_history_part('jobs')")
 
 
-async def test_every_table_view_and_sequence_is_in_the_grants_or_needs_none(look: Any) -> None:
+async def test_every_table_and_view_is_in_the_grants(look: Any) -> None:
     rows = await look.fetch(
         "SELECT relname FROM pg_class WHERE relnamespace = 'detent'::regnamespace AND relkind IN ('r', 'p', 'v')"
         " AND NOT relispartition"
@@ -310,6 +311,48 @@ async def test_a_superuser_is_granted_nothing(look: Any) -> None:
         await grants.give(look, "detent_admin", "detent")
 
 
+@pytest.fixture
+async def odd_role(postgres: Postgres, database_url: str) -> AsyncIterator[str]:
+    """A role whose name has every character that ends a quotation."""
+    name = "odd \"$$' role"
+    quoted = '"odd ""$$\' role"'
+    await postgres.execute(f"CREATE ROLE {quoted} NOINHERIT")
+    yield name
+    admin = await asyncpg.connect(postgres.admin_url(urlsplit(database_url).path[1:]))
+    await admin.execute(f"DROP OWNED BY {quoted}; DROP ROLE {quoted}")
+    await admin.close()
+
+
+async def test_a_role_of_any_name_is_granted_the_same(look: Any, odd_role: str) -> None:
+    granted = {(what, privilege) for what, privilege, grantee in await acl(look) if grantee == RUNTIME_ROLE}
+    await grants.give(look, odd_role, "detent")
+    given = {(what, privilege) for what, privilege, grantee in await acl(look) if "odd" in grantee}
+    assert given == granted
+    await look.execute(grants.script(odd_role, "detent"))
+    await look.execute(grants.wall_script(odd_role, "detent"))
+    rule = await look.fetchval("SELECT qual FROM pg_policies WHERE tablename = 'jobs' AND policyname = 'one_tenant'")
+    assert "'odd \"$$'' role'" in rule
+
+
+@pytest.mark.parametrize("membership", ["INHERIT", "NOINHERIT"])
+async def test_a_member_of_the_owner_is_granted_nothing(
+    look: Any, postgres: Postgres, odd_role: str, membership: str
+) -> None:
+    """Without inheriting, too: one statement makes it the owner."""
+    quoted = '"' + odd_role.replace('"', '""') + '"'
+    await postgres.execute(f"GRANT detent TO {quoted}", f"ALTER ROLE {quoted} {membership}")
+    for verb in (grants.give, grants.raise_wall):
+        with pytest.raises(UsageError, match="a member of their owner: give a role that owns nothing"):
+            await verb(look, odd_role, "detent")
+
+
+async def test_a_role_that_bypasses_policies_is_no_wall(look: Any, postgres: Postgres, odd_role: str) -> None:
+    quoted = '"' + odd_role.replace('"', '""') + '"'
+    await postgres.execute(f"ALTER ROLE {quoted} BYPASSRLS")
+    with pytest.raises(UsageError, match=r"to which no policy applies: run ALTER ROLE .* NOBYPASSRLS"):
+        await grants.raise_wall(look, odd_role, "detent")
+
+
 async def test_the_product_runs_as_a_role_that_owns_nothing(look: Any, store: Store, api: ApiClient) -> None:
     await store.tenants.add("acme")
     key = await store.keys.add("admin", tenant=1)
@@ -340,7 +383,7 @@ async def old_history(look: Any, runtime: Any) -> datetime:
     return first
 
 
-async def test_history_goes_its_way_under_a_role_that_does_not_own_it(
+async def test_a_role_that_does_not_own_history_makes_archives_and_drops_its_partitions(
     look: Any, store: Store, runtime: Any, tmp_path: Path
 ) -> None:
     """Made ahead and on demand, detached, emptied of what ended lately, archived and dropped."""

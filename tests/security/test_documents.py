@@ -33,6 +33,11 @@ HOSTILE = {
     "merges-itself.yaml": ("jobs: &a {<<: *a}", DEEP),
     "brackets.yaml": ("[" * 300_000, DEEP),
     "closed.yaml": ("{a: " * 20_000 + "1" + "}" * 20_000, DEEP),
+    "keys.yaml": ("? " * 20_000, DEEP),
+    "documents.yaml": (
+        (levels("a0: &a0 [x]\n", lambda n: f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]\n") + "---\n") * 20,
+        EXPANDS,
+    ),
     "indented.yaml": ("\n".join(" " * depth + "a:" for depth in range(200)), DEEP),
     "brackets.json": ("[" * 100_000, DEEP),
     "objects.json": ('{"a":' * 100_000, DEEP),

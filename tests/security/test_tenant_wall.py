@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import re
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from datetime import timedelta
 from difflib import unified_diff
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
+from detent.api.access_watch import AccessWatch, OpenAccess
+from detent.domain.identity import RunKey
+from detent.jobs import JobOperations
+from detent.jobs.target_check import TargetCheck
 from detent.store import Store, grants, role
 from detent.store.db import Database, PoolName, connect
 from detent.store.tenant_wall import walled
+from detent.targets.policies import ClusterPolicies
+from detent.telemetry.metrics import Metrics
+from detent.worker.pull import PulledRuns
 from tests.security.test_database_roles import explainable
 from tests.support import factories
 from tests.support.pgbouncer import running_pgbouncer
 from tests.support.postgres import RUNTIME_ROLE, TENANT_ROLE, Postgres, as_runtime_role
+from tests.support.waiting import until
 
 OURS, RIVAL = 2, 3
+KEY_OF = {OURS: "c" * 10, RIVAL: "d" * 10}
 # A row of a tenant or of a job in each table that the verbs below do not fill.
 ROWS = {
     "api_keys": "(id, tenant, digest, scope) VALUES (repeat(chr(97 + {tenant}), 10), {tenant}, sha256(''), 'read')",
@@ -194,6 +207,43 @@ IN_TURN = [["ours"], ["rival"], ["ours", "rival"], ["ours"]]
 
 async def test_one_connection_serves_tenants_and_nodes_in_turn(database: Database, rows: None) -> None:
     assert await seen_in_turn(database) == IN_TURN
+
+
+async def test_the_check_of_open_requests_ends_none_of_another_tenant(database: Database, rows: None) -> None:
+    """It starts with the first request that stays open, and then looks up the keys of all tenants."""
+    watch = AccessWatch(Store(database).web_sessions)
+    ended: list[str] = []
+    with walled(OURS), ExitStack() as requests:
+        for key in (KEY_OF[OURS], KEY_OF[RIVAL], "unknown"):  # in this order they are ended
+            requests.enter_context(watch.watching(OpenAccess(key), partial(ended.append, key)))
+        await until(lambda: "unknown" in ended, what="the first check")
+    await watch.close()
+    assert ended == ["unknown"]
+
+
+async def test_reports_of_several_tenants_that_are_written_together_reach_the_runs_of_each(
+    look: Any, database: Database, rows: None
+) -> None:
+    await look.execute("UPDATE pull_leases SET ends_at = now() + interval '1 hour'")
+    leases = await look.fetch("SELECT tenant, job, scheduled_at, serial, token FROM pull_leases ORDER BY tenant")
+    store = Store(database)
+    pulled = PulledRuns(store, JobOperations(store), Metrics())
+    beats = []
+    for tenant, *key, token in leases:
+        with walled(tenant):
+            beats.append(asyncio.create_task(pulled.heartbeat(tenant, RunKey(*key), token, timedelta(minutes=1))))
+    assert len(beats) == 2
+    assert [extended.cancel for extended in await asyncio.gather(*beats)] == [False, False]
+
+
+async def test_a_reading_of_the_allow_lists_for_one_tenant_is_one_for_all(database: Database, rows: None) -> None:
+    """Otherwise the jobs of the next tenant are registered with a warning about addresses that it may call."""
+    policies = ClusterPolicies(TargetCheck(Store(database))._reader, now=lambda: 0.0)
+    patterns = []
+    for tenant in (OURS, RIVAL):
+        with walled(tenant):
+            patterns.append([pattern.text for pattern in (await policies.rules_of(tenant)).patterns])
+    assert patterns == [["private"], ["private"]]
 
 
 @pytest.mark.long

@@ -34,6 +34,9 @@ UNSEEN = {
     "a soft hyphen": ("night\u00adly", "U+00AD (soft hyphen)"),
     "a tag": ("nightly\U000e0041", "U+E0041 (tag latin capital letter a)"),
     "a Hangul filler": ("nightly\u3164", "U+3164 (hangul filler)"),
+    "a variation selector": ("nightly\ufe00", "U+FE00 (variation selector-1)"),
+    "a supplementary variation selector": ("nightly\U000e0100", "U+E0100 (variation selector-17)"),
+    "the emoji style of a letter": ("nightly\ufe0f", "U+FE0F (variation selector-16)"),
     "a line separator": ("night\u2028ly", "U+2028 (line separator)"),
 }
 
@@ -60,7 +63,8 @@ def test_a_name_with_a_character_that_cannot_be_seen_is_refused_with_its_code_po
 
 
 def test_names_of_every_script_are_accepted() -> None:
-    for name in ("nightly report", "Rechnungen prüfen", "夜间任务", "ночной", "تقرير", "रिपोर्ट", "⏰ wecker"):
+    european = ("nightly report", "Rechnungen prüfen", "ночной", "⏰ wecker", "❤\ufe0f backup")
+    for name in (*european, "夜间任务", "تقرير", "रिपोर्ट"):
         check_seen(name, "The name")
         assert visible(name) == name
 

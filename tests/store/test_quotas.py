@@ -15,7 +15,7 @@ from detent.errors import Conflict, QuotaReached, UsageError
 from detent.jobs import JobOperations
 from detent.store import Store, sql
 from detent.store import tenants as tenants_module
-from detent.store.db import PoolName
+from detent.store.db import POOLS, PoolName
 from detent.store.tenants import reserved, use_quota
 from tests.support.factories import add_node
 from tests.support.waiting import until
@@ -248,22 +248,32 @@ async def test_registrations_that_wait_for_the_counter_delay_no_claim_and_no_set
     await asyncio.gather(*registrations, return_exceptions=True)
 
 
-async def test_far_from_the_quota_registrations_do_not_wait_for_the_counter(
-    verbs: Store, tenant: int, another: Any
+async def add_spare_reservations(look: Any, tenant: int, number: int) -> None:
+    await look.execute(
+        "WITH made AS (INSERT INTO job_reservations (tenant, jobs, spare) SELECT $1, $2, true"
+        " FROM generate_series(1, $3) RETURNING jobs)"
+        " UPDATE tenant_jobs SET jobs = tenant_jobs.jobs + (SELECT sum(jobs) FROM made) WHERE tenant = $1",
+        tenant, tenants_module.AHEAD, number,
+    )  # fmt: skip
+
+
+async def test_far_from_the_quota_ten_registrations_at_once_do_not_wait_for_the_counter(
+    verbs: Store, tenant: int, look: Any, another: Any
 ) -> None:
+    """Each takes from a spare reservation that no other holds at that moment: as many are enough as a process has
+    connections to reserve with. The next test shows how they come about."""
     await verbs.tenants.change("acme", {"max_jobs": 100_000})
-    await JobOperations(verbs).registration.add([spec("first")], tenant=tenant)
+    connections, _ = POOLS[PoolName.SEPARATE]
+    await add_spare_reservations(look, tenant, connections)
     async with another.transaction():
         await another.execute("UPDATE tenant_jobs SET jobs = jobs WHERE tenant = $1", tenant)
-        # One after the other: of two at the same moment, one may find the spare reservation locked and use the counter.
-        for _ in range(10):
-            await JobOperations(verbs).registration.add([spec()], tenant=tenant)
-        assert await used(verbs) == 11
-    assert await used(verbs) == 11
+        await asyncio.gather(*(JobOperations(verbs).registration.add([spec()], tenant=tenant) for _ in range(10)))
+        assert await used(verbs) == 10
+    assert await counts(look, tenant) == (connections * tenants_module.AHEAD,) * 2
 
 
 async def test_two_reservations_at_the_same_moment_do_not_wait_for_each_other(
-    verbs: Store, tenant: int, another: Any
+    verbs: Store, tenant: int, look: Any, another: Any
 ) -> None:
     await verbs.tenants.change("acme", {"max_jobs": 100_000})
     await JobOperations(verbs).registration.add([spec("first")], tenant=tenant)
@@ -271,6 +281,8 @@ async def test_two_reservations_at_the_same_moment_do_not_wait_for_each_other(
         await another.fetch(sql.tenant.RESERVE_JOBS.text, *reserving(tenant, 1))
         await JobOperations(verbs).registration.add([spec("second")], tenant=tenant)
     assert await used(verbs) == 3, "two jobs, and a reservation that is not used yet"
+    spare = await look.fetchval("SELECT count(*) FROM job_reservations WHERE tenant = $1 AND spare", tenant)
+    assert spare == 2, "the second found the first spare reservation locked, and made another one for the next time"
 
 
 def reserving(tenant: int, jobs: int) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextvars import ContextVar
 from functools import partial
 
 import pytest
@@ -277,3 +278,27 @@ async def test_who_asks_a_batcher_gets_an_error_where_there_are_too_few_answers(
     answers = await asyncio.wait_for(asyncio.gather(batcher(1), batcher(2), return_exceptions=True), 10)
     assert answers[0] == 1
     assert isinstance(answers[1], ValueError)
+
+
+async def test_a_batch_and_a_loop_keep_nothing_of_the_caller_that_started_them() -> None:
+    """A caller's tenant and transaction are context variables, and these tasks serve other callers too."""
+    caller = ContextVar("caller", default="none")
+    seen: list[str] = []
+    passed = asyncio.Event()
+
+    async def answer(items: Sequence[int]) -> Sequence[int]:
+        seen.append(caller.get())
+        return items
+
+    async def tick() -> float:
+        seen.append(caller.get())
+        passed.set()
+        return 60.0
+
+    loop = Loop("tested", tick)
+    caller.set("a tenant")
+    await Batcher(answer)(1)
+    loop.start()
+    await asyncio.wait_for(passed.wait(), 10)
+    await loop.stop()
+    assert seen == ["none", "none"]

@@ -35,8 +35,9 @@ SCOPES: dict[BulkAction, Scope] = {
 
 class BulkRequest(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`filter` is a search as for the list of jobs; name:* finds all of them. With `dry_run` nothing is changed.
-    `cursor` is that of the chunk before, and `limit` the size of this one. `reason` and `until` are for a pause, and
-    `on_resume` is for a pause or its end, as for a single job."""
+    `cursor` is that of the chunk before, and `limit` the most jobs of this one: it ends early if the ticks of its jobs
+    are costly to compute. `reason` and `until` are for a pause, and `on_resume` is for a pause or its end, as for a
+    single job."""
 
     action: BulkAction
     filter: Annotated[str, Meta(min_length=1, max_length=500)]

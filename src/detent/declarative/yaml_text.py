@@ -23,6 +23,7 @@ _INT = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _FIRST = {"null": ["n", "~", ""], "bool": list("tf"), "int": list("-0123456789"), "float": list("-0123456789")}
 MERGE = "<<"
+_OPENING = "[{:-?"  # every collection begins with one of these
 MAX_DIGITS = 4000  # what Python reads
 
 
@@ -69,8 +70,8 @@ def read_yaml(text: str) -> list[LocatedValue]:
     try:
         _check_depth(text)
         # Without aliases a text has fewer values than characters.
-        most = len(text) + MAX_ALIASED
-        return [_read(node, most) for node in yaml.compose_all(text, Loader=_Loader) if node is not None]
+        expansion = _Expansion(len(text) + MAX_ALIASED)
+        return [_read(node, expansion) for node in yaml.compose_all(text, Loader=_Loader) if node is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise Unreadable(mark.line + 1 if mark else 1, _syntax(error, text)) from None
@@ -92,7 +93,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> str:
 
 def _check_depth(text: str) -> None:
     """Before the nodes are made, which recurses in C, where nothing stops it."""
-    if text.count("[") + text.count("{") + text.count(":") + text.count("-") <= MAX_DEPTH:
+    if sum(map(text.count, _OPENING)) <= MAX_DEPTH:
         return
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
@@ -108,13 +109,14 @@ def _too_deep(line: int) -> Unreadable:
     return Unreadable(line, f"This is nested deeper than {MAX_DEPTH} levels: make it flatter.")
 
 
-def _read(node: Node, most: int) -> LocatedValue:
-    reader = _Reader(_Expansion(most))
+def _read(node: Node, expansion: _Expansion) -> LocatedValue:
+    reader = _Reader(expansion)
     return LocatedValue(reader.value(node, ()), reader.lines, reader.faults)
 
 
 class _Expansion:
-    """How many values were read, with those of aliases and merges, and how deep merges are inside each other."""
+    """How many values of a text were read, with those of aliases and merges, and how deep merges are inside each
+    other."""
 
     def __init__(self, most: int) -> None:
         self.most = most

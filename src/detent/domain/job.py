@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from detent.domain.retry import Backoff
 
 DEFAULT_TENANT = 1
-"""The tenant of whoever runs the cluster."""
+"""The tenant of the cluster's operator."""
 
 MissedWindow = Literal["RUN_ONCE", "SKIP", "RUN_ALL"]
 

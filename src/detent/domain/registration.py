@@ -35,7 +35,7 @@ from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.keys import check_key_template
 from detent.domain.schedule.rrule_parse import looks_like_rrule
 from detent.domain.schedule.schedule import NO_LIMIT
-from detent.domain.schedule.steps import QUESTION_STEPS, Steps
+from detent.domain.schedule.steps import QUESTION_STEPS, CostlySchedule, Steps, batch_limit
 from detent.domain.target_rules import check_target
 from detent.domain.target_url import TargetError, check_url
 from detent.errors import UsageError
@@ -120,7 +120,7 @@ class Timings:
         found = self._timings.get(key)
         self._steps.spent = 0
         if found is None:
-            found = _timing(schedule_of(spec, number, created_at, self._steps), created_at)
+            found = _timing(schedule_of(spec, number, created_at, self._steps, new=True), created_at)
             if found.schedule.kind != "cron" or not _may_hash(spec.schedule):
                 self._timings[key] = found
         return found
@@ -211,8 +211,10 @@ def _may_hash(schedule: str | dict[str, Any]) -> bool:
     return uses_hash(schedule if isinstance(schedule, str) else schedule["cron"])
 
 
-def schedule_of(spec: JobSpec, number: int, created_at: datetime, steps: Steps = NO_LIMIT) -> Schedule:
-    """The schedule of a job; an interval counts from the creation of its job. New ones have `steps`."""
+def schedule_of(
+    spec: JobSpec, number: int, created_at: datetime, steps: Steps = NO_LIMIT, *, new: bool = False
+) -> Schedule:
+    """The schedule of a job; an interval counts from the creation of its job. A new one that never ticks is refused."""
     try:
         return Schedule.parse(
             spec.schedule,
@@ -227,10 +229,28 @@ def schedule_of(spec: JobSpec, number: int, created_at: datetime, steps: Steps =
             ends_at=spec.ends_at,
             jitter_seconds=spec.jitter_seconds,
             steps=steps,
-            new=steps is not NO_LIMIT,
+            new=new,
         )
     except ScheduleError as error:
         raise UsageError(error.message, error.pointer or "/schedule") from error
+
+
+class Descriptions:
+    """The schedules of the jobs of a page in words. Reading them has the steps of a batch; a rule beyond that is not
+    read."""
+
+    def __init__(self, rows: int) -> None:
+        self._steps = Steps(batch_limit(rows))
+
+    def of(self, spec: JobSpec, number: int, created_at: datetime) -> str:
+        before = self._steps.spent
+        try:
+            return schedule_of(spec, number, created_at, self._steps).describe()
+        except CostlySchedule:
+            self._steps.spent = before  # so that shorter rules after it are read
+            return "A long recurrence rule"
+        except UsageError as error:
+            return error.message
 
 
 def place(job: PreparedJob, now: datetime, last_tick: datetime | None = None) -> CursorPlace:

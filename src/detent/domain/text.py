@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import pairwise
 
 from detent.errors import UsageError
 
 # Categories: control, format (directions, zero width), half a surrogate pair, line and paragraph separator.
 _UNSEEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-# Letters, marks and symbols that are drawn as nothing: grapheme joiner, Hangul and Khmer fillers, empty Braille.
-_UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+# Letters, marks and symbols that are drawn as nothing: grapheme joiner, Hangul and Khmer fillers, empty Braille, and
+# the selectors of variants, which most characters do not have.
+_UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | frozenset(
+    map(chr, (*range(0x180B, 0x180E), 0x180F, *range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0)))
+)
+# They choose between the two drawings of a symbol, and are not seen after a letter.
+_STYLES = frozenset("\ufe0e\ufe0f")
+_SUSPECT = _UNSEEN | _STYLES
 _FORMULA = re.compile(r"[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -25,8 +32,8 @@ def is_unseen(character: str) -> bool:
 
 
 def _is_seen(text: str) -> bool:
-    """False is possible for a text of which everything is seen, True is not for another."""
-    return text.isprintable() and (text.isascii() or _UNSEEN.isdisjoint(text))
+    """A quick answer: True is certain, and False only means that each character has to be checked."""
+    return text.isprintable() and (text.isascii() or _SUSPECT.isdisjoint(text))
 
 
 def visible(text: str, keep: str = "\n\t") -> str:
@@ -62,8 +69,11 @@ def csv_cell(text: str) -> str:
 
 def check_seen(text: str, what: str, pointer: str = "") -> None:
     """Refuse a name with a character that cannot be seen. `what` begins the sentence: 'The name'."""
-    for character in "" if _is_seen(text) else text:
-        if is_unseen(character):
+    if _is_seen(text):
+        return
+    for before, character in pairwise(f" {text}"):
+        after_symbol = unicodedata.category(before).startswith("S")
+        if is_unseen(character) or (character in _STYLES and not after_symbol):
             raise UsageError(
                 f'{what} "{visible(text, "")}" has the character U+{ord(character):04X} ({_name_of(character)}), '
                 "which cannot be seen: remove it.",

@@ -3,6 +3,9 @@
 A chunk is not one transaction: each job is changed by the same verb as a single job. So a bulk change that stops
 halfway leaves some jobs changed and some not. When it is repeated it continues with the rest, because a changed job no
 longer matches: a paused job is not paused again, and a run that was retried is no longer dead.
+
+A job is paused, resumed or deleted whatever the ticks of its schedule cost. What one request costs is bounded by ending
+its chunk early: the next request continues after the last job that was tried.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from uuid import UUID
 
 from detent.contract.job import BulkAction, JobStatus, OnResume
 from detent.domain.identity import RunKey
+from detent.domain.schedule.steps import Steps, batch_limit
 from detent.errors import Conflict, NotFound
 from detent.jobs.lifecycle import JobLifecycle
 from detent.store import Store
@@ -90,6 +94,7 @@ class BulkChanges:
         pause: BulkPause = BulkPause(),  # noqa: B008 - a tuple
     ) -> BulkChunk:
         found, following = await self._page(action, search, after, limit, tenant)
+        steps = Steps()
         verb: Callable[[UUID], Awaitable[Any]]
         match action:
             case "retry":
@@ -100,12 +105,13 @@ class BulkChanges:
                 keys = await self._live_among(found)
                 return BulkChunk(len({key.job for key in keys}), await self._cancel(keys), following)
             case "pause":
-                verb = partial(self._lifecycle.pause, **pause._asdict(), tenant=tenant, by=by)
+                verb = partial(self._lifecycle.pause, **pause._asdict(), tenant=tenant, by=by, steps=steps)
             case "resume":
-                verb = partial(self._lifecycle.resume, on_resume=pause.on_resume, tenant=tenant, by=by)
+                verb = partial(self._lifecycle.resume, on_resume=pause.on_resume, tenant=tenant, by=by, steps=steps)
             case "delete":
-                verb = partial(self._lifecycle.delete, tenant=tenant, by=by)
-        return BulkChunk(len(found), await _each(found, verb), following)
+                verb = partial(self._lifecycle.delete, tenant=tenant, by=by, steps=steps)
+        tried, changed = await _each(found, verb, steps)
+        return BulkChunk(tried, changed, following if tried == len(found) else found[tried - 1].number)
 
     async def _cancel(self, keys: Sequence[RunKey]) -> int:
         """How many jobs had a run that was cancelled or asked to stop."""
@@ -136,20 +142,28 @@ class BulkChanges:
         return await self._store.live_runs.of_jobs([each.number for each in found])
 
 
-async def _each(found: Sequence[FoundJob], verb: Callable[[UUID], Awaitable[Any]]) -> int:
-    """A few at a time; how many changed. A job that another client has just changed is left as it is."""
-    slots = asyncio.Semaphore(CONCURRENT_CHANGES)
+async def _each(found: Sequence[FoundJob], verb: Callable[[UUID], Awaitable[Any]], steps: Steps) -> tuple[int, int]:
+    """Change the jobs in order, a few at a time, until they have cost the steps of a batch. How many were tried, and
+    how many were changed: a job that another client has just changed is left as it is."""
+    waiting = iter(found)
+    tried = changed = 0
+    failures: list[Exception] = []
 
-    async def change(job: UUID) -> bool:
-        async with slots:
+    async def change_some() -> None:
+        nonlocal tried, changed
+        for each in waiting:
+            tried += 1
             try:
-                await verb(job)
+                await verb(each.id)
+                changed += 1
             except (Conflict, NotFound):
-                return False
-            return True
+                pass
+            except Exception as error:
+                failures.append(error)
+            if steps.spent > batch_limit(len(found)):
+                return
 
-    results = await asyncio.gather(*(change(each.id) for each in found), return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results.count(True)
+    await asyncio.gather(*(change_some() for _ in range(CONCURRENT_CHANGES)))
+    if failures:
+        raise failures[0]
+    return tried, changed

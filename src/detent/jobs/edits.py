@@ -80,6 +80,7 @@ def _zone_is_inside(spec: JobSpec, row: Row) -> bool:
 
 def edit_of(job: PreparedJob, row: Row) -> Edit:
     """The next tick is computed again only if the edit changes the schedule."""
+    job.schedule.start_question()
     old = msgspec.json.decode(row["definition"], type=JobSpec)
     left = _runs_left(job.spec, old, row)
     if _same_schedule(job, old, row):

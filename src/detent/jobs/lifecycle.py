@@ -19,6 +19,8 @@ from detent.contract.tick import Skip
 from detent.domain.documents import MAX_PAYLOAD_BYTES, check_size, check_text, encode_json, plain
 from detent.domain.identity import RunKey
 from detent.domain.schedule import Schedule
+from detent.domain.schedule.schedule import NO_LIMIT
+from detent.domain.schedule.steps import Steps
 from detent.errors import Conflict, JobNotFound, NotFound, UsageError
 from detent.jobs.edits import Expected
 from detent.jobs.moves import resumed, schedule_of_row, stopped
@@ -59,16 +61,19 @@ class JobLifecycle:
         on_resume: OnResume | None = None,
         tenant: int = DEFAULT_TENANT,
         by: str | None = None,
+        steps: Steps = NO_LIMIT,
     ) -> Job:
         """Stop the ticks until an operator resumes the job, or until a time. `on_resume` says what then happens to the
-        ticks of the pause; by default they are skipped. If the job is paused already, omitted values stay."""
+        ticks of the pause; by default they are skipped. If the job is paused already, omitted values stay.
+
+        `steps`, here and below, counts what the ticks of its schedule cost."""
 
         async def change(connection: Connection, row: Row) -> int:
             if row["status"] == "completed":
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to pause.")
             _check_until(until, row["now"])
             if row["status"] == "active":
-                await move(connection, [await compute(stopped, row, "paused")], by)
+                await move(connection, [await compute(stopped, row, "paused", steps)], by)
                 await announce(connection, [row["job"]])
             await set_pause(connection, row["job"], reason, until, on_resume)
             return int(row["job"])
@@ -82,6 +87,7 @@ class JobLifecycle:
         on_resume: OnResume | None = None,
         tenant: int = DEFAULT_TENANT,
         by: str | None = None,
+        steps: Steps = NO_LIMIT,
     ) -> Job:
         """Continue with the next tick. Those of the pause are skipped or run, as `on_resume` or else the pause says."""
 
@@ -89,7 +95,7 @@ class JobLifecycle:
             if row["status"] == "completed":
                 raise Conflict(f"The job {row['name']!r} is completed: it has no tick left to continue with.")
             if row["status"] == "paused":
-                moved = await compute(resumed, row, on_resume or row["on_resume"])
+                moved = await compute(resumed, row, on_resume or row["on_resume"], steps)
                 await move(connection, [moved], by)
                 await announce(connection, [row["job"]])
             return int(row["job"])
@@ -97,13 +103,19 @@ class JobLifecycle:
         return await self._store.jobs.by_number(await self._change(job_id, tenant, change))
 
     async def delete(
-        self, job_id: UUID, *, tenant: int = DEFAULT_TENANT, expected: Expected = ANYTHING, by: str | None = None
+        self,
+        job_id: UUID,
+        *,
+        tenant: int = DEFAULT_TENANT,
+        expected: Expected = ANYTHING,
+        by: str | None = None,
+        steps: Steps = NO_LIMIT,
     ) -> None:
         """End the ticks and free the name. Running runs continue, waiting ones are cancelled, history stays."""
 
         async def change(connection: Connection, row: Row) -> None:
             expected.check(row)
-            await move(connection, [await compute(stopped, row, "deleted")], by)
+            await move(connection, [await compute(stopped, row, "deleted", steps)], by)
             await cancel_waiting(connection, [row["job"]])
             await announce(connection, [row["job"]])
 

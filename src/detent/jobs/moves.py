@@ -4,7 +4,8 @@ A change ends one span of ticks and begins the next (see the table `segments`). 
 read: ticks up to that time belong to the old span. Those that have not fired are recorded as skipped, with the reason.
 A pause is a span too: its ticks are skipped, or run, when it ends.
 
-Counting the ticks of a long pause takes a tenth of a second for some rules, so callers compute a move in a thread.
+Counting the ticks of a pause takes up to two milliseconds for each of its days, so callers compute a move in a thread.
+`steps` counts what that costs; a limit of theirs refuses the move.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ def new_jobs(placed: Sequence[tuple[PreparedJob, CursorPlace]], now: datetime) -
     return jobs
 
 
-def stopped(row: Row, status: Literal["paused", "deleted"]) -> CursorMove:
+def stopped(row: Row, status: Literal["paused", "deleted"], steps: Steps = NO_LIMIT) -> CursorMove:
     """No tick after the reading. Ticks that are due by then and have not fired are skipped."""
     end = end_of(row)
     span = TickSpan(end, status, row["anchor"], None)
     if status == "paused":
         span = span_of(schedule_of_row(row), end, status, None) if _readable(row) else span
-    return CursorMove(row, NOWHERE, status, status, _closing(row, end), span, _unfired(row, end, status))
+    return CursorMove(row, NOWHERE, status, status, _closing(row, end), span, _unfired(row, end, status, steps))
 
 
-def edited(job: PreparedJob, row: Row, edit: Edit) -> CursorMove | None:
+def edited(job: PreparedJob, row: Row, edit: Edit, steps: Steps) -> CursorMove | None:
     """None: the next tick does not change. A paused job stays paused, and the ticks of the former schedule in its pause
     are skipped or run as the pause says."""
     if edit.place is None:
@@ -65,18 +66,22 @@ def edited(job: PreparedJob, row: Row, edit: Edit) -> CursorMove | None:
     until = _closing(row, end)
     if row["status"] != "paused":
         span = span_of(job.schedule, end, "edited", edit.place.next_tick)
-        return CursorMove(after_revision, edit.place, "active", "edited", until, span, _unfired(row, end, "edited"))
-    skipped, owed = _ticks_of_pause(row, schedule_of_row(row), end, row["on_resume"]) if _readable(row) else ([], None)
+        unfired = _unfired(row, end, "edited", steps)
+        return CursorMove(after_revision, edit.place, "active", "edited", until, span, unfired)
+    skipped: list[MissedRange] = []
+    owed: CatchUp | None = None
+    if _readable(row):
+        skipped, owed = _ticks_of_pause(row, schedule_of_row(row, steps), end, row["on_resume"])
     span = span_of(job.schedule, end, "paused", None)
     return CursorMove(after_revision, NOWHERE, "paused", "edited", until, span, skipped, owed)
 
 
-def resumed(row: Row, on_resume: OnResume) -> CursorMove:
+def resumed(row: Row, on_resume: OnResume, steps: Steps = NO_LIMIT) -> CursorMove:
     """The job continues where the pause ended: now, or at the time set as its end."""
     end = end_of(row)
     if row["paused_until"] is not None:
         end = min(end, max(row["paused_until"] - MICROSECOND, row["since"]))
-    schedule = schedule_of_row(row)
+    schedule = schedule_of_row(row, steps)
     skipped, owed = _ticks_of_pause(row, schedule, end, on_resume)
     through = max((tick for tick in (row["last_tick"], owed and owed.last) if tick), default=None)
     tick = None if row["runs_left"] == 0 else next_tick(schedule, end, through)
@@ -107,16 +112,16 @@ def _closing(row: Row, end: datetime) -> datetime:
     return row["last_tick"] or row["since"] if row["runs_left"] == 0 else end
 
 
-def _unfired(row: Row, end: datetime, reason: str) -> list[MissedRange]:
+def _unfired(row: Row, end: datetime, reason: str, steps: Steps) -> list[MissedRange]:
     """Ticks up to `end` that did not fire: due ones, or those of the pause that ends."""
     first: datetime | None = row["next_tick"]
     if row["status"] == "paused":
-        return _ticks_of_pause(row, schedule_of_row(row), end, "skip")[0] if _readable(row) else []
+        return _ticks_of_pause(row, schedule_of_row(row, steps), end, "skip")[0] if _readable(row) else []
     if first is None or first > end:
         return []
     if not _readable(row):
         return [MissedRange(first, first, 1, reason)]
-    schedule = schedule_of_row(row).anchored(first)
+    schedule = schedule_of_row(row, steps).anchored(first)
     return split_by_day(schedule, first, schedule.latest(first, end) or first, reason)
 
 

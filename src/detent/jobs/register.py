@@ -19,9 +19,9 @@ from detent.contract.job import Job
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.domain.job import JobSpec
 from detent.domain.registration import PreparedJob, Timings, is_costly, prepare
-from detent.domain.schedule.steps import BatchSteps
+from detent.domain.schedule.steps import BatchSteps, CostlySchedule, Steps, batch_limit
 from detent.errors import Conflict
-from detent.jobs.edits import Change, Expected, canonical, edit_of, patched
+from detent.jobs.edits import Change, Edit, Expected, canonical, edit_of, patched
 from detent.jobs.moves import edited, new_jobs
 from detent.jobs.target_check import TargetCheck
 from detent.runtime.arithmetic import compute
@@ -31,6 +31,7 @@ from detent.store.db import PoolName, Rejected, Row
 from detent.store.job_rows import new_job
 from detent.store.job_writes import (
     NAME_INDEX,
+    CursorMove,
     Moved,
     NamesInUse,
     NewJob,
@@ -189,9 +190,22 @@ async def revise(
         RevisedJob(job, row, edit.grace, edit.runs_left) for (job, row), edit in zip(changes, edits, strict=True)
     ]
     await write_revisions(connection, revised, owner, by)
-    moves = await compute(lambda: [edited(job, row, edit) for (job, row), edit in zip(changes, edits, strict=True)])
-    await move(connection, [each for each in moves if each is not None], by)
+    await move(connection, await compute(_moves, changes, edits), by)
     await announce(connection, [job.number for job, _ in changes])
+
+
+def _moves(changes: Sequence[tuple[PreparedJob, Row]], edits: Sequence[Edit]) -> list[CursorMove]:
+    """A single job is never refused for what the ticks of its pause cost, or it could not be changed at all; a batch
+    can be sent in parts."""
+    steps = Steps() if len(changes) == 1 else Steps(batch_limit(len(changes)))
+    try:
+        moves = [edited(job, row, edit, steps) for (job, row), edit in zip(changes, edits, strict=True)]
+    except CostlySchedule as error:
+        raise CostlySchedule(
+            f"Counting the ticks that these jobs did not run needs more than {steps.limit:,.0f} steps: "
+            "send the batch in parts."
+        ) from error
+    return [each for each in moves if each is not None]
 
 
 def busy(name: str) -> Conflict:

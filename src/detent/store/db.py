@@ -58,6 +58,7 @@ POOLS = {
 }
 FOR_REQUESTS = frozenset({PoolName.REQUEST, PoolName.SEPARATE})
 WALLED = FOR_REQUESTS | {PoolName.PULL}
+# Most processes serve no worker that pulls.
 OPENED_LATER = frozenset({PoolName.PULL})
 
 Result = TypeVar("Result")

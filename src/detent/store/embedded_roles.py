@@ -1,8 +1,8 @@
 """The roles of the embedded PostgreSQL.
 
 ADMIN is initdb's superuser. It makes the product's role and database when the server is started, and is not used
-otherwise. Everything else connects as USER, which owns its database and is no superuser: no statement, however it
-came about, reads a file of the server's machine or starts a program there.
+otherwise. Everything else connects as USER, which owns its database and is no superuser: no statement, not even
+an injected one, reads a file of the server's machine or starts a program there.
 
 Older versions had one role, USER, which was initdb's superuser. Such a folder is separated at the next start: the
 superuser is renamed to ADMIN, and a new USER is given all that it owned. The substitute, which the server needs for
@@ -73,7 +73,7 @@ class EmbeddedRoles:
             if not found["role"]:
                 await _run(admin, sql.embedded_role.ADD)
             if not found["database"]:
-                # The statement of a detent that was killed meanwhile goes on, and may be first.
+                # The statement of a process that was killed meanwhile continues, and may be first.
                 with suppress(asyncpg.DuplicateDatabaseError, asyncpg.UniqueViolationError):
                     await _run(admin, sql.embedded_role.ADD_DATABASE)
         async with self._as(ADMIN, DATABASE) as admin:

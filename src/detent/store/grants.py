@@ -11,6 +11,8 @@ from detent.errors import Unavailable, UsageError
 from detent.store import sql
 from detent.store.connection import Connection
 
+TENANT_FLAG = "--tenant-role"
+
 _READ = "SELECT"
 _APPEND = "SELECT, INSERT, DELETE"
 _ALL = "SELECT, INSERT, UPDATE, DELETE"
@@ -88,15 +90,15 @@ SEQUENCES = ("jobs_job_seq",)
 
 
 def statements(role: str, schema: str) -> list[str]:
-    """They replace whatever the role had in this schema; `role` is quoted where it needs it."""
+    """They replace all that the role had in this schema; `role` is quoted where it needs it."""
     return [*_of_tables(role, schema), _parts(role, schema)]
 
 
 def wall_statements(role: str, schema: str) -> list[str]:
     """For the role that requests of a tenant take on: it has what a node has, and sees the rows of that tenant alone.
 
-    The policies name this role only, and one that inherits its rights is let through, so that nothing else changes for
-    anybody. What a statement inserts for a job is not checked: it may insert the job itself as well."""
+    The policies restrict this role and no other, also not roles that inherit its rights. Rows of jobs are not checked
+    when they are inserted: the statement that inserts a job, and cannot see it yet, inserts these too."""
     inside = f'"{schema}"'
     other = f"current_user <> '{_unquoted(role)}'"
     tenant = f"{other} OR tenant = nullif(current_setting('detent.tenant', true), '')::integer"
@@ -131,7 +133,8 @@ def _of_tables(role: str, schema: str) -> list[str]:
 
 def _parts(role: str, schema: str) -> str:
     """Partitions of history, which are read and emptied under their own names once they are detached."""
-    return sql.database.GRANT_PARTS.text.format(schema=schema, role=role.replace("'", "''"))
+    mark = f"${'p' * (len(role) + 1)}$"  # longer than the name of the role, which therefore cannot end the block
+    return sql.database.GRANT_PARTS.text.format(mark=mark, schema=schema, role=role.replace("'", "''"))
 
 
 def _unquoted(role: str) -> str:
@@ -163,7 +166,7 @@ async def give(connection: Connection, role: str, schema: str) -> list[str]:
 
 async def raise_wall(connection: Connection, role: str, schema: str) -> list[str]:
     """Hold connections that take on this role to one tenant; returns the statements."""
-    return await _execute(connection, wall_statements(await _checked(connection, "--tenant-role", role), schema))
+    return await _execute(connection, wall_statements(await _checked(connection, TENANT_FLAG, role), schema))
 
 
 async def _checked(connection: Connection, flag: str, role: str) -> str:
@@ -171,8 +174,10 @@ async def _checked(connection: Connection, flag: str, role: str) -> str:
     if row is None:
         raise UsageError(f"{flag} is {role!r}, and there is no such role: create it with CREATE ROLE.")
     if row["superuser"] or row["owner"]:
-        what = "is a superuser" if row["superuser"] else "owns the tables"
+        what = "is a superuser" if row["superuser"] else "owns the tables or is a member of their owner"
         raise UsageError(f"{flag} is {role!r}, which {what}: give a role that owns nothing.")
+    if row["bypasses"] and flag == TENANT_FLAG:
+        raise UsageError(f"{flag} is {role!r}, to which no policy applies: run ALTER ROLE {row['role']} NOBYPASSRLS.")
     if not row["grantable"]:
         raise Unavailable(
             f"Only the owner of the tables can grant {role} what it needs: run this with the role that migrated them."

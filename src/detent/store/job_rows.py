@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -9,21 +10,25 @@ import msgspec
 
 from detent.contract.job import Job, JobStatus
 from detent.domain.job import JobSpec
-from detent.domain.registration import CursorPlace, PreparedJob, schedule_of
+from detent.domain.registration import CursorPlace, Descriptions, PreparedJob
 from detent.domain.states import CODES, RunStatus
-from detent.errors import UsageError
 from detent.store.db import Row
 
 STATUSES = {code: status for status, code in CODES.items()}
 SPEC_FIELDS = frozenset(JobSpec.__struct_fields__) - {"name"}
 
 
-def job_of(row: Row) -> Job:
+def jobs_of(rows: Sequence[Row]) -> list[Job]:
+    descriptions = Descriptions(len(rows))
+    return [_job_of(row, descriptions) for row in rows]
+
+
+def _job_of(row: Row, descriptions: Descriptions) -> Job:
     spec = msgspec.json.decode(row["definition"], type=JobSpec)
     past = row["past_status"]
     return _document(
         spec,
-        description=_description(spec, row["job"], row["created_at"]),
+        description=descriptions.of(spec, row["job"], row["created_at"]),
         id=row["id"],
         name=row["name"],
         status=row["status"],
@@ -68,10 +73,3 @@ def new_job(job: PreparedJob, where: CursorPlace, now: datetime, owner: str | No
 
 def _document(spec: JobSpec, **rest: Any) -> Job:
     return Job(**{field: getattr(spec, field) for field in SPEC_FIELDS}, **rest)
-
-
-def _description(spec: JobSpec, number: int, created_at: datetime) -> str:
-    try:
-        return schedule_of(spec, number, created_at).describe()
-    except UsageError as error:
-        return error.message

@@ -8,12 +8,15 @@ from uuid import UUID
 from detent.contract.job import Job
 from detent.domain.job import DEFAULT_TENANT as DEFAULT_TENANT
 from detent.errors import JobNotFound
+from detent.runtime.arithmetic import compute
 from detent.store import sql
 from detent.store.db import Database, PoolName, Row
-from detent.store.job_rows import job_of
+from detent.store.job_rows import jobs_of
 from detent.store.job_search import FoundJob, JobSearch, find
 
 EVERYTHING = JobSearch()
+# Characters of definitions: decoding so many, and reading their rules, takes up to ten milliseconds.
+LARGE_PAGE = 100_000
 
 JobPage = tuple[list[Job], int | None]
 Names = list[str]
@@ -44,7 +47,8 @@ class JobStore:
         return rows[0]["job"] if rows else None
 
     async def by_number(self, number: int) -> Job:
-        return job_of((await self._database.fetch(PoolName.REQUEST, sql.job.READ, [number]))[0])
+        (job,) = jobs_of(await self._database.fetch(PoolName.REQUEST, sql.job.READ, [number]))
+        return job
 
     async def list(
         self,
@@ -60,7 +64,8 @@ class JobStore:
             await connection.fetch(sql.database.LIMIT_READER.text)
             numbers, following = await find(connection, tenant, search, after, limit)
             rows = await connection.fetch(sql.job.READ.text, numbers) if numbers else []
-        return [job_of(row) for row in rows], following
+        large = sum(len(row["definition"]) for row in rows) > LARGE_PAGE
+        return await compute(jobs_of, rows) if large else jobs_of(rows), following
 
     async def find_all(
         self, search: JobSearch, after: int, limit: int, *, tenant: int

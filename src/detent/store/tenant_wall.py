@@ -1,9 +1,12 @@
 """The second wall between tenants: row-level security.
 
-Every statement of a request names the tenant of its caller. Should one forget to, the database shows and changes no row
-of another tenant, where the operator has given it a role for that (`grants.wall_statements`). A connection takes on
+Every statement of a request names the tenant of its caller. If one forgets to, the database shows and changes no row of
+another tenant, provided that the operator has made a role for that (`grants.wall_statements`). A connection takes on
 that role, and the number of the tenant, for as long as requests of this tenant use it, so most requests pay no round
 trip for it. Behind a pooler both are sent with BEGIN.
+
+The tenant is a context variable. A task that serves several tenants must not inherit it from the request that happened
+to start it: see `runtime.service.start_shared`.
 
 Nodes fire, claim and settle the runs of all tenants with their own role, to which no policy applies: their plans are
 the same with the wall and without it.
@@ -30,7 +33,7 @@ _under_policies: WeakSet[Connection] = WeakSet()
 
 @contextmanager
 def walled(tenant: int | None) -> Iterator[None]:
-    """Hold the requests' statements in this block to the rows of one tenant; None: to no tenant's."""
+    """Hold the requests' statements in this block to the rows of one tenant; None: they see the rows of all."""
     before = _tenant.set(tenant)
     try:
         yield
@@ -39,7 +42,7 @@ def walled(tenant: int | None) -> Iterator[None]:
 
 
 def has_policies(connection: Connection) -> bool:
-    """Whether policies apply to this connection, even if they hold it to no tenant: COPY is refused then."""
+    """Whether policies apply to this connection, even those that let everything through: COPY is refused then."""
     return connection in _under_policies
 
 
@@ -58,7 +61,7 @@ class TenantWall:
         self._role, self._always_policies = row["role"], row["policies"]
 
     async def enter(self, connection: Connection) -> None:
-        """Before a statement of a request: hold the connection to the tenant of this block, or to none."""
+        """Before a statement of a request: hold the connection to the tenant of this block, if it has one."""
         tenant = None if self._role is None else _tenant.get()
         if self._always_policies or tenant is not None:
             _under_policies.add(connection)

@@ -166,6 +166,9 @@ async def check_role(doctor: Doctor) -> CheckResult:
         return CheckResult("role", "ok", f"The role {row['role']} is no superuser.")
     if row["owner"]:
         return CheckResult("role", "warn", f"The role {row['role']} owns the tables and can drop them.", advice)
+    if row["unused_wall"]:
+        text = f"The role {row['role']} is no member of {row['unused_wall']}: requests are not held to their tenant."
+        return CheckResult("role", "warn", text, f"Run GRANT {row['unused_wall']} TO {row['role']}; restart the nodes.")
     return CheckResult("role", "ok", f"The role {row['role']} neither is a superuser nor owns the tables.")
 
 

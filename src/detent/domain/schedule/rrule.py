@@ -43,6 +43,9 @@ class RuleWalls:
                 f"The rule {self.rule.text().splitlines()[1]!r} never comes to a time that exists; "
                 "check its BY parts, its EXDATEs and that UNTIL is after DTSTART."
             )
+        # A tick before excluded dates is followed by a search beyond all of them: that must be affordable, too.
+        for wall in self.excluded:
+            self.base.next_wall(wall + 1)
 
     def next_wall(self, wall: int) -> int | None:
         found = self.base.next_wall(wall)

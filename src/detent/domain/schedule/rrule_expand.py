@@ -1,8 +1,8 @@
 """The days of a recurrence rule, on bit masks of whole years.
 
 Which days of a year match depends only on the weekday of its 1 January, on whether it is a leap year and, for week
-numbers, on whether the year before was one: there are at most 28 kinds of year, so a rule that is looked for through
-centuries costs one look-up a year. The meaning is that of python-dateutil, with which the tests compare it.
+numbers, on whether the year before was one: there are at most 28 kinds of year, so a search through centuries costs one
+look-up a year. The meaning is that of python-dateutil, with which the tests compare it.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ class MatchingYear(NamedTuple):
 
 class RuleDays:
     """The days on which a rule may have times. Days are counted from 1970-01-01. A candidate without a match costs a
-    step here; one with a match costs a step where it is used."""
+    step here, one with a match costs a step where it is used; and a new kind of year one for each value of the rule."""
 
     def __init__(self, rule: RecurrenceRule, steps: Steps) -> None:
         self.rule = rule
         self.steps = steps
         self.first = to_seconds(rule.start) // DAY_SECONDS
         self._masks: dict[tuple[int, bool, bool], int] = {}
+        self._mask_steps = sum(len(rule.numbers(name)) for name in (*DAY_FILTERS, "BYWEEKNO")) + len(rule.weekdays)
 
     def since(self, day: int) -> Iterator[int]:
         """The days from `day` on, each found when it is asked for; none after the last day that rules reach."""
@@ -125,8 +126,8 @@ class RuleDays:
         """Whole weeks from WKST on, except that the first begins with DTSTART."""
         stride = 7 * self.rule.interval
         # 1970-01-01 was a Thursday.
-        monday = self.first - (self.first + 3 - WEEKDAY_NAMES.index(self.rule.week_start)) % 7
-        week = monday + (day - monday) // stride * stride
+        first_week = self.first - (self.first + 3 - WEEKDAY_NAMES.index(self.rule.week_start)) % 7
+        week = first_week + (day - first_week) // stride * stride
         year = self._year_of(week)
         while week <= LAST_DAY:
             if week >= year.end:
@@ -165,6 +166,7 @@ class RuleDays:
         kind = date(year, 1, 1).weekday(), isleap(year), isleap(year - 1)
         mask = self._masks.get(kind)
         if mask is None:
+            self.steps.spend(self._mask_steps)
             mask = self._masks[kind] = _mask_of_year(self.rule, *kind)
         return mask
 

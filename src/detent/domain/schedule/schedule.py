@@ -150,6 +150,10 @@ class Schedule:
             return self
         return Schedule(self.kind, self._ticks, self.zone, self._stored, steps)
 
+    def start_question(self) -> None:
+        """The limit of its steps applies to each question by itself."""
+        self._steps.spent = 0
+
     @staticmethod
     def from_stored(stored: Mapping[str, Any]) -> Schedule:
         """The schedule of a stored row: what `to_stored` gave."""

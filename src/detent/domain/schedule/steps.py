@@ -56,13 +56,17 @@ class Steps:
         )
 
 
+def batch_limit(rows: int) -> int:
+    return BATCH_STEPS + STEPS_PER_ROW * rows
+
+
 class BatchSteps(Steps):
     """The steps of all schedules of one batch."""
 
     __slots__ = ()
 
     def __init__(self, rows: int) -> None:
-        super().__init__(BATCH_STEPS + STEPS_PER_ROW * rows)
+        super().__init__(batch_limit(rows))
 
     def _refuse(self) -> NoReturn:
         raise CostlySchedule(
