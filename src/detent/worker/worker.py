@@ -3,8 +3,7 @@
 Runs come in three ways: handed off by the fire of the same node, claimed from the queues, or adopted, when the database
 says that this node holds a run it does not know (reconcile.py). Up to `concurrency` run at once and others wait in
 memory (capacity.py, slots.py); a crash costs those that had not started nothing. Definitions are read before a run
-waits
-for its slot (definitions.py); runs that may have ended their node are tried alone (suspects.py).
+waits for its slot (definitions.py); runs that may have ended their node are tried alone (suspects.py).
 """
 
 from __future__ import annotations
@@ -373,7 +372,7 @@ class Worker:
         self.capacity.closed = True
         await self.loop.abort()
         await self.reconciler.loop.abort()
-        await self._trials.stop(0)
+        await self._trials.abort()
         tasks = [held.task for held in self._held if held.task is not None]
         for task in tasks:
             task.cancel()
