@@ -25,7 +25,6 @@ from detent.domain.run import Call, Failed, Outcome, Succeeded
 from detent.domain.target_access import TargetFault, TargetRules
 from detent.domain.target_rules import CALL_HEADER, check_headers
 from detent.domain.target_url import TargetError, parse_url
-from detent.targets.gate import calling_tenant
 from detent.targets.http_failures import connection_failure, refusal_of
 from detent.targets.policies import TargetPolicies
 from detent.targets.sessions import GuardedSessions
@@ -85,7 +84,6 @@ class HttpTargetRunner:
     async def __call__(self, call: Call) -> Outcome:
         target = call.target
         assert isinstance(target, HttpTarget)
-        calling_tenant.set(call.tenant)
         try:
             prepared = _prepare(target.url, tuple(target.headers.items()))
         except TargetError as error:
@@ -108,7 +106,7 @@ class HttpTargetRunner:
         body = _body(call, method)
         headers = _headers(call, prepared, has_body=body is not None)
         try:
-            with self._sessions.session(rules, prepared.url.raw_host or "") as session:
+            with self._sessions.session(call.tenant, rules, prepared.url.raw_host or "") as session:
                 async with session.request(
                     method, prepared.url, headers=headers, data=body, allow_redirects=False
                 ) as response:
