@@ -116,7 +116,7 @@ class ClusterPolicies:
             lists = await self._reader.allow_lists()
         except DetentError as error:
             if self._now() - self._read_at >= LAST_KNOWN_SECONDS:
-                log.warning("allow lists not read: private addresses are refused meanwhile", error=str(error))
+                log.warning("allow lists not read: private addresses are not called until they are", error=str(error))
                 self._lists, self._rules = None, {}
             return
         if lists != self._lists:  # else the rules stay the same objects, and so do their sessions
