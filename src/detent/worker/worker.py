@@ -129,9 +129,11 @@ class Worker:
         tenant = self._book.tenant_of(queue)
         return 0 if self._left_behind(tenant) else max(self.free_capacity, self._open_to(tenant))
 
-    def has_slot_for(self, tenant: int) -> bool:
-        """Whether a slot is kept free for this tenant, and none of its runs wait in their queues for that."""
-        return not self.slots.shares.alone and not self._left_behind(tenant) and self._open_to(tenant) > 0
+    def with_free_slot(self, tenants: Iterable[int]) -> set[int]:
+        """Those of these tenants for which a slot is kept free, and of which no runs wait in their queues for it."""
+        if not self.slots.shares.any_free:
+            return set()
+        return {tenant for tenant in tenants if not self._left_behind(tenant) and self._open_to(tenant) > 0}
 
     def _left_behind(self, tenant: int) -> bool:
         return self._backlog and (tenant in self._behind or not self._behind)
