@@ -88,16 +88,22 @@ class TenantGate:
         if short:
             self._short.add(place[0])
             self.changed()
+        self._end_shortages()  # the calls whose end would do it may have ended already
         return False
 
     def _let_in(self) -> None:
-        """Those whose turn it is, in the order in which they came. Tenants that could have more are no longer short."""
+        """Those whose turn it is, in the order in which they came."""
         shares = self._shares
         for place in list(self._waiting):
             if not place[1].done() and (shares.alone or shares.startable(place[0])):
                 self._waiting.remove(place)
                 self._begin(place[0])
                 place[1].set_result(None)
+        self._end_shortages()
+
+    def _end_shortages(self) -> None:
+        """Claim runs again for the tenants that could have more calls."""
+        shares = self._shares
         free = {tenant for tenant in self._short if shares.alone or shares.open_to(tenant)}
         if free:
             self._short -= free
