@@ -158,16 +158,19 @@ async def test_what_a_tenant_was_just_allowed_is_called_at_once(
 async def test_a_connection_that_was_kept_open_serves_no_other_tenant(
     store: Store, runner: HttpTargetRunner, sink: Sink, clock: Clock
 ) -> None:
-    acme, rival = await tenant(store, "acme", f"127.0.0.1:{sink.port}"), await tenant(store, "rival")
+    """Neither one that may not call this address nor one that may."""
+    allowed = f"127.0.0.1:{sink.port}"
+    acme, rival, twin = [await tenant(store, *facts) for facts in (("acme", allowed), ("rival",), ("twin", allowed))]
     call = http_call(sink.url, tenant=acme)
     for _ in range(2):
         succeeded(await runner(call))
     assert sink.connections == 1
     refused(await runner(http_call(sink.url, tenant=rival)))
+    succeeded(await runner(http_call(sink.url, tenant=twin)))
     await store.tenants.change_targets("acme", lambda _: [], BY)
     clock.now += VALID_SECONDS
     refused(await runner(call))
-    assert (len(sink.received), sink.connections) == (2, 1)
+    assert (len(sink.received), sink.connections) == (3, 2)
 
 
 async def test_a_name_opens_only_what_it_resolves_to(store: Store, runner: HttpTargetRunner, sink: Sink) -> None:
