@@ -3,7 +3,8 @@
 They are read when a call needs them and the last reading is too old, once for all tenants: in the background while it
 is younger than `VALID_SECONDS`, so that a busy worker never waits for it. So every process of the cluster obeys a
 change within that time, whatever it was started with. While the database does not answer, nothing can be changed in it
-either: calls go on under the last rules for `LAST_KNOWN_SECONDS`; then private addresses are refused until it answers.
+either: calls go on under the last rules for `LAST_KNOWN_SECONDS`. Then, and before the first reading, private addresses
+and guarded ports are not called until it answers: such runs return to their queue.
 """
 
 from __future__ import annotations
