@@ -1,7 +1,8 @@
 """79 ways to write an address that must not be called, and the addresses that a name may turn out to have.
 
-Of those in ALWAYS no URL may lead anywhere, whoever configured it. Those in PRIVATE lead to this machine or to a
-private network: refused to tenants, and allowed where the operator of a node wrote them into its settings.
+No URL with one of ALWAYS is called, whether a tenant or an operator configured it. Those in PRIVATE lead to this
+machine or to a private network: refused to tenants, and allowed where the operator of a node wrote them into its
+settings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""79 spellings of forbidden addresses, by every path on which a process calls an address that somebody configured.
+"""79 spellings of forbidden addresses, by every path on which a process calls a configured address.
 
 Nothing is sent anywhere: a socket that would be created for one of them ends the call, and fails the test.
 """

@@ -1,28 +1,36 @@
-"""One tenant's calls hang, on a worker of ten slots: it takes no other tenant's. Events and counts, no times."""
+"""One tenant's calls hang, on a worker of ten slots: those of other tenants start. Events and counts, no times."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from aiohttp.abc import ResolveResult
 
 from detent import Detent, Run
 from detent.domain.identity import first_token
 from detent.domain.job import PythonTarget
 from detent.domain.run import Call, NotBegun, Outcome, Succeeded
+from detent.domain.target_access import PUBLIC_ONLY
 from detent.jobs import JobOperations
 from detent.store import Store
 from detent.store.upkeep import JOBS_CHANNEL, RUNS_CHANNEL
 from detent.targets.gate import calling_tenant
+from detent.targets.http import HttpTargetRunner
 from detent.targets.lookup import TenantResolver
+from detent.targets.messenger import Message, Messenger
+from detent.targets.policies import FixedPolicy
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker import worker
 from tests.support.tenants import add_job, add_ready, add_tenant
 from tests.support.waiting import until
+from tests.targets.target_helpers import failed, http_call
 
 SLOTS, HEADROOM = 10, 2
 
@@ -67,13 +75,13 @@ async def fire_now(store: Store, look: Any, job: int) -> None:
 
 
 @pytest.fixture
-def seldom(monkeypatch: pytest.MonkeyPatch, looking_often: None) -> None:
-    """No poll helps: what starts, starts because something happened."""
+def without_polling(monkeypatch: pytest.MonkeyPatch, looking_often: None) -> None:
+    """Whatever starts, starts because of an event."""
     monkeypatch.setattr(worker, "POLL_EVERY", 600.0)
 
 
 async def test_a_tenant_whose_calls_hang_leaves_slots_for_the_claimed_runs_of_another(
-    look: Any, store: Store, start: Any, seldom: None
+    look: Any, store: Store, start: Any, without_polling: None
 ) -> None:
     """Its backlog fills the slots and the memory of the worker, and more waits in the queue."""
     noisy, quiet = await add_tenant(store, "noisy"), await add_tenant(store, "quiet")
@@ -89,7 +97,7 @@ async def test_a_tenant_whose_calls_hang_leaves_slots_for_the_claimed_runs_of_an
 
 
 async def test_a_tenant_whose_calls_hang_leaves_slots_for_the_ticks_of_another(
-    look: Any, store: Store, start: Any, seldom: None
+    look: Any, store: Store, start: Any, without_polling: None
 ) -> None:
     """They are handed to the worker directly, although runs of the other tenant wait in their queue."""
     noisy, quiet = await add_tenant(store, "noisy"), await add_tenant(store, "quiet")
@@ -128,7 +136,7 @@ async def test_ticks_that_hang_leave_slots_for_the_ticks_of_another(look: Any, s
 
 
 async def test_a_tenant_with_a_limit_finds_a_slot_beside_one_whose_calls_hang(
-    look: Any, store: Store, start: Any, seldom: None
+    look: Any, store: Store, start: Any, without_polling: None
 ) -> None:
     noisy = await add_tenant(store, "noisy", max_concurrent=15 * SLOTS)
     quiet = await add_tenant(store, "quiet", max_concurrent=SLOTS)
@@ -143,7 +151,7 @@ async def test_a_tenant_with_a_limit_finds_a_slot_beside_one_whose_calls_hang(
 
 
 async def test_two_tenants_whose_calls_hang_leave_a_slot_for_a_third(
-    look: Any, store: Store, start: Any, seldom: None
+    look: Any, store: Store, start: Any, without_polling: None
 ) -> None:
     hanging = ("one", "two")
     jobs = [await add_job(store, look, await add_tenant(store, name), name) for name in hanging]
@@ -172,7 +180,7 @@ async def test_a_tenant_that_is_alone_takes_every_slot(look: Any, store: Store, 
 
 
 async def test_a_tenant_grows_again_when_the_others_are_idle_and_when_they_are_gone(
-    look: Any, store: Store, start: Any, seldom: None
+    look: Any, store: Store, start: Any, without_polling: None
 ) -> None:
     noisy, quiet = await add_tenant(store, "noisy"), await add_tenant(store, "quiet")
     flood, drop = await add_job(store, look, noisy, "flood"), await add_job(store, look, quiet, "drop")
@@ -189,7 +197,7 @@ async def test_a_tenant_grows_again_when_the_others_are_idle_and_when_they_are_g
     await wait_until_full(session, calls, "flood", SLOTS)
 
 
-async def test_without_headroom_slots_go_to_whoever_comes_first(look: Any, store: Store, start: Any) -> None:
+async def test_without_headroom_one_tenant_may_take_every_slot(look: Any, store: Store, start: Any) -> None:
     noisy, quiet = await add_tenant(store, "noisy"), await add_tenant(store, "quiet")
     await add_job(store, look, quiet, "drop")
     await add_ready(look, *await add_job(store, look, noisy, "flood"), 3 * SLOTS)
@@ -219,7 +227,7 @@ async def test_a_tenant_whose_functions_hang_leaves_threads_for_another() -> Non
     app.function("hangs")(lambda: released.wait(60))
     app.function("works")(lambda: None)
     thread.start()
-    runner = PythonTargetRunner(app.functions, thread, run_of, begin_within=0.05, tenant_headroom=0.2)
+    runner = PythonTargetRunner(app.functions, thread, run_of, begin_within=1.0, tenant_headroom=0.2)
     runner.capacity.share_among({1: 1, 2: 1})
     try:
         calls = [asyncio.create_task(runner(call_of("hangs", 1, 0.05))) for _ in range(2 * THREADS)]
@@ -259,3 +267,88 @@ async def test_names_of_a_tenant_that_no_name_server_answers_leave_threads_for_a
         released.set()
         await asyncio.gather(*silent)
         await resolver.close()
+
+
+class Hosts:
+    """Looks names up: those that begin with `silent` have no answer until they are released."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+        self.begun: Counter[str] = Counter()
+
+    def __call__(self, host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
+        self.begun[host] += 1
+        if host.startswith("silent"):
+            self.released.wait(60)
+        return [ResolveResult(hostname=host, host="10.0.0.1", port=port, family=family, proto=0, flags=0)]
+
+
+class Caller(NamedTuple):
+    """Sends a request for a tenant; the sentence that says why it was refused."""
+
+    send: Callable[[str, int], Awaitable[str]]
+    close: Callable[[], Awaitable[None]]
+
+
+def by_job(resolver: TenantResolver) -> Caller:
+    runner = HttpTargetRunner(FixedPolicy(PUBLIC_ONLY), resolver=resolver)
+
+    async def send(url: str, tenant: int) -> str:
+        return failed(await runner(http_call(url, tenant=tenant))).error
+
+    return Caller(send, runner.close)
+
+
+def by_notice(resolver: TenantResolver) -> Caller:
+    messenger = Messenger(FixedPolicy(PUBLIC_ONLY), resolver=resolver)
+
+    async def send(url: str, tenant: int) -> str:
+        return (await messenger.send(Message("notice", b"{}"), url, tenant=tenant)).error
+
+    return Caller(send, messenger.close)
+
+
+@pytest.mark.parametrize("make", [by_job, by_notice])
+async def test_a_tenant_whose_look_ups_have_to_wait_makes_no_other_wait_for_the_same_host(make: Any) -> None:
+    hosts = Hosts()
+    resolver = TenantResolver(0.2, threads=THREADS, look_up=hosts)
+    resolver.gate.share_among({1: 1, 2: 1})
+    caller = make(resolver)
+    calls = [asyncio.create_task(caller.send(f"http://silent-{n}.example/", 1)) for n in range(THREADS - 1)]
+    try:
+        await until(lambda: hosts.begun.total() == THREADS - 1)
+        calls.append(asyncio.create_task(caller.send("http://shared.example/", 1)))
+        await until(lambda: resolver.gate._waiting, what="the look-up that has to wait")
+        assert "private address" in await caller.send("http://shared.example/", 2)
+        assert hosts.begun["shared.example"] == 1 and not any(call.done() for call in calls)
+    finally:
+        hosts.released.set()
+        await asyncio.gather(*calls)
+        await caller.close()
+        await resolver.close()
+
+
+async def test_a_call_for_which_no_thread_can_be_started_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, thread = Detent(), HandlerThread(THREADS)
+    app.function("works")(lambda: None)
+    thread.start()
+    runner = PythonTargetRunner(app.functions, thread, run_of, tenant_headroom=0.2)
+    resolver = TenantResolver(0.2, threads=THREADS, look_up=Hosts())
+    for gate in (*runner.capacity.gates, resolver.gate):
+        gate.share_among({1: 1, 2: 1})
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", _no_thread)
+            for _ in range(2 * THREADS):
+                for call in (runner(call_of("works", 1)), resolver.resolve("quiet.example")):
+                    with pytest.raises(RuntimeError, match="can't start new thread"):
+                        await call
+        assert [address["host"] for address in await resolver.resolve("quiet.example")] == ["10.0.0.1"]
+        assert await runner(call_of("works", 1)) == Succeeded(None)
+    finally:
+        await thread.stop()
+        await resolver.close()
+
+
+def _no_thread(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

@@ -226,7 +226,7 @@ async def test_a_command_cannot_gain_privileges(shell: ShellTargetRunner) -> Non
 
 @linux_only
 async def test_a_command_cannot_fill_memory_through_its_input(shell: ShellTargetRunner) -> None:
-    """It is a file in memory, which nobody could remove before the command ends."""
+    """It is a file in memory, which exists until the command ends."""
     outcome = failed(await shell(shell_call("head -c 1000000 /dev/zero >&0", {"a": 1})))
     assert "not permitted" in outcome.error
 

@@ -11,6 +11,7 @@ import pytest
 from detent.domain.run import Call, Claim, Outcome, Succeeded
 from detent.store import Store
 from detent.store.db import PoolName
+from detent.store.live_runs import LiveRunStore
 from detent.store.nodes import CRASH_CAP
 from detent.worker import suspects
 from tests.support import factories
@@ -18,7 +19,6 @@ from tests.support.waiting import until
 
 PAST = factories.LONG_AGO
 CALM = 12
-MOST_CRASHES = 15
 
 
 async def add_run(look: Any, name: str, crashes: int = 0, **columns: Any) -> int:
@@ -148,6 +148,30 @@ async def test_leaving_in_good_order_counts_against_no_suspect(look: Any, start:
     assert tuple(row) == (None, None, CRASH_CAP - 1)
 
 
+async def test_the_loss_of_a_node_counts_against_the_suspect_that_it_tried_alone(
+    look: Any, start: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that is lost writes nothing, also while it does not know yet that it is."""
+    started, written = asyncio.Event(), []
+    monkeypatch.setattr(LiveRunStore, "accompany", lambda *arguments: written.append(arguments))
+
+    async def hangs(_call: Call) -> Outcome:
+        started.set()
+        await asyncio.Event().wait()
+        return Succeeded()
+
+    job = await add_run(look, "suspect", 2)
+    session = await start(hangs)
+    await asyncio.wait_for(started.wait(), 10)
+    assert await is_alone(store, job)
+    await store.nodes.leave(session.membership.node)
+    await session.abandon()
+    while await store.nodes.rescue(session.membership.node):
+        pass
+    row = await look.fetchrow("SELECT owner, crashes, lost_alone FROM live_runs")
+    assert (tuple(row), written) == ((None, 3, 1), [])
+
+
 async def test_what_waits_behind_a_long_trial_is_given_back_to_others(
     look: Any, start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,46 +201,59 @@ async def test_what_waits_behind_a_long_trial_is_given_back_to_others(
     await over(look, 2)
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.5], ids=["at once", "after a while"])
+@pytest.mark.parametrize(("late", "losses"), [(False, 4), (True, 5)], ids=["at once", "after a while"])
 async def test_a_run_that_ends_its_node_is_given_up_and_its_neighbours_are_not(
-    look: Any, start: Any, store: Store, monkeypatch: pytest.MonkeyPatch, delay: float
+    look: Any, start: Any, store: Store, monkeypatch: pytest.MonkeyPatch, late: bool, losses: int
 ) -> None:
-    """A crash is an eviction here: whatever runs on the node is interrupted, and nothing of it is recorded."""
-    monkeypatch.setattr(suspects, "PATIENCE", 0.2)
-    monkeypatch.setattr(suspects, "WINDOW", 0.1)
-    await add_run(look, "poison")
+    """A crash is an eviction here: from that moment on its node writes nothing, and what ran there has no outcome. The
+    first two losses make the run a suspect, and two losses alone make it dead. One that ends its node late does so
+    after the others may start, until its window is long enough: that loss does not count."""
+    monkeypatch.setattr(suspects, "PATIENCE", 60.0)
+    monkeypatch.setattr(suspects, "WINDOW", 0.1 if late else 60.0)
+    monkeypatch.setattr(suspects, "doubled", lambda seconds, claim: seconds * 1000.0 ** (claim.crashes - 2))
+    poison = await add_run(look, "poison")
     for number in range(CALM):
         await add_run(look, f"calm-{number}")
-    crashed = asyncio.Event()
+    session: Any = None
+    opened, crashed = asyncio.Event(), asyncio.Event()
+    crashes = 0
 
     async def run(call: Call) -> Outcome:
         if call.job != "poison":
             await asyncio.sleep(0.3)
             return Succeeded()
-        await asyncio.sleep(delay)
+        await opened.wait()
+        if late and crashes == 2:
+            await until(lambda: _accompanied(store, poison), 60, "the others to be about to start")
+        session.membership.lose("its process crashed")
         await store.nodes.leave(session.membership.node)
         crashed.set()
         await asyncio.Event().wait()
         raise AssertionError
 
-    crashes = 0
-    while crashes < MOST_CRASHES:
+    async def decided() -> bool:
+        return crashed.is_set() or bool(await look.fetchval("SELECT count(*) > $1 FROM run_history", CALM))
+
+    while True:
+        opened.clear()
         crashed.clear()
-        session = await start(run, concurrency=20, lease_ttl_seconds=1.0)
-
-        async def decided() -> bool:
-            return crashed.is_set() or bool(await look.fetchval("SELECT count(*) > $1 FROM run_history", CALM))
-
+        session = await start(run, concurrency=20)
+        opened.set()
         await until(decided, 60)
         if not crashed.is_set():
             break
         crashes += 1
+        assert crashes <= losses
         await session.abandon()
     rows = await look.fetch("SELECT name, h.status, h.reason FROM run_history h JOIN jobs USING (job)")
     found = {row["name"]: (row["status"], row["reason"]) for row in rows}
     assert found.pop("poison") == (2, "lost")
     assert found == {f"calm-{number}": (1, None) for number in range(CALM)}
-    assert crashes < MOST_CRASHES  # beside load a few losses do not count: the run was not surely alone
+    assert crashes == losses
+
+
+async def _accompanied(store: Store, job: int) -> bool:
+    return not await is_alone(store, job)
 
 
 async def test_other_runs_go_on_between_trials(look: Any, start: Any, monkeypatch: pytest.MonkeyPatch) -> None:

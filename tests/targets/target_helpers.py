@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from detent.domain.job import HttpTarget, ShellTarget, Target
-from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.domain.run import Call, Failed, NotBegun, Outcome, Succeeded
 
 RUN_ID = "01987f2e-4c00-7000-8000-0000000004d2"
 
@@ -44,17 +44,17 @@ def shell_call(command: str | list[str], payload: Any = None, **changes: Any) ->
     return call_of(ShellTarget(command=command, env=env), payload, **facts)
 
 
-def succeeded(outcome: Outcome) -> dict[str, Any]:
+def succeeded(outcome: Outcome | NotBegun) -> dict[str, Any]:
     assert isinstance(outcome, Succeeded), outcome
     return result_of(outcome)
 
 
-def failed(outcome: Outcome) -> Failed:
+def failed(outcome: Outcome | NotBegun) -> Failed:
     assert isinstance(outcome, Failed), outcome
     return outcome
 
 
-def result_of(outcome: Outcome) -> dict[str, Any]:
+def result_of(outcome: Outcome | NotBegun) -> dict[str, Any]:
     assert isinstance(outcome, Succeeded | Failed)
     assert outcome.result is not None
     assert "\0" not in outcome.result

@@ -120,8 +120,8 @@ class Worker:
     def open_capacity(self, _queue: int) -> int:
         return self.room
 
-    def has_slot_for(self, _tenant: int) -> bool:
-        return False
+    def with_free_slot(self, _tenants: Iterable[int]) -> set[int]:
+        return set()
 
     def checks_backlog(self) -> bool:
         return False

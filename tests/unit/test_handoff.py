@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -29,8 +29,8 @@ class FullWorker:
     def open_capacity(self, _queue: int) -> int:
         return self.room
 
-    def has_slot_for(self, _tenant: int) -> bool:
-        return False
+    def with_free_slot(self, _tenants: Iterable[int]) -> set[int]:
+        return set()
 
     def checks_backlog(self) -> bool:
         self.looks += 1

@@ -140,3 +140,40 @@ def test_only_tenants_that_are_allowed_go_and_the_others_save_up_no_turns() -> N
     assert len(waiting) == 80
     order = "".join(waiting.pop_where(lambda _: True) or "-" for _ in range(20))
     assert 9 <= order.count("a") <= 11
+
+
+def test_of_some_tenants_only_the_others_neither_go_nor_save_up_turns() -> None:
+    waiting = line(*((1, "a") for _ in range(50)), *((2, "b") for _ in range(25)))
+    with waiting.only({2, 3}):
+        taken = ""
+        while waiting:
+            taken += waiting.popleft()
+        waiting.append(3, "c")
+        assert waiting.popleft() == "c"
+    assert taken == "b" * 25 and len(waiting) == 50
+    for _ in range(20):
+        waiting.append(2, "b")
+    order = "".join(waiting.popleft() for _ in range(20))
+    assert 9 <= order.count("a") <= 11
+
+
+def test_many_items_of_some_tenants_pass_over_the_others_once() -> None:
+    asked: list[object] = []
+
+    class Counted(set[int]):
+        def __contains__(self, tenant: object) -> bool:
+            asked.append(tenant)
+            return super().__contains__(tenant)
+
+    waiting: FairLine[str] = FairLine(lambda _tenant: 1)
+    waiting.extend([*((tenant, "a") for tenant in range(100)), *((100, "b") for _ in range(50))])
+    with waiting.only(Counted({100})):
+        assert "".join(waiting.popleft() for _ in range(50)) == "b" * 50
+    assert len(asked) <= 2 * 101
+
+
+def test_where_no_tenant_has_a_turn_nothing_is_taken() -> None:
+    waiting = line((1, "a"))
+    with waiting.only({2}):
+        assert not waiting
+    assert waiting.popleft() == "a" and not waiting

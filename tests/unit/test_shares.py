@@ -1,4 +1,4 @@
-"""How many slots a tenant may take beside others."""
+"""How many slots a tenant may take where several have jobs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_fair_share_follows_the_weights_and_is_at_least_one_slot(
         (100, 0, 100, True, 80),
         (50, 50, 100, True, 30),
         (20, 80, 100, True, 0),
-        # Beyond its fair share, whoever holds the others.
+        # Beyond its fair share, whichever tenants hold the others.
         (30, 60, 50, False, 10),
         (20, 60, 50, False, 0),
         (0, 60, 50, False, 0),
@@ -99,7 +99,7 @@ def test_two_slots_are_for_two_tenants() -> None:
     assert (start_all(shares, 1), start_all(shares, 2)) == (1, 1)
 
 
-def test_nothing_is_shared_with_nobody_or_without_headroom() -> None:
+def test_nothing_is_counted_for_one_tenant_or_without_headroom() -> None:
     assert sharing(10, 1).alone and sharing(10, 1, 2, headroom=0.0).alone and not sharing(10, 1, 2).alone
 
 
@@ -117,11 +117,11 @@ def test_runs_that_wait_here_already_take_the_slots_that_are_open() -> None:
     some.dictionaries(some.integers(1, 6), some.integers(1, 5), min_size=2),
     some.lists(some.tuples(some.sampled_from(["came", "began", "ended"]), some.integers(0, 6)), max_size=120),
 )
-def test_counting_step_by_step_is_as_counting_anew(
+def test_counting_each_step_gives_the_same_as_a_recount(
     slots: int, weights: dict[int, int], steps: list[tuple[str, int]]
 ) -> None:
     """Also for tenants that the worker does not know; and a slot that is free is open to a tenant that holds none."""
-    shares, anew = TenantShares(slots, 0.2), TenantShares(slots, 0.2)
+    shares, recounted = TenantShares(slots, 0.2), TenantShares(slots, 0.2)
     shares.among(weights, [], [])
     waiting: Counter[int] = Counter()
     running: Counter[int] = Counter()
@@ -136,11 +136,11 @@ def test_counting_step_by_step_is_as_counting_anew(
         elif step == "ended" and running[tenant]:
             shares.ended(tenant)
             running[tenant] -= 1
-    anew.among(weights, running.elements(), waiting.elements())
+    recounted.among(weights, running.elements(), waiting.elements())
     assert running.total() <= slots
     for tenant in range(7):
-        assert shares.startable(tenant) == anew.startable(tenant)
-        assert shares.open_to(tenant) == anew.open_to(tenant)
+        assert shares.startable(tenant) == recounted.startable(tenant)
+        assert shares.open_to(tenant) == recounted.open_to(tenant)
         if not running[tenant] and running.total() < slots:
             assert shares.startable(tenant) > 0
 

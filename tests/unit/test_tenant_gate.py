@@ -30,7 +30,7 @@ async def cancel(tasks: list[asyncio.Task[bool]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_one_tenant_alone_is_not_counted_out() -> None:
+async def test_a_tenant_that_is_alone_is_not_limited() -> None:
     gate = TenantGate(5, 0.2)
     tasks = await entered(gate, 1, 20)
     assert done(tasks) == 20
@@ -50,7 +50,7 @@ async def test_a_call_beyond_its_tenants_share_waits_for_one_of_that_tenant() ->
     await cancel(tasks)
 
 
-async def test_a_tenant_that_waits_in_vain_is_short_until_one_of_its_calls_ends() -> None:
+async def test_a_tenant_whose_call_waited_too_long_is_short_until_one_of_its_calls_ends() -> None:
     gate = TenantGate(5, 0.2)
     changes: list[bool] = []
     gate.changed = lambda: changes.append(gate.is_short(1))
@@ -86,3 +86,17 @@ async def test_a_call_that_is_cancelled_while_it_waits_takes_no_place(came: bool
     if not came:
         gate.leave(1)
     assert done(await entered(gate, 1, 1)) == 1
+
+
+async def test_a_tenant_whose_calls_end_while_another_call_times_out_is_not_short() -> None:
+    """No call of the tenant is left that could end the shortage."""
+    gate = TenantGate(5, 0.2)
+    gate.share_among(BOTH)
+    await entered(gate, 1, 4)
+    waiting = asyncio.create_task(gate.enter(1, AT_ONCE))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # it is cancelled by its timeout, and has not noticed
+    assert not waiting.done()
+    for _ in range(4):
+        gate.leave(1)
+    assert not await waiting and not gate.is_short(1)

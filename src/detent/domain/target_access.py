@@ -1,8 +1,8 @@
 """Which addresses and ports the calls of a tenant may reach, and the sentence that refuses the others. Pure.
 
-Public addresses are open, metadata, link-local and reserved ones closed, for everybody. Private addresses and the ports
-of databases and brokers are open where the tenant's allow list says so; private ones also for the default tenant while
-the cluster has no key, since whoever starts a job there can reach them without detent.
+Public addresses are open to every tenant; metadata, link-local and reserved ones to none. Private addresses and the
+ports of databases and brokers are open where the tenant's allow list says so. Private addresses are also open to the
+default tenant while the cluster has no key: only programs on the machine of a server can create jobs then.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from detent.domain.addresses import Address, address_fault, faces, read_address
 from detent.domain.job import DEFAULT_TENANT, HttpTarget, JobSpec
 from detent.domain.target_patterns import GUARDED_PORTS, TargetPattern
 
-UNREAD = "the allow list of the tenant could not be read from the database, and without it no private address is called"
+UNREAD = "the allow list of its tenant could not be read from the database"
 
 RulesKey = tuple[bool | str, ...]
 
 
 class TargetFault(NamedTuple):
-    """Why a target is refused, and the pattern that would allow it, if one can."""
+    """Why a target is refused, and the pattern that would allow it, if one can. `retryable`: the allow list could not
+    be read, and may allow it."""
 
     reason: str
     pattern: str | None = None
@@ -64,12 +65,14 @@ class TargetRules:
         name = "" if read_address(host) is not None else host.lower().removesuffix(".")
         found = address_fault(address, lambda inner: self._is_open(inner, port, name), name)
         if found is None:
-            return self._port_fault(address, port, name)
-        if not found.private:
+            fault = self._port_fault(address, port, name)
+        elif found.private:
+            fault = TargetFault(found.reason, _pattern(name, found.inner, port))
+        else:
             return TargetFault(found.reason)
-        if self.unread:
-            return TargetFault(f"{found.reason}, and {UNREAD}", retryable=True)
-        return TargetFault(found.reason, _pattern(name, found.inner, port))
+        if fault is not None and self.unread:
+            return TargetFault(f"{fault.reason}, and {UNREAD}", retryable=True)
+        return fault
 
     def _is_open(self, address: Address, port: int, host: str) -> bool:
         return self.allow_private or any(

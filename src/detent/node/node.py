@@ -8,7 +8,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from detent.cluster.admission import AdmissionCheck, SuspectedCopy
@@ -38,6 +38,9 @@ from detent.telemetry.log import configure, logger
 from detent.telemetry.metrics import Metrics
 from detent.upkeep.notices import address_of
 from detent.worker.execute import Runner
+
+if TYPE_CHECKING:
+    from detent.targets.lookup import TenantResolver
 
 log = logger("node")
 
@@ -146,8 +149,10 @@ class Node:
                 self._console.started(listening, self._keys_needed)
                 await self._stop.wait()
             else:
-                runners = await stack.enter_async_context(self._runners(app, url, policies))
-                messenger = Messenger(policies)
+                resolver = self._resolver()
+                stack.push_async_callback(resolver.close)
+                runners = await stack.enter_async_context(self._runners(app, url, policies, resolver))
+                messenger = Messenger(policies, resolver=resolver)
                 stack.push_async_callback(messenger.close)
                 await self._keep_session(store, app, runners, listening, guard, messenger)
 
@@ -222,19 +227,23 @@ class Node:
 
         await register_jobs(store, JobOperations(store), app)
 
+    def _resolver(self) -> TenantResolver:
+        """One for all calls and messages of this process: tenants share its threads."""
+        from detent.targets.lookup import TenantResolver
+
+        return TenantResolver(self._settings.tenant_headroom)
+
     @asynccontextmanager
     async def _runners(
-        self, app: Detent | None, url: str, policies: ClusterPolicies
+        self, app: Detent | None, url: str, policies: ClusterPolicies, resolver: TenantResolver
     ) -> AsyncIterator[dict[Any, Runner]]:
         """A runner for each kind of target that this process can call."""
         from detent.targets.http import HttpTargetRunner
-        from detent.targets.lookup import TenantResolver
         from detent.targets.processes import handler_processes
         from detent.targets.python import HandlerThread, PythonTargetRunner
         from detent.targets.shell import ShellTargetRunner
 
         chosen, limit = self._settings, self._settings.max_result_bytes
-        resolver = TenantResolver(chosen.tenant_headroom)
         http = HttpTargetRunner(policies, max_result_bytes=limit, resolver=resolver)
         shell = ShellTargetRunner(self._shell.tenants, user=self._shell.user, max_result_bytes=limit)
         thread = HandlerThread(min(chosen.concurrency, 64))
@@ -257,7 +266,6 @@ class Node:
             yield self._demo.reporting(runners) if self._demo and self._console.interactive else runners
         finally:
             await http.close()
-            await resolver.close()
             await shell.close()
             if processes is not None:
                 await processes.close()

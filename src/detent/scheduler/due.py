@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
 from detent.store.cursors import Cursor
 from detent.worker.queues.book import QueueBook
@@ -56,12 +56,16 @@ class DueTicks:
             self._line_up_again()
         return self._cursors.get(self._order.first()) if self._order else None
 
-    def take(
-        self, most: int, in_flight: dict[int, Cursor], allowed: Callable[[int], bool] | None = None
-    ) -> list[Cursor]:
-        """The next batch, which is in flight from now on: of all tenants, or of those that are `allowed`. By priority,
-        except for one of several batches. A job is in one batch at a time: its next tick is sent only after the reply
-        to the one before."""
+    def take(self, most: int, in_flight: dict[int, Cursor], tenants: Collection[int] | None = None) -> list[Cursor]:
+        """The next batch, which is in flight from now on: of all tenants, or of these. By priority, except for one of
+        several batches. A job is in one batch at a time: its next tick is sent only after the reply to the one
+        before."""
+        if tenants is None:
+            return self._take(most, in_flight)
+        with self._order.only(tenants):
+            return self._take(most, in_flight)
+
+    def _take(self, most: int, in_flight: dict[int, Cursor]) -> list[Cursor]:
         batch: list[Cursor] = []
         not_yet: list[int] = []
         self._batches += 1
@@ -69,12 +73,7 @@ class DueTicks:
         newest_every = NEWEST_EVERY if len(self._cursors) > BATCH else BATCH + 1
         while self._order and len(batch) < most:
             newest = len(batch) % newest_every == newest_every - 1
-            if allowed is None:
-                job: int | None = self._order.popleft(lowest_first, newest)
-            else:
-                job = self._order.pop_where(allowed, lowest_first, newest)
-            if job is None:
-                break
+            job = self._order.popleft(lowest_first, newest)
             if job in in_flight:
                 not_yet.append(job)
             elif job in self._cursors:

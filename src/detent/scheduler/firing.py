@@ -197,10 +197,10 @@ class Firing:
         limit = self._batch_limit()
         if limit or self._worker is None:
             return self._due.take(limit, self._ticks.in_flight)
-        ahead = {tenant for tenant in self._due.tenants if self._worker.has_slot_for(tenant)}
+        ahead = self._worker.with_free_slot(self._due.tenants)
         if ahead:
             ahead -= {self._book.tenant_of(cursor.queue) for batch in self._tasks.values() for cursor in batch}
-        return self._due.take(BATCH, self._ticks.in_flight, ahead.__contains__) if ahead else []
+        return self._due.take(BATCH, self._ticks.in_flight, ahead) if ahead else []
 
     def _batch_limit(self) -> int:
         first = self._due.first()

@@ -108,14 +108,14 @@ class Child:
             data = b""
         self._received += data
         while len(self._received) >= MESSAGE.size:
-            self._hear(*MESSAGE.unpack_from(self._received))
+            self._on_report(*MESSAGE.unpack_from(self._received))
             del self._received[: MESSAGE.size]
         if not data:
             self._loop.remove_reader(self._control.fileno())
             for event in (self._started, self._exited, self._gone):
                 event.set()
 
-    def _hear(self, kind: int, number: int) -> None:
+    def _on_report(self, kind: int, number: int) -> None:
         if kind == STARTED:
             self._supervisor = number
             self._started.set()

@@ -5,7 +5,7 @@
 
 A command is not a child of the node, for three reasons:
 
-- The server is started without the node's environment and knows none of its secrets, so a command that reads the
+- The server is started without the node's environment and has none of its secrets, so a command that reads the
   memory or the environment of its parent finds nothing.
 - It has one thread, so it may execute Python between fork and exec: drop privileges, enter the folder. In the node,
   another thread may hold any lock at that moment.
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    """Elsewhere than on Linux there is none, and nothing is promised."""
+    """Other systems have none, and nothing is promised there."""
     with suppress(AttributeError):
         _LIBC.prctl(option, value, 0, 0, 0)
 
@@ -146,7 +146,7 @@ class Supervisor:
             ended, alone = _reap()
             if leader in ended:
                 self._report(EXITED, os.waitstatus_to_exitcode(ended[leader]))
-            # Elsewhere than on Linux, what a command leaves behind is not our child: the node says when to kill it.
+            # On other systems than Linux, what a command leaves behind is not our child: the node says when to kill it.
             if alone and (_SEES_PROCESSES or deadline is not None):
                 return True
             if deadline is not None and time.monotonic() > deadline:
@@ -311,7 +311,7 @@ def _parent_and_start(pid: int) -> Process | None:
 
 
 def _signal(process: Process, number: signal.Signals) -> None:
-    """Signal it, unless its number meanwhile belongs to another process."""
+    """Signal it, unless its number now belongs to another process."""
     pid, started = process
     try:
         descriptor = os.pidfd_open(pid)

@@ -1,8 +1,9 @@
 """Threads and processes, shared between tenants as the slots of a worker are (domain/shares.py).
 
 There may be fewer of them than slots, so a tenant whose handlers hang could take all of them within its share of the
-slots. A call beyond its tenant's share waits here, for as long as any call waits for its handler to begin. If it waits
-in vain the tenant is short: the worker claims no more of its runs for these handlers until one of its calls ends.
+slots. A call beyond its tenant's share waits here, for as long as any call waits for its handler to begin. If its turn
+does not come in time the tenant is short: the worker claims no more of its runs for these handlers until one of its
+calls ends.
 
 A thread counts until its handler returns, also after the call has timed out: a function that never returns takes
 threads of its own tenant only.
@@ -40,7 +41,7 @@ class TenantGate:
         return tenant in self._short
 
     async def enter(self, tenant: int, within: float | None) -> bool:
-        """False: the tenant held its share for so many seconds. A call that enters has to `leave`."""
+        """False: its turn did not come `within` so many seconds, if given. A call that enters has to `leave`."""
         if self._shares.alone:
             self._inside[tenant] += 1
             return True
@@ -69,16 +70,16 @@ class TenantGate:
             async with asyncio.timeout(within):
                 await turn
         except TimeoutError:
-            return self._gave_up(place, short=True)
+            return self._stop_waiting(place, short=True)
         except asyncio.CancelledError:
-            if not self._gave_up(place, short=False):
+            if not self._stop_waiting(place, short=False):
                 raise
             self.leave(tenant)
             raise
         return True
 
-    def _gave_up(self, place: tuple[int, asyncio.Future[None]], *, short: bool) -> bool:
-        """True: its turn came at this very moment."""
+    def _stop_waiting(self, place: tuple[int, asyncio.Future[None]], *, short: bool) -> bool:
+        """True: its turn came before it could stop."""
         if place not in self._waiting:
             return True
         self._waiting.remove(place)
@@ -87,16 +88,22 @@ class TenantGate:
         if short:
             self._short.add(place[0])
             self.changed()
+        self._end_shortages()  # the calls whose end would do it may have ended already
         return False
 
     def _let_in(self) -> None:
-        """Those whose turn it is, in the order in which they came; and claim runs again for tenants that have room."""
+        """Those whose turn it is, in the order in which they came."""
         shares = self._shares
         for place in list(self._waiting):
             if not place[1].done() and (shares.alone or shares.startable(place[0])):
                 self._waiting.remove(place)
                 self._begin(place[0])
                 place[1].set_result(None)
+        self._end_shortages()
+
+    def _end_shortages(self) -> None:
+        """Claim runs again for the tenants that could have more calls."""
+        shares = self._shares
         free = {tenant for tenant in self._short if shares.alone or shares.open_to(tenant)}
         if free:
             self._short -= free

@@ -7,6 +7,7 @@ limit here.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -21,11 +22,10 @@ from yarl import URL
 
 from detent.domain.documents import encode_json
 from detent.domain.job import HttpTarget
-from detent.domain.run import Call, Failed, Outcome, Succeeded
+from detent.domain.run import Call, Failed, NotBegun, Outcome, Succeeded
 from detent.domain.target_access import TargetFault, TargetRules
 from detent.domain.target_rules import CALL_HEADER, check_headers
 from detent.domain.target_url import TargetError, parse_url
-from detent.targets.gate import calling_tenant
 from detent.targets.http_failures import connection_failure, refusal_of
 from detent.targets.policies import TargetPolicies
 from detent.targets.sessions import GuardedSessions
@@ -34,6 +34,8 @@ from detent.telemetry.tracing import traceparent_of
 from detent.version import __version__
 
 LONGEST_RETRY_AFTER = 86_400.0
+# How long a call waits that needs an allow list which cannot be read, before its run returns to the queue.
+UNREAD_PAUSE_SECONDS = 1.0
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _RETRYABLE = frozenset({408, 425, 429})
@@ -82,10 +84,9 @@ class HttpTargetRunner:
     async def close(self) -> None:
         await self._sessions.close()
 
-    async def __call__(self, call: Call) -> Outcome:
+    async def __call__(self, call: Call) -> Outcome | NotBegun:
         target = call.target
         assert isinstance(target, HttpTarget)
-        calling_tenant.set(call.tenant)
         try:
             prepared = _prepare(target.url, tuple(target.headers.items()))
         except TargetError as error:
@@ -96,10 +97,16 @@ class HttpTargetRunner:
             renewed = await self._policies.renewed(call.tenant)
             if renewed.key != rules.key:
                 outcome = await self._send(call, target.method, prepared, renewed)
-        if isinstance(outcome, TargetFault):
-            sentence = await self._policies.sentence(outcome, call.tenant)
-            return Failed(f"{prepared.label} was not called: {sentence}", retryable=outcome.retryable)
-        return outcome
+        return await self._refused(call, prepared, outcome) if isinstance(outcome, TargetFault) else outcome
+
+    async def _refused(self, call: Call, prepared: PreparedRequest, fault: TargetFault) -> Failed | NotBegun:
+        """A run does not fail because this process could not read a list: it returns to its queue, after a pause, so
+        that it is not claimed and returned all the time."""
+        sentence = f"{prepared.label} was not called: {await self._policies.sentence(fault, call.tenant)}"
+        if not fault.retryable:
+            return Failed(sentence, retryable=False)
+        await asyncio.sleep(min(UNREAD_PAUSE_SECONDS, call.timeout_seconds / 2))
+        return NotBegun(sentence)
 
     async def _send(
         self, call: Call, method: str, prepared: PreparedRequest, rules: TargetRules
@@ -108,7 +115,7 @@ class HttpTargetRunner:
         body = _body(call, method)
         headers = _headers(call, prepared, has_body=body is not None)
         try:
-            with self._sessions.session(rules, prepared.url.raw_host or "") as session:
+            with self._sessions.session(call.tenant, rules, prepared.url.raw_host or "") as session:
                 async with session.request(
                     method, prepared.url, headers=headers, data=body, allow_redirects=False
                 ) as response:

@@ -1,4 +1,4 @@
-"""Looking up the hosts of HTTP targets, in threads of its own that tenants share.
+"""Looking up the hosts of HTTP targets and messages, in threads of its own that tenants share.
 
 A look-up cannot be interrupted, and one that no name server answers takes half a minute. In the few threads that an
 event loop has for look-ups, a handful of such names would stop the calls of every tenant.
@@ -56,7 +56,11 @@ class TenantResolver(AbstractResolver):
             with suppress(RuntimeError):  # the node's loop is closed
                 loop.call_soon_threadsafe(self.gate.leave, tenant)
 
-        future = self._pool.submit(partial(self._look_up, host, port, family))
+        try:
+            future = self._pool.submit(partial(self._look_up, host, port, family))
+        except BaseException:
+            self.gate.leave(tenant)
+            raise
         future.add_done_callback(leave)
         return await asyncio.wrap_future(future)
 

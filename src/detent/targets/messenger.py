@@ -64,21 +64,22 @@ class Messenger:
         except TargetError as error:
             return Delivery(False, error.message, retryable=False)
         rules = OPERATOR if tenant is None else await self._policies.rules_of(tenant)
-        delivery = await self._try(message, parsed, rules)
+        who = tenant or DEFAULT_TENANT
+        delivery = await self._try(message, parsed, who, rules)
         if isinstance(delivery, TargetFault) and tenant is not None:
             renewed = await self._policies.renewed(tenant)
             if renewed.key != rules.key:
-                delivery = await self._try(message, parsed, renewed)
+                delivery = await self._try(message, parsed, who, renewed)
         if isinstance(delivery, TargetFault):
-            sentence = await self._policies.sentence(delivery, tenant or DEFAULT_TENANT)
+            sentence = await self._policies.sentence(delivery, who)
             return Delivery(False, f"{parsed.origin()} was not called: {sentence}", delivery.retryable)
         return delivery
 
-    async def _try(self, message: Message, url: URL, rules: TargetRules) -> Delivery | TargetFault:
+    async def _try(self, message: Message, url: URL, tenant: int, rules: TargetRules) -> Delivery | TargetFault:
         origin = str(url.origin())
         headers = {"User-Agent": f"detent/{__version__}", **message.headers, CALL_HEADER: message.kind}
         try:
-            with self._sessions.session(rules, url.raw_host or "") as session:
+            with self._sessions.session(tenant, rules, url.raw_host or "") as session:
                 async with (
                     asyncio.timeout(ANSWER_SECONDS),
                     session.request(

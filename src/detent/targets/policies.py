@@ -3,7 +3,8 @@
 They are read when a call needs them and the last reading is too old, once for all tenants: in the background while it
 is younger than `VALID_SECONDS`, so that a busy worker never waits for it. So every process of the cluster obeys a
 change within that time, whatever it was started with. While the database does not answer, nothing can be changed in it
-either: calls go on under the last rules for `LAST_KNOWN_SECONDS`; then private addresses are refused until it answers.
+either: calls go on under the last rules for `LAST_KNOWN_SECONDS`. Then, and before the first reading, private addresses
+and guarded ports are not called until it answers: such runs return to their queue.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class ClusterPolicies:
             lists = await self._reader.allow_lists()
         except DetentError as error:
             if self._now() - self._read_at >= LAST_KNOWN_SECONDS:
-                log.warning("allow lists not read: private addresses are refused meanwhile", error=str(error))
+                log.warning("allow lists not read: private addresses are not called until they are", error=str(error))
                 self._lists, self._rules = None, {}
             return
         if lists != self._lists:  # else the rules stay the same objects, and so do their sessions

@@ -50,13 +50,23 @@ class DaemonThreads:
         self._idle = threading.Semaphore(0)
 
     def submit(self, work: Callable[[], Result]) -> Future[Result]:
+        """Raises RuntimeError if there is no thread and the system cannot start one: then the work is not done."""
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self._size:
+            self._start_thread()
         future: Future[Result] = Future()
         self._work.put((future, work))
-        if not self._idle.acquire(blocking=False) and len(self._threads) < self._size:
-            name = f"{self._name}_{len(self._threads)}"
-            self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
-            self._threads[-1].start()
         return future
+
+    def _start_thread(self) -> None:
+        name = f"{self._name}_{len(self._threads)}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more: the work waits for one of the others
+            if not self._threads:
+                raise
+        else:
+            self._threads.append(thread)
 
     def end(self) -> None:
         """End each thread when it is idle; nothing may be submitted afterwards."""
@@ -192,7 +202,11 @@ class PythonTargetRunner:
         if not await self._gate.enter(call.tenant, self._begin_within):
             return NotBegun(f"Its tenant holds its share of the {self._thread.threads} threads for plain functions.")
         pending = HandlerCall(call.timeout_seconds, self._begin_within, partial(self._gate.leave, call.tenant))
-        self._thread.in_thread(partial(self._in_thread, pending, function, run))
+        try:
+            self._thread.in_thread(partial(self._in_thread, pending, function, run))
+        except BaseException:
+            self._gate.leave(call.tenant)
+            raise
         return await pending.wait(lane)
 
     async def _in_process(self, call: Call) -> Outcome | NotBegun:

@@ -1,8 +1,9 @@
-"""HTTP sessions for calls that leave the process: one for each set of rules.
+"""HTTP sessions for calls that leave the process: one for each tenant and set of rules.
 
 A connection is kept open for the next call to the same host and port. So that no tenant uses a connection that only
-another tenant may have, connections and resolved names are shared only by calls under the same rules; a changed allow
-list is another set of rules.
+another tenant may have, connections and resolved names are shared only by calls of one tenant under the same rules; a
+changed allow list is another set of rules. Calls of one session also share a look-up that is under way. If tenants
+shared it, a tenant whose look-ups have to wait for a thread would make the others wait for the same host.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from detent.domain.target_access import RulesKey, TargetRules
 from detent.runtime.clock import monotonic
+from detent.targets.gate import calling_tenant
 from detent.targets.guard import AddressGuard, AddressRefusedError, calling
 from detent.targets.http_failures import BrokenConnectionError
 
@@ -54,22 +56,24 @@ class GuardedSessions:
         self._resolver: AbstractResolver | None = resolver
         self._dns_cache_seconds = dns_cache_seconds
         self._trust = trust
-        self._sessions: dict[RulesKey, _RuledSession] = {}
+        self._sessions: dict[tuple[int, RulesKey], _RuledSession] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     @contextmanager
-    def session(self, rules: TargetRules, host: str) -> Iterator[aiohttp.ClientSession]:
-        """The session to call this host with, under these rules."""
-        ruled = self._sessions.get(rules.key) or self._open(rules)
+    def session(self, tenant: int, rules: TargetRules, host: str) -> Iterator[aiohttp.ClientSession]:
+        """The session for a call of this tenant to this host, under these rules."""
+        ruled = self._sessions.get((tenant, rules.key)) or self._open(tenant, rules)
         ruled.calls += 1
+        token = calling_tenant.set(tenant)
         try:
             with calling(host):
                 yield ruled.session
         finally:
+            calling_tenant.reset(token)
             ruled.calls -= 1
             ruled.used_at = monotonic()
 
-    def _open(self, rules: TargetRules) -> _RuledSession:
+    def _open(self, tenant: int, rules: TargetRules) -> _RuledSession:
         self._close_idle()
         if self._resolver is None:
             self._resolver = aiohttp.DefaultResolver()
@@ -83,7 +87,7 @@ class GuardedSessions:
             use_dns_cache=self._dns_cache_seconds > 0,
             ttl_dns_cache=self._dns_cache_seconds,
         )
-        ruled = self._sessions[rules.key] = _RuledSession(_session_on(connector))
+        ruled = self._sessions[tenant, rules.key] = _RuledSession(_session_on(connector))
         return ruled
 
     def _close_idle(self) -> None:

@@ -43,5 +43,5 @@ def find_shell_user(name: str | None) -> ShellUser | None:
 def hide_memory() -> None:
     """Let no other process of the same user read the memory and the environment of this one, trace it, or make it dump
     core. Root can, and nothing hides files. A new program starts without this protection."""
-    with suppress(OSError, AttributeError):  # elsewhere than on Linux
+    with suppress(OSError, AttributeError):  # other systems than Linux
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

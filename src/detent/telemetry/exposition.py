@@ -88,7 +88,7 @@ def _counters(metrics: Metrics) -> Iterator[Metric]:
         ("starts", "Attempts that were started.", metrics.starts),
         (
             "uncalled_runs",
-            "Runs returned to their queue because no handler could be called in time.",
+            "Runs returned to their queue because their target could not be called here for now.",
             metrics.not_begun,
         ),
         ("retries", "Attempts that failed and are followed by another.", metrics.retries),

@@ -101,15 +101,19 @@ class Trials:
 
     async def stop(self, seconds: float) -> None:
         """The node leaves cleanly: that must not count as a loss against the run that is tried."""
-        self.clear()
         alone = self._alone
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self.abort()
         if alone is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._accompany(alone)
+
+    async def abort(self) -> None:
+        """The node is lost. Nothing is written: the loss counts against the run that is tried."""
+        self.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
     async def _try_all(self) -> None:
         """No wait here depends on a wake-up: each checks its condition again and again."""

@@ -3,8 +3,7 @@
 Runs come in three ways: handed off by the fire of the same node, claimed from the queues, or adopted, when the database
 says that this node holds a run it does not know (reconcile.py). Up to `concurrency` run at once and others wait in
 memory (capacity.py, slots.py); a crash costs those that had not started nothing. Definitions are read before a run
-waits
-for its slot (definitions.py); runs that may have ended their node are tried alone (suspects.py).
+waits for its slot (definitions.py); runs that may have ended their node are tried alone (suspects.py).
 """
 
 from __future__ import annotations
@@ -130,9 +129,11 @@ class Worker:
         tenant = self._book.tenant_of(queue)
         return 0 if self._left_behind(tenant) else max(self.free_capacity, self._open_to(tenant))
 
-    def has_slot_for(self, tenant: int) -> bool:
-        """Whether a slot is kept free for this tenant, and none of its runs wait in their queues for that."""
-        return not self.slots.shares.alone and not self._left_behind(tenant) and self._open_to(tenant) > 0
+    def with_free_slot(self, tenants: Iterable[int]) -> set[int]:
+        """Those of these tenants for which a slot is kept free, and of which no runs wait in their queues for it."""
+        if not self.slots.shares.any_free:
+            return set()
+        return {tenant for tenant in tenants if not self._left_behind(tenant) and self._open_to(tenant) > 0}
 
     def _left_behind(self, tenant: int) -> bool:
         return self._backlog and (tenant in self._behind or not self._behind)
@@ -373,7 +374,7 @@ class Worker:
         self.capacity.closed = True
         await self.loop.abort()
         await self.reconciler.loop.abort()
-        await self._trials.stop(0)
+        await self._trials.abort()
         tasks = [held.task for held in self._held if held.task is not None]
         for task in tasks:
             task.cancel()

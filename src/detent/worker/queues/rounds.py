@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -88,7 +89,8 @@ class FairLine(Generic[Item]):
         return sum(map(len, self._lines.values()))
 
     def __bool__(self) -> bool:
-        return bool(self._lines)
+        """Whether a tenant has a turn."""
+        return bool(self._behind)
 
     def __iter__(self) -> Iterator[Item]:
         for line in self._lines.values():
@@ -148,18 +150,29 @@ class FairLine(Generic[Item]):
             self._left[tenant] = clock
         return item
 
-    def pop_where(
-        self, allowed: Callable[[int], bool], lowest_first: bool = False, newest: bool = False
-    ) -> Item | None:
+    def pop_where(self, allowed: Callable[[int], bool]) -> Item | None:
         """Of the tenant that is furthest behind among those that are allowed; None: none of them is. The others stay,
         and save up no turns."""
         passed: list[tuple[float, int]] = []
         while self._behind and not allowed(self._behind[0][1]):
             passed.append(heapq.heappop(self._behind))
-        item = self._pop_in_turn(lowest_first, newest) if self._behind else None
+        item = self._pop_in_turn(lowest_first=False, newest=False) if self._behind else None
         for clock, tenant in passed:
             heapq.heappush(self._behind, (clock if item is None else max(clock, self._now), tenant))
         return item
+
+    @contextmanager
+    def only(self, tenants: Collection[int]) -> Iterator[None]:
+        """Inside, only these tenants have a turn; the others stay, and save up no turns. For many items at a time:
+        `pop_where` passes over all others again for each of them."""
+        passed = [turn for turn in self._behind if turn[1] not in tenants]
+        self._behind = [turn for turn in self._behind if turn[1] in tenants]
+        heapq.heapify(self._behind)
+        try:
+            yield
+        finally:
+            for clock, tenant in passed:
+                heapq.heappush(self._behind, (max(clock, self._now), tenant))
 
     def extend(self, items: Iterable[tuple[int, Item]]) -> None:
         for tenant, item in items:
