@@ -21,6 +21,7 @@ from detent.targets.gate import calling_tenant
 from detent.targets.lookup import TenantResolver
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker import worker
+from detent.worker.slots import STARTED_AT_ONCE
 from tests.support.tenants import add_job, add_ready, add_tenant
 from tests.support.waiting import until
 
@@ -196,6 +197,47 @@ async def test_without_headroom_slots_go_to_whoever_comes_first(look: Any, store
     calls = Calls("flood")
     await start(calls, concurrency=SLOTS, tenant_headroom=0.0)
     await until(lambda: calls.running["flood"] == SLOTS)
+
+
+# --- the event loop, which all tenants of a node share ---
+
+
+class Together:
+    """Calls that are answered at the same moment; later ones each wait for one pass of the event loop. `begun` counts
+    calls by the pass in which they began."""
+
+    def __init__(self) -> None:
+        self.begun: Counter[int] = Counter()
+        self.ended = 0
+        self.answer = asyncio.Event()
+        self._pass = 0
+
+    async def __call__(self, call: Call) -> Outcome:
+        self.begun[self._pass] += 1
+        await (asyncio.sleep(0) if self.answer.is_set() else self.answer.wait())
+        self.ended += 1
+        return Succeeded()
+
+    def count_passes(self, runs: int) -> None:
+        """Until so many runs have ended."""
+        self._pass += 1
+        if self.ended < runs:
+            asyncio.get_running_loop().call_soon(self.count_passes, runs)
+
+
+async def test_calls_that_are_answered_at_once_do_not_all_start_the_next_run_at_once(
+    look: Any, store: Store, start: Any
+) -> None:
+    """Between the timer of a tick and its call, the event loop goes around several times: each pass has to be short."""
+    runs = 20 * SLOTS
+    await add_ready(look, *await add_job(store, look, await add_tenant(store, "noisy"), "flood"), runs)
+    calls = Together()
+    await start(calls, concurrency=4 * SLOTS)
+    await until(lambda: calls.begun[0] == 4 * SLOTS, what="all slots to be taken")
+    calls.count_passes(runs)
+    calls.answer.set()
+    await until(lambda: calls.ended == runs, what="the end of the flood")
+    assert max(begun for number, begun in calls.begun.items() if number) <= STARTED_AT_ONCE
 
 
 # --- threads for handlers, of which there may be fewer than slots ---
