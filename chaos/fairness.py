@@ -121,13 +121,14 @@ async def watch(stage: Stage, runs: int, longest: float) -> Watched:
     """Until so many runs of the flood have ended, or for `longest` seconds."""
     began, before = datetime.now(UTC), await count_ended(stage)
     end = began + timedelta(seconds=longest)
-    while (ended := await count_ended(stage) - before) < runs and datetime.now(UTC) < end:
+    ended = 0
+    while ended < runs and datetime.now(UTC) < end:
         await asyncio.sleep(1.0)
+        ended = await count_ended(stage) - before
     return Watched(began, datetime.now(UTC), ended)
 
 
 async def count_ended(stage: Stage) -> int:
-    """Only new ones are counted: a count of all would take time from the node."""
     count: int = await stage.look.fetchval(
         "SELECT count(*) FROM run_history JOIN jobs j USING (job) JOIN tenants t USING (tenant) WHERE t.name = 'noisy'"
     )
@@ -143,7 +144,7 @@ def calls_of(stage: Stage, tenant: str) -> Sequence[Received]:
 
 async def script(scene: Scene, *, name: str, source: Path | None) -> None:
     if source is not None:
-        scene.nodes.variables["PYTHONPATH"] = str(source.absolute())
+        scene.nodes.variables["PYTHONPATH"] = str(source)
     node = await scene.nodes.start("serve", "--concurrency", str(SLOTS))
     await node.says("partitions taken")
     async with answering() as flood_url, looking_at(scene.data) as look:
@@ -231,8 +232,9 @@ def main() -> int:
     unknown = set(given.scenarios) - FLOODS.keys()
     if unknown:
         parser.error(f"there is no scenario {', '.join(sorted(unknown))}: choose from {', '.join(FLOODS)}")
+    source = given.source.absolute() if given.source else None
     codes = [
-        perform(f"fairness: {name}", partial(script, name=name, source=given.source))
+        perform(f"fairness: {name}", partial(script, name=name, source=source))
         for name in given.scenarios or FLOODS
     ]
     return max(codes)
