@@ -234,8 +234,7 @@ def main() -> int:
         parser.error(f"there is no scenario {', '.join(sorted(unknown))}: choose from {', '.join(FLOODS)}")
     source = given.source.absolute() if given.source else None
     codes = [
-        perform(f"fairness: {name}", partial(script, name=name, source=source))
-        for name in given.scenarios or FLOODS
+        perform(f"fairness: {name}", partial(script, name=name, source=source)) for name in given.scenarios or FLOODS
     ]
     return max(codes)
 

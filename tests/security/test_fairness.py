@@ -8,21 +8,24 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from detent import Detent, Run
 from detent.domain.identity import first_token
-from detent.domain.job import PythonTarget
+from detent.domain.job import JobSpec, PythonTarget
 from detent.domain.run import Call, NotBegun, Outcome, Succeeded
 from detent.jobs import JobOperations
+from detent.scheduler.scheduler import MOST_READ
 from detent.store import Store
+from detent.store.cursors import Cursor
 from detent.store.upkeep import JOBS_CHANNEL, RUNS_CHANNEL
 from detent.targets.gate import calling_tenant
 from detent.targets.lookup import TenantResolver
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker import worker
 from detent.worker.slots import STARTED_AT_ONCE
-from tests.support.tenants import add_job, add_ready, add_tenant
+from tests.support.tenants import HTTP, add_job, add_ready, add_tenant
 from tests.support.waiting import until
 
 SLOTS, HEADROOM = 10, 2
@@ -238,6 +241,27 @@ async def test_calls_that_are_answered_at_once_do_not_all_start_the_next_run_at_
     calls.answer.set()
     await until(lambda: calls.ended == runs, what="the end of the flood")
     assert max(begun for number, begun in calls.begun.items() if number) <= STARTED_AT_ONCE
+
+
+async def test_the_ticks_of_a_herd_are_not_read_at_once(
+    look: Any, store: Store, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While rows are read and enter the wheel, no other tick is fired."""
+    fields = {"schedule": "every 50s", "target": HTTP}
+    jobs = [msgspec.convert({"name": f"flood-{n}", **fields}, JobSpec) for n in range(MOST_READ * 3 // 2)]
+    await JobOperations(store).registration.add(jobs, tenant=await add_tenant(store, "noisy"))
+    read: list[list[int]] = []
+    window = store.cursors.window
+
+    async def recorded(*arguments: Any) -> list[Cursor]:
+        cursors = await window(*arguments)
+        read.append([cursor.job for cursor in cursors])
+        return cursors
+
+    monkeypatch.setattr(store.cursors, "window", recorded)
+    await start()
+    await until(lambda: len(set().union(*read)) == len(jobs), what="all cursors")
+    assert max(map(len, read)) <= MOST_READ
 
 
 # --- threads for handlers, of which there may be fewer than slots ---
