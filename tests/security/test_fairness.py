@@ -10,16 +10,19 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from aiohttp.abc import ResolveResult
 
 from detent import Detent, Run
 from detent.domain.identity import first_token
-from detent.domain.job import PythonTarget
+from detent.domain.job import JobSpec, PythonTarget
 from detent.domain.run import Call, NotBegun, Outcome, Succeeded
 from detent.domain.target_access import PUBLIC_ONLY
 from detent.jobs import JobOperations
+from detent.scheduler.scheduler import MOST_READ
 from detent.store import Store
+from detent.store.cursors import Cursor
 from detent.store.upkeep import JOBS_CHANNEL, RUNS_CHANNEL
 from detent.targets.gate import calling_tenant
 from detent.targets.http import HttpTargetRunner
@@ -28,7 +31,8 @@ from detent.targets.messenger import Message, Messenger
 from detent.targets.policies import FixedPolicy
 from detent.targets.python import HandlerThread, PythonTargetRunner
 from detent.worker import worker
-from tests.support.tenants import add_job, add_ready, add_tenant
+from detent.worker.slots import STARTED_AT_ONCE
+from tests.support.tenants import HTTP, add_job, add_ready, add_tenant
 from tests.support.waiting import until
 from tests.targets.target_helpers import failed, http_call
 
@@ -204,6 +208,68 @@ async def test_without_headroom_one_tenant_may_take_every_slot(look: Any, store:
     calls = Calls("flood")
     await start(calls, concurrency=SLOTS, tenant_headroom=0.0)
     await until(lambda: calls.running["flood"] == SLOTS)
+
+
+# --- the event loop, which all tenants of a node share ---
+
+
+class Together:
+    """Calls that are answered at the same moment; later ones each wait for one pass of the event loop. `begun` counts
+    calls by the pass in which they began."""
+
+    def __init__(self) -> None:
+        self.begun: Counter[int] = Counter()
+        self.ended = 0
+        self.answer = asyncio.Event()
+        self._pass = 0
+
+    async def __call__(self, call: Call) -> Outcome:
+        self.begun[self._pass] += 1
+        await (asyncio.sleep(0) if self.answer.is_set() else self.answer.wait())
+        self.ended += 1
+        return Succeeded()
+
+    def count_passes(self, runs: int) -> None:
+        """Until so many runs have ended."""
+        self._pass += 1
+        if self.ended < runs:
+            asyncio.get_running_loop().call_soon(self.count_passes, runs)
+
+
+async def test_calls_that_are_answered_at_once_do_not_all_start_the_next_run_at_once(
+    look: Any, store: Store, start: Any
+) -> None:
+    """Between the timer of a tick and its call, the event loop goes around several times: each pass has to be short."""
+    runs = 20 * SLOTS
+    await add_ready(look, *await add_job(store, look, await add_tenant(store, "noisy"), "flood"), runs)
+    calls = Together()
+    await start(calls, concurrency=4 * SLOTS)
+    await until(lambda: calls.begun[0] == 4 * SLOTS, what="all slots to be taken")
+    calls.count_passes(runs)
+    calls.answer.set()
+    await until(lambda: calls.ended == runs, what="the end of the flood")
+    assert max(begun for number, begun in calls.begun.items() if number) <= STARTED_AT_ONCE
+
+
+async def test_the_ticks_of_a_herd_are_not_read_at_once(
+    look: Any, store: Store, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While rows are read and enter the wheel, no other tick is fired."""
+    fields = {"schedule": "every 50s", "target": HTTP}
+    jobs = [msgspec.convert({"name": f"flood-{n}", **fields}, JobSpec) for n in range(MOST_READ * 3 // 2)]
+    await JobOperations(store).registration.add(jobs, tenant=await add_tenant(store, "noisy"))
+    read: list[list[int]] = []
+    window = store.cursors.window
+
+    async def recorded(*arguments: Any) -> list[Cursor]:
+        cursors = await window(*arguments)
+        read.append([cursor.job for cursor in cursors])
+        return cursors
+
+    monkeypatch.setattr(store.cursors, "window", recorded)
+    await start()
+    await until(lambda: len(set().union(*read)) == len(jobs), what="all cursors")
+    assert max(map(len, read)) <= MOST_READ
 
 
 # --- threads for handlers, of which there may be fewer than slots ---

@@ -22,14 +22,17 @@ from detent.worker.queues.rounds import FairLine, WeightOf
 
 log = logger("worker")
 
+# How many slots begin in one pass of the event loop. From its time to its call, a tick needs about ten passes (timer,
+# fire, reply, slot, request): they have to be short, however many calls of other runs are answered at once.
 STARTED_AT_ONCE = 8
 # After this many runs that ended without waiting, a slot lets other tasks have a turn.
 TURNS = 50
 
 
 class Slots:
-    """A slot is a task that executes one run after another: a task for each run costs more than everything else that is
-    done for a run that ends at once."""
+    """A slot is a task. It executes one run after another as long as they end at once: a task for each of those costs
+    more than everything else that is done for it. After a run that waited for something, the slot ends, and `fill`
+    begins another one in its turn: slots that went on would all start a run in the pass in which they got an answer."""
 
     def __init__(
         self,
@@ -54,6 +57,7 @@ class Slots:
         self._slots = 0
         self._starting = 0
         self._filling = False
+        self._passes = 0  # of the event loop, with slots that began a run
 
     @property
     def running(self) -> int:
@@ -113,7 +117,6 @@ class Slots:
 
     def fill(self) -> None:
         """Begin a few more slots if runs wait; each of them begins more."""
-        self._filling = False
         capacity = self._capacity
         while (
             self._starting < STARTED_AT_ONCE
@@ -129,7 +132,12 @@ class Slots:
     def _fill_soon(self) -> None:
         """When this slot lets others have a turn: if its runs end at once, it needs no help until then."""
         self._filling = True
-        asyncio.get_running_loop().call_soon(self.fill)
+        asyncio.get_running_loop().call_soon(self._next_pass)
+
+    def _next_pass(self) -> None:
+        self._filling = False
+        self._passes += 1
+        self.fill()
 
     async def _slot(self) -> None:
         self._starting -= 1
@@ -144,6 +152,7 @@ class Slots:
             self._executing.add(held)
             if not self._filling:
                 self._fill_soon()
+            passes = self._passes
             try:
                 await self._attempts.run(held)
             except Exception as error:
@@ -152,6 +161,8 @@ class Slots:
                 self._leave(held)
             if task.cancelling():
                 await absorb_cancellation(task)
+            if self._passes != passes:
+                break
             turns += 1
             if turns % TURNS == 0:
                 self._wakeups.capacity_freed()
