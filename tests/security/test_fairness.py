@@ -20,6 +20,7 @@ from detent.store.upkeep import JOBS_CHANNEL, RUNS_CHANNEL
 from detent.targets.gate import calling_tenant
 from detent.targets.lookup import TenantResolver
 from detent.targets.python import HandlerThread, PythonTargetRunner
+from detent.upkeep.notices import SENT_AT_ONCE, TAKEN_FOR
 from detent.worker import worker
 from tests.support.tenants import add_job, add_ready, add_tenant
 from tests.support.waiting import until
@@ -259,3 +260,23 @@ async def test_names_of_a_tenant_that_no_name_server_answers_leave_threads_for_a
         released.set()
         await asyncio.gather(*silent)
         await resolver.close()
+
+
+# --- notices ---
+
+
+async def test_notices_of_a_tenant_whose_receivers_hang_leave_room_for_those_of_another(look: Any, store: Store) -> None:
+    for name, notices in (("noisy", 3 * SENT_AT_ONCE), ("quiet", 1)):
+        tenant = await add_tenant(store, name)
+        job, _ = await add_job(store, look, tenant, name)
+        await look.execute(
+            "WITH opened AS ("
+            "  INSERT INTO incidents (tenant, job, kind, within, tick, misses)"
+            "  SELECT $1, $2, 'start', '1s', now(), 1 FROM generate_series(1, $3) RETURNING incident)"
+            " INSERT INTO notices (incident, event, due_at) SELECT incident, 'missed', now() FROM opened",
+            tenant, job, notices,
+        )  # fmt: skip
+    taken = Counter(notice.job for notice in await store.expectations.take(SENT_AT_ONCE, TAKEN_FOR))
+    assert taken == {"noisy": SENT_AT_ONCE - 1, "quiet": 1}
+    again = Counter(notice.job for notice in await store.expectations.take(SENT_AT_ONCE, TAKEN_FOR))
+    assert again == {"noisy": SENT_AT_ONCE}

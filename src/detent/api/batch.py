@@ -17,7 +17,7 @@ from detent.domain.job import JobSpec, Name
 from detent.domain.refusal import refused
 from detent.domain.text import check_seen
 from detent.errors import UsageError
-from detent.jobs.batches import RegisteredJob
+from detent.jobs.batches import MOST_FAULTS, RegisteredJob
 
 routes = Routes(PREFIX)
 
@@ -53,10 +53,14 @@ class BatchBody(Upload):
         if len(items) > MOST_JOBS:
             raise UsageError(f"The batch has {len(items)} jobs and {MOST_JOBS} are allowed: send it in parts.")
         read: list[JobSpec | UsageError] = []
+        wrong = 0
         for position, item in enumerate(items):
-            if position % READ_AT_A_TIME == 0:
+            if position % READ_AT_A_TIME == 0 or wrong:
                 await asyncio.sleep(0)
             read.append(_read(item))
+            wrong += isinstance(read[-1], UsageError)
+            if wrong > MOST_FAULTS:
+                break  # nothing will be registered, and no further fault is listed
         return read
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextvars import Context
+from typing import Any, Generic, TypeVar
 
 from detent.errors import DetentError
 from detent.runtime.clock import monotonic
@@ -23,11 +24,18 @@ LOGGED_EVERY = 10.0
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 def backoff(failures: int) -> float:
     """How long to wait after this many failures in a row: longer each time, with jitter."""
     return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1))
+
+
+def shared_task(work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
+    """A task that serves everyone. It inherits nothing from the request that happened to start it: with the tenant of
+    that request it would see and change the rows of this tenant alone, for all the others (`store/tenant_wall.py`)."""
+    return asyncio.create_task(work, name=name, context=Context())
 
 
 async def do_each(parts: Iterable[Callable[[], Awaitable[object]]]) -> None:
@@ -92,7 +100,7 @@ class Loop:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=self.name)
+        self._task = shared_task(self._run(), self.name)
 
     def wake(self) -> None:
         self._awake.set()
@@ -159,7 +167,7 @@ class Batcher(Generic[Item, Answer]):
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if self._task is None:
-            self._task = asyncio.create_task(self._flush())
+            self._task = shared_task(self._flush(), "batch")
         return await future
 
     async def _flush(self) -> None:

@@ -16,6 +16,7 @@ from detent.domain.target_access import NOTHING_READ, AllowLists, TargetFault, T
 from detent.domain.target_patterns import PatternError, TargetPattern, read_pattern
 from detent.errors import DetentError
 from detent.runtime.clock import monotonic
+from detent.runtime.service import shared_task
 from detent.telemetry.log import logger
 
 log = logger("targets")
@@ -103,7 +104,7 @@ class ClusterPolicies:
     def _start_reading(self) -> asyncio.Task[None]:
         """One reading for all calls that need it; a call that is cancelled does not cancel it for the others."""
         if self._reading is None:
-            self._reading = asyncio.create_task(self._read())
+            self._reading = shared_task(self._read(), "allow lists")
             self._reading.add_done_callback(self._reading_ended)
         return self._reading
 

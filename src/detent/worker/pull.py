@@ -25,6 +25,7 @@ from detent.store import Store
 from detent.store.db import OutcomeUnknown, PoolName, Rejected
 from detent.store.live_runs import Retry, Settlement
 from detent.store.pull import Extended, LeasedRun, PullBeat, Recorded, Report
+from detent.store.tenant_wall import walled
 from detent.store.upkeep import RUNS_CHANNEL
 from detent.targets.exceptions import LONGEST_ERROR, describe
 from detent.targets.text import storable_text
@@ -216,11 +217,13 @@ def _decided(held: LeasedRun, failed: Failed) -> Report:
 async def _by_tenant(
     items: Sequence[tuple[int, Item]], write: Callable[[int, Sequence[Item]], Awaitable[Sequence[Answer]]]
 ) -> Sequence[Answer]:
-    """One statement for each tenant, which cannot touch the rows of others; answers in the order of the items."""
+    """One statement for each tenant, which cannot touch the rows of others; answers in the order of the items. The batch
+    belongs to no request, so the wall is put up again for each tenant."""
     answers: dict[int, Answer] = {}
     for tenant in dict.fromkeys(owner for owner, _ in items):
         positions = [position for position, (owner, _) in enumerate(items) if owner == tenant]
-        written = await write(tenant, [items[position][1] for position in positions])
+        with walled(tenant):
+            written = await write(tenant, [items[position][1] for position in positions])
         answers.update(zip(positions, written, strict=True))
     return [answers[position] for position in range(len(items))]
 
