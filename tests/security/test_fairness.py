@@ -265,7 +265,7 @@ async def test_names_of_a_tenant_that_no_name_server_answers_leave_threads_for_a
 # --- notices ---
 
 
-async def test_notices_of_a_tenant_whose_receivers_hang_leave_room_for_those_of_another(look: Any, store: Store) -> None:
+async def test_notices_of_a_tenant_whose_receivers_hang_delay_none_of_another(look: Any, store: Store) -> None:
     for name, notices in (("noisy", 3 * SENT_AT_ONCE), ("quiet", 1)):
         tenant = await add_tenant(store, name)
         job, _ = await add_job(store, look, tenant, name)

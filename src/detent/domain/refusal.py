@@ -18,7 +18,7 @@ from msgspec import inspect
 from detent.errors import UsageError
 
 LONGEST_SHOWN = 60
-# To compare names takes time with their length, which a stranger chooses: one of 60 MB took a node ten seconds.
+# To compare names takes time with their length, which a stranger chooses: one of megabytes took a node seconds.
 LONGEST_COMPARED = 100
 
 _PLACE = re.compile(r" - at (?:`key` in )?`(\$[^`]*)`$")

@@ -103,7 +103,9 @@ def _refuse_aws_call(text: str) -> None:
 
 def _explicit(spec: Mapping[str, Any], options: ScheduleOptions) -> tuple[str, Any, ScheduleOptions]:
     if not isinstance(spec, Mapping):
-        raise ScheduleError(f"The schedule is {reprlib.repr(spec)}; write a text such as '0 9 * * MON', or {FORMS}.", "/schedule")
+        raise ScheduleError(
+            f"The schedule is {reprlib.repr(spec)}; write a text such as '0 9 * * MON', or {FORMS}.", "/schedule"
+        )
     kinds = [key for key in ("cron", "rrule", "every", "at") if key in spec]
     if len(kinds) != 1:
         raise ScheduleError(f"The schedule names {len(kinds)} kinds; give one of {FORMS}.", "/schedule")
@@ -129,7 +131,8 @@ def _explicit_anchor(value: Any, options: ScheduleOptions) -> datetime:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ScheduleError(f"The schedule is {reprlib.repr(value)}, which is not a text; write for example '0 9 * * MON'.")
+        given = reprlib.repr(value)  # of any size
+        raise ScheduleError(f"The schedule is {given}, which is not a text; write for example '0 9 * * MON'.")
     if not value.strip():
         raise ScheduleError("The schedule is empty; write for example '0 9 * * MON', '@daily' or 'every 15m'.")
     return value
