@@ -1,13 +1,17 @@
-"""What is wrong with a request is said in a sentence that costs little: the loop that fires ticks waits for it."""
+"""Large jobs, and sentences about wrong ones: the loop that fires ticks does not wait for long."""
 
 from __future__ import annotations
 
 import difflib
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from detent.domain import registration
+from detent.domain.job import HttpTarget, JobSpec
+from detent.domain.registration import is_large
 from detent.jobs.batches import MOST_FAULTS
 from tests.api.api_client import HTTP, ApiClient
 from tests.api.api_server import Readiness, serving
@@ -76,3 +80,53 @@ async def test_a_batch_is_refused_after_a_hundred_faults_and_the_rest_is_not_exa
     assert problem["detail"].startswith(f"More than {MOST_FAULTS} of the jobs are wrong, so none was registered; at ")
     assert len(problem["errors"]) == MOST_FAULTS
     assert_cheap(compared, MOST_FAULTS + 1)
+
+
+NESTED: dict[str, Any] = {"a": {"b": [{"c": [[number] for number in range(50)]} for _ in range(40)]}}
+
+
+@pytest.mark.parametrize(
+    ("payload", "large"),
+    [
+        (None, False),
+        ({"order": 7, "lines": ["a"] * 500}, False),
+        ("a" * 50_000, False),
+        ("a" * 200_000, True),
+        ({"a" * 200_000: 1}, True),
+        ([1] * 5_000, True),
+        (NESTED, True),
+    ],
+    ids=["none", "usual", "text", "long text", "long key", "list", "nested"],
+)
+def test_a_payload_that_takes_long_to_check_is_recognised(payload: Any, large: bool) -> None:
+    assert is_large(JobSpec(schedule="@daily", target=HttpTarget(url="http://127.0.0.1:9/"), payload=payload)) is large
+
+
+@pytest.mark.parametrize("path", [JOBS, BATCH, f"{JOBS}/by-name/a"], ids=["one", "batch", "upsert"])
+async def test_a_large_payload_is_not_checked_on_the_loop_that_fires(
+    api: ApiClient, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    where: list[threading.Thread] = []
+
+    def prepare(*arguments: Any, **options: Any) -> Any:
+        where.append(threading.current_thread())
+        return registration.prepare(*arguments, **options)
+
+    for module in ("register", "batches"):
+        monkeypatch.setattr(f"detent.jobs.{module}.prepare", prepare)
+    job = {**JOB, "payload": NESTED}
+    for _ in range(2):  # created, and changed
+        answer = await api.ask("PUT" if "by-name" in path else "POST", path, json=[job] * 2 if path == BATCH else job)
+        assert answer.status in (200, 201), answer.document
+        job["priority"] = 7
+    assert where
+    assert threading.main_thread() not in where
+
+
+async def test_a_job_of_a_batch_may_be_as_large_as_one_that_is_sent_alone(database_url: str) -> None:
+    async with serving(database_url, Readiness({}), max_payload_bytes=1_000) as api:
+        job = {**JOB, "payload": "a" * 70_000}
+        assert (await api.problem("POST", JOBS, 413, json=job))["detail"]
+        problem = await api.problem("POST", BATCH, 422, json=[JOB, job])
+        assert problem["errors"][0]["pointer"] == "/1"
+        assert "bytes of JSON and 66536 are allowed: make it shorter." in problem["detail"]

@@ -18,6 +18,7 @@ from starlette.requests import Request
 
 from detent.api.auth import KeyAuthenticator
 from detent.api.failed_lookups import FailedLookups
+from detent.api.guard import comes_directly
 from detent.api.limits import TenantLimiter
 from detent.api.problems import Refusal
 from detent.node.database import check_keys
@@ -264,3 +265,29 @@ async def test_without_its_database_a_node_answers_nothing_to_a_request_without_
     await connection.close()
     assert await status(node, KEYS, method="POST") == 503
     assert await status(node, "/livez") == 200
+
+
+# --- the host that a request names ---
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8787", "127.0.0.1:8787", "127.0.0.1:", "[::1]", "[::1]:8787"])
+def test_this_machine_is_recognised(host: str) -> None:
+    assert comes_directly(local_request(host))
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        *(("evil.example",), ("127.0.0.1", "evil.example"), ("evil.example", "127.0.0.1"), ("127.0.0.1", "127.0.0.1")),
+        *(("[::1]evil.example",), ("localhost:80@evil.example",), ("127.0.0.1:evil",), ("127.0.0.1.evil.example",)),
+        *(("0.0.0.0",), ("[::]",), ("2130706433",), ("",), ()),
+    ],
+    ids=str,
+)
+def test_a_host_that_two_programs_may_read_differently_is_not_this_machine(hosts: tuple[str, ...]) -> None:
+    assert not comes_directly(local_request(*hosts))
+
+
+def local_request(*hosts: str) -> Request:
+    headers = [(b"host", host.encode()) for host in hosts]
+    return Request({"type": "http", "client": ("127.0.0.1", 50_000), "headers": headers})

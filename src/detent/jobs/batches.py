@@ -18,7 +18,7 @@ from uuid_utils.compat import uuid7
 
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.domain.job import JobSpec
-from detent.domain.registration import CursorPlace, PreparedJob, Timings, is_costly, prepare
+from detent.domain.registration import CursorPlace, PreparedJob, Timings, is_costly, is_large, prepare
 from detent.domain.schedule.steps import BatchSteps
 from detent.errors import Conflict, ManyFaults, UsageError
 from detent.jobs.edits import Change, canonical
@@ -124,7 +124,11 @@ class JobBatches:
         planner = BatchPlanner(existing, quota, rules, len(items))
         for start in range(0, len(items), AT_A_TIME):
             some = items[start : start + AT_A_TIME]
-            if any(isinstance(item, JobSpec) and is_costly(item) for item in some):
+            specs = [item for item in some if isinstance(item, JobSpec)]
+            if any(map(is_large, specs)):
+                for position, item in enumerate(some, start):
+                    await compute(planner.take, position, item)
+            elif any(map(is_costly, specs)):
                 await compute(planner.take_some, start, some)
             else:
                 await asyncio.sleep(0)
