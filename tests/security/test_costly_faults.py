@@ -17,7 +17,7 @@ from tests.api.api_client import HTTP, ApiClient
 from tests.api.api_server import Readiness, serving
 
 JOBS, BATCH = "/api/v1/jobs", "/api/v1/jobs/batch"
-JOB = {"schedule": "@daily", "target": HTTP}
+JOB: dict[str, Any] = {"schedule": "@daily", "target": HTTP}
 LONG = "Europe/Berlim" * 8_000
 # A comparison costs about ten microseconds with each known name of this length.
 MOST_CHARACTERS = MOST_KNOWN = 100
