@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import asyncpg
 import pytest
+from multidict import CIMultiDict
 from starlette.requests import Request
 
 from detent.api.auth import KeyAuthenticator
@@ -44,7 +45,7 @@ def bearer(key: str) -> dict[str, str]:
 
 
 async def asked(
-    session: aiohttp.ClientSession, method: str, url: str, headers: dict[str, str] | None = None, json: Any = None
+    session: aiohttp.ClientSession, method: str, url: str, headers: Mapping[str, str] | None = None, json: Any = None
 ) -> tuple[int, Any]:
     async with session.request(method, url, json=json, headers=headers, allow_redirects=False) as response:
         return response.status, await response.json(content_type=None) if "/api/" in url else await response.text()
@@ -291,3 +292,12 @@ def test_a_host_that_two_programs_may_read_differently_is_not_this_machine(hosts
 def local_request(*hosts: str) -> Request:
     headers = [(b"host", host.encode()) for host in hosts]
     return Request({"type": "http", "client": ("127.0.0.1", 50_000), "headers": headers})
+
+
+async def test_a_change_is_refused_if_any_of_its_origins_is_another(node: Pages) -> None:
+    own = {"Origin": node.url}
+    assert (await asked(node.session, "POST", node.url + KEYS, own, json={"scope": "read"}))[0] == 422  # let through
+    headers = CIMultiDict([("Origin", node.url), ("Origin", "http://evil.example")])
+    code, problem = await asked(node.session, "POST", node.url + KEYS, headers, json={"scope": "admin"})
+    assert (code, problem["type"]) == (403, "/problems/cross-origin")
+    assert not await node.store.keys.cluster_is_keyed()

@@ -51,10 +51,10 @@ class OriginGuard:
             named = host or "no host"
             detail = f"This cluster has no keys yet, so it answers to localhost only, and the request names {named!r}: "
             return Refusal(421, "wrong-host", detail + "use http://localhost or its address.")
-        origin = headers.get("origin")
-        if origin is not None and method not in SAFE and _host_of(origin) != host.lower():
+        others = [origin for origin in headers.getlist("origin") if _host_of(origin) != host.lower()]
+        if others and method not in SAFE:
             return Refusal(
-                403, "cross-origin", f"Changes from web pages of another origin, here {origin!r}, are refused."
+                403, "cross-origin", f"Changes from web pages of another origin, here {others[0]!r}, are refused."
             )
         return None
 

@@ -198,8 +198,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._unparsed = 0
         self._check_request()
+        super().on_headers_complete()  # refuses a target that is no path, as of CONNECT: then there is no new cycle
         self._phase, self.since = Phase.BODY, monotonic()
-        super().on_headers_complete()
         self.cycle.transport = self._answers
         if self._for_probe:
             self.cycle.keep_alive = False
