@@ -74,7 +74,7 @@ PURPOSES = {
     "[proxies](../howto/keys-and-tenants.md#behind-a-proxy).",
     "max_live_streams": "How many live pages of the dashboard a tenant may have open on one server.",
     "max_connections": "How many connections a server has at once; fewer if the process may not open so many files. "
-    "One address may hold half of them, a trusted proxy all.",
+    "One address may hold half of them, a trusted proxy all, the waiting claims of one tenant a quarter.",
     "max_header_bytes": "The largest request line and headers of a request, together.",
     "request_header_seconds": "How long the headers of a request may take.",
     "request_body_seconds": "How long the body of a request may take, and one second more for each MiB.",

@@ -30,6 +30,7 @@ from detent.targets.lookup import TenantResolver
 from detent.targets.messenger import Message, Messenger
 from detent.targets.policies import FixedPolicy
 from detent.targets.python import HandlerThread, PythonTargetRunner
+from detent.upkeep.notices import SENT_AT_ONCE, TAKEN_FOR
 from detent.worker import worker
 from detent.worker.slots import STARTED_AT_ONCE
 from tests.support.tenants import HTTP, add_job, add_ready, add_tenant
@@ -418,3 +419,23 @@ async def test_a_call_for_which_no_thread_can_be_started_takes_no_place(monkeypa
 
 def _no_thread(_thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
+
+
+# --- notices ---
+
+
+async def test_notices_of_a_tenant_whose_receivers_hang_delay_none_of_another(look: Any, store: Store) -> None:
+    for name, notices in (("noisy", 3 * SENT_AT_ONCE), ("quiet", 1)):
+        tenant = await add_tenant(store, name)
+        job, _ = await add_job(store, look, tenant, name)
+        await look.execute(
+            "WITH opened AS ("
+            "  INSERT INTO incidents (tenant, job, kind, within, tick, misses)"
+            "  SELECT $1, $2, 'start', '1s', now(), 1 FROM generate_series(1, $3) RETURNING incident)"
+            " INSERT INTO notices (incident, event, due_at) SELECT incident, 'missed', now() FROM opened",
+            tenant, job, notices,
+        )  # fmt: skip
+    taken = Counter(notice.job for notice in await store.expectations.take(SENT_AT_ONCE, TAKEN_FOR))
+    assert taken == {"noisy": SENT_AT_ONCE - 1, "quiet": 1}
+    again = Counter(notice.job for notice in await store.expectations.take(SENT_AT_ONCE, TAKEN_FOR))
+    assert again == {"noisy": SENT_AT_ONCE}

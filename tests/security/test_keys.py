@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ from urllib.parse import urlsplit
 import aiohttp
 import asyncpg
 import pytest
+from multidict import CIMultiDict
 from starlette.requests import Request
 
 from detent.api.auth import KeyAuthenticator
 from detent.api.failed_lookups import FailedLookups
+from detent.api.guard import comes_directly
 from detent.api.limits import TenantLimiter
 from detent.api.problems import Refusal
 from detent.errors import UsageError
@@ -40,7 +42,7 @@ PROXY_HEADERS = (
 
 
 async def asked(
-    session: aiohttp.ClientSession, method: str, url: str, headers: dict[str, str] | None = None, json: Any = None
+    session: aiohttp.ClientSession, method: str, url: str, headers: Mapping[str, str] | None = None, json: Any = None
 ) -> tuple[int, Any]:
     async with session.request(method, url, json=json, headers=headers, allow_redirects=False) as response:
         return response.status, await response.json(content_type=None) if "/api/" in url else await response.text()
@@ -248,3 +250,38 @@ async def test_without_its_database_a_node_answers_nothing_to_a_request_without_
     await connection.close()
     assert await status(node, KEYS, method="POST") == 503
     assert await status(node, "/livez") == 200
+
+
+# --- the host that a request names ---
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8787", "127.0.0.1:8787", "127.0.0.1:", "[::1]", "[::1]:8787"])
+def test_this_machine_is_recognised(host: str) -> None:
+    assert comes_directly(local_request(host))
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        *(("evil.example",), ("127.0.0.1", "evil.example"), ("evil.example", "127.0.0.1"), ("127.0.0.1", "127.0.0.1")),
+        *(("[::1]evil.example",), ("localhost:80@evil.example",), ("127.0.0.1:evil",), ("127.0.0.1.evil.example",)),
+        *(("0.0.0.0",), ("[::]",), ("2130706433",), ("",), ()),
+    ],
+    ids=str,
+)
+def test_a_host_that_two_programs_may_read_differently_is_not_this_machine(hosts: tuple[str, ...]) -> None:
+    assert not comes_directly(local_request(*hosts))
+
+
+def local_request(*hosts: str) -> Request:
+    headers = [(b"host", host.encode()) for host in hosts]
+    return Request({"type": "http", "client": ("127.0.0.1", 50_000), "headers": headers})
+
+
+async def test_a_change_is_refused_if_any_of_its_origins_is_another(node: Pages) -> None:
+    own = {"Origin": node.url}
+    assert (await asked(node.session, "POST", node.url + KEYS, own, json={"scope": "read"}))[0] == 422  # let through
+    headers = CIMultiDict([("Origin", node.url), ("Origin", "http://evil.example")])
+    code, problem = await asked(node.session, "POST", node.url + KEYS, headers, json={"scope": "admin"})
+    assert (code, problem["type"]) == (403, "/problems/cross-origin")
+    assert not await node.store.keys.cluster_is_keyed()

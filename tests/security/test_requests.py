@@ -91,6 +91,21 @@ async def test_what_is_not_http_gets_a_problem_and_no_line_in_the_log(caplog: py
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("before", [b"", LINE + b"\r\n"], ids=["first", "second"])
+async def test_a_target_that_is_no_path_gets_a_problem_and_no_line_in_the_log(
+    caplog: pytest.LogCaptureFixture, before: bytes
+) -> None:
+    """On a connection that has answered a request before, too: that one's handler has nothing to do with it."""
+    with caplog.at_level(logging.WARNING):
+        async with probes() as server, wire(server.url) as client:
+            if before:
+                assert (await client.ask(before)).status == 200
+            refused = await client.ask(b"CONNECT 127.0.0.1:80 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (refused.status, refused.problem) == (400, "malformed-request")
+            assert await client.ended() == b""
+    assert caplog.records == []
+
+
 async def test_another_protocol_is_not_spoken_and_the_request_is_answered_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

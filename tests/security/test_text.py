@@ -80,6 +80,7 @@ async def test_jobs_queues_tags_keys_and_owners_are_refused_with_such_names(api:
         ("PUT", f"/api/v1/jobs/by-name/good?owner={quote(bad)}", job),
         ("PUT", f"/api/v1/queues/{quote(bad)}", {"max_concurrent": 1}),
         ("POST", "/api/v1/keys", {"scope": "read", "name": bad}),
+        ("POST", "/api/v1/queues/mail/claim", {"worker": bad}),
     ]
     for method, path, body in calls:
         problem = await api.problem(method, path, 422, json=body)

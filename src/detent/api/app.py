@@ -84,7 +84,7 @@ def create_app(store: Store, *, settings: Settings, readiness: Readiness, metric
         clients=ClientAddresses(settings.trusted_proxies),
     )
     access = AccessWatch(store.web_sessions)
-    waiters = PullWaiters(store)
+    waiters = PullWaiters(store, most_waiting=max(1, settings.max_connections // 4))
     pulled = PulledRuns(store, use_cases, metrics)
     api = Api(store, use_cases, ClusterOperations(store), settings, readiness, authenticator, access, waiters, pulled)
     endpoints = all_endpoints()

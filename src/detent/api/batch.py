@@ -17,13 +17,14 @@ from detent.domain.job import JobSpec, Name
 from detent.domain.refusal import refused
 from detent.domain.text import check_seen
 from detent.errors import UsageError
-from detent.jobs.batches import RegisteredJob
+from detent.jobs.batches import MOST_FAULTS, RegisteredJob
 
 routes = Routes(PREFIX)
 
 MOST_JOBS = 10_000
 NDJSON = "application/x-ndjson"
 READ_AT_A_TIME = 256
+LARGE_BYTES = 4096
 
 _DECODER = msgspec.json.Decoder(JobSpec)
 
@@ -45,18 +46,23 @@ class BatchBody(Upload):
     max_bytes: ClassVar[int] = 64 * 1_048_576
     described: ClassVar[Any] = Annotated[list[JobSpec], Meta(min_length=1, max_length=MOST_JOBS)] | Jobs
 
-    async def read(self) -> list[JobSpec | UsageError]:
-        """Each job, or its error; yields to the event loop at intervals."""
+    async def read(self, most_bytes: int) -> list[JobSpec | UsageError]:
+        """Each job, or its error; yields to the event loop at intervals. `most_bytes`: of one job."""
         items = _lines(self.raw) if self.media_type == NDJSON else _items(self.raw)
         if not items:
             raise UsageError("The batch has no job: give one to ten thousand.")
         if len(items) > MOST_JOBS:
             raise UsageError(f"The batch has {len(items)} jobs and {MOST_JOBS} are allowed: send it in parts.")
         read: list[JobSpec | UsageError] = []
+        wrong = 0
         for position, item in enumerate(items):
-            if position % READ_AT_A_TIME == 0:
+            size = memoryview(item).nbytes
+            if position % READ_AT_A_TIME == 0 or wrong or size > LARGE_BYTES:
                 await asyncio.sleep(0)
-            read.append(_read(item))
+            read.append(_read(item) if size <= most_bytes else _too_large(size, most_bytes))
+            wrong += isinstance(read[-1], UsageError)
+            if wrong > MOST_FAULTS:
+                break  # nothing will be registered, and no further fault is listed
         return read
 
 
@@ -72,7 +78,7 @@ class BatchQuery(Struct, forbid_unknown_fields=True):
 async def create_jobs(api: Api, query: BatchQuery, body: BatchBody) -> BatchResult:
     """Register many jobs, all or none."""
     check_seen(query.owner or "", "The owner", "/owner")
-    items = await body.read()
+    items = await body.read(api.max_body_bytes)
     verb = api.jobs.batches.create if query.mode == "create" else api.jobs.batches.upsert
     return _result(await verb(items, tenant=api.tenant, owner=query.owner, by=api.by))
 
@@ -105,6 +111,11 @@ def _items(raw: bytes) -> list[Any]:
         raise not_json(error) from error
     except RecursionError:
         raise too_deep() from None
+
+
+def _too_large(size: int, most: int) -> UsageError:
+    """As the body of a request with this job alone would be refused."""
+    return UsageError(f"The job is {size} bytes of JSON and {most} are allowed: make it shorter.")
 
 
 def _read(item: Any) -> JobSpec | UsageError:

@@ -7,6 +7,7 @@ every request needs a key, any host name is answered. A change must never come f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 # A proxy on this machine would make requests of the whole world look local. Most add one of these headers.
 PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
 PROXY_HEADER_PREFIX = "x-forwarded"
+_HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]*)?")
 
 
 class OriginGuard:
@@ -44,15 +46,15 @@ class OriginGuard:
         await self._app({**scope, "path": path}, receive, send)
 
     async def _refusal(self, method: str, headers: Headers) -> Refusal | None:
-        host = headers.get("host", "")
+        host = _host(headers)
         if not await self._answers_to(host):
             named = host or "no host"
             detail = f"This cluster has no keys yet, so it answers to localhost only, and the request names {named!r}: "
             return Refusal(421, "wrong-host", detail + "use http://localhost or its address.")
-        origin = headers.get("origin")
-        if origin is not None and method not in SAFE and _host_of(origin) != host.lower():
+        others = [origin for origin in headers.getlist("origin") if _host_of(origin) != host.lower()]
+        if others and method not in SAFE:
             return Refusal(
-                403, "cross-origin", f"Changes from web pages of another origin, here {origin!r}, are refused."
+                403, "cross-origin", f"Changes from web pages of another origin, here {others[0]!r}, are refused."
             )
         return None
 
@@ -72,9 +74,14 @@ def comes_directly(request: HTTPConnection) -> bool:
     return (
         request.client is not None
         and is_loopback(request.client.host)
-        and is_loopback(host_name(request.headers.get("host", "")))
+        and is_loopback(host_name(_host(request.headers)))
         and not any(_is_of_a_proxy(name.lower()) for name in request.headers)
     )
+
+
+def _host(headers: Headers) -> str:
+    """All of them, where there are several: those are no host, because another program may read another one of them."""
+    return ", ".join(headers.getlist("host"))
 
 
 def _is_of_a_proxy(header: str) -> bool:
@@ -89,10 +96,9 @@ def _host_of(origin: str) -> str | None:
 
 
 def host_name(host: str) -> str:
-    """The host without its port: example.org:80, 127.0.0.1:80, [::1]:80."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+    """The host without its port: example.org:80, 127.0.0.1:80, [::1]:80. Anything else is left as it is."""
+    found = _HOST.fullmatch(host)
+    return found[1].strip("[]") if found else host
 
 
 def is_loopback(host: str) -> bool:

@@ -177,9 +177,9 @@ TEXTS: dict[str, tuple[int, str]] = {
     ),
     "too-many-requests": (
         429,
-        "The tenant sends more requests than the setting `requests_per_second` allows, or too many keys that are not "
-        "valid came from this network. Wait as long as `Retry-After` says; a batch or a larger `limit` needs fewer "
-        "requests.",
+        "The tenant sends more requests than the setting `requests_per_second` allows, has as many live pages or "
+        "waiting claims open on this server as it may, or too many keys that are not valid came from this network. "
+        "Wait as long as `Retry-After` says; a batch or a larger `limit` needs fewer requests.",
     ),
     "headers-too-large": (
         431,

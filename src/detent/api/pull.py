@@ -14,6 +14,7 @@ from detent.api.access_watch import OpenAccess
 from detent.api.auth import bad_key, no_key
 from detent.api.context import PREFIX, Api
 from detent.api.pull_waiters import ClaimTerms
+from detent.api.queues import check_length
 from detent.api.routing import Routes
 from detent.api.runs import run_key
 from detent.contract.pull import (
@@ -29,6 +30,7 @@ from detent.contract.pull import (
 from detent.domain.documents import encode_json
 from detent.domain.identity import run_id
 from detent.domain.run import Claim, Failed
+from detent.domain.text import check_seen
 from detent.errors import DetentError, Unavailable, UsageError
 from detent.store.db import OutcomeUnknown, PoolName
 from detent.store.pull import Pulled, Wanted
@@ -49,6 +51,8 @@ async def claim_runs(
     api: Api, queue: str, body: ClaimRequest, disconnected: Callable[[], Awaitable[None]]
 ) -> ClaimedRuns:
     """Claim runs of a queue for a worker, waiting for some if there are none."""
+    check_length(queue)
+    check_seen(body.worker, "The name of the worker", "/worker")
     asking = ClaimTerms(
         api.tenant, body.worker, _wanted(queue, body), body.limit, timedelta(seconds=body.lease_seconds)
     )

@@ -5,17 +5,22 @@ runs may be ready, the first of the line gets them, then the next, until no run 
 and a poll every `POLL_EVERY` seconds guarantees it.
 
 A client that disconnects leaves the line. Runs that were claimed for it return to their queue, uncounted.
+
+Each waiting claim keeps a connection of the server busy, and each line a statement every few seconds. So a tenant has a
+limited number of them, and cannot keep others from the server by waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import NamedTuple
 
+from detent.api.problems import Refusal
 from detent.errors import DetentError
 from detent.runtime.clock import monotonic
 from detent.runtime.service import Loop
@@ -70,8 +75,11 @@ class ClaimQueue:
 
 
 class PullWaiters:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, most_waiting: int) -> None:
+        """`most_waiting`: the claims of one tenant that wait here."""
         self._store = store
+        self._most_waiting = most_waiting
+        self._waiting: Counter[int] = Counter()
         self._lines: dict[tuple[int, Wanted], ClaimQueue] = {}
         self._workers: OrderedDict[tuple[int, str], tuple[int, float]] = OrderedDict()
         self._hearing = hearing(store.database, {RUNS_CHANNEL: self._on_runs})
@@ -85,8 +93,26 @@ class PullWaiters:
         runs = await self._claim(asking)
         if runs or wait <= 0 or self._closed:
             return runs
+        with self._counted(asking.tenant):
+            return await self._wait(asking, wait, disconnected, hurry=self._hints != hints)
+
+    @contextmanager
+    def _counted(self, tenant: int) -> Iterator[None]:
+        if self._waiting[tenant] >= self._most_waiting:
+            raise _too_many(self._most_waiting)
+        self._waiting[tenant] += 1
+        try:
+            yield
+        finally:
+            self._waiting[tenant] -= 1
+            if not self._waiting[tenant]:
+                del self._waiting[tenant]
+
+    async def _wait(
+        self, asking: ClaimTerms, wait: float, disconnected: Callable[[], Awaitable[None]], *, hurry: bool
+    ) -> list[Pulled]:
         waiter = WaitingClaim(asking)
-        self._join(waiter, hurry=self._hints != hints)
+        self._join(waiter, hurry=hurry)
         leaving = asyncio.ensure_future(disconnected())
         try:
             await asyncio.wait((waiter.served, leaving), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
@@ -211,3 +237,11 @@ class PullWaiters:
         if self._listening is not None:
             await self._listening.stop()
         await self._hearing.close()
+
+
+def _too_many(most: int) -> Refusal:
+    detail = (
+        f"Your tenant has {most} claims waiting on this server, a quarter of its connections (max_connections): claim "
+        "again later, from fewer workers, or with wait_seconds 0."
+    )
+    return Refusal(429, "too-many-requests", detail, {"Retry-After": "2"})

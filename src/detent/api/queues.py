@@ -34,7 +34,11 @@ async def list_queues(api: Api) -> Page[Queue]:
 @routes.put("/queues/{name}", scope="write")
 async def limit_queue(api: Api, name: str, body: QueueLimitsRequest) -> Queue:
     """Replace the limits of a queue; every node applies them within seconds."""
-    if not 1 <= len(name) <= LONGEST_NAME:
-        raise UsageError(f"The name of the queue has {len(name)} characters: give 1 to {LONGEST_NAME}.")
+    check_length(name)
     check_seen(name, "The queue")
     return await api.store.queues.limit(name, RunLimits(body.max_concurrent, body.rate_per_second), tenant=api.tenant)
+
+
+def check_length(name: str) -> None:
+    if not 1 <= len(name) <= LONGEST_NAME:
+        raise UsageError(f"The name of the queue has {len(name)} characters: give 1 to {LONGEST_NAME}.")

@@ -7,6 +7,7 @@ The sentence is made from both, so few fields need their own text.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -17,6 +18,8 @@ from msgspec import inspect
 from detent.errors import UsageError
 
 LONGEST_SHOWN = 60
+# To compare names takes time with their length, which a stranger chooses: one of megabytes took a node seconds.
+LONGEST_COMPARED = 100
 
 _PLACE = re.compile(r" - at (?:`key` in )?`(\$[^`]*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
@@ -29,6 +32,8 @@ def pointer_to(*parts: str | int) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
+    if len(name) > LONGEST_COMPARED:
+        return None
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return found[0] if found else None
 
@@ -37,13 +42,19 @@ def refused(error: msgspec.ValidationError, document: object, expected: Any) -> 
     """The error for people; `document` is what was read, as plain values, `expected` what it should be."""
     place = _PLACE.search(str(error))
     fault = str(error)[: place.start()] if place else str(error)
-    path, value, kind = _walk(place[1] if place else "$", document, inspect.type_info(expected))
+    path, value, kind = _walk(place[1] if place else "$", document, _type_info(expected))
     if unknown := _UNKNOWN.fullmatch(fault):
         return _unknown_field(unknown[1], path, value, kind)
     if missing := _MISSING.fullmatch(fault):
         return _missing_field(missing[1], path, value, kind)
     read = "a number out of range" if "out of range" in fault else shown(value)
     return UsageError(f"{_name(path)} is {read}: give {_advice(path, kind)}.", pointer_to(*path))
+
+
+@functools.lru_cache(maxsize=256)
+def _type_info(expected: Any) -> inspect.Type:
+    """Kept, because it takes a millisecond, and each job of a batch may be wrong."""
+    return inspect.type_info(expected)
 
 
 def shown(value: object) -> str:

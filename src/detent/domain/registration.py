@@ -44,6 +44,9 @@ GAPS_CHECKED = 16
 GAPS_AHEAD = timedelta(days=3660)
 WAITING_LANES = {"QUEUE": -1, "REPLACE": -2}
 LONGEST_GRACE = 2**31 - 1
+# What is_large looks at: a value counts one, and so do a hundred characters.
+LARGE_PARTS = 1_000
+CHARACTERS_OF_A_PART = 100
 
 _DECODER = msgspec.json.Decoder(JobSpec)
 
@@ -99,6 +102,24 @@ def is_costly(spec: JobSpec) -> bool:
     """Whether its ticks may take more than a tenth of a millisecond to compute: callers then use a thread."""
     rule = looks_like_rrule(spec.schedule) if isinstance(spec.schedule, str) else "rrule" in spec.schedule
     return rule or bool(spec.jitter_seconds) or spec.idempotency_key_template is not None
+
+
+def is_large(spec: JobSpec) -> bool:
+    """Whether its payload may take more than a few milliseconds to check, a megabyte a tenth of a second: callers then
+    use a thread, for this job alone. Looks at a small part of it."""
+    todo, seen = [spec.payload], 0
+    while todo and seen <= LARGE_PARTS:
+        part = todo.pop()
+        seen += 1
+        if isinstance(part, str):
+            seen += len(part) // CHARACTERS_OF_A_PART
+        elif isinstance(part, dict | list) and len(part) > LARGE_PARTS:
+            return True
+        elif isinstance(part, dict):
+            todo += [*part, *part.values()]
+        elif isinstance(part, list):
+            todo += part
+    return seen > LARGE_PARTS
 
 
 class Timings:

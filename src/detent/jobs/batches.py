@@ -1,8 +1,8 @@
 """Many jobs in one call, all or none: created, or created and changed by name.
 
 Reading ten thousand jobs takes a quarter of a second on the loop that also fires, so it yields to the loop every few
-items; items whose ticks may be costly to compute are read in a thread, within a number of steps for all of them. Every
-wrong item is reported, not only the first.
+items; items whose ticks may be costly to compute are read in a thread, within a number of steps for all of them. The
+first hundred wrong items are reported; after them nothing is examined.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from uuid_utils.compat import uuid7
 
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.domain.job import JobSpec
-from detent.domain.registration import CursorPlace, PreparedJob, Timings, is_costly, prepare
+from detent.domain.registration import CursorPlace, PreparedJob, Timings, is_costly, is_large, prepare
 from detent.domain.schedule.steps import BatchSteps
 from detent.errors import Conflict, ManyFaults, UsageError
 from detent.jobs.edits import Change, canonical
@@ -124,7 +124,11 @@ class JobBatches:
         planner = BatchPlanner(existing, quota, rules, len(items))
         for start in range(0, len(items), AT_A_TIME):
             some = items[start : start + AT_A_TIME]
-            if any(isinstance(item, JobSpec) and is_costly(item) for item in some):
+            specs = [item for item in some if isinstance(item, JobSpec)]
+            if any(map(is_large, specs)):
+                for position, item in enumerate(some, start):
+                    await compute(planner.take, position, item)
+            elif any(map(is_costly, specs)):
                 await compute(planner.take_some, start, some)
             else:
                 await asyncio.sleep(0)
@@ -167,6 +171,8 @@ class BatchPlanner:
             self.take(position, item)
 
     def take(self, position: int, item: JobSpec | UsageError) -> None:
+        if self._wrong > MOST_FAULTS:
+            return  # nothing will be registered, and no further fault is listed
         try:
             if isinstance(item, UsageError):
                 raise item
@@ -182,7 +188,9 @@ class BatchPlanner:
             return
         first = self._faults[0]
         what = "One of the jobs is wrong" if self._wrong == 1 else f"{self._wrong} of the jobs are wrong"
-        listed = "" if self._wrong <= MOST_FAULTS else f" The first {MOST_FAULTS} are listed."
+        listed = ""
+        if self._wrong > MOST_FAULTS:
+            what, listed = f"More than {MOST_FAULTS} of the jobs are wrong", f" The first {MOST_FAULTS} are listed."
         raise ManyFaults(f"{what}, so none was registered; at {first.pointer}: {first.message}{listed}", self._faults)
 
     def _check_name(self, position: int, name: str | None) -> None:

@@ -18,7 +18,7 @@ from uuid_utils.compat import uuid7
 from detent.contract.job import Job
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.domain.job import JobSpec
-from detent.domain.registration import PreparedJob, Timings, is_costly, prepare
+from detent.domain.registration import PreparedJob, Timings, is_costly, is_large, prepare
 from detent.domain.schedule.steps import BatchSteps, CostlySchedule, Steps, batch_limit
 from detent.errors import Conflict
 from detent.jobs.edits import Change, Edit, Expected, canonical, edit_of, patched
@@ -77,7 +77,7 @@ class JobRegistration:
         rules = await self._targets.rules_for(tenant, specs)
         async with reserved(self._database, tenant, len(specs), self._max_payload_bytes) as quota:
             now = quota.now
-            costly = any(map(is_costly, specs))
+            costly = any(is_costly(spec) or is_large(spec) for spec in specs)
             new = await compute(_prepare_new, specs, quota) if costly else _prepare_new(specs, quota)
             for each in new:
                 rules.warn(each.job)
@@ -145,7 +145,7 @@ class JobRegistration:
         """None: the job changed meanwhile."""
         limit = await payload_limit(self._database, row["tenant"], self._max_payload_bytes)
         prepared = partial(prepare, spec, row["id"], row["job"], row["created_at"], max_payload_bytes=limit)
-        job = await compute(prepared) if is_costly(spec) else prepared()
+        job = await compute(prepared) if is_costly(spec) or is_large(spec) else prepared()
         (await self._targets.rules_for(row["tenant"], [spec])).warn(job)
         change = await self._change_to(job, row, owner, by)
         if change is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 
 from detent.domain.schedule.errors import ScheduleError
 
@@ -62,7 +63,7 @@ class IntervalTicks:
 def parse_every(value: object) -> int:
     """A duration in milliseconds, from '15m', '1h30m', 'PT15M', '90 seconds' or a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ScheduleError(f"The interval is {value!r}, which is not a duration; {EXAMPLE}.")
+        raise ScheduleError(f"The interval is {reprlib.repr(value)}, which is not a duration; {EXAMPLE}.")
     milliseconds = _from_text(value) if isinstance(value, str) else _from_number(value)
     if milliseconds < SHORTEST_MS:
         raise ScheduleError(f"The interval {value!r} is shorter than a second; the shortest is 'every 1s'.")

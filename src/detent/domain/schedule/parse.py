@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import reprlib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from detent.domain.schedule.zones import UTC_ZONE, Zone, load_zone
 FORMS = "{'cron': …}, {'rrule': …}, {'every': …, 'anchor': …} or {'at': …}"
 LONGEST_JITTER = 86_400
 PARSE_CACHE = 8_192
+LONGEST_TEXT = 1_000  # of an interval or an instant
 CHARACTERS_OF_A_STEP = 4  # a date of an EXDATE list is read in four microseconds
 
 
@@ -52,6 +54,8 @@ def parse_schedule(spec: str | Mapping[str, Any], options: ScheduleOptions, step
     else:
         kind, value, options = _explicit(spec, options)
         pointer = f"/schedule/{kind}"
+    if kind in ("every", "at") and isinstance(value, str) and len(value) > LONGEST_TEXT:
+        raise ScheduleError(f"The schedule has {len(value)} characters; at most {LONGEST_TEXT} are read.", pointer)
     try:
         if kind == "cron":
             # Most registrations have an expression that another job has too.
@@ -99,7 +103,9 @@ def _refuse_aws_call(text: str) -> None:
 
 def _explicit(spec: Mapping[str, Any], options: ScheduleOptions) -> tuple[str, Any, ScheduleOptions]:
     if not isinstance(spec, Mapping):
-        raise ScheduleError(f"The schedule is {spec!r}; write a text such as '0 9 * * MON', or {FORMS}.", "/schedule")
+        raise ScheduleError(
+            f"The schedule is {reprlib.repr(spec)}; write a text such as '0 9 * * MON', or {FORMS}.", "/schedule"
+        )
     kinds = [key for key in ("cron", "rrule", "every", "at") if key in spec]
     if len(kinds) != 1:
         raise ScheduleError(f"The schedule names {len(kinds)} kinds; give one of {FORMS}.", "/schedule")
@@ -125,7 +131,8 @@ def _explicit_anchor(value: Any, options: ScheduleOptions) -> datetime:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ScheduleError(f"The schedule is {value!r}, which is not a text; write for example '0 9 * * MON'.")
+        given = reprlib.repr(value)  # of any size
+        raise ScheduleError(f"The schedule is {given}, which is not a text; write for example '0 9 * * MON'.")
     if not value.strip():
         raise ScheduleError("The schedule is empty; write for example '0 9 * * MON', '@daily' or 'every 15m'.")
     return value

@@ -35,6 +35,9 @@ FIRST_INSTANT = -62_000_000_000
 LAST_INSTANT = 253_300_000_000
 """What datetime can hold, with some days to spare at either end: year 5 to year 9996."""
 
+LONGEST_NAME = 100
+"""A longer name is no zone: it is neither shown in full nor compared with the names of zones."""
+
 
 class OffsetSegment(NamedTuple):
     """A stretch of time with one offset from UTC; all five in seconds."""
@@ -127,7 +130,7 @@ def check_timezone(name: str) -> zoneinfo.ZoneInfo:
         raise ScheduleError("The time zone is empty; give an IANA name such as 'UTC' or 'Europe/Berlin'.", "/timezone")
     if name in _zone_names():
         return zoneinfo.ZoneInfo(name)
-    raise ScheduleError(f"The time zone {name!r} is not known; {_suggest(name)}.", "/timezone")
+    raise ScheduleError(f"The time zone {_shortened(name)!r} is not known; {_suggest(name)}.", "/timezone")
 
 
 @functools.cache
@@ -139,18 +142,30 @@ def _zone_names() -> frozenset[str]:
     return frozenset(text.split())
 
 
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+
+
 def _suggest(name: str) -> str:
+    """Compares the name with a few dozen cities, not with all: a batch may have ten thousand such names."""
     import difflib
 
-    lowered = {zone.lower(): zone for zone in sorted(_zone_names())}
-    cities = {zone.rpartition("/")[2].lower(): zone for zone in sorted(_zone_names())}
-    wanted = name.strip().lower().replace(" ", "_")
-    near = [lowered[key] for key in difflib.get_close_matches(wanted, lowered, n=3, cutoff=0.75)]
-    near += [cities[key] for key in difflib.get_close_matches(wanted.rpartition("/")[2], cities, n=3)]
-    names = list(dict.fromkeys(near))[:3]
-    if not names:
+    wanted = name.strip().lower().replace(" ", "_").rpartition("/")[2] if len(name) <= LONGEST_NAME else ""
+    cities = _cities().get(wanted[:1], {})
+    near = [repr(cities[city]) for city in difflib.get_close_matches(wanted, cities, n=3)]
+    if not near:
         return "give an IANA name such as 'Europe/Berlin', 'America/New_York' or 'UTC'"
-    return "did you mean " + " or ".join(repr(zone) for zone in names)
+    return "did you mean " + " or ".join(near)
+
+
+@functools.cache
+def _cities() -> dict[str, dict[str, str]]:
+    """The zone of each city, by the city's first letter."""
+    found: dict[str, dict[str, str]] = {}
+    for zone in sorted(_zone_names()):
+        city = zone.rpartition("/")[2].lower()
+        found.setdefault(city[0], {})[city] = zone
+    return found
 
 
 def tzdata_version() -> str:
