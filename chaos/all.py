@@ -16,7 +16,7 @@ from chaos.scenarios import SCENARIOS
 from tests.support.fleet.mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = ("every_second", "kill_restart", "takeover", "rolling", "fairness")
+SCRIPTS = ("every_second", "kill_restart", "takeover", "rolling", "fairness", "floods")
 
 
 def script(name: str) -> Row:

@@ -15,10 +15,12 @@ from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.explain import explain_text
 from detent.domain.schedule.steps import BATCH_STEPS, QUESTION_STEPS, STEPS_PER_ROW, CostlySchedule, Steps
 from detent.jobs.bulk import CONCURRENT_CHANGES
+from detent.runtime import arithmetic
 from detent.runtime.arithmetic import compute
 from tests.api.api_client import HTTP, ApiClient
 from tests.api.api_server import Readiness, serving
 from tests.support import factories
+from tests.support.waiting import until
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 PREVIEW = "/api/v1/schedules/preview"
@@ -284,3 +286,23 @@ async def test_no_step_of_an_attack_is_taken_by_the_loop_that_fires(
     await asyncio.gather(*(api.ask("POST", path, json=body) for path, body in ATTACKS[attack]))
     assert len(threads) == 1
     assert threading.main_thread() not in threads
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_other_requests_are_answered_while_costly_schedules_wait_for_their_thread(
+    api: ApiClient, attack: str
+) -> None:
+    """The API runs on this loop, as a node's does. How late its answers are is measured by `chaos/floods.py`."""
+    release = threading.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(compute(release.wait))
+        costly = [group.create_task(api.ask("POST", path, json=body)) for path, body in ATTACKS[attack]]
+        try:
+            await until(lambda: arithmetic._THREAD._work_queue.qsize() > 0, 10, "a costly request to reach the thread")
+            for path in ("/livez", "/api/v1/jobs"):
+                assert (await api.ask("GET", path)).status == 200
+            await api.create(name="usual")
+            assert not any(task.done() for task in costly)
+        finally:
+            release.set()
+    assert {task.result().status for task in costly} <= {200, 422}

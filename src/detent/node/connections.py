@@ -33,6 +33,9 @@ SWEEP_SECONDS = 1.0
 LOG_SECONDS = 60.0
 # Descriptors for everything else: the database, calls of jobs, handler processes, files.
 OTHER_DESCRIPTORS = 256
+# Connections that were taken from the kernel while all others are in use.
+WAITING = 64
+PROBES = (b"/livez", b"/readyz")
 FOR_PROBES = 32
 # A body that has been under way for longer may be closed where a connection is needed.
 SLOW_BODY_SECONDS = 5.0
@@ -87,12 +90,16 @@ class Connections(ServerState):
         return others < self.most or self._free_one(None)
 
     def _free_one(self, peer: str | None) -> bool:
-        """Close the connection that has waited longest for its client; of this peer, if one is given."""
+        """Close the connection that has waited longest for its client; of this peer, if one is given. Connections from
+        which nothing has come yet may be those of probes whose request is on its way, unless they are many."""
         slow_since = monotonic() - SLOW_BODY_SECONDS
+        spares_new_ones = len(self.reading) <= self.most_of_one_peer // 2
         for lane in (self.reading, self.idle, self.bodies):
             for waiting in lane:
                 if lane is self.bodies and waiting.since > slow_since:
                     break
+                if spares_new_ones and not waiting.heard:
+                    continue
                 if waiting not in self._for_probes and peer in (None, waiting.peer):
                     self._evict(waiting)
                     return True
@@ -182,4 +189,4 @@ def _within_descriptors(wanted: int, *, servers: int) -> int:
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if allowed == resource.RLIM_INFINITY:
         return wanted
-    return min(wanted, max(max(allowed - OTHER_DESCRIPTORS, allowed // 2) // servers, 1))
+    return min(wanted, max(max(allowed - OTHER_DESCRIPTORS - WAITING * servers, allowed // 2) // servers, 1))

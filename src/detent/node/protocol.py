@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 
 from detent.api import problems
 from detent.api.problems import Refusal
-from detent.node.connections import SMALL_BODY_BYTES, Connections, Lane
+from detent.node.connections import PROBES, SMALL_BODY_BYTES, Connections, Lane
 from detent.runtime.clock import monotonic
 
 MAX_HEADERS = 100
@@ -32,7 +32,6 @@ CLOSE_SECONDS = 5.0
 IGNORED_BYTES = 262_144  # of a client that goes on sending after it was refused; then it has to wait
 SEND_SECONDS = 30.0
 READ_BYTES_PER_SECOND = 1024  # a client that reads its answer more slowly is disconnected
-PROBES = (b"/livez", b"/readyz")
 
 
 class Phase(enum.Enum):
@@ -73,10 +72,15 @@ class LimitedProtocol(HttpToolsProtocol):
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        brings_probe: bool = False,
     ) -> None:
+        """`brings_probe`: a complete request for a probe has arrived with it, and has to be read."""
         super().__init__(config, server_state, app_state, _loop)
         assert isinstance(server_state, Connections)
         self.peer = ""
+        self.heard = False
+        self._brings_probe = brings_probe
         self.since = monotonic()
         self._all = server_state
         self._limits = server_state.settings
@@ -98,7 +102,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._answers = _AnswerTransport(transport, self._finish)
         self._for_probe = not self._all.admit(self)
-        self.enter(self._all.reading)
+        self.enter(None if self._brings_probe else self._all.reading)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._all.forget(self)
@@ -106,6 +110,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._drop_pipeline()
         self._disconnect_handler()
         super().connection_lost(exc)
+        # They refer to this object. Without a cycle, all of it is freed now and not at the next collection of garbage.
+        del self._answers
+        self.cycle = None  # type: ignore[assignment]  # as in uvicorn
 
     def _drop_pipeline(self) -> None:
         """These requests never start, so no handler releases their bodies."""
@@ -136,6 +143,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._lane = lane
 
     def data_received(self, data: bytes) -> None:
+        self.heard = True
         if self._refused:
             self._ignore(len(data))
             return
@@ -147,8 +155,7 @@ class LimitedProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             self._ignore_the_rest()
         except httptools.HttpParserError as error:
-            cause = error.__context__
-            self._refuse(cause.refusal if isinstance(cause, _Refused) else _malformed())
+            self._refuse(_refusal_in(error))
         except _Refused as error:
             self._refuse(error.refusal)
         self._wait()
@@ -367,6 +374,13 @@ class LimitedProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         self._unread_at = None
         super().resume_writing()
+
+
+def _refusal_in(error: httptools.HttpParserError) -> Refusal | None:
+    """A function of its own: a local variable of `data_received` would refer to its own frame by way of the traceback,
+    and what was received would be kept until the next collection of garbage."""
+    cause = error.__context__
+    return cause.refusal if isinstance(cause, _Refused) else _malformed()
 
 
 def _malformed() -> Refusal:

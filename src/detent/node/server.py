@@ -7,12 +7,15 @@ import contextlib
 import errno
 import socket
 from collections.abc import Iterator
+from functools import partial
 from types import TracebackType
+from typing import cast
 
 import uvicorn
 from starlette.applications import Starlette
 
 from detent.errors import Unavailable
+from detent.node.acceptor import Acceptor
 from detent.node.connections import SWEEP_SECONDS, Connections, ReleaseBodies
 from detent.node.protocol import IDLE_SECONDS, LimitedProtocol
 from detent.runtime.clock import monotonic
@@ -21,16 +24,22 @@ from detent.settings.settings import Settings
 
 STOP_SECONDS = 2
 SOUGHT = 100
+# What the kernel keeps for a client that does not read. Without this, it is up to 4 MB for each.
+UNSENT_BYTES = 131_072
 
 
 class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
         super().__init__(config)
-        self.server_state = connections
+        self.server_state = self._connections = connections
         self.ready = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """Instead of uvicorn's own, whose server would accept one connection per turn of the loop."""
+        make_protocol = partial(LimitedProtocol, self.config, self._connections, {})
+        acceptors = [Acceptor(sock, make_protocol, self._connections) for sock in sockets or ()]
+        self.servers = cast("list[asyncio.Server]", acceptors)  # they have what uvicorn calls
+        self.started = True
         self.ready.set()
 
     @contextlib.contextmanager
@@ -130,6 +139,7 @@ def _listen(host: str, port: int) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)  # its connections inherit it
         sock.bind((host.strip("[]"), port))
         sock.listen(1024)  # before the server starts, so that a port in use fails here
     except OSError:
