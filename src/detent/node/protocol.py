@@ -112,7 +112,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         # They refer to this object. Without a cycle, all of it is freed now and not at the next collection of garbage.
         del self._answers
-        self.cycle = None  # type: ignore[assignment]  # as in uvicorn
+        self.cycle = self._answering = None  # type: ignore[assignment]  # as in uvicorn
 
     def _drop_pipeline(self) -> None:
         """These requests never start, so no handler releases their bodies."""
