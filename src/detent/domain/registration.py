@@ -33,7 +33,6 @@ from detent.domain.schedule import Schedule, ScheduleError
 from detent.domain.schedule.cautions import cautions
 from detent.domain.schedule.cron_fields import uses_hash
 from detent.domain.schedule.keys import check_key_template
-from detent.domain.schedule.rrule_parse import looks_like_rrule
 from detent.domain.schedule.schedule import NO_LIMIT
 from detent.domain.schedule.steps import QUESTION_STEPS, CostlySchedule, Steps, batch_limit
 from detent.domain.target_rules import check_target
@@ -44,9 +43,6 @@ GAPS_CHECKED = 16
 GAPS_AHEAD = timedelta(days=3660)
 WAITING_LANES = {"QUEUE": -1, "REPLACE": -2}
 LONGEST_GRACE = 2**31 - 1
-# What is_large looks at: a value counts one, and so do a hundred characters.
-LARGE_PARTS = 1_000
-CHARACTERS_OF_A_PART = 100
 
 _DECODER = msgspec.json.Decoder(JobSpec)
 
@@ -96,30 +92,6 @@ class Timing(NamedTuple):
     stored: str
     digest: bytes
     warnings: list[str]
-
-
-def is_costly(spec: JobSpec) -> bool:
-    """Whether its ticks may take more than a tenth of a millisecond to compute: callers then use a thread."""
-    rule = looks_like_rrule(spec.schedule) if isinstance(spec.schedule, str) else "rrule" in spec.schedule
-    return rule or bool(spec.jitter_seconds) or spec.idempotency_key_template is not None
-
-
-def is_large(spec: JobSpec) -> bool:
-    """Whether its payload may take more than a few milliseconds to check, a megabyte a tenth of a second: callers then
-    use a thread, for this job alone. Looks at a small part of it."""
-    todo, seen = [spec.payload], 0
-    while todo and seen <= LARGE_PARTS:
-        part = todo.pop()
-        seen += 1
-        if isinstance(part, str):
-            seen += len(part) // CHARACTERS_OF_A_PART
-        elif isinstance(part, dict | list) and len(part) > LARGE_PARTS:
-            return True
-        elif isinstance(part, dict):
-            todo += [*part, *part.values()]
-        elif isinstance(part, list):
-            todo += part
-    return seen > LARGE_PARTS
 
 
 class Timings:

@@ -18,7 +18,8 @@ from uuid_utils.compat import uuid7
 
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.domain.job import JobSpec
-from detent.domain.registration import CursorPlace, PreparedJob, Timings, is_costly, is_large, prepare
+from detent.domain.registration import CursorPlace, PreparedJob, Timings, prepare
+from detent.domain.registration_cost import is_costly, is_large
 from detent.domain.schedule.steps import BatchSteps
 from detent.errors import Conflict, ManyFaults, UsageError
 from detent.jobs.edits import Change, canonical

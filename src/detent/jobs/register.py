@@ -18,7 +18,8 @@ from uuid_utils.compat import uuid7
 from detent.contract.job import Job
 from detent.domain.documents import MAX_PAYLOAD_BYTES
 from detent.domain.job import JobSpec
-from detent.domain.registration import PreparedJob, Timings, is_costly, is_large, prepare
+from detent.domain.registration import PreparedJob, Timings, prepare
+from detent.domain.registration_cost import is_costly, is_large
 from detent.domain.schedule.steps import BatchSteps, CostlySchedule, Steps, batch_limit
 from detent.errors import Conflict
 from detent.jobs.edits import Change, Edit, Expected, canonical, edit_of, patched

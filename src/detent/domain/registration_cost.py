@@ -1,0 +1,34 @@
+"""Which documents of jobs are checked in a thread, because that takes long enough to hold up the event loop. Pure."""
+
+from __future__ import annotations
+
+from detent.domain.job import JobSpec
+from detent.domain.schedule.rrule_parse import looks_like_rrule
+
+# What is_large looks at: a value counts one, and so do a hundred characters.
+LARGE_PARTS = 1_000
+CHARACTERS_OF_A_PART = 100
+
+
+def is_costly(spec: JobSpec) -> bool:
+    """Whether its ticks may take more than a tenth of a millisecond to compute: callers then use a thread."""
+    rule = looks_like_rrule(spec.schedule) if isinstance(spec.schedule, str) else "rrule" in spec.schedule
+    return rule or bool(spec.jitter_seconds) or spec.idempotency_key_template is not None
+
+
+def is_large(spec: JobSpec) -> bool:
+    """Whether its payload may take more than a few milliseconds to check, a megabyte a tenth of a second: callers then
+    use a thread, for this job alone. Looks at a small part of it."""
+    todo, seen = [spec.payload], 0
+    while todo and seen <= LARGE_PARTS:
+        part = todo.pop()
+        seen += 1
+        if isinstance(part, str):
+            seen += len(part) // CHARACTERS_OF_A_PART
+        elif isinstance(part, dict | list) and len(part) > LARGE_PARTS:
+            return True
+        elif isinstance(part, dict):
+            todo += [*part, *part.values()]
+        elif isinstance(part, list):
+            todo += part
+    return seen > LARGE_PARTS
