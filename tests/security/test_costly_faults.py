@@ -11,7 +11,7 @@ import pytest
 
 from detent.domain import registration
 from detent.domain.job import HttpTarget, JobSpec
-from detent.domain.registration import is_large
+from detent.domain.registration_cost import is_large
 from detent.jobs.batches import MOST_FAULTS
 from tests.api.api_client import HTTP, ApiClient
 from tests.api.api_server import Readiness, serving
