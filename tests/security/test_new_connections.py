@@ -88,6 +88,22 @@ async def test_the_oldest_are_closed_when_more_wait_than_there_are_descriptors_f
             assert (await client.ask(request("GET", "/metrics"))).status == 200
 
 
+async def test_a_probe_whose_request_came_while_it_waited_is_served_and_not_closed(
+    sockets: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptor, "SERVED_PER_TURN", 0)
+    monkeypatch.setattr(acceptor, "LOOKED_AT_PER_TURN", 0)
+    async with probes(max_connections=4) as server:
+        silent = acceptor_of(server)._silent
+        probe, oldest, *_ = [connected(sockets, server, b"") for _ in range(connections.WAITING + 4)]
+        await until(lambda: len(silent) == connections.WAITING + 4)
+        probe.send(PROBE)
+        connected(sockets, server, b"")
+        assert (await received(probe)).startswith(b"HTTP/1.1 200")
+        connected(sockets, server, b"")
+        assert await ended(oldest)
+
+
 def descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
@@ -141,6 +157,14 @@ async def test_a_new_connection_does_not_make_way_before_its_request_could_be_re
         assert (await new.ask(request("GET", "/version"))).status == 200
         for client in bodies:
             await client.close()
+
+
+async def test_half_sent_requests_make_way_before_a_new_connection(sockets: ExitStack) -> None:
+    async with probes(max_connections=8) as server, wire(server.url) as new:
+        await until(lambda: len(server.connections.reading) == 1)
+        half_sent = [connected(sockets, server, LINE) for _ in range(server.connections.most_of_one_peer)]
+        assert await ended(half_sent[0])
+        assert (await new.ask(PROBE)).status == 200
 
 
 @pytest.mark.parametrize(("asks", "status"), [(LINE + b"a:\r\n" * 101, 431), (b"no\r\n", 400), (PROBE, 200)])

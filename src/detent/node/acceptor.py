@@ -73,7 +73,7 @@ class Acceptor:
         else:
             # A request that is not complete has no precedence: anyone can begin with these words and wait.
             if begin.startswith(PROBE_LINES) and b"\r\n\r\n" in begin:
-                self._connect(client, brings_probe=True)
+                self._connect(client, heard=True, brings_probe=True)
             elif begin:
                 self._waiting.append(client)
             else:
@@ -85,12 +85,13 @@ class Acceptor:
         for _ in range(min(LOOKED_AT_PER_TURN, len(self._silent))):
             self._sort(self._silent.popleft())
         for _ in range(min(SERVED_PER_TURN, len(self._waiting) + len(self._silent))):
-            self._connect((self._waiting or self._silent).popleft(), brings_probe=False)
+            heard = bool(self._waiting)
+            self._connect((self._waiting or self._silent).popleft(), heard=heard)
         if self._waiting or self._silent:
             self._turn = self._loop.call_soon(self._serve)
 
-    def _connect(self, client: socket.socket, *, brings_probe: bool) -> None:
-        make_protocol = partial(self._make_protocol, brings_probe=brings_probe)
+    def _connect(self, client: socket.socket, *, heard: bool, brings_probe: bool = False) -> None:
+        make_protocol = partial(self._make_protocol, heard=heard, brings_probe=brings_probe)
         task = self._loop.create_task(self._loop.connect_accepted_socket(make_protocol, client))
         self._serving.add(task)
         task.add_done_callback(self._served)
@@ -105,11 +106,20 @@ class Acceptor:
             task.result()[0].close()  # uvicorn has ended the connections that there were before
 
     def _close_surplus(self) -> None:
-        used = len(self._connections.connections) + len(self._serving)
-        places = WAITING + max(0, self._connections.most - used)
-        if len(self._silent) + len(self._waiting) > places:
-            (self._waiting or self._silent).popleft().close()
+        """One has just come. Those from which something came are closed first: a probe would have been served."""
+        while self._has_surplus():
+            if not self._waiting:
+                oldest = self._silent.popleft()
+                self._sort(oldest)  # its request may have come meanwhile
+                if not self._silent or self._silent[-1] is not oldest:
+                    continue
+            closed = self._waiting.popleft() if self._waiting else self._silent.pop()
+            closed.close()
             self._connections.count("evicted")
+
+    def _has_surplus(self) -> bool:
+        used = len(self._connections.connections) + len(self._serving)
+        return len(self._silent) + len(self._waiting) > WAITING + max(0, self._connections.most - used)
 
     def _pause(self) -> None:
         """There are no descriptors or no memory left, so the next try would fail, too."""

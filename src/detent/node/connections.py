@@ -37,6 +37,7 @@ OTHER_DESCRIPTORS = 256
 WAITING = 64
 PROBES = (b"/livez", b"/readyz")
 FOR_PROBES = 32
+NEW_SECONDS = 1.0
 # A body that has been under way for longer may be closed where a connection is needed.
 SLOW_BODY_SECONDS = 5.0
 # Bodies up to this size are always accepted: large ones must not keep small requests out.
@@ -91,19 +92,25 @@ class Connections(ServerState):
 
     def _free_one(self, peer: str | None) -> bool:
         """Close the connection that has waited longest for its client; of this peer, if one is given. Connections from
-        which nothing has come yet may be those of probes whose request is on its way, unless they are many."""
-        slow_since = monotonic() - SLOW_BODY_SECONDS
-        spares_new_ones = len(self.reading) <= self.most_of_one_peer // 2
+        which nothing has come yet may be those of probes whose request is on its way: few of them are not closed at
+        all, and of many those last that are new."""
+        now = monotonic()
+        few = len(self.reading) <= self.most_of_one_peer // 2
+        last_choice: LimitedProtocol | None = None
         for lane in (self.reading, self.idle, self.bodies):
             for waiting in lane:
-                if lane is self.bodies and waiting.since > slow_since:
+                if lane is self.bodies and waiting.since > now - SLOW_BODY_SECONDS:
                     break
-                if spares_new_ones and not waiting.heard:
+                if waiting in self._for_probes or peer not in (None, waiting.peer):
                     continue
-                if waiting not in self._for_probes and peer in (None, waiting.peer):
+                if waiting.heard or (not few and waiting.since <= now - NEW_SECONDS):
                     self._evict(waiting)
                     return True
-        return False
+                last_choice = last_choice or waiting
+        if last_choice is None or few:
+            return False
+        self._evict(last_choice)
+        return True
 
     def _evict(self, connection: LimitedProtocol) -> None:
         self.count("evicted")

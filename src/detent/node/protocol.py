@@ -73,13 +73,14 @@ class LimitedProtocol(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
+        heard: bool = False,
         brings_probe: bool = False,
     ) -> None:
-        """`brings_probe`: a complete request for a probe has arrived with it, and has to be read."""
+        """`heard`: something has arrived with it. `brings_probe`: that is a complete request for a probe."""
         super().__init__(config, server_state, app_state, _loop)
         assert isinstance(server_state, Connections)
         self.peer = ""
-        self.heard = False
+        self.heard = heard
         self._brings_probe = brings_probe
         self.since = monotonic()
         self._all = server_state
@@ -89,10 +90,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._lane: Lane | None = None
         self._for_probe = False
         self._refused = False
-        self._unparsed = 0
-        self._length = 0
-        self._received = 0
-        self._ignored = 0
+        self._unparsed = self._length = self._received = self._ignored = 0
         self._closing_at: float | None = None
         self._unread_at: tuple[float, int] | None = None
 
