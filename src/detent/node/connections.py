@@ -33,8 +33,9 @@ SWEEP_SECONDS = 1.0
 LOG_SECONDS = 60.0
 # Descriptors for everything else: the database, calls of jobs, handler processes, files.
 OTHER_DESCRIPTORS = 256
-# Connections that were taken from the kernel while all others are in use.
-WAITING = 64
+# Connections that were taken from the kernel while all others are in use. More than are taken in two turns of the loop:
+# the request of a probe has that long to arrive before its connection could be closed.
+WAITING = 256
 PROBES = (b"/livez", b"/readyz")
 FOR_PROBES = 32
 NEW_SECONDS = 1.0
