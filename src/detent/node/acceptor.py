@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from detent.node.connections import PROBES, WAITING, Connections
+from detent.node.connections import PROBES, Connections
 
 BACKLOG = 2048
 TAKEN_PER_TURN = 128
@@ -119,7 +119,8 @@ class Acceptor:
 
     def _has_surplus(self) -> bool:
         used = len(self._connections.connections) + len(self._serving)
-        return len(self._silent) + len(self._waiting) > WAITING + max(0, self._connections.most - used)
+        free = max(0, self._connections.most - used)
+        return len(self._silent) + len(self._waiting) > self._connections.most_waiting + free
 
     def _pause(self) -> None:
         """There are no descriptors or no memory left, so the next try would fail, too."""

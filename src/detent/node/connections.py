@@ -33,8 +33,8 @@ SWEEP_SECONDS = 1.0
 LOG_SECONDS = 60.0
 # Descriptors for everything else: the database, calls of jobs, handler processes, files.
 OTHER_DESCRIPTORS = 256
-# Connections that were taken from the kernel while all others are in use. More than are taken in two turns of the loop:
-# the request of a probe has that long to arrive before its connection could be closed.
+# Connections that were taken from the kernel while all others are in use, of all servers of a process. As many as are
+# taken in two turns of the loop: the request of a probe has that long to arrive before its connection may be closed.
 WAITING = 256
 PROBES = (b"/livez", b"/readyz")
 FOR_PROBES = 32
@@ -55,7 +55,8 @@ class Connections(ServerState):
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self.settings = settings
-        self.most = _within_descriptors(settings.max_connections, servers=1 if settings.metrics_port is None else 2)
+        servers = 1 if settings.metrics_port is None else 2
+        self.most, self.most_waiting = _within_descriptors(settings.max_connections, servers)
         self.most_of_one_peer = max(1, self.most // 2)
         self._proxies = ClientAddresses(settings.trusted_proxies)
         # A payload that the settings allow must fit, or it could never be sent.
@@ -191,10 +192,12 @@ class ReleaseBodies:
             self._connections.release(scope["state"])
 
 
-def _within_descriptors(wanted: int, *, servers: int) -> int:
-    """As many connections as each server of this process can have descriptors for: with none left, it could accept no
-    probe."""
+def _within_descriptors(wanted: int, servers: int) -> tuple[int, int]:
+    """As many connections as each server of this process can have descriptors for, and how many more may wait: with no
+    descriptor left, it could accept no probe."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if allowed == resource.RLIM_INFINITY:
-        return wanted
-    return min(wanted, max(max(allowed - OTHER_DESCRIPTORS - WAITING * servers, allowed // 2) // servers, 1))
+        return wanted, WAITING
+    waiting = min(WAITING, allowed // 4)
+    most = max(allowed - OTHER_DESCRIPTORS - waiting, allowed // 2)
+    return min(wanted, max(most // servers, 1)), waiting // servers
