@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -19,7 +17,7 @@ AddrInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, 
 
 # The connector creates sockets in the task of the request, or in tasks with a copy of its context. Where it is not set,
 # no pattern with a name matches.
-_host: ContextVar[str] = ContextVar("the host of the URL that is being called", default="")
+called_host: ContextVar[str] = ContextVar("the host of the URL that is being called", default="")
 
 
 class AddressRefusedError(OSError):
@@ -28,16 +26,6 @@ class AddressRefusedError(OSError):
     def __init__(self, fault: TargetFault) -> None:
         super().__init__(errno.EACCES, fault.reason)
         self.fault = fault
-
-
-@contextmanager
-def calling(host: str) -> Iterator[None]:
-    """While this lasts, sockets are created for a URL with this host."""
-    token = _host.set(host)
-    try:
-        yield
-    finally:
-        _host.reset(token)
 
 
 class AddressGuard:
@@ -49,7 +37,7 @@ class AddressGuard:
     def open_socket(self, info: AddrInfo) -> socket.socket:
         """Create the socket for exactly this address, or refuse: the last step before the connection."""
         family, kind, protocol, _, address = info
-        fault = self.rules.fault(str(address[0]), int(address[1]), _host.get())
+        fault = self.rules.fault(str(address[0]), int(address[1]), called_host.get())
         if fault is not None:
             raise AddressRefusedError(fault)
         return socket.socket(family, kind, protocol)
