@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from detent.domain.secret_ref import is_reference_name
 from detent.errors import UsageError
 
 LONGEST_SHOWN = 60
@@ -75,12 +76,17 @@ def _walk(place: str, document: object, kind: inspect.Type) -> tuple[list[str | 
 
 
 def _odd_entry(value: object) -> str:
-    """The entry of a mapping that was refused. The decoder does not name it, but our mappings hold only text."""
+    """The entry of a mapping that was refused. The decoder does not name it, but our mappings hold only text and
+    references to secrets."""
     if isinstance(value, dict):
         for key, entry in value.items():
-            if not isinstance(entry, str):
+            if not isinstance(entry, str) and not _is_reference(entry):
                 return str(key)
     return ""
+
+
+def _is_reference(entry: object) -> bool:
+    return isinstance(entry, dict) and entry.keys() == {"secret"} and is_reference_name(str(entry["secret"]))
 
 
 def _choose(kind: inspect.Type, value: object) -> inspect.Type:
@@ -165,6 +171,8 @@ _EXAMPLES: dict[str | int, str] = {
     "timezone": 'one such as "Europe/Berlin"',
     "url": 'one such as "https://example.org/hook"',
     "function": 'one such as "package.module:name"',
+    "secret": 'the name of a secret, such as "payments-key", "env:PAYMENTS_KEY" or "file:payments-key"',
+    "signing": 'a secret, such as {"secret": "webhooks"}',
 }
 
 _PLAIN: dict[type, str] = {
