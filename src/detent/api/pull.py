@@ -202,7 +202,7 @@ async def _mask_of(api: Api, run: str, token: int) -> Mask | None:
     """What hides the secrets that this worker got with its claim; None: it got none."""
     if api.caller.scope != "secrets":
         return None
-    held = await api.store.pull.held(api.tenant, run_key(run), token)
+    held = await api.store.pull.held(tenant=api.tenant, key=run_key(run), token=token)
     if held is None:
         return None
     definition = await with_own_payload(api.store, held.claim, held.definition, pool=PoolName.PULL)

@@ -272,8 +272,8 @@ JOB_FIELDS: tuple[JobField, ...] = (
         "Signing secret",
         "secret",
         "definition",
-        'The secret that signs HTTP calls by Standard Webhooks, {"secret": "NAME"}. Null: that of the tenant, if it has '
-        "one.",
+        'The secret that signs HTTP calls by Standard Webhooks, {"secret": "NAME"}. Without it, that of the tenant '
+        "signs them, if it has one.",
     ),
 )
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from detent.contract.secret import RewrappedSecrets, Secret
 from detent.domain.secret_ref import value_fault
 from detent.domain.webhooks import KEY_FORM, PREFIX, read_signing_key
-from detent.errors import Conflict, NotFound, Unavailable, UsageError
+from detent.errors import Conflict, NotFound, UsageError
 from detent.runtime.envelope import Envelope, MasterKeys, Place, SecretKeyError
 from detent.store import Store
 from detent.store.secrets import SecretUsers
@@ -17,6 +17,10 @@ MOST_VERSIONS = 10
 NAMED_JOBS = 5
 REWRAPPED_AT_ONCE = 500
 NOW = timedelta(0)
+NO_KEY = (
+    "This server has no secret key, so it cannot encrypt: set DETENT_SECRET_KEY to what `detent secret generate-key` "
+    "prints, on all nodes."
+)
 
 
 class SecretNotFound(NotFound):
@@ -46,10 +50,7 @@ class SecretCommands:
         self, tenant: int, name: str, value: str, keep: timedelta, by: str | None, *, create: bool
     ) -> Secret:
         if self._keys.newest is None:
-            raise Unavailable(
-                "This server has no secret key, so it cannot store secrets: set DETENT_SECRET_KEY to what "
-                "`detent secret generate-key` prints, on all nodes."
-            )
+            raise Conflict(NO_KEY)
 
         def seal(version: int) -> Envelope:
             return self._keys.seal(Place(tenant, name, version), value)
@@ -85,7 +86,7 @@ class SecretCommands:
         """Put one batch of secrets under the newest master key. Values are not decrypted, and calls go on meanwhile."""
         newest = self._keys.newest
         if newest is None:
-            raise Unavailable("This server has no secret key: set DETENT_SECRET_KEY.")
+            raise Conflict(NO_KEY)
         used = await self._secrets.key_ids()
         missing = self._keys.missing(used)
         if missing:

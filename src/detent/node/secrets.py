@@ -33,8 +33,8 @@ def _missing(missing: Collection[str], keys: MasterKeys) -> str:
     if keys.newest is None:
         return f"{what}, and DETENT_SECRET_KEY is not set: give this worker the key that the other nodes have."
     return (
-        f"{what}, and DETENT_SECRET_KEY has {', '.join(keys.ids)}: add the missing key after the others, separated by a "
-        "comma; `detent secret rotate-key` makes it unnecessary."
+        f"{what}, and DETENT_SECRET_KEY has {', '.join(keys.ids)}: add the missing key after the others, separated by "
+        "a comma; `detent secret rotate-key` makes it unnecessary."
     )
 
 

@@ -165,7 +165,9 @@ class Settings:
     secret_environment: tuple[str, ...] = _setting(
         (), patterns, "names of environment variables, separated by commas, such as PAYMENT_*"
     )
-    secret_directory: Path | None = _setting(None, path, "a folder of files, such as /run/credentials")
+    secret_directory: Path | None = _setting(  # noqa: RUF009 - a field, not a default
+        None, path, "a folder of files, such as /run/credentials"
+    )
     secret_provider_tenants: tuple[str, ...] = _setting(
         ("default",), tenants, "the names of the tenants whose jobs may use env: and file:, separated by commas"
     )
