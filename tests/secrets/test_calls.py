@@ -66,7 +66,8 @@ async def ran(store: Store, job: Job) -> dict[str, Any]:
         return run if run is not None and run.finished_at is not None else None
 
     run = await until(ended, 30, "the run to end")
-    return {"status": str(run.status), "result": run.result, "errors": [one.error for one in run.attempts]}
+    result = None if run.result is None else bytes(run.result).decode()
+    return {"status": str(run.status), "result": result, "errors": [one.error for one in run.attempts]}
 
 
 async def test_values_arrive_in_headers_and_payload_and_do_not_come_back(
