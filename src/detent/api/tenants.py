@@ -86,8 +86,10 @@ async def get_tenant(api: Api, name: str) -> Tenant:
 
 @routes.patch("/tenants/{name}", scope="admin")
 async def change_tenant(api: Api, name: str, body: TenantPatch) -> Tenant:
-    """Change the quotas of a tenant, the private addresses and guarded ports that its jobs may call, or the secret
-    that signs its calls. The last one can be changed by an administrator of that tenant as well."""
+    """Change the quotas of a tenant, the addresses that its jobs may call, or the secret that signs its calls.
+
+    The last one can be changed by an administrator of that tenant as well.
+    """
     given = {field: value for field, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     if given.keys() != {"signing"} or await api.store.tenants.number(name) != api.tenant:
         check_default_tenant(api, "Quotas and allow lists are changed")
