@@ -108,8 +108,10 @@ ENDINGS = {"counter": "_total", "info": "_info"}
 TARGET_ADVICE = {
     ("http", "url"): "The URL to call.",
     ("http", "method"): "The HTTP method. GET and HEAD send no payload.",
-    ("http", "headers"): "Additional headers, each text or a [secret](../howto/secrets.md). The command line shows only "
-    "their names.",
+    (
+        "http",
+        "headers",
+    ): "Additional headers, each text or a [secret](../howto/secrets.md). The command line shows only their names.",
     ("python", "function"): "A function of the workers' app: `module:name`, or the name it is registered under.",
     ("python", "isolate"): "`process` runs it in a separate process: see [isolation](../howto/isolation.md).",
     ("shell", "command"): "A string for `/bin/sh -c`, or a list of words that is run directly.",

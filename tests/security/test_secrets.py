@@ -1,4 +1,4 @@
-"""Secrets in no table, answer, page, export, log or metric, where jobs of every kind tell all they know. A real node."""
+"""Secrets in no table, answer, page, export, log or metric, where jobs of every kind tell all they know."""
 
 from __future__ import annotations
 
