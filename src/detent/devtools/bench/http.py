@@ -251,11 +251,9 @@ async def _make_certificate(certificate: Path, key: Path) -> None:
 
 def as_table(result: HttpResult) -> list[tuple[str, str]]:
     rounds = len(result.bare.requests_per_second)
+    kind = f"{'TLS' if result.tls else 'plain'}{', signed' * result.signed}"
     return [
-        (
-            "requests",
-            f"{rounds} rounds of {result.requests:,} each, {'TLS' if result.tls else 'plain'}{', signed' * result.signed}",
-        ),
+        ("requests", f"{rounds} rounds of {result.requests:,} each, {kind}"),
         ("connections", str(result.connections)),
         ("bare client", _figures(result.bare)),
         ("HTTP target", _figures(result.target)),
