@@ -55,6 +55,6 @@ async def test_the_form_keeps_the_references_of_headers(pages: Pages, stored: No
     assert changed.status == 204, changed.text
     job = await pages.store.jobs.find("job", tenant=1)
     assert job is not None
-    assert str(job.target.headers["Authorization"]) == json.dumps(REFERENCE)  # type: ignore[union-attr]  # it is HTTP
-    assert job.target.headers["Accept"] == "text/html"  # type: ignore[union-attr]  # as above
+    assert str(job.target.headers["Authorization"]) == json.dumps(REFERENCE)
+    assert job.target.headers["Accept"] == "text/html"
     assert job.signing is not None  # which the form does not show

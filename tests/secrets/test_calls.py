@@ -178,7 +178,7 @@ async def test_a_call_is_signed_as_the_reference_library_verifies_it(
     old, new = generate_signing_key(), generate_signing_key()
     await commands.set(1, "webhooks", old)
     target = {"type": "http", "url": f"{echo.url}/ok", "headers": {"webhook-signature": "v1,forged"}}
-    documents = [{"payload": {"a": "ä", "n": [1, 2]}}, {}, {"payload": 1.5}]
+    documents: list[dict[str, Any]] = [{"payload": {"a": "ä", "n": [1, 2]}}, {}, {"payload": 1.5}]
     jobs = await JobOperations(store).registration.add(
         [spec(target=target, signing={"secret": "webhooks"}, **fields) for fields in documents]
     )
