@@ -187,6 +187,16 @@ async def test_a_reference_that_cannot_be_a_name_is_refused(api: ApiClient, name
     assert refused["pointer"] == "/payload/secret"
 
 
+@pytest.mark.parametrize("value", ["webhooks", 5, {"name": "webhooks"}, []])
+async def test_a_reference_of_another_form_is_refused_with_an_example(api: ApiClient, value: Any) -> None:
+    body = {"schedule": "every 1h", "target": http(), "signing": value}
+    refused = await api.problem("POST", "/api/v1/jobs", 422, json=body)
+    assert refused["pointer"].startswith("/signing")
+    header = {"schedule": "every 1h", "target": http({"Accept": "x", "X": value if value != "webhooks" else 5})}
+    refused = await api.problem("POST", "/api/v1/jobs", 422, json=header)
+    assert refused["pointer"].startswith("/target/headers/X")
+
+
 async def test_a_job_without_references_is_stored_as_versions_before_read_it(api: ApiClient, sql: Any) -> None:
     await api.create(name="job")
     assert "signing" not in json.loads(await sql.fetchval("SELECT definition FROM jobs"))
@@ -316,9 +326,9 @@ async def test_a_key_that_is_missing_is_named(database_url: str, secret_key: str
 async def test_a_tenant_signs_with_one_of_its_secrets(api: ApiClient) -> None:
     await stored(api, "webhooks", generate_signing_key())
     tenant = "/api/v1/tenants/default"
-    refused = await api.problem("PATCH", tenant, 422, json={"signing": {"secret": "nowhere"}})
-    assert refused["pointer"] == "/signing/secret"
-    assert (await api.good("PATCH", tenant, json={"signing": {"secret": "webhooks"}}))["signing"] == "webhooks"
+    for wrong in ("nowhere", "env:HOME", {"secret": "webhooks"}):
+        assert (await api.problem("PATCH", tenant, 422, json={"signing": wrong}))["pointer"] == "/signing"
+    assert (await api.good("PATCH", tenant, json={"signing": "webhooks"}))["signing"] == "webhooks"
     assert "signs the calls" in (await api.problem("DELETE", f"{SECRETS}/webhooks", 409))["detail"]
     assert (await api.good("PATCH", tenant, json={"signing": None}))["signing"] is None
     await api.good("DELETE", f"{SECRETS}/webhooks", 204)
@@ -330,7 +340,7 @@ async def test_an_administrator_of_a_tenant_changes_its_signing_and_nothing_else
     assert shop is not None
     headers = {"Authorization": f"Bearer {(await api.store.keys.add('admin', tenant=shop)).key}"}
     await api.good("PUT", f"{SECRETS}/webhooks", json={"value": generate_signing_key()}, headers=headers)
-    body = {"signing": {"secret": "webhooks"}}
+    body = {"signing": "webhooks"}
     assert (await api.good("PATCH", "/api/v1/tenants/shop", json=body, headers=headers))["signing"] == "webhooks"
     await api.problem("PATCH", "/api/v1/tenants/shop", 403, json=body | {"weight": 5}, headers=headers)
     await api.problem("PATCH", "/api/v1/tenants/default", 403, json=body, headers=headers)

@@ -15,7 +15,7 @@ from detent.api.jobs import Limit
 from detent.api.routing import Routes
 from detent.contract.page import Page
 from detent.contract.tenant import Tenant
-from detent.domain.secret_ref import SecretRef, provider_of
+from detent.domain.secret_ref import SecretName
 from detent.domain.target_patterns import MOST_PATTERNS, PatternError, read_pattern
 from detent.errors import UsageError
 from detent.store.keys import TenantName
@@ -52,7 +52,7 @@ class TenantPatch(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     allow_targets: Patterns | UnsetType = UNSET
     allow: Patterns | UnsetType = UNSET
     disallow: Patterns | UnsetType = UNSET
-    signing: SecretRef | UnsetType | None = UNSET
+    signing: SecretName | UnsetType | None = UNSET
 
 
 class TenantQuery(Struct, forbid_unknown_fields=True):
@@ -101,17 +101,15 @@ async def change_tenant(api: Api, name: str, body: TenantPatch) -> Tenant:
     return await (api.store.tenants.change(name, given) if given else api.store.tenants.get(name))
 
 
-async def _change_signing(api: Api, name: str, signing: SecretRef | None) -> None:
-    if signing is not None and provider_of(signing.secret)[0] != "stored":
-        raise UsageError(f"{signing.secret} is not a stored secret: create one with `detent secret set`.", "/signing")
+async def _change_signing(api: Api, name: str, secret: str | None) -> None:
     try:
-        await api.store.tenants.sign_with(name, None if signing is None else signing.secret)
+        await api.store.tenants.sign_with(name, secret)
     except MissingSecrets as error:
         (missing,) = error.names
         raise UsageError(
             f"The tenant {name!r} has no secret {missing!r}: create it with `detent secret set {missing}` and a key of "
             "that tenant.",
-            "/signing/secret",
+            "/signing",
         ) from error
 
 

@@ -163,7 +163,7 @@ def signing(name: str, secret: str) -> None:
     within two seconds. For admins of the tenant, or of the default tenant.
     """
     with connect() as client:
-        answer = client.change_tenant(name, {"signing": None if secret == NO_LIMIT else {"secret": secret}})
+        answer = client.change_tenant(name, {"signing": None if secret == NO_LIMIT else secret})
     signed = f"are signed with {answer['signing']}" if answer["signing"] else "are not signed"
     output.say(f"HTTP calls of {answer['name']} {signed}.")
     if invocation().format != "text":

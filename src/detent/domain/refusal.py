@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from detent.domain.secret_ref import is_reference_name
+from detent.domain.secret_ref import SecretRef, is_reference_name
 from detent.errors import UsageError
 
 LONGEST_SHOWN = 60
@@ -98,7 +98,8 @@ def _choose(kind: inspect.Type, value: object) -> inspect.Type:
         for member in structs:
             if member.tag_field and value.get(member.tag_field) == member.tag:
                 return member
-        return next((member for member in kind.types if isinstance(member, inspect.DictType)), kind)
+        others = [member for member in kind.types if isinstance(member, inspect.DictType)]
+        return next(iter([*others, *(member for member in structs if not member.tag_field)]), kind)
     if isinstance(value, list):
         return next((member for member in kind.types if isinstance(member, inspect.ListType)), kind)
     return kind
@@ -157,6 +158,8 @@ def _wanted(kind: inspect.Type) -> str:
             return f"a number{_limits(kind)}"
         case inspect.ListType(item_type=item, min_length=low, max_length=high):
             return f"a list{_range(low, high, ' of ', ' items')}, each {_wanted(item)}"
+        case inspect.StructType(cls=cls) if cls is SecretRef:
+            return 'a secret, such as {"secret": "payments-key"}'
         case inspect.StructType(tag=tag):
             return f"an object of the type {shown(tag)}" if tag else "an object"
         case inspect.DictType():
@@ -172,7 +175,6 @@ _EXAMPLES: dict[str | int, str] = {
     "url": 'one such as "https://example.org/hook"',
     "function": 'one such as "package.module:name"',
     "secret": 'the name of a secret, such as "payments-key", "env:PAYMENTS_KEY" or "file:payments-key"',
-    "signing": 'a secret, such as {"secret": "webhooks"}',
 }
 
 _PLAIN: dict[type, str] = {
